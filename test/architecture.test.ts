@@ -1,0 +1,203 @@
+/**
+ * The house rules, tested. The layer law is also in biome.json; this is the second proof, which
+ * resolves paths and cannot be lost by a misplaced override. Every checker is tried on bad input
+ * too, because a checker that never fails proves nothing.
+ */
+
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { describe, expect, test } from "vitest";
+import {
+  deadFiles,
+  type Exception,
+  importsOf,
+  impureCalls,
+  layerViolations,
+  nodeViolations,
+  type SourceFile,
+  tooLong,
+  unfinished,
+} from "./support/tidy.ts";
+
+/** The one list of exceptions. Each names a rule, a place and a reason. */
+const EXCEPTIONS: readonly Exception[] = [
+  {
+    path: "src/api/",
+    rule: "timer",
+    reason: "the stall detector reports, after a real delay, ranks that a timer or I/O may wake",
+  },
+];
+
+const root = new URL("../", import.meta.url);
+const read = (path: string): string => readFileSync(new URL(path, root), "utf8");
+
+function list(folder: string, ending: string): string[] {
+  const url = new URL(folder, root);
+  if (!existsSync(url)) return [];
+  return readdirSync(fileURLToPath(url), { recursive: true, encoding: "utf8" })
+    .map((path) => `${folder}${path.replaceAll("\\", "/")}`)
+    .filter((path) => path.endsWith(ending))
+    .sort();
+}
+
+const manifest = JSON.parse(read("package.json"));
+const entryKeys = Object.keys(manifest.exports).filter((key) => key !== "./package.json");
+const toSource = (path: string): string =>
+  path.replace(/^(\.\/)?dist\//, "src/").replace(/\.js$/, ".ts");
+const entries = entryKeys.map((key) => toSource(manifest.exports[key].default));
+const bins = Object.values<string>(manifest.bin).map(toSource);
+
+const src: SourceFile[] = list("src/", ".ts").map((path) => ({ path, text: read(path) }));
+const file = (path: string, text: string): SourceFile => ({ path, text });
+
+describe("src", () => {
+  test("there is something to judge", () => {
+    expect(src.length).toBeGreaterThan(0);
+  });
+  test("keeps the layer law", () => {
+    expect(src.flatMap(layerViolations)).toEqual([]);
+  });
+  test("needs Node only in cli, bench and nccl", () => {
+    expect(src.flatMap((each) => nodeViolations(each, EXCEPTIONS))).toEqual([]);
+  });
+  test("has no clock, timer or randomness where results must be pure", () => {
+    expect(src.flatMap((each) => impureCalls(each, EXCEPTIONS))).toEqual([]);
+  });
+  test("has files of at most 400 lines", () => {
+    expect(src.flatMap((each) => tooLong(each))).toEqual([]);
+  });
+  test("has no dead file", () => {
+    expect(deadFiles(src, [...entries, ...bins])).toEqual([]);
+  });
+  test("is finished", () => {
+    expect(src.flatMap(unfinished)).toEqual([]);
+  });
+  test("needs each exception it is granted", () => {
+    const used = EXCEPTIONS.filter(({ path, rule }) => {
+      const others = EXCEPTIONS.filter((each) => each.path !== path || each.rule !== rule);
+      const inside = src.filter((each) => each.path.startsWith(path));
+      const check = rule === "node" ? nodeViolations : impureCalls;
+      return inside.some((each) => check(each, others).length > 0);
+    });
+    expect(used).toEqual(EXCEPTIONS);
+  });
+});
+
+describe("the project", () => {
+  test("runs every test file", () => {
+    const homes = /^test\/((unit|property|regression|conformance|golden)\/.*|[^/]*)\.test\.ts$/;
+    const stray = list("test/", ".test.ts").filter((path) => !homes.test(path));
+    expect(stray, "no project of vitest.config.ts includes these").toEqual([]);
+  });
+  test("lists the same entries in package.json, tsconfig.json, typedoc.json and knip.json", () => {
+    const { config } = ts.parseConfigFileTextToJson("tsconfig.json", read("tsconfig.json"));
+    const paths = entryKeys.map((key, at) => [
+      key.replace(/^\./, manifest.name),
+      [`./${entries[at]}`],
+    ]);
+    expect(config.compilerOptions.paths).toEqual(Object.fromEntries(paths));
+    expect(JSON.parse(read("typedoc.json")).entryPoints.sort()).toEqual([...entries].sort());
+    expect(JSON.parse(read("knip.json")).entry).toEqual(
+      expect.arrayContaining([...entries, ...bins].map((path) => `${path}!`)),
+    );
+  });
+  test("has a lock file that names no registry", () => {
+    expect(read("package-lock.json")).not.toMatch(/"resolved": "http/);
+  });
+});
+
+describe("the checkers notice", () => {
+  const layers: [string, string, string][] = [
+    ["api -> algorithms", "src/api/x.ts", "../algorithms/index.ts"],
+    ["api -> cli", "src/api/ledger/x.ts", "../../cli/main.ts"],
+    ["api -> the core entry", "src/api/x.ts", "../index.ts"],
+    ["algorithms -> backends", "src/algorithms/ring.ts", "../backends/sim/index.ts"],
+    ["sim -> nccl", "src/backends/sim/index.ts", "../nccl/index.ts"],
+    ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
+    ["parallel -> algorithms", "src/parallel/x.ts", "../algorithms/index.ts"],
+    ["the core entry -> sim", "src/index.ts", "./backends/sim/index.ts"],
+    ["cli -> test", "src/cli/main.ts", "../../test/support/tidy.ts"],
+    ["koffi outside sys", "src/backends/nccl/index.ts", "koffi"],
+    ["an undeclared package", "src/cli/main.ts", "chalk"],
+    ["the package itself", "src/bench/index.ts", "twinccl"],
+  ];
+  test.each(layers)("a broken layer: %s", (_, path, specifier) => {
+    expect(layerViolations(file(path, `import { a } from "${specifier}";`))).toHaveLength(1);
+  });
+
+  test("every way to import", () => {
+    const text = `
+      import { a } from "./a.ts"; import type { B } from "./b.ts"; import "./c.ts";
+      export { d } from "./d.ts"; export * from "./e.ts";
+      const f = await import("./f.ts"); let g: import("./g.ts").G;
+      // import "./comment.ts"
+      const text = 'import "./string.ts"';`;
+    const names = importsOf(file("src/x.ts", text)).map((each) => each.slice(2, 3));
+    expect(names.sort().join("")).toBe("abcdefg");
+  });
+
+  test("what is allowed", () => {
+    const good = [
+      file("src/backends/sim/executors/x.ts", 'import { r } from "../../../algorithms/nccl/r.ts";'),
+      file("src/cli/main.ts", 'import { sim } from "../backends/sim/index.ts";'),
+      file("src/backends/nccl/sys/x.ts", 'import koffi from "koffi";'),
+    ];
+    expect(good.flatMap(layerViolations)).toEqual([]);
+  });
+
+  test("Node where a browser must do", () => {
+    const text = 'import "node:fs";\nprocess.exit(1);\nlet t: NodeJS.Timeout;';
+    expect(nodeViolations(file("src/backends/sim/x.ts", text), [])).toHaveLength(3);
+    expect(nodeViolations(file("src/api/x.ts", text), [])).toHaveLength(3);
+    expect(nodeViolations(file("src/cli/x.ts", text), [])).toEqual([]);
+    expect(nodeViolations(file("src/api/x.ts", "globalThis.process?.pid;"), [])).toEqual([]);
+  });
+
+  test("clocks, timers and randomness", () => {
+    const bad = [
+      "Math.random();",
+      "Date.now();",
+      "globalThis.performance.now();",
+      "const d = new Date();",
+      "setTimeout(f, 1);",
+      "const later = { run: setTimeout };",
+      "globalThis.setInterval(f, 1);",
+    ];
+    for (const text of bad) {
+      expect(impureCalls(file("src/algorithms/x.ts", text), EXCEPTIONS), text).toHaveLength(1);
+      expect(impureCalls(file("src/cli/x.ts", text), EXCEPTIONS), text).toEqual([]);
+    }
+    const fine = 'clock.setTimeout(f); // Date.now()\nconst s = "Math.random()"; Math.max(1);';
+    expect(impureCalls(file("src/backends/sim/x.ts", fine), EXCEPTIONS)).toEqual([]);
+  });
+
+  test("that only the timer rule is lifted in api", () => {
+    expect(impureCalls(file("src/api/x.ts", "setTimeout(f, 1);"), EXCEPTIONS)).toEqual([]);
+    expect(impureCalls(file("src/api/x.ts", "Date.now();"), EXCEPTIONS)).toHaveLength(1);
+  });
+
+  test("long files, except C tables", () => {
+    const text = "x;\n".repeat(401);
+    expect(tooLong(file("src/api/x.ts", text))).toHaveLength(1);
+    expect(tooLong(file("src/api/x.ts", "x;\n".repeat(400)))).toEqual([]);
+    expect(tooLong(file("src/backends/nccl/sys/x.ts", text))).toEqual([]);
+  });
+
+  test("dead and missing files", () => {
+    const files = [
+      file("src/index.ts", 'export { a } from "./a.ts";'),
+      file("src/a.ts", 'import { gone } from "./gone.ts";'),
+      file("src/dead.ts", 'import { a } from "./a.ts";'),
+    ];
+    expect(deadFiles(files, ["src/index.ts"])).toEqual([
+      "src/gone.ts: does not exist, but an entry or import names it",
+      "src/dead.ts: no entry reaches it",
+    ]);
+  });
+
+  test("unfinished work", () => {
+    // Spelled in two parts, so that a search for the word does not find this test.
+    expect(unfinished(file("src/x.ts", `a;\n// ${"TO"}${"DO"}: b`))).toHaveLength(1);
+  });
+});

@@ -1,0 +1,110 @@
+/**
+ * What the package promises by name. A changed name shows up as a changed line in
+ * exports.snapshot.json; `npm test -- -u` accepts it.
+ */
+
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { beforeAll, describe, expect, test } from "vitest";
+
+const root = new URL("../", import.meta.url);
+const manifest = JSON.parse(readFileSync(new URL("package.json", root), "utf8"));
+const entries = Object.keys(manifest.exports)
+  .filter((key) => key !== "./package.json")
+  .map((key) => ({
+    name: key.replace(/^\./, manifest.name),
+    source: manifest.exports[key].default.replace(/^\.\/dist/, "src").replace(/\.js$/, ".ts"),
+  }));
+
+/** Entries that also run where there is no Node. */
+const NEUTRAL = ["twinccl", "twinccl/sim", "twinccl/algorithms"];
+
+/** The names an entry's file exports; types are marked. */
+function namesIn(path: string): string[] {
+  const text = readFileSync(new URL(path, root), "utf8");
+  const tree = ts.createSourceFile(path, text, ts.ScriptTarget.ES2022, true);
+  return tree.statements.flatMap((statement) => {
+    if (ts.isExportDeclaration(statement)) {
+      const clause = statement.exportClause;
+      if (clause === undefined || !ts.isNamedExports(clause)) return [`* of ${path}`];
+      const all = statement.isTypeOnly;
+      return clause.elements.map((each) =>
+        all || each.isTypeOnly ? `type ${each.name.text}` : each.name.text,
+      );
+    }
+    return declaredNames(statement);
+  });
+}
+
+function declaredNames(statement: ts.Statement): string[] {
+  const modifiers = ts.canHaveModifiers(statement) ? (ts.getModifiers(statement) ?? []) : [];
+  if (!modifiers.some((each) => each.kind === ts.SyntaxKind.ExportKeyword)) return [];
+  if (ts.isVariableStatement(statement)) {
+    return statement.declarationList.declarations.map((each) => each.name.getText());
+  }
+  const name = (statement as ts.DeclarationStatement).name?.getText() ?? "default";
+  const isType = ts.isInterfaceDeclaration(statement) || ts.isTypeAliasDeclaration(statement);
+  return [isType ? `type ${name}` : name];
+}
+
+/** Runs an ES module from the root, where the package's own name resolves to dist. */
+function run(program: string): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
+    cwd: fileURLToPath(root),
+    encoding: "utf8",
+    timeout: 15_000,
+  });
+}
+
+/** Imports an entry while modules of Node and of other packages refuse to load. */
+function importAlone(entry: string): ReturnType<typeof run> {
+  const hooks = `export async function resolve(specifier, context, next) {
+    const found = await next(specifier, context);
+    if (found.url.startsWith("node:") || found.url.includes("/node_modules/")) {
+      throw new Error("not neutral: " + specifier + " from " + context.parentURL);
+    }
+    return found;
+  }`;
+  return run(`
+    import { register } from "node:module";
+    register("data:text/javascript," + encodeURIComponent(${JSON.stringify(hooks)}));
+    await import(${JSON.stringify(entry)});`);
+}
+
+test("the names of every entry are the promised ones", async () => {
+  const names = Object.fromEntries(
+    entries.map(({ name, source }) => [name, namesIn(source).sort()]),
+  );
+  const text = `${JSON.stringify(names, null, 2)}\n`;
+  await expect(text).toMatchFileSnapshot("./exports.snapshot.json");
+});
+
+describe("the built package", () => {
+  beforeAll(() => {
+    const { status } = spawnSync(process.execPath, ["tools/build.mjs", "--is-fresh"], {
+      cwd: root,
+    });
+    if (status !== 0) throw new Error("dist is older than src: run `npm run build`");
+  });
+
+  test.each(entries)("$name has exactly the values its source exports", ({ name, source }) => {
+    const { status, stdout, stderr } = run(
+      `console.log(JSON.stringify(Object.keys(await import(${JSON.stringify(name)}))))`,
+    );
+    expect(status, stderr).toBe(0);
+    const values = namesIn(source).filter((each) => !each.startsWith("type "));
+    expect(JSON.parse(stdout).sort()).toEqual(values.sort());
+  });
+
+  test.each(NEUTRAL)("%s loads neither Node nor any package", (entry) => {
+    const { status, stderr } = importAlone(entry);
+    expect(status, stderr).toBe(0);
+  });
+
+  test("the hook that refuses modules works", () => {
+    expect(importAlone("node:fs").stderr).toContain("not neutral: node:fs");
+    expect(importAlone("fast-check").stderr).toContain("not neutral: fast-check");
+  });
+});

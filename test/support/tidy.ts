@@ -1,0 +1,179 @@
+/**
+ * The house rules as pure functions over source text, so that test/architecture.test.ts can try
+ * them on bad inputs as well as on src. Each returns one line per violation; none reads a file.
+ */
+
+import { posix } from "node:path";
+import ts from "typescript";
+
+/** A file by its path from the repository root, with forward slashes. */
+export interface SourceFile {
+  readonly path: string;
+  readonly text: string;
+}
+
+/** A rule that one folder or file is free of, and why. */
+export interface Exception {
+  readonly path: string;
+  readonly rule: string;
+  readonly reason: string;
+}
+
+/** Who may import whom: api <- algorithms <- backends; siblings never see each other. */
+const LAYERS: readonly { folder: string; sees: readonly string[] }[] = [
+  { folder: "src/api/", sees: ["src/api/"] },
+  { folder: "src/algorithms/", sees: ["src/algorithms/", "src/api/"] },
+  { folder: "src/backends/sim/", sees: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
+  { folder: "src/backends/nccl/", sees: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
+  { folder: "src/parallel/", sees: ["src/parallel/", "src/api/"] },
+  { folder: "src/index.ts", sees: ["src/api/"] },
+  { folder: "src/", sees: ["src/"] },
+];
+
+/** Each foreign package has one home; src imports no other. */
+const PACKAGE_HOMES: Readonly<Record<string, string>> = {
+  koffi: "src/backends/nccl/sys/",
+  webgpu: "src/backends/sim/executors/webgpu/",
+  "fast-check": "src/testing/",
+};
+
+/** Folders that need Node; everything else in src must also run in a browser. */
+const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/backends/nccl/"];
+
+/** Folders whose results must depend on their arguments only. */
+const PURE_FOLDERS = ["src/api/", "src/algorithms/", "src/backends/sim/"];
+
+const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
+  "Math.random": { rule: "randomness", instead: "draw from the seeded generator" },
+  "crypto.getRandomValues": { rule: "randomness", instead: "draw from the seeded generator" },
+  "crypto.randomUUID": { rule: "randomness", instead: "draw from the seeded generator" },
+  "Date.now": { rule: "clock", instead: "take time as an argument" },
+  "performance.now": { rule: "clock", instead: "take time as an argument" },
+  "new Date": { rule: "clock", instead: "take time as an argument" },
+  setTimeout: { rule: "timer", instead: "use the virtual clock" },
+  setInterval: { rule: "timer", instead: "use the virtual clock" },
+  setImmediate: { rule: "timer", instead: "use the virtual clock" },
+};
+
+const within = (path: string, folders: readonly string[]): boolean =>
+  folders.some((folder) => path.startsWith(folder));
+
+/** True when an exception with this rule covers the path. */
+function isExcepted(path: string, rule: string, exceptions: readonly Exception[]): boolean {
+  return exceptions.some((each) => each.rule === rule && path.startsWith(each.path));
+}
+
+/** Every module a file names: imports, re-exports, dynamic imports, types included. */
+export function importsOf(file: SourceFile): string[] {
+  return ts.preProcessFile(file.text, true, true).importedFiles.map((each) => each.fileName);
+}
+
+const resolveFrom = (file: SourceFile, specifier: string): string =>
+  posix.join(posix.dirname(file.path), specifier);
+
+/** Imports that cross the layers in a forbidden direction, or reach a package outside its home. */
+export function layerViolations(file: SourceFile): string[] {
+  const layer = LAYERS.find((each) => file.path.startsWith(each.folder));
+  if (layer === undefined) return [];
+  return importsOf(file).flatMap((specifier) => {
+    if (specifier.startsWith("node:")) return [];
+    if (specifier.startsWith(".")) {
+      const target = resolveFrom(file, specifier);
+      if (within(target, layer.sees)) return [];
+      return [`${file.path}: imports ${target}; the layer law allows ${layer.sees.join(", ")}`];
+    }
+    const home = PACKAGE_HOMES[specifier];
+    if (home !== undefined && file.path.startsWith(home)) return [];
+    return [`${file.path}: imports the package "${specifier}", allowed in ${home ?? "no folder"}`];
+  });
+}
+
+/** Uses of Node in folders that must also run in a browser. */
+export function nodeViolations(file: SourceFile, exceptions: readonly Exception[]): string[] {
+  if (within(file.path, NODE_FOLDERS) || isExcepted(file.path, "node", exceptions)) return [];
+  const found = importsOf(file)
+    .filter((specifier) => specifier.startsWith("node:"))
+    .map((specifier) => `${file.path}: imports ${specifier} outside ${NODE_FOLDERS.join(", ")}`);
+  visit(file, (node, where) => {
+    const isObject =
+      (ts.isPropertyAccessExpression(node) && ts.isIdentifier(node.expression)) ||
+      ts.isQualifiedName(node);
+    if (!isObject) return;
+    const name = ts.isQualifiedName(node) ? node.left.getText() : node.expression.getText();
+    if (["process", "Buffer", "NodeJS"].includes(name)) {
+      found.push(`${where}: uses Node's ${name} outside ${NODE_FOLDERS.join(", ")}`);
+    }
+  });
+  return found;
+}
+
+/** Clocks, timers and random numbers where results must depend on arguments only. */
+export function impureCalls(file: SourceFile, exceptions: readonly Exception[]): string[] {
+  if (!within(file.path, PURE_FOLDERS)) return [];
+  const found: string[] = [];
+  visit(file, (node, where) => {
+    const name = impureName(node);
+    const banned = name === undefined ? undefined : BANNED[name];
+    if (banned === undefined || isExcepted(file.path, banned.rule, exceptions)) return;
+    found.push(`${where}: ${name} (${banned.rule}); ${banned.instead}`);
+  });
+  return found;
+}
+
+function impureName(node: ts.Node): string | undefined {
+  if (ts.isNewExpression(node)) return `new ${node.expression.getText()}`;
+  if (ts.isPropertyAccessExpression(node)) {
+    return node.getText().replace("?.", ".").replace("globalThis.", "");
+  }
+  // A bare name: called or handed on, but not the name of somebody's property.
+  const { parent } = node;
+  if (!ts.isIdentifier(node) || ts.isPropertyAccessExpression(parent)) return undefined;
+  const isOwnName = "name" in parent && parent.name === node;
+  return isOwnName || node.text.includes(".") ? undefined : node.text;
+}
+
+/** Files longer than a reader wants to hold; raw tables of a C header are exempt. */
+export function tooLong(file: SourceFile, limit = 400): string[] {
+  const lines = file.text.replace(/\n$/, "").split("\n").length;
+  if (lines <= limit || file.path.includes("/sys/")) return [];
+  return [`${file.path}: ${lines} lines; split it, the limit is ${limit}`];
+}
+
+/** Notes to self: do it, or write why it is not done. */
+export function unfinished(file: SourceFile): string[] {
+  return file.text
+    .split("\n")
+    .flatMap((line, at) =>
+      /\b(TODO|FIXME)\b/.test(line) ? [`${file.path}:${at + 1}: ${line.trim()}`] : [],
+    );
+}
+
+/** Files that no entry reaches, and imports of files that do not exist. */
+export function deadFiles(files: readonly SourceFile[], entries: readonly string[]): string[] {
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const reached = new Set<string>();
+  const found: string[] = [];
+  const queue = [...entries];
+  for (let path = queue.pop(); path !== undefined; path = queue.pop()) {
+    if (reached.has(path)) continue;
+    reached.add(path);
+    const file = byPath.get(path);
+    if (file === undefined) found.push(`${path}: does not exist, but an entry or import names it`);
+    else {
+      const relative = importsOf(file).filter((specifier) => specifier.startsWith("."));
+      queue.push(...relative.map((specifier) => resolveFrom(file, specifier)));
+    }
+  }
+  const dead = files.filter((file) => !reached.has(file.path));
+  return [...found, ...dead.map((file) => `${file.path}: no entry reaches it`)];
+}
+
+function visit(file: SourceFile, see: (node: ts.Node, where: string) => void): void {
+  const tree = ts.createSourceFile(file.path, file.text, ts.ScriptTarget.ES2022, true);
+  const walk = (node: ts.Node): void => {
+    const { line } = tree.getLineAndCharacterOfPosition(node.getStart(tree));
+    see(node, `${file.path}:${line + 1}`);
+    ts.forEachChild(node, walk);
+  };
+  walk(tree);
+}

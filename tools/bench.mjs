@@ -1,0 +1,58 @@
+// Runs bench/**/*.bench.ts against the built package: `npm run bench -- ring` runs those whose
+// path contains "ring". Node 20 cannot run TypeScript, so each file is turned into a JavaScript
+// file beside it for the run; `twinccl` in it resolves to dist, as for a user.
+
+import { spawnSync } from "node:child_process";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { build, isStale } from "./build.mjs";
+
+const folder = fileURLToPath(new URL("../bench", import.meta.url));
+const filters = process.argv.slice(2);
+
+const sources = readdirSync(folder, { recursive: true, encoding: "utf8" })
+  .filter((path) => path.endsWith(".ts"))
+  .sort();
+const chosen = sources.filter(
+  (path) =>
+    path.endsWith(".bench.ts") &&
+    (filters.length === 0 || filters.some((filter) => path.includes(filter))),
+);
+
+/** bench/x.ts becomes bench/x.js, and imports of "./x.ts" follow. */
+function transpile(path) {
+  const options = {
+    target: ts.ScriptTarget.ES2022,
+    module: ts.ModuleKind.ESNext,
+    verbatimModuleSyntax: true,
+    rewriteRelativeImportExtensions: true,
+  };
+  const { outputText } = ts.transpileModule(readFileSync(join(folder, path), "utf8"), {
+    compilerOptions: options,
+    fileName: path,
+  });
+  const output = join(folder, path.replace(/\.ts$/, ".js"));
+  writeFileSync(output, outputText);
+  return output;
+}
+
+if (chosen.length === 0) {
+  process.stderr.write(`bench: no file matches; there are: ${sources.join(", ") || "none"}\n`);
+  process.exitCode = 1;
+} else if (isStale() && !build()) {
+  process.exitCode = 1;
+} else {
+  const outputs = sources.map(transpile);
+  try {
+    for (const path of chosen) {
+      process.stdout.write(`\n# ${path}\n`);
+      const output = join(folder, path.replace(/\.ts$/, ".js"));
+      const { status } = spawnSync(process.execPath, [output], { stdio: "inherit" });
+      if (status !== 0) process.exitCode = 1;
+    }
+  } finally {
+    for (const output of outputs) rmSync(output, { force: true });
+  }
+}

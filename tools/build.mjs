@@ -1,0 +1,81 @@
+// Builds dist from src with plain tsc, and knows whether dist is older than src.
+//
+// The new files are written beside dist and then take its place at once, so a program that runs
+// from dist meanwhile never sees half of a build.
+
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const dist = join(root, "dist");
+const cliMain = join("cli", "main.js");
+
+/** The folder's own time counts too: deleting a file changes nothing else. */
+function newestTime(folder) {
+  let newest = statSync(folder).mtimeMs;
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    const path = join(folder, entry.name);
+    newest = Math.max(newest, entry.isDirectory() ? newestTime(path) : statSync(path).mtimeMs);
+  }
+  return newest;
+}
+
+/** True when src, or how it is compiled, changed after the last build began. */
+export function isStale() {
+  if (!existsSync(join(dist, cliMain))) return true;
+  const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
+  const times = [newestTime(join(root, "src")), ...configs.map((path) => statSync(path).mtimeMs)];
+  return Math.max(...times) > statSync(dist).mtimeMs;
+}
+
+/** Puts fresh in the place of dist; when another build does the same meanwhile, tries again. */
+function replaceDist(fresh, old) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      rmSync(old, { recursive: true, force: true });
+      if (existsSync(dist)) renameSync(dist, old);
+      renameSync(fresh, dist);
+      return;
+    } catch (error) {
+      if (attempt === 5) throw error;
+    }
+  }
+}
+
+/** Builds dist and returns whether that worked. The compiler's messages go to stderr. */
+export function build() {
+  const began = new Date();
+  const fresh = join(root, `.dist-${process.pid}`);
+  const old = join(root, `.dist-${process.pid}-old`);
+  const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
+  const args = [tsc, "-p", "tsconfig.build.json", "--outDir", fresh];
+  try {
+    const { status } = spawnSync(process.execPath, args, { cwd: root, stdio: ["ignore", 2, 2] });
+    if (status !== 0) return false;
+    if (existsSync(join(fresh, cliMain))) chmodSync(join(fresh, cliMain), 0o755);
+    // The folder's time says when reading src began, so an edit during the build is not missed.
+    utimesSync(fresh, began, began);
+    replaceDist(fresh, old);
+    return true;
+  } finally {
+    rmSync(fresh, { recursive: true, force: true });
+    rmSync(old, { recursive: true, force: true });
+  }
+}
+
+// `node tools/build.mjs` builds; with --is-fresh it only tells, by its exit status.
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const fine = process.argv.includes("--is-fresh") ? !isStale() : build();
+  process.exitCode = fine ? 0 : 1;
+}

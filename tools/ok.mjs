@@ -1,0 +1,53 @@
+// Everything CI runs, one check after the other; a failed check does not hide the later ones.
+// `npm run ok -- --skip test` leaves out the named check. The last line counts checks.
+
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+const temporary = mkdtempSync(join(tmpdir(), `${name}-ok-`));
+const tarball = join(temporary, `${name}-${version}.tgz`);
+
+// The package is judged as it would be published: the tarball, not the checkout.
+const checks = {
+  lint: "biome ci --colors=off --error-on-warnings .",
+  types: "npm run -s types",
+  knip: "npm run -s knip",
+  "knip --production": "npm run -s knip -- --production",
+  docs: "npm run -s docs",
+  test: "npm test",
+  build: "npm run -s build",
+  pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
+  publint: `npm run -s publint -- "${tarball}"`,
+  attw: `npm run -s attw -- "${tarball}"`,
+  "try-package": `npm run -s try-package -- "${tarball}"`,
+};
+
+const { argv } = process;
+const skipped = argv.filter((_, at) => argv[at - 1] === "--skip");
+const path = `${join(root, "node_modules", ".bin")}:${process.env.PATH}`;
+const failed = [];
+let passed = 0;
+for (const [check, command] of Object.entries(checks)) {
+  if (skipped.includes(check)) continue;
+  process.stdout.write(`\n== ${check}: ${command.replaceAll(temporary, "TMP")}\n`);
+  const began = performance.now();
+  const { status } = spawnSync(command, {
+    cwd: root,
+    shell: true,
+    stdio: ["ignore", "inherit", "inherit"],
+    env: { ...process.env, PATH: path },
+  });
+  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  process.stdout.write(`== ${check}: ${status === 0 ? "ok" : "FAILED"} in ${seconds} s\n`);
+  if (status === 0) passed += 1;
+  else failed.push(check);
+}
+rmSync(temporary, { recursive: true, force: true });
+if (failed.length > 0) process.stdout.write(`\nfailed: ${failed.join(", ")}\n`);
+process.stdout.write(`${passed} passed, ${failed.length} failed\n`);
+process.exitCode = failed.length > 0 ? 1 : 0;

@@ -1,0 +1,63 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+
+// A test that imports the package by its own name gets src, never a dist that may be older.
+const manifest = JSON.parse(readFileSync(new URL("package.json", import.meta.url), "utf8"));
+const alias = Object.keys(manifest.exports)
+  .filter((entry) => entry !== "./package.json")
+  .map((entry) => ({
+    find: new RegExp(`^${entry.replace(/^\./, manifest.name)}$`),
+    replacement: fileURLToPath(
+      new URL(
+        manifest.exports[entry].default.replace(/^\.\/dist/, "./src").replace(/js$/, "ts"),
+        import.meta.url,
+      ),
+    ),
+  }));
+
+const config: ViteUserConfig = defineConfig({
+  resolve: { alias },
+  test: {
+    globals: false,
+    retry: 0,
+    passWithNoTests: false,
+    pool: "forks",
+    reporters: ["default", "./tools/closing-line-reporter.ts"],
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "unit",
+          include: ["test/unit/**/*.test.ts", "test/*.test.ts"],
+          globalSetup: ["./tools/build-before-tests.mjs"],
+          // Only what must and must not compile; `npm run types` judges the rest of the code.
+          typecheck: {
+            enabled: true,
+            include: ["test/types/**/*.test-d.ts"],
+            ignoreSourceErrors: true,
+          },
+          testTimeout: 20_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "property",
+          include: ["test/property/**/*.test.ts", "test/regression/**/*.test.ts"],
+          testTimeout: 120_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "conformance",
+          include: ["test/conformance/**/*.test.ts", "test/golden/**/*.test.ts"],
+          testTimeout: 60_000,
+        },
+      },
+    ],
+  },
+});
+
+export default config;
