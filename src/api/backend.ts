@@ -1,0 +1,142 @@
+/**
+ * The contract of a backend: everything `api` asks of whoever moves the data.
+ *
+ * A backend is a value the caller passes. It never sees a wrong call: the ledger hands over a `CallSet` only when
+ * every local rank has made the call, all signatures agree and all arguments were validated. What a backend cannot do
+ * it declares through `supports`; it never falls back to something else.
+ */
+import type { DeviceBuffer } from "./buffer.ts";
+import type { CollectiveName } from "./collectives/spec.ts";
+import type { DType } from "./dtype.ts";
+import type { Explanation, Question } from "./explanation.ts";
+import type { ReduceOp } from "./reduce-op.ts";
+
+/** What `createWorld` passes as `backend`. */
+export interface Backend {
+  readonly name: string;
+  /** Whether a world of `size` ranks could be opened here, and why not. Loads nothing heavy, changes nothing. */
+  probe(request: OpenRequest): Probe | Promise<Probe>;
+  /** Opens the ranks of one world. Throws `BackendUnavailableError` or `UnsupportedError`. */
+  open(request: OpenRequest): Promise<Session>;
+}
+
+/** Which world is wanted. */
+export interface OpenRequest {
+  readonly size: number;
+  readonly name: string;
+}
+
+/** The outcome of a probe. */
+export interface Probe {
+  readonly ok: boolean;
+  /** One line: what was found, or what is missing. */
+  readonly reason: string;
+}
+
+/** One backend that was tried, and what its probe said. */
+export interface Attempt extends Probe {
+  readonly backend: string;
+}
+
+/** The ranks of one open world that live in this process. */
+export interface Session {
+  readonly backend: string;
+  readonly size: number;
+  readonly capabilities: Capabilities;
+  /** Which backends were tried to get this one, where there was a choice. */
+  readonly selection?: readonly Attempt[];
+  /** Name of a rank's device, such as `sim:3`. */
+  device(rank: number): string;
+  /** New memory on a rank's device; contents are zero. */
+  allocate(rank: number, byteLength: number): Memory;
+  /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
+  borrow(rank: number, memory: ArrayBufferLike): Memory;
+  /** Why a call cannot be made here; `undefined` when it can. */
+  refusal(question: Question): string | undefined;
+  /** What this backend would do for a call. Local, predicted, runs nothing. */
+  explain(question: Question): Explanation;
+  /**
+   * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
+   * one communicator come one after another, never two at a time.
+   */
+  execute(set: CallSet): void | Promise<void>;
+  /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
+  wakeOrder(set: CallSet | undefined): readonly number[];
+  /** Present where time is virtual. */
+  readonly clock?: VirtualClock;
+  /** Gives everything back. Idempotent. */
+  close(): void | Promise<void>;
+}
+
+/** What callers may rely on; shown as `comm.capabilities`. */
+export interface Capabilities {
+  /** TypedArrays are accepted directly in calls. */
+  readonly hostArrays: boolean;
+  /** Time is predicted on a virtual clock. */
+  readonly virtualTime: boolean;
+  /** The same calls give the same bits in every run. */
+  readonly deterministic: boolean;
+}
+
+/** Memory of one device, addressed in bytes. Writes and fills take effect in call order. */
+export interface Memory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  write(byteOffset: number, bytes: Uint8Array): void;
+  read(byteOffset: number, into: Uint8Array): void | Promise<void>;
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
+  free(): void;
+}
+
+/** Virtual time of each rank, in integer picoseconds. */
+export interface VirtualClock {
+  now(rank: number): number;
+  /** The rank learns of something that happened at `timePs`: its clock moves up to it, never back. */
+  reach(rank: number, timePs: number): void;
+  /** The rank computes for a while. */
+  work(rank: number, durationNs: number, label: string | undefined): void;
+}
+
+/** A communicator as backends see it. */
+export interface CommInfo {
+  /** Number within its world, counted from 0; 0 holds all ranks. */
+  readonly id: number;
+  readonly name: string;
+  /** World ranks of its members, by rank in this communicator. */
+  readonly ranks: readonly number[];
+}
+
+/** One rank's validated call. */
+export interface RankCall {
+  readonly rank: number;
+  readonly collective: CollectiveName;
+  readonly dtype: DType | undefined;
+  readonly op: ReduceOp | undefined;
+  /** Elements of the call as NCCL counts them; for an all-to-allv the elements sent. */
+  readonly count: number;
+  /** -1 where the collective has none. */
+  readonly root: number;
+  readonly send: DeviceBuffer | undefined;
+  recv: DeviceBuffer | undefined;
+  /** Lengths and places of the blocks of a v-form; `undefined` for every other collective. */
+  readonly sendCounts: readonly number[] | undefined;
+  readonly sendOffsets: readonly number[] | undefined;
+  /** For an all-to-allv also `undefined` until they were exchanged. */
+  recvCounts: readonly number[] | undefined;
+  recvOffsets: readonly number[] | undefined;
+  /** Virtual time of the call, 0 without a virtual clock. */
+  readonly postedAtPs: number;
+  /** Virtual time at which this rank's part is done; set by the backend that has a clock. */
+  finishedAtPs: number;
+}
+
+/** One call of all ranks: complete, compared, valid. */
+export interface CallSet {
+  readonly comm: CommInfo;
+  /** Number of the call on its communicator, counted from 0. */
+  readonly number: number;
+  readonly collective: CollectiveName;
+  /** By rank. */
+  readonly calls: readonly RankCall[];
+}

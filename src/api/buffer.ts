@@ -1,0 +1,210 @@
+/**
+ * Buffers: typed ranges of one rank's device memory.
+ *
+ * A buffer knows its dtype and length in elements; where the bytes live is the backend's `Memory`. `subarray` shares
+ * memory with its parent, as a TypedArray's does, and both end when the allocation is disposed. While an operation is
+ * pending its buffers are lent: reading gives undefined contents and writing corrupts the result.
+ */
+import type { Memory } from "./backend.ts";
+import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
+import { CommClosedError, InvalidArgumentError } from "./errors.ts";
+import { typedArrayClass } from "./host-array.ts";
+
+/** One allocation, shared by a buffer and all its subarrays. */
+export interface Allocation {
+  readonly memory: Memory;
+  /** The rank that owns it, as numbered in its world. */
+  readonly rank: number;
+  /** The session it belongs to; a buffer of another session is refused. */
+  readonly session: object;
+  disposed: boolean;
+  /** The last operation that was posted with this memory; reads wait for it. */
+  lastUse: PromiseLike<unknown> | undefined;
+}
+
+/**
+ * A typed range of device memory (host memory in the simulation).
+ *
+ * `copyFrom`, `fill` and `subarray` take effect at once for the caller, in call order. `toHost` and `copyTo` wait for
+ * the last operation posted with this memory and reject with its error when it failed.
+ */
+export class DeviceBuffer<D extends DType = DType> {
+  readonly dtype: D;
+  /** Length in elements. */
+  readonly length: number;
+  /** Start inside the allocation in bytes; for backends. */
+  readonly byteOffset: number;
+  /** The memory behind this buffer; for backends. */
+  readonly allocation: Allocation;
+
+  constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {
+    this.dtype = dtype;
+    this.length = length;
+    this.allocation = allocation;
+    this.byteOffset = byteOffset;
+  }
+
+  /** Length in bytes. */
+  get byteLength(): number {
+    return this.length * dtypeInfo[this.dtype].bytes;
+  }
+
+  /** Name of the device that holds the memory, such as `sim:3`. */
+  get device(): string {
+    return this.allocation.memory.device;
+  }
+
+  /** Address of the first element on its device; unique among the live allocations of a rank. */
+  get ptr(): bigint {
+    return this.allocation.memory.ptr + BigInt(this.byteOffset);
+  }
+
+  /** True once `dispose` was called on this buffer or on one that shares its memory. */
+  get disposed(): boolean {
+    return this.allocation.disposed;
+  }
+
+  /**
+   * A view of elements `begin` to `end` (exclusive) in the same memory. Positions must be integers with
+   * 0 ≤ begin ≤ end ≤ length; unlike a TypedArray's, they are not clamped and do not count from the end.
+   */
+  subarray(begin = 0, end: number = this.length): DeviceBuffer<D> {
+    this.assertLive("subarray");
+    if (
+      !(
+        Number.isInteger(begin) &&
+        Number.isInteger(end) &&
+        0 <= begin &&
+        begin <= end &&
+        end <= this.length
+      )
+    ) {
+      throw new InvalidArgumentError(
+        {
+          headline: `subarray: found elements ${begin}..${end}, needs integers within 0..${this.length}`,
+          hint: "positions are elements of this buffer, end exclusive",
+        },
+        { field: begin >= 0 && begin <= this.length && Number.isInteger(begin) ? "end" : "begin" },
+      );
+    }
+    const byteOffset = this.byteOffset + begin * dtypeInfo[this.dtype].bytes;
+    return new DeviceBuffer(this.dtype, end - begin, this.allocation, byteOffset);
+  }
+
+  /** Copies a host array of the same class and length into the buffer. Returns the buffer. */
+  copyFrom(source: HostArray<D>): this {
+    this.assertLive("copyFrom");
+    this.assertHost("copyFrom", source);
+    this.allocation.memory.write(this.byteOffset, bytesOfArray(source));
+    return this;
+  }
+
+  /** Sets every element to `value`, rounded to the dtype. 64-bit integers take a bigint or a safe integer. */
+  fill(value: number | bigint): this {
+    this.assertLive("fill");
+    this.assertFillable(value);
+    this.allocation.memory.fill(this.byteOffset, this.length, this.dtype, value);
+    return this;
+  }
+
+  /** A copy of the contents in a new host array, once the operations posted with this memory are done. */
+  async toHost(): Promise<HostArray<D>> {
+    const { bytes, view } = dtypeInfo[this.dtype];
+    const array = view(new ArrayBuffer(this.length * bytes), 0, this.length) as HostArray<D>;
+    await this.copyTo(array);
+    return array;
+  }
+
+  /** Copies the contents into a host array of the same class and length, once pending operations are done. */
+  async copyTo(target: HostArray<D>): Promise<void> {
+    this.assertLive("copyTo");
+    this.assertHost("copyTo", target);
+    if (this.allocation.lastUse !== undefined) await this.allocation.lastUse;
+    this.assertLive("copyTo");
+    await this.allocation.memory.read(this.byteOffset, bytesOfArray(target));
+  }
+
+  /** Gives the memory back. Every buffer that shares it is unusable from here on. Idempotent. */
+  dispose(): void {
+    if (this.allocation.disposed) return;
+    this.allocation.disposed = true;
+    this.allocation.memory.free();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  private assertLive(action: string): void {
+    if (!this.allocation.disposed) return;
+    throw new CommClosedError(
+      {
+        headline: `${action}: the buffer was disposed, needs a live one`,
+        hint: "dispose a buffer after its last use; its subarrays share its memory",
+      },
+      { rank: this.allocation.rank },
+    );
+  }
+
+  private assertHost(action: string, array: HostArray<D>): void {
+    const needed = dtypeInfo[this.dtype].host;
+    const found = typedArrayClass(array) ?? typeof array;
+    if (found !== needed) {
+      const why = dtypeInfo[this.dtype].bits ? ` (${this.dtype} travels as its bits)` : "";
+      throw new InvalidArgumentError(
+        { headline: `${action}: found ${found}, ${this.dtype} needs ${needed}${why}` },
+        { field: "dtype", rank: this.allocation.rank },
+      );
+    }
+    if (array.length !== this.length) {
+      throw new InvalidArgumentError(
+        {
+          headline: `${action}: found ${array.length} elements, needs exactly ${this.length}`,
+          hint: "take a subarray of the longer side",
+        },
+        { field: "length", rank: this.allocation.rank },
+      );
+    }
+  }
+
+  private assertFillable(value: number | bigint): void {
+    const { kind } = dtypeInfo[this.dtype];
+    const fits =
+      kind === "float"
+        ? typeof value === "number"
+        : typeof value === "bigint" || Number.isSafeInteger(value);
+    if (fits) return;
+    throw new InvalidArgumentError(
+      {
+        headline: `fill: found ${typeof value} ${String(value)}, ${this.dtype} needs ${
+          kind === "float" ? "a number" : "an integer or a bigint"
+        }`,
+      },
+      { field: "value", rank: this.allocation.rank },
+    );
+  }
+}
+
+/** Refuses a length that is no count of elements. */
+export function assertShape(action: string, dtype: unknown, length: unknown): void {
+  if (!isDType(dtype)) {
+    throw new InvalidArgumentError(
+      {
+        headline: `${action}: "${String(dtype)}" is no dtype`,
+        hint: `dtypes are ${Object.keys(dtypeInfo).join(", ")}`,
+      },
+      { field: "dtype" },
+    );
+  }
+  const most = Math.floor(Number.MAX_SAFE_INTEGER / dtypeInfo[dtype].bytes);
+  if (typeof length !== "number" || !Number.isInteger(length) || length < 0 || length > most) {
+    throw new InvalidArgumentError(
+      { headline: `${action}: found length ${String(length)}, needs an integer of at least 0` },
+      { field: "length" },
+    );
+  }
+}
+
+function bytesOfArray(array: HostArray): Uint8Array {
+  return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+}

@@ -1,0 +1,40 @@
+/** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
+import type { AllReduceArgs, Data } from "../calls.ts";
+import { opSignature, type Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import type { Specification } from "./spec.ts";
+
+/** Out block 0 of every rank = fold of block 0 of all ranks. */
+export const allReduceSpec: Specification = {
+  collective: "allReduce",
+  reduces: true,
+  rooted: false,
+  synchronises: false,
+  inBlocks: () => 1,
+  outBlocks: () => 1,
+  expected: (ranks) => Array.from({ length: ranks }, (_, rank) => ({ rank, block: 0 })),
+  inPlace: () => 0,
+};
+
+/** Checks one rank's arguments: `recv.length = send.length`, in place or apart. */
+export function prepareAllReduce<S extends Data, R extends Data>(
+  check: Validator,
+  args: AllReduceArgs<S, R>,
+): Prepared<R> {
+  check.begin("allReduce", args);
+  const send = check.buffer("send", args.send);
+  const recv = args.recv === undefined ? send : check.buffer("recv", args.recv);
+  check.shape("recv", recv, send.dtype, send.length);
+  check.apart(send, recv, true);
+  const op = check.op(args.op, send.dtype);
+  return {
+    call: { dtype: send.dtype, op, count: send.length, send, recv },
+    signature: [
+      ["collective", "allReduce"],
+      ["dtype", send.dtype],
+      ["op", opSignature(op)],
+      ["count", send.length],
+    ],
+    resultOf: () => (args.recv ?? args.send) as R,
+  };
+}

@@ -1,0 +1,42 @@
+/** All-to-all: block j of rank i goes to block i of rank j. */
+import type { AllToAllArgs, Data } from "../calls.ts";
+import type { Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import type { Specification } from "./spec.ts";
+
+/** Out block s of rank r = in block r of rank s; blocks of equal length. */
+export const allToAllSpec: Specification = {
+  collective: "allToAll",
+  reduces: false,
+  rooted: false,
+  synchronises: false,
+  inBlocks: (ranks) => ranks,
+  outBlocks: (ranks) => ranks,
+  expected: (_ranks, rank, block) => [{ rank: block, block: rank }],
+  inPlace: () => undefined,
+};
+
+/** Checks one rank's arguments: both buffers hold `size` blocks of one length. */
+export function prepareAllToAll<S extends Data, R extends Data>(
+  check: Validator,
+  args: AllToAllArgs<S, R>,
+  size: number,
+): Prepared<R> {
+  check.begin("allToAll", args);
+  const send = check.buffer("send", args.send);
+  const recv = check.buffer("recv", args.recv);
+  if (send.length % size !== 0) {
+    throw check.fault("send", `found ${send.length} elements`, `a multiple of the ${size} ranks`);
+  }
+  check.shape("recv", recv, send.dtype, send.length);
+  check.apart(send, recv, false);
+  return {
+    call: { dtype: send.dtype, count: send.length / size, send, recv },
+    signature: [
+      ["collective", "allToAll"],
+      ["dtype", send.dtype],
+      ["count", send.length / size],
+    ],
+    resultOf: () => args.recv,
+  };
+}

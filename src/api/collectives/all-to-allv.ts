@@ -1,0 +1,177 @@
+/** All-to-allv: an all-to-all whose blocks each have a length of their own. */
+import type { CallSet, RankCall, Session } from "../backend.ts";
+import { DeviceBuffer } from "../buffer.ts";
+import type { AllToAllvArgs, AllToAllvResult, Data } from "../calls.ts";
+import { bytesOf } from "../dtype.ts";
+import { ranksText } from "../error-text.ts";
+import { CollectiveMismatchError } from "../errors.ts";
+import { runningSum } from "../ledger/counts-exchange.ts";
+import { UnservedError } from "../ledger/unserved.ts";
+import type { Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import { allToAllSpec } from "./all-to-all.ts";
+import type { Specification } from "./spec.ts";
+
+/** The same exchange of blocks as an all-to-all; lengths are a matter of layout, not of meaning. */
+export const allToAllvSpec: Specification = { ...allToAllSpec, collective: "allToAllv" };
+
+/** Checks one rank's arguments: blocks lie inside their buffers, and those of `recv` do not overlap. */
+export function prepareAllToAllv<S extends Data, R extends Data>(
+  check: Validator,
+  args: AllToAllvArgs<S, R>,
+): Prepared<AllToAllvResult<R>> {
+  check.begin("allToAllv", args);
+  const send = check.buffer("send", args.send);
+  const sendCounts = check.counts("sendCounts", args.sendCounts);
+  const sendOffsets = offsetsOf(check, "sendOffsets", args.sendOffsets, sendCounts);
+  assertInside(check, "sendOffsets", sendCounts, sendOffsets, send);
+  const recv = args.recv === undefined ? undefined : check.buffer("recv", args.recv);
+  if (recv !== undefined) {
+    check.shape("recv", recv, send.dtype, 0, true);
+    check.apart(send, recv, false);
+  }
+  if (args.recvCounts === undefined && args.recvOffsets !== undefined) {
+    throw check.fault("recvOffsets", "given without recvCounts", "both or neither");
+  }
+  const given = receiveBlocks(check, args, recv);
+  return {
+    call: {
+      dtype: send.dtype,
+      count: sum(sendCounts),
+      send,
+      recv,
+      blocks: { sendCounts, sendOffsets, ...given },
+    },
+    signature: [
+      ["collective", "allToAllv"],
+      ["dtype", send.dtype],
+      ["recvCounts", given === undefined ? "exchanged" : "given"],
+    ],
+    resultOf: (call: RankCall) => ({
+      recv: (args.recv ?? call.recv) as R,
+      recvCounts: call.recvCounts ?? [],
+      recvOffsets: call.recvOffsets ?? [],
+    }),
+  };
+}
+
+/** Gives every rank a receiving buffer once all counts are known, or refuses the set when one is too short. */
+export function provideReceiveBuffers(session: Session, set: CallSet): void {
+  const needed = set.calls.map((call) => sum(call.recvCounts ?? []));
+  const short = set.calls.flatMap(({ recv, rank }) =>
+    recv !== undefined && recv.length < (needed[rank] as number) ? [rank] : [],
+  );
+  if (short.length > 0) throw tooShort(set, needed, short);
+  for (const call of set.calls) {
+    const { dtype } = call;
+    if (call.recv !== undefined || dtype === undefined) continue;
+    const rank = set.comm.ranks[call.rank] as number;
+    const length = needed[call.rank] as number;
+    const memory = session.allocate(rank, length * bytesOf(dtype));
+    call.recv = new DeviceBuffer(dtype, length, {
+      memory,
+      rank,
+      session,
+      disposed: false,
+      lastUse: undefined,
+    });
+  }
+}
+
+function receiveBlocks(
+  check: Validator,
+  args: AllToAllvArgs<Data, Data>,
+  recv: DeviceBuffer | undefined,
+): { recvCounts: readonly number[]; recvOffsets: readonly number[] } | undefined {
+  if (args.recvCounts === undefined) return undefined;
+  const recvCounts = check.counts("recvCounts", args.recvCounts);
+  const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
+  if (recv !== undefined) assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  assertDisjoint(check, recvCounts, recvOffsets);
+  return { recvCounts, recvOffsets };
+}
+
+function offsetsOf(
+  check: Validator,
+  field: string,
+  offsets: readonly number[] | undefined,
+  counts: readonly number[],
+): readonly number[] {
+  return offsets === undefined ? runningSum(counts) : check.counts(field, offsets);
+}
+
+function assertInside(
+  check: Validator,
+  field: "sendOffsets" | "recvOffsets",
+  counts: readonly number[],
+  offsets: readonly number[],
+  buffer: DeviceBuffer,
+): void {
+  counts.forEach((count, rank) => {
+    const end = (offsets[rank] as number) + count;
+    if (count === 0 || end <= buffer.length) return;
+    throw check.fault(
+      `${field}[${rank}]`,
+      `the block ends at element ${end}`,
+      `one inside the buffer's ${buffer.length} elements`,
+    );
+  });
+}
+
+function assertDisjoint(
+  check: Validator,
+  counts: readonly number[],
+  offsets: readonly number[],
+): void {
+  const blocks = counts
+    .map((count, rank) => ({
+      rank,
+      from: offsets[rank] as number,
+      to: (offsets[rank] as number) + count,
+    }))
+    .filter((block) => block.to > block.from)
+    .sort((a, b) => a.from - b.from);
+  blocks.forEach((block, index) => {
+    const next = blocks[index + 1];
+    if (next === undefined || next.from >= block.to) return;
+    throw check.fault(
+      `recvOffsets[${next.rank}]`,
+      `the block starts at element ${next.from}, inside that of rank ${block.rank}`,
+      "blocks apart from each other",
+    );
+  });
+}
+
+function tooShort(
+  set: CallSet,
+  needed: readonly number[],
+  ranks: readonly number[],
+): UnservedError {
+  const values = set.calls.map(({ recv, rank }) =>
+    recv === undefined ? "allocated" : `${recv.length} of ${needed[rank]} needed`,
+  );
+  return new UnservedError(
+    (rank) =>
+      new CollectiveMismatchError(
+        {
+          headline: `call ${set.number} on "${set.comm.name}": ${ranksText(ranks)} cannot hold what is sent to them`,
+          table: [["rank", "recv.length"], ...values.map((value, index) => [index, value])],
+          hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
+        },
+        {
+          rank,
+          size: set.calls.length,
+          comm: set.comm.name,
+          collective: set.collective,
+          call: set.number,
+          ranks,
+          field: "recv.length",
+          values,
+        },
+      ),
+  );
+}
+
+function sum(counts: readonly number[]): number {
+  return counts.reduce((total, count) => total + count, 0);
+}

@@ -1,0 +1,51 @@
+/**
+ * The shape of a collective's definition: what it means, apart from how it is done.
+ *
+ * A specification speaks of *blocks*. A rank's `in` and `out` each hold some number of equal-role blocks; the
+ * specification says which input blocks every output block must hold afterwards. The verifier judges each program
+ * against it, and the naive oracle of the tests is a second reading of the same text.
+ */
+
+/** Names of all collectives of the API, built or not. */
+export type CollectiveName =
+  | "allReduce"
+  | "reduce"
+  | "broadcast"
+  | "allGather"
+  | "allGatherv"
+  | "reduceScatter"
+  | "reduceScatterv"
+  | "allToAll"
+  | "allToAllv"
+  | "gather"
+  | "scatter"
+  | "sendRecv"
+  | "barrier";
+
+/** One block of one rank's input. */
+export interface InputBlock {
+  readonly rank: number;
+  readonly block: number;
+}
+
+/** What every program of one collective must achieve. */
+export interface Specification {
+  readonly collective: CollectiveName;
+  /** True when output blocks are folds by an operator; false: copies of bytes. */
+  readonly reduces: boolean;
+  /** True when ranks may disagree on `root`-dependent buffers, so a root must be given. */
+  readonly rooted: boolean;
+  /** True when no rank may leave before every rank has entered. */
+  readonly synchronises: boolean;
+  /** Blocks in a rank's input. */
+  inBlocks(ranks: number, rank: number, root: number): number;
+  /** Blocks in a rank's output; 0 where it has none. */
+  outBlocks(ranks: number, rank: number, root: number): number;
+  /** The input blocks that output block `block` of `rank` holds: one for a copy, one per rank for a fold. */
+  expected(ranks: number, rank: number, block: number, root: number): readonly InputBlock[];
+  /**
+   * In place: the output block that lies where input block `block` of `rank` lies; `undefined` when this collective
+   * has no in-place form or that block lies elsewhere.
+   */
+  inPlace(ranks: number, rank: number, block: number, root: number): number | undefined;
+}

@@ -1,0 +1,212 @@
+/**
+ * The Communicator: one rank's end of a group, and the one interface a user must read.
+ *
+ * Rules that hold for every call: arguments are checked completely before anything happens; all ranks make the same
+ * calls on a communicator in the same order; counts are elements; a buffer is lent from the call until it settles;
+ * **awaiting a call means its result is readable**. Calls of one communicator run in call order.
+ */
+import type { Capabilities } from "./backend.ts";
+import type { DeviceBuffer } from "./buffer.ts";
+import type {
+  AllGatherArgs,
+  AllGathervArgs,
+  AllReduceArgs,
+  AllToAllArgs,
+  AllToAllvArgs,
+  AllToAllvResult,
+  BroadcastArgs,
+  CallOptions,
+  Data,
+  DTypeOf,
+  GatherArgs,
+  RecvArgs,
+  ReduceArgs,
+  ReduceScatterArgs,
+  ReduceScattervArgs,
+  ScatterArgs,
+  SendArgs,
+  SendRecvArgs,
+  SplitArgs,
+} from "./calls.ts";
+import type { DType } from "./dtype.ts";
+import type { Explanation, Question } from "./explanation.ts";
+import type { Hooks } from "./hooks.ts";
+import type { CommOp } from "./op.ts";
+
+/** What a rank has done so far on one communicator. */
+export interface CommStats {
+  /** Calls posted, by collective. */
+  readonly calls: Readonly<Record<string, number>>;
+  /** Bytes of the send buffers of these calls. */
+  readonly sendBytes: number;
+  /** Calls that failed. */
+  readonly failures: number;
+}
+
+/** Options of `alloc`. */
+export interface AllocOptions {
+  /**
+   * Symmetric memory, which other kernels reduce in another order: results may differ in their last bits. Only when
+   * asked for; refused with `UnsupportedError` where the backend has none.
+   */
+  readonly symmetric?: boolean;
+}
+
+/** A recorded sequence of calls; see `capture`. */
+export interface Graph {
+  /** Runs the recorded calls again on the buffers' present contents; ordered like any call. */
+  replay(options?: CallOptions): CommOp<void>;
+}
+
+/** One rank's end of a group of ranks. */
+export interface Communicator extends AsyncDisposable {
+  /** This rank, from 0. */
+  readonly rank: number;
+  /** Number of ranks. */
+  readonly size: number;
+  readonly name: string;
+  /** Name of the backend, such as `sim`. */
+  readonly backend: string;
+  /** Name of this rank's device, such as `sim:3`. */
+  readonly device: string;
+  readonly capabilities: Capabilities;
+  readonly hooks: Hooks;
+
+  /**
+   * Allocates a buffer on this rank's device, filled with zeros. Host memory on the simulation.
+   *
+   * @throws InvalidArgumentError for a dtype that does not exist or a length that is no count of elements.
+   */
+  alloc<D extends DType>(dtype: D, length: number, options?: AllocOptions): DeviceBuffer<D>;
+
+  /**
+   * Folds the inputs of all ranks element by element and gives every rank the result.
+   *
+   * - **Lengths**: `recv.length = send.length`, the same on all ranks, and so are `dtype` and `op`.
+   * - **In place**: leave `recv` out, or pass the same range.
+   * - **Resolves** to the receiving data, readable on this rank.
+   * - **Floating point**: one rounding to the dtype at every hop, in the order that the plan fixes (`explain` shows
+   *   it); all ranks hold the same bits, and so does every run. Averages multiply each contribution first.
+   * - **Cost** of the ring: 2(n−1) steps, 2(n−1)/n of the buffer sent per rank.
+   *
+   * @throws InvalidArgumentError on this rank, before anything is posted, for a wrong argument.
+   * @throws CollectiveMismatchError on all ranks when they disagree; nothing is written.
+   * @throws DeadlockError when some rank never makes the call. RemoteRankError when a rank threw.
+   * @see {@link https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/colls.html#ncclallreduce}
+   * @example
+   * await comm.allReduce({ send: gradients, op: "avg" });
+   */
+  allReduce<S extends Data, R extends Data = S>(args: AllReduceArgs<S, R>): CommOp<R>;
+
+  /** Folds the inputs of all ranks and gives the result to `root`; lengths and order as `allReduce`. */
+  reduce<S extends Data, R extends Data = S>(args: ReduceArgs<S, R>): CommOp<R | undefined>;
+
+  /**
+   * Gives every rank a copy of the root's data, bit for bit, NaN payloads included.
+   *
+   * - **Lengths**: the root's `send` and every `recv` are equally long; `dtype` and `root` are the same everywhere.
+   * - **In place**: the root passes one of `send` and `recv`, or the same range as both.
+   * - **Resolves** to the receiving data (the root's own where it has no `recv`).
+   * - **Cost** of the binomial tree: ⌈log₂ n⌉ steps, at most ⌈log₂ n⌉ times the buffer sent by the root.
+   *
+   * @throws InvalidArgumentError for a missing buffer or a root that is no rank.
+   * @throws CollectiveMismatchError on all ranks when they disagree; nothing is written.
+   * @see {@link https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/colls.html#ncclbroadcast}
+   * @example
+   * await comm.broadcast({ recv: weights, root: 0 });
+   */
+  broadcast<S extends Data, R extends Data = S>(args: BroadcastArgs<S, R>): CommOp<R>;
+
+  /** Concatenates the inputs of all ranks on every rank: `recv.length = size · send.length`. */
+  allGather<S extends Data, R extends Data = S>(args: AllGatherArgs<S, R>): CommOp<R>;
+
+  /** An all-gather of different lengths; the counts are the same array on all ranks. */
+  allGatherv<S extends Data, R extends Data = S>(args: AllGathervArgs<S, R>): CommOp<R>;
+
+  /** Folds `size` blocks and gives block r to rank r: `send.length = size · recv.length`. */
+  reduceScatter<S extends Data, R extends Data = S>(args: ReduceScatterArgs<S, R>): CommOp<R>;
+
+  /** A reduce-scatter of blocks of different lengths; the counts are the same array on all ranks. */
+  reduceScatterv<S extends Data, R extends Data = S>(args: ReduceScattervArgs<S, R>): CommOp<R>;
+
+  /**
+   * Sends block j of `send` to rank j and receives its block in `recv`: the transpose of blocks.
+   *
+   * - **Lengths**: `send.length = recv.length = size · count`, the same count everywhere. No in-place form.
+   * - **Resolves** to `recv`. Bytes are copied, NaN payloads included.
+   * - **Cost** of the pairwise exchange: n−1 steps, (n−1)/n of the buffer sent per rank.
+   *
+   * @throws InvalidArgumentError for lengths that are no multiple of `size`, or buffers that overlap.
+   * @throws CollectiveMismatchError on all ranks when they disagree; nothing is written.
+   * @see {@link https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/colls.html#ncclalltoall}
+   */
+  allToAll<S extends Data, R extends Data = S>(args: AllToAllArgs<S, R>): CommOp<R>;
+
+  /**
+   * Sends `sendCounts[j]` elements, from `sendOffsets[j]` on, to every rank j, and receives theirs.
+   *
+   * - **Counts** are elements. Without `recvCounts` they are exchanged first, in a phase of their own; with them, they
+   *   must be the transpose of what the others send. Offsets left out are running sums.
+   * - **Lengths**: `send` covers every block; `recv` is left out (then it is allocated) or long enough. Blocks of
+   *   `recv` must not overlap. No in-place form.
+   * - **Resolves** to `{ recv, recvCounts, recvOffsets }`. Bytes are copied, NaN payloads included.
+   * - **Cost** of the pairwise exchange: n−1 steps; each rank sends what it has for others once.
+   *
+   * @throws InvalidArgumentError for counts that are no counts, blocks outside a buffer, or overlapping ones.
+   * @throws CollectiveMismatchError on all ranks when counts are not transposes or a `recv` is too short.
+   * @example
+   * const { recv, recvCounts } = await comm.allToAllv({ send: tokens, sendCounts: [3, 0, 5, 1] });
+   */
+  allToAllv<S extends Data, R extends Data = DeviceBuffer<DTypeOf<S>>>(
+    args: AllToAllvArgs<S, R>,
+  ): CommOp<AllToAllvResult<R>>;
+
+  /** Concatenates the inputs of all ranks at `root`. */
+  gather<S extends Data, R extends Data = S>(args: GatherArgs<S, R>): CommOp<R | undefined>;
+
+  /** Gives every rank its block of the root's data. */
+  scatter<S extends Data, R extends Data = S>(args: ScatterArgs<S, R>): CommOp<R>;
+
+  /** Sends to one rank; settles when the data has left. Meets the peer's `recv`, in order. */
+  send<S extends Data>(args: SendArgs<S>): CommOp<void>;
+
+  /** Receives from one rank. Meets the peer's `send`, in order. */
+  recv<R extends Data>(args: RecvArgs<R>): CommOp<R>;
+
+  /** Sends to one rank while receiving from another; never deadlocks with itself. */
+  sendRecv<S extends Data, R extends Data = S>(args: SendRecvArgs<S, R>): CommOp<R>;
+
+  /**
+   * Holds every rank until all have come. Cost of the dissemination barrier: ⌈log₂ n⌉ steps without data.
+   *
+   * @throws DeadlockError when some rank never comes.
+   */
+  barrier(args?: CallOptions): CommOp<void>;
+
+  /** Runs calls as one: sends and receives inside meet freely. The callback is synchronous. */
+  group(calls: () => void): CommOp<void>;
+
+  /** Divides the ranks into communicators by color; ranks without a color get `undefined`. */
+  split(args: SplitArgs): CommOp<Communicator | undefined>;
+
+  /** Records the calls of a synchronous callback, for `replay`. */
+  capture(calls: () => void): CommOp<Graph>;
+
+  /** The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. */
+  explain(question: Question): Explanation;
+
+  /** True when this backend can make such a call. */
+  supports(question: Question): boolean;
+
+  /** What this rank has done so far. */
+  stats(): CommStats;
+
+  /** Virtual compute on the simulation's clock; nothing on real devices. */
+  work(durationNs: number, label?: string): void;
+
+  /** Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. */
+  close(): Promise<void>;
+
+  /** Ends the communicator at once on every rank of this process: open and later calls fail with the reason. */
+  abort(reason?: unknown): void;
+}

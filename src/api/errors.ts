@@ -1,0 +1,167 @@
+/**
+ * Every error the library raises on purpose. One base class, a stable `code`, and the facts as fields.
+ *
+ * A `CommError` tells its reader who is concerned (`rank`, `ranks`), what was being done (`collective`, `call`,
+ * `comm`), which field differs, and what to do next (`hint`). Our own mistakes are `invariant` failures instead,
+ * which nobody should catch.
+ */
+import { type ErrorText, errorMessage } from "./error-text.ts";
+
+/** Stable names of the errors; part of the API. */
+export type CommErrorCode =
+  | "ERR_COMM_ARG"
+  | "ERR_COMM_UNSUPPORTED"
+  | "ERR_COMM_BACKEND"
+  | "ERR_COMM_MISMATCH"
+  | "ERR_COMM_DEADLOCK"
+  | "ERR_COMM_TIMEOUT"
+  | "ERR_COMM_REMOTE"
+  | "ERR_COMM_ABORTED"
+  | "ERR_COMM_CLOSED"
+  | "ERR_COMM_WORLD";
+
+/** Facts an error carries beside its text. */
+export interface CommErrorFacts {
+  /** The rank that sees this error. */
+  readonly rank?: number | undefined;
+  /** Size of the communicator. */
+  readonly size?: number | undefined;
+  /** Name of the communicator. */
+  readonly comm?: string | undefined;
+  /** What was being done, such as `allReduce`. */
+  readonly collective?: string | undefined;
+  /** Number of the call on its communicator, counted from 0 on every rank. */
+  readonly call?: number | undefined;
+  /** The ranks to look at: those that differ, threw or are missing. */
+  readonly ranks?: readonly number[] | undefined;
+  /** The argument or signature field at fault. */
+  readonly field?: string | undefined;
+  readonly cause?: unknown;
+}
+
+/** Base of every error raised on purpose. */
+export abstract class CommError extends Error {
+  abstract readonly code: CommErrorCode;
+  readonly rank: number | undefined;
+  readonly size: number | undefined;
+  readonly comm: string | undefined;
+  readonly collective: string | undefined;
+  readonly call: number | undefined;
+  readonly ranks: readonly number[];
+  readonly field: string | undefined;
+  readonly hint: string | undefined;
+
+  constructor(text: ErrorText, facts: CommErrorFacts = {}) {
+    super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
+    this.rank = facts.rank;
+    this.size = facts.size;
+    this.comm = facts.comm;
+    this.collective = facts.collective;
+    this.call = facts.call;
+    this.ranks = facts.ranks ?? [];
+    this.field = facts.field;
+    this.hint = text.hint;
+  }
+
+  override get name(): string {
+    return this.constructor.name;
+  }
+
+  /** The error as plain data, for logs and other processes. */
+  toJSON(): Record<string, unknown> {
+    const { name, code, message, rank, size, comm, collective, call, ranks, field, hint } = this;
+    const cause = this.cause instanceof Error ? String(this.cause) : this.cause;
+    return { name, code, message, rank, size, comm, collective, call, ranks, field, hint, cause };
+  }
+}
+
+/** An argument is wrong on this rank; nothing was posted, sent or written. */
+export class InvalidArgumentError extends CommError {
+  readonly code = "ERR_COMM_ARG";
+}
+
+/** The call is legal, but this backend, dtype, operator or version cannot do it. */
+export class UnsupportedError extends CommError {
+  readonly code = "ERR_COMM_UNSUPPORTED";
+}
+
+/** A backend cannot be used here; the table says what was tried and why it failed. */
+export class BackendUnavailableError extends CommError {
+  readonly code = "ERR_COMM_BACKEND";
+}
+
+/** Ranks made different calls where the same was needed; nothing was written on any of them. */
+export class CollectiveMismatchError extends CommError {
+  readonly code = "ERR_COMM_MISMATCH";
+  /** What each rank of the communicator gave for `field`, by rank. */
+  readonly values: readonly string[];
+
+  constructor(text: ErrorText, facts: CommErrorFacts & { readonly values: readonly string[] }) {
+    super(text, facts);
+    this.values = facts.values;
+  }
+}
+
+/** What one rank of a deadlocked world is doing. */
+export interface RankWait {
+  readonly rank: number;
+  readonly state: "waits" | "finished";
+  /** For a waiting rank: communicator, collective and call number it waits in. */
+  readonly comm?: string;
+  readonly collective?: string;
+  readonly call?: number;
+  /** The ranks that have not made the matching call. */
+  readonly missing: readonly number[];
+}
+
+/** Every unfinished rank waits for another one: nothing can ever wake them. */
+export class DeadlockError extends CommError {
+  readonly code = "ERR_COMM_DEADLOCK";
+  /** Who waits for whom, by rank. */
+  readonly waits: readonly RankWait[];
+
+  constructor(text: ErrorText, facts: CommErrorFacts & { readonly waits: readonly RankWait[] }) {
+    super(text, facts);
+    this.waits = facts.waits;
+  }
+}
+
+/** A deadline passed; `ranks` are the ones that had not arrived. */
+export class CommTimeoutError extends CommError {
+  readonly code = "ERR_COMM_TIMEOUT";
+}
+
+/** Another rank's program threw; its error is the `cause`. */
+export class RemoteRankError extends CommError {
+  readonly code = "ERR_COMM_REMOTE";
+}
+
+/** The communicator was aborted; the reason is the `cause`. */
+export class CommAbortedError extends CommError {
+  readonly code = "ERR_COMM_ABORTED";
+}
+
+/** The communicator, world or buffer was closed or disposed before this use. */
+export class CommClosedError extends CommError {
+  readonly code = "ERR_COMM_CLOSED";
+}
+
+/** One rank's failure inside `world.run`. */
+export interface RankFailure {
+  readonly rank: number;
+  readonly error: unknown;
+}
+
+/** `world.run` failed on some ranks; `failures` lists them, earliest first, and `cause` is the first one. */
+export class WorldError extends CommError {
+  readonly code = "ERR_COMM_WORLD";
+  readonly failures: readonly RankFailure[];
+
+  constructor(
+    text: ErrorText,
+    facts: CommErrorFacts & { readonly failures: readonly RankFailure[] },
+  ) {
+    super(text, facts);
+    this.failures = facts.failures;
+  }
+}

@@ -1,0 +1,51 @@
+/** What `explain` answers: the plan of a call, predicted, without running it. */
+import type { CollectiveName } from "./collectives/spec.ts";
+import type { DType } from "./dtype.ts";
+import type { ReduceOp } from "./reduce-op.ts";
+
+/** A call described by its shape alone. */
+export interface Question {
+  readonly collective: CollectiveName;
+  /** Left out for a barrier. */
+  readonly dtype?: DType | undefined;
+  /** For collectives that reduce. */
+  readonly op?: ReduceOp | undefined;
+  /** Elements as NCCL counts them for the collective; for an all-to-all the elements per peer. */
+  readonly count?: number | undefined;
+  readonly root?: number | undefined;
+  /** For an all-to-allv: row i holds what rank i sends to each rank. Left out: `count` to every peer. */
+  readonly counts?: readonly (readonly number[])[] | undefined;
+}
+
+/** One chunk of the buffer and what becomes of it. */
+export interface ChunkPlan {
+  readonly chunk: number;
+  /** First element and length in the output. */
+  readonly offset: number;
+  readonly length: number;
+  /** Ranks in the order in which their contributions are folded; a single rank for a copy. */
+  readonly order: readonly number[];
+  /** The fold as text, with its brackets, such as `((r1 + r2) + r3) + r0`. */
+  readonly fold: string;
+}
+
+/** The plan of one call. Its text (`String(plan)`) is made for people. */
+export interface Explanation {
+  readonly collective: CollectiveName;
+  readonly algorithm: string;
+  readonly protocol: string | undefined;
+  readonly channels: number;
+  readonly ranks: number;
+  readonly chunks: readonly ChunkPlan[];
+  /** Messages one after another on the longest path. */
+  readonly steps: number;
+  /** Bytes that the busiest rank sends. */
+  readonly sentBytes: number;
+  /** Predicted time until the last rank is done; virtual. */
+  readonly predictedNs: number;
+  /** What is said about equality with NCCL. */
+  readonly claim: string;
+  /** The chunk that holds an element of the output. */
+  chunkOf(element: number): ChunkPlan;
+  toString(): string;
+}

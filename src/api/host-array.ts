@@ -1,0 +1,76 @@
+/**
+ * Host memory given in place of a buffer: which TypedArrays are accepted, and as which dtype.
+ *
+ * A TypedArray whose class names one dtype is taken as that dtype. Arrays of bits (`Uint16Array`) name none, so the
+ * caller says which with `asDType`.
+ */
+import { type DType, dtypeInfo, type HostArray } from "./dtype.ts";
+
+/** A TypedArray together with the dtype its memory holds. */
+export interface TypedHost<D extends DType = DType> {
+  readonly dtype: D;
+  readonly array: HostArray<D>;
+}
+
+const byClass: Readonly<Record<string, DType>> = {
+  Int8Array: "int8",
+  Uint8Array: "uint8",
+  Int32Array: "int32",
+  Uint32Array: "uint32",
+  BigInt64Array: "int64",
+  BigUint64Array: "uint64",
+  Float32Array: "float32",
+  Float64Array: "float64",
+};
+
+/**
+ * Says which dtype the bits of a TypedArray are, for the dtypes that JavaScript has no array for:
+ * `asDType(new Uint16Array(8), "bfloat16")`.
+ */
+export function asDType<D extends DType>(array: HostArray<D>, dtype: D): TypedHost<D> {
+  return { dtype, array };
+}
+
+/** The class name of a TypedArray, whatever realm made it; `undefined` for anything else. */
+export function typedArrayClass(value: unknown): string | undefined {
+  if (!ArrayBuffer.isView(value) || value instanceof DataView) return undefined;
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
+
+/** The host memory behind an argument, or the reason why it is none. */
+export function typedHost(value: unknown): TypedHost | { readonly fault: string } {
+  if (isTypedHost(value)) {
+    const found = typedArrayClass(value.array);
+    const needed = dtypeInfo[value.dtype]?.host;
+    if (needed === undefined) return { fault: `"${String(value.dtype)}" is no dtype` };
+    if (found !== needed) return { fault: `${value.dtype} needs a ${needed}, found ${found}` };
+    return memoryFault(value.array) ?? value;
+  }
+  const found = typedArrayClass(value);
+  if (found === undefined)
+    return { fault: `${describe(value)} is neither a buffer nor a TypedArray` };
+  const dtype = byClass[found];
+  if (dtype === undefined) return { fault: `a ${found} does not name its dtype` };
+  const array = value as HostArray;
+  return memoryFault(array) ?? { dtype, array };
+}
+
+function isTypedHost(value: unknown): value is TypedHost {
+  return typeof value === "object" && value !== null && "array" in value && "dtype" in value;
+}
+
+function memoryFault(array: HostArray): { readonly fault: string } | undefined {
+  const memory = array.buffer as ArrayBuffer & { readonly resizable?: boolean };
+  if (memory.resizable === true) return { fault: "its ArrayBuffer is resizable" };
+  try {
+    new Uint8Array(memory);
+  } catch {
+    return { fault: "its ArrayBuffer was transferred away" };
+  }
+  return undefined;
+}
+
+function describe(value: unknown): string {
+  if (value === null) return "null";
+  return Array.isArray(value) ? "a plain array" : `${typeof value}`;
+}

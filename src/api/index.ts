@@ -1,0 +1,93 @@
+/** The public contract: what every program is written against, whatever backend runs it. */
+export type {
+  Attempt,
+  Backend,
+  CallSet,
+  Capabilities,
+  CommInfo,
+  Memory,
+  OpenRequest,
+  Probe,
+  RankCall,
+  Session,
+  VirtualClock,
+} from "./backend.ts";
+export { type Allocation, DeviceBuffer } from "./buffer.ts";
+export type {
+  AllGatherArgs,
+  AllGathervArgs,
+  AllReduceArgs,
+  AllToAllArgs,
+  AllToAllvArgs,
+  AllToAllvResult,
+  BroadcastArgs,
+  CallOptions,
+  Data,
+  GatherArgs,
+  RecvArgs,
+  ReduceArgs,
+  ReduceScatterArgs,
+  ReduceScattervArgs,
+  ScatterArgs,
+  SendArgs,
+  SendRecvArgs,
+  SplitArgs,
+} from "./calls.ts";
+export {
+  type CollectiveName,
+  type InputBlock,
+  type Specification,
+  type SpecifiedCollective,
+  specifications,
+} from "./collectives/index.ts";
+export type { AllocOptions, CommStats, Communicator, Graph } from "./communicator.ts";
+export {
+  bytesOf,
+  type DType,
+  type DTypeInfo,
+  dtypeInfo,
+  dtypes,
+  type HostArray,
+  type HostArrays,
+  isDType,
+} from "./dtype.ts";
+export type { ErrorText, Row } from "./error-text.ts";
+export {
+  BackendUnavailableError,
+  CollectiveMismatchError,
+  CommAbortedError,
+  CommClosedError,
+  CommError,
+  type CommErrorCode,
+  type CommErrorFacts,
+  CommTimeoutError,
+  DeadlockError,
+  InvalidArgumentError,
+  type RankFailure,
+  type RankWait,
+  RemoteRankError,
+  UnsupportedError,
+  WorldError,
+} from "./errors.ts";
+export type { ChunkPlan, Explanation, Question } from "./explanation.ts";
+export { firstAvailable } from "./first-available.ts";
+export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
+export { asDType, type TypedHost } from "./host-array.ts";
+export type { LiveResources } from "./ledger/resources.ts";
+export { CommOp, type OpStatus, type OpWatcher } from "./op.ts";
+export {
+  type NamedReduceOp,
+  namedReduceOps,
+  type PreMul,
+  type ReduceOp,
+  reduceOpFault,
+  reduceOpName,
+} from "./reduce-op.ts";
+export {
+  type ConnectOptions,
+  connect,
+  createWorld,
+  type StallReport,
+  type World,
+  type WorldOptions,
+} from "./world.ts";

@@ -1,0 +1,116 @@
+/**
+ * Do the ranks mean the same call? Finds the first field that differs and the ranks that stand alone with it.
+ *
+ * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
+ */
+import type { RankCall } from "../backend.ts";
+import { ranksText } from "../error-text.ts";
+import { CollectiveMismatchError } from "../errors.ts";
+import type { Slot } from "./slot.ts";
+
+/** One field of a signature: its name and this rank's value. */
+export type SignatureField = readonly [name: string, value: string | number | undefined];
+
+/** A difference between the ranks of one call. */
+export interface Mismatch {
+  readonly field: string;
+  /** The ranks that differ from most others. */
+  readonly ranks: readonly number[];
+  /** Each rank's value, by rank. */
+  readonly values: readonly string[];
+  /** What the law is, where equality is not it. */
+  readonly law?: string;
+}
+
+/** The first difference between the postings of a complete slot; `undefined` when they agree. */
+export function mismatchOf(slot: Slot): Mismatch | undefined {
+  const signatures = slot.postings.map((posting) => posting?.signature ?? []);
+  const first = signatures[0] ?? [];
+  for (let field = 0; field < first.length; field++) {
+    const expected = first[field]?.[1];
+    if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
+      return differing(signatures, field);
+    }
+  }
+  return transposeFault(slot);
+}
+
+function differing(signatures: readonly (readonly SignatureField[])[], field: number): Mismatch {
+  const values = signatures.map((signature) => String(signature[field]?.[1]));
+  const name = signatures[0]?.[field]?.[0] ?? "collective";
+  return { field: name, values, ranks: outliers(values) };
+}
+
+/** Ranks whose value is not the most common one; of equally common values the one seen first is the norm. */
+export function outliers(values: readonly string[]): number[] {
+  const counts = new Map<string, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  let norm = values[0] ?? "";
+  for (const [value, count] of counts) {
+    if (count > (counts.get(norm) ?? 0)) norm = value;
+  }
+  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
+}
+
+/** With counts given on both sides, what i sends to j must be what j expects from i. */
+function transposeFault(slot: Slot): Mismatch | undefined {
+  const calls = slot.postings.map((posting) => posting?.call);
+  if (calls[0]?.collective !== "allToAllv" || calls[0].recvCounts === undefined) return undefined;
+  for (let from = 0; from < calls.length; from++) {
+    for (let to = 0; to < calls.length; to++) {
+      const sent = calls[from]?.sendCounts?.[to];
+      const expected = calls[to]?.recvCounts?.[from];
+      if (sent !== expected) {
+        return {
+          field: `sendCounts[${to}]`,
+          ranks: [from, to].sort((a, b) => a - b),
+          values: calls.map((_, rank) => {
+            if (rank === from) return `sends ${sent} to rank ${to}`;
+            return rank === to ? `expects ${expected} from rank ${from}` : "-";
+          }),
+          law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+        };
+      }
+    }
+  }
+  return undefined;
+}
+
+/** The error one rank gets for a mismatch. */
+export function mismatchError(
+  slot: Slot,
+  mismatch: Mismatch,
+  rank: number,
+): CollectiveMismatchError {
+  const calls = slot.postings.map((posting) => posting?.call);
+  const { field, ranks, values, law } = mismatch;
+  return new CollectiveMismatchError(
+    {
+      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
+        law === undefined ? "" : `: ${law}`
+      }`,
+      table: [
+        ["rank", "call", field],
+        ...values.map((value, index) => [index, callText(calls[index]), value]),
+      ],
+      hint: "nothing was written; make the same call on every rank, with equal arguments",
+    },
+    {
+      rank,
+      size: calls.length,
+      comm: slot.comm.name,
+      collective: calls[rank]?.collective,
+      call: slot.number,
+      ranks,
+      field,
+      values,
+    },
+  );
+}
+
+function callText(call: RankCall | undefined): string {
+  if (call === undefined) return "-";
+  return call.dtype === undefined
+    ? call.collective
+    : `${call.collective} ${call.dtype}[${call.count}]`;
+}

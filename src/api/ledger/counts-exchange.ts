@@ -1,0 +1,77 @@
+/**
+ * The first phase of an all-to-allv whose receivers do not know what comes: every rank tells every other how many
+ * elements it will send, through the backend's own all-to-all of one int64 a pair.
+ *
+ * It is a whole call of its own that ends before the data moves, so that the two can never interleave.
+ */
+import type { CallSet, RankCall, Session } from "../backend.ts";
+import { type Allocation, DeviceBuffer } from "../buffer.ts";
+import { rankCall } from "../prepared.ts";
+
+/** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
+export function andThen<A, B>(
+  value: A | Promise<A>,
+  after: (value: A) => B | Promise<B>,
+): B | Promise<B> {
+  return value instanceof Promise ? value.then(after) : after(value);
+}
+
+/** Fills in `recvCounts` and `recvOffsets` of every call of the set. */
+export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
+  const size = set.calls.length;
+  const calls = set.calls.map((call): RankCall => {
+    const worldRank = set.comm.ranks[call.rank] as number;
+    const send = countsBuffer(session, worldRank, size);
+    send.copyFrom(BigInt64Array.from(call.sendCounts ?? [], BigInt));
+    const recv = countsBuffer(session, worldRank, size);
+    return rankCall(
+      "allToAll",
+      call.rank,
+      { dtype: "int64", count: 1, send, recv },
+      call.postedAtPs,
+    );
+  });
+  const exchange: CallSet = { comm: set.comm, number: set.number, collective: "allToAll", calls };
+  return andThen(session.execute(exchange), () => readAll(set, calls));
+}
+
+function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
+  const waiting: Promise<void>[] = [];
+  set.calls.forEach((call, rank) => {
+    const answered = calls[rank] as RankCall;
+    const counts = new BigInt64Array(calls.length);
+    const bytes = new Uint8Array(counts.buffer);
+    const read = answered.recv?.allocation.memory.read(0, bytes);
+    const take = (): void => {
+      call.recvCounts = Array.from(counts, Number);
+      call.recvOffsets = runningSum(call.recvCounts);
+      call.finishedAtPs = answered.finishedAtPs;
+      answered.send?.dispose();
+      answered.recv?.dispose();
+    };
+    if (read instanceof Promise) waiting.push(read.then(take));
+    else take();
+  });
+  if (waiting.length > 0) return Promise.all(waiting).then(() => undefined);
+}
+
+function countsBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
+  const allocation: Allocation = {
+    memory: session.allocate(worldRank, 8 * size),
+    rank: worldRank,
+    session,
+    disposed: false,
+    lastUse: undefined,
+  };
+  return new DeviceBuffer("int64", size, allocation);
+}
+
+/** Offsets of blocks that follow one another. */
+export function runningSum(counts: readonly number[]): number[] {
+  let at = 0;
+  return counts.map((count) => {
+    const offset = at;
+    at += count;
+    return offset;
+  });
+}

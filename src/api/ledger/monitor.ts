@@ -1,0 +1,147 @@
+/**
+ * Watches the ranks of a world and finds the moment after which nothing can happen any more.
+ *
+ * A rank is *parked* while it waits for an operation that lacks other ranks' calls. When every unfinished rank is
+ * parked, two turns of the event loop pass without any activity, and the runtime waits for nothing that was started
+ * since the run began, then no one can ever wake them: that is a deadlock, decided at once and without a clock. When
+ * something else is still alive (a timer that some rank may be racing against), it is only a stall: it is reported
+ * after a delay, looked at again and again, and never turned into an error while that something lives.
+ */
+
+import type { VirtualClock } from "../backend.ts";
+import type { CommOp, OpWatcher } from "../op.ts";
+import { type LiveResources, liveResources, nothingNew } from "./resources.ts";
+
+/** What the monitor asks its world to do. */
+export interface MonitorHost {
+  readonly clock: VirtualClock | undefined;
+  /** Nothing can move any more. */
+  deadlocked(): void;
+  /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
+  stalled(alive: LiveResources | undefined): void;
+}
+
+/** A stall is reported after this long, and every look after that takes this long at most. */
+const stallReportMs = 10_000;
+const longestLookMs = 250;
+
+type RankState = "idle" | "running" | "finished";
+
+/** Counts parked ranks; one per world. */
+export class Monitor implements OpWatcher {
+  readonly #host: MonitorHost;
+  readonly #states: RankState[];
+  readonly #parked: number[];
+  #running = 0;
+  #parkedRanks = 0;
+  #executing = 0;
+  #activity = 0;
+  #looking = false;
+  #atStart: LiveResources | undefined;
+
+  constructor(size: number, host: MonitorHost) {
+    this.#host = host;
+    this.#states = new Array<RankState>(size).fill("idle");
+    this.#parked = new Array<number>(size).fill(0);
+  }
+
+  /** A run begins: all ranks are running. */
+  start(): void {
+    this.#states.fill("running");
+    this.#parked.fill(0);
+    this.#running = this.#states.length;
+    this.#parkedRanks = 0;
+    this.#atStart = liveResources();
+    this.#activity++;
+  }
+
+  /** A rank's program returned or threw. */
+  finished(rank: number): void {
+    if (this.#states[rank] !== "running") return;
+    this.#states[rank] = "finished";
+    this.#running--;
+    if ((this.#parked[rank] as number) > 0) this.#parkedRanks--;
+    this.#activity++;
+    this.#consider();
+  }
+
+  /** Where a rank's program stands. */
+  state(rank: number): RankState {
+    return this.#states[rank] ?? "idle";
+  }
+
+  /** Something happened: a call was posted or settled. */
+  moved(): void {
+    this.#activity++;
+  }
+
+  /** A complete call is being executed and will settle on its own. */
+  executing(change: 1 | -1): void {
+    this.#executing += change;
+    this.#activity++;
+    if (change < 0) this.#consider();
+  }
+
+  observed(op: CommOp): void {
+    if (!op.pending) {
+      if (op.status === "done") this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+      return;
+    }
+    const rank = op.worldRank;
+    const parked = (this.#parked[rank] as number) + 1;
+    this.#parked[rank] = parked;
+    if (parked === 1 && this.#states[rank] === "running") {
+      this.#parkedRanks++;
+      this.#consider();
+    }
+  }
+
+  woken(op: CommOp): void {
+    const rank = op.worldRank;
+    const parked = (this.#parked[rank] as number) - 1;
+    this.#parked[rank] = parked;
+    if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
+    if (op.status === "done") this.#host.clock?.reach(rank, op.finishedAtPs);
+    this.#activity++;
+  }
+
+  #allParked(): boolean {
+    return this.#running > 0 && this.#parkedRanks === this.#running && this.#executing === 0;
+  }
+
+  #consider(): void {
+    if (this.#looking || !this.#allParked()) return;
+    this.#looking = true;
+    const seen = this.#activity;
+    nextTurn(() => nextTurn(() => this.#decide(seen, 0)));
+  }
+
+  #decide(seen: number, waitedMs: number): void {
+    this.#looking = false;
+    if (!this.#allParked()) return;
+    const now = liveResources();
+    const start = this.#atStart;
+    if (seen !== this.#activity) this.#consider();
+    else if (now !== undefined && start !== undefined && nothingNew(start, now)) {
+      this.#host.deadlocked();
+    } else this.#lookAgain(seen, waitedMs, now);
+  }
+
+  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
+    this.#looking = true;
+    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
+    const waited = waitedMs + lookMs;
+    setTimeout(() => {
+      if (waitedMs < stallReportMs && waited >= stallReportMs && this.#allParked()) {
+        this.#host.stalled(alive);
+      }
+      this.#decide(seen, waited);
+    }, lookMs);
+  }
+}
+
+/** Runs `step` after everything that is already due. */
+function nextTurn(step: () => void): void {
+  if (typeof setImmediate === "function") setImmediate(step);
+  else setTimeout(step, 0);
+}

@@ -1,0 +1,248 @@
+/** The world behind `createWorld`: members, ledger and monitor around one session. */
+import type { Attempt, CallSet, CommInfo, Session, VirtualClock } from "./backend.ts";
+import { provideReceiveBuffers } from "./collectives/all-to-allv.ts";
+import type { Communicator } from "./communicator.ts";
+import {
+  CommAbortedError,
+  CommClosedError,
+  InvalidArgumentError,
+  type RankFailure,
+  RemoteRankError,
+  UnsupportedError,
+  WorldError,
+} from "./errors.ts";
+import type { Explanation, Question } from "./explanation.ts";
+import { deadlockError, stallText, waitsOf } from "./ledger/diagnosis.ts";
+import { Ledger } from "./ledger/ledger.ts";
+import { Monitor, type MonitorHost } from "./ledger/monitor.ts";
+import type { LiveResources } from "./ledger/resources.ts";
+import { Member, type MemberHost } from "./member.ts";
+import type { StallReport, World } from "./world.ts";
+
+type State = "idle" | "running" | "detached" | "aborted" | "closed";
+
+/** All ranks of a job in this process. */
+export class LocalWorld implements World, MonitorHost, MemberHost {
+  readonly name: string;
+  readonly size: number;
+  readonly generation = 1;
+  readonly #session: Session;
+  readonly #onStall: (report: StallReport) => void;
+  readonly #monitor: Monitor;
+  readonly #ledger: Ledger;
+  readonly #members: readonly Member[];
+  #state: State = "idle";
+  #failures: RankFailure[] = [];
+
+  constructor(
+    session: Session,
+    name: string,
+    onStall: ((report: StallReport) => void) | undefined,
+  ) {
+    this.name = name;
+    this.size = session.size;
+    this.#session = session;
+    this.#onStall = onStall ?? warn;
+    this.#monitor = new Monitor(session.size, this);
+    const ranks = Array.from({ length: session.size }, (_, rank) => rank);
+    const comm: CommInfo = { id: 0, name, ranks };
+    this.#ledger = new Ledger(comm, session, this.#monitor, (set) => prepareSet(session, set));
+    this.#members = ranks.map((rank) => new Member(rank, this.#ledger, session, this));
+  }
+
+  get backend(): string {
+    return this.#session.backend;
+  }
+
+  get selection(): readonly Attempt[] {
+    const { backend, selection } = this.#session;
+    return selection ?? [{ backend, ok: true, reason: "named by the caller" }];
+  }
+
+  get clock(): VirtualClock | undefined {
+    return this.#session.clock;
+  }
+
+  async run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<T[]> {
+    this.#assertRunnable(program);
+    this.#state = "running";
+    this.#failures = [];
+    this.#ledger.reset();
+    this.#monitor.start();
+    const results = new Array<T>(this.size);
+    const order = this.#session.wakeOrder(undefined);
+    await Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
+    await this.#ledger.drained();
+    this.#endRun();
+    if (this.#failures.length > 0) throw worldError(this.name, this.size, this.#failures);
+    return results;
+  }
+
+  explain(question: Question): Explanation {
+    return this.#session.explain(question);
+  }
+
+  async estimate(_question: Question): Promise<number> {
+    throw new UnsupportedError({
+      headline: "estimate: not built in this version",
+      hint: "use explain",
+    });
+  }
+
+  async rebuild(_options?: { readonly without?: readonly number[] }): Promise<World> {
+    throw new UnsupportedError({ headline: "rebuild: not built in this version" });
+  }
+
+  abort(reason?: unknown): void {
+    if (this.#state === "aborted" || this.#state === "closed") return;
+    this.#state = "aborted";
+    this.#ledger.kill((rank) => this.#abortedError(rank, reason));
+    for (const member of this.#members) member.hooks.aborted(reason);
+  }
+
+  async close(): Promise<void> {
+    if (this.#state === "closed") return;
+    this.#state = "closed";
+    this.#ledger.kill(
+      (rank) =>
+        new CommClosedError(
+          { headline: `the world "${this.name}" was closed while a call was open` },
+          { rank, size: this.size, comm: this.name },
+        ),
+    );
+    await this.#ledger.drained();
+    await this.#session.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
+  detach(): Communicator {
+    this.#state = "detached";
+    const member = this.#members[0] as Member;
+    const closeMember = member.close.bind(member);
+    member.close = () => closeMember().finally(() => this.close());
+    return member;
+  }
+
+  refusal(worldRank: number): string | undefined {
+    if (this.#state === "detached") return undefined;
+    if (this.#state === "closed") return `the world "${this.name}" was closed`;
+    if (this.#state === "aborted") return undefined;
+    const state = this.#monitor.state(worldRank);
+    if (state === "running") return undefined;
+    return state === "finished" ? `rank ${worldRank}'s program has returned` : "no run is going on";
+  }
+
+  deadlocked(): void {
+    const waits = waitsOf(this.#situation());
+    this.#ledger.kill((rank) => deadlockError(waits, rank));
+  }
+
+  stalled(alive: LiveResources | undefined): void {
+    const text = stallText(waitsOf(this.#situation()), alive);
+    this.#onStall({ text, alive });
+  }
+
+  async #runRank<T>(
+    rank: number,
+    program: (comm: Communicator) => T | PromiseLike<T>,
+    results: T[],
+  ): Promise<void> {
+    try {
+      results[rank] = await program(this.#members[rank] as Member);
+    } catch (error) {
+      this.#failures.push({ rank, error });
+      this.#ledger.kill((survivor) => this.#remoteError(survivor, rank, error));
+    }
+    this.#monitor.finished(rank);
+  }
+
+  /** Calls that were left open, and failures that nobody looked at, are failures of the run. */
+  #endRun(): void {
+    if (this.#ledger.openSlots.length > 0) this.deadlocked();
+    for (const { rank } of this.#members) {
+      const poison = this.#ledger.poison(rank);
+      if (poison === undefined) continue;
+      const known = this.#failures.some((failure) => failure.rank === rank);
+      if (!known) this.#failures.push({ rank, error: poison.cause ?? poison });
+    }
+    if (this.#state === "running") this.#state = "idle";
+  }
+
+  #situation(): Parameters<typeof waitsOf>[0] {
+    return {
+      size: this.size,
+      finished: (rank) => this.#monitor.state(rank) === "finished",
+      openSlots: this.#ledger.openSlots,
+    };
+  }
+
+  #assertRunnable(program: unknown): void {
+    if (typeof program !== "function") {
+      throw new InvalidArgumentError(
+        { headline: `run: found ${typeof program}, needs a function of a communicator` },
+        { field: "program" },
+      );
+    }
+    if (this.#state === "idle") return;
+    if (this.#state === "aborted") throw this.#abortedError(undefined, undefined);
+    const found = this.#state === "closed" ? "was closed" : "is running already";
+    throw new CommClosedError({
+      headline: `run: the world "${this.name}" ${found}, needs an idle one`,
+    });
+  }
+
+  #abortedError(rank: number | undefined, reason: unknown): CommAbortedError {
+    const { size, name } = this;
+    return new CommAbortedError(
+      {
+        headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${reason.message}` : ""}`,
+        hint: "open a new world",
+      },
+      { rank, size, comm: name, cause: reason },
+    );
+  }
+
+  #remoteError(rank: number, thrower: number, cause: unknown): RemoteRankError {
+    const what = cause instanceof Error ? (cause.message.split("\n")[0] as string) : String(cause);
+    return new RemoteRankError(
+      {
+        headline: `rank ${thrower} threw: ${what}`,
+        hint: "its error is the cause; the other ranks' open calls cannot complete",
+      },
+      { rank, size: this.size, comm: this.name, ranks: [thrower], cause },
+    );
+  }
+}
+
+function prepareSet(session: Session, set: CallSet): void {
+  if (set.collective === "allToAllv") provideReceiveBuffers(session, set);
+}
+
+function worldError(name: string, size: number, failures: readonly RankFailure[]): WorldError {
+  const first = failures[0] as RankFailure;
+  return new WorldError(
+    {
+      headline: `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
+      table: failures.map(({ rank, error }) => [`rank ${rank}`, firstLine(error)]),
+      hint: "the first failure is the cause",
+    },
+    { size, comm: name, ranks: failures.map(({ rank }) => rank), failures, cause: first.error },
+  );
+}
+
+function firstLine(error: unknown): string {
+  const name = error instanceof Error ? `${error.name}: ` : "";
+  const text = error instanceof Error ? error.message : String(error);
+  return name + (text.split("\n")[0] as string);
+}
+
+function warn(report: StallReport): void {
+  const runtime = (
+    globalThis as { process?: { emitWarning?: (text: string, kind: string) => void } }
+  ).process;
+  runtime?.emitWarning?.(report.text, "TwincclStall");
+}

@@ -1,0 +1,156 @@
+/**
+ * A posted operation: a promise that knows whether anybody waits for it.
+ *
+ * It is no native promise on purpose. Whether `then` was called tells the world that a rank is parked (which makes a
+ * deadlock decidable) and whether a failure was seen (an unseen one poisons the communicator and never becomes an
+ * unhandled rejection). The native promise inside is made only when somebody asks for it.
+ */
+import type { RankCall } from "./backend.ts";
+
+/** Where an operation stands. */
+export type OpStatus = "waiting" | "submitted" | "done" | "failed";
+
+/** Told when a rank starts and ends waiting for an operation. */
+export interface OpWatcher {
+  /** `then` was called for the first time. */
+  observed(op: CommOp): void;
+  /** The operation settled after it was observed. */
+  woken(op: CommOp): void;
+}
+
+/** The promise of one call on one rank: await it, and the result is readable. */
+export class CommOp<T = unknown> implements Promise<T> {
+  /** Number of the call on its communicator; -1 when it was refused before it was posted. */
+  readonly call: number;
+  /** Rank in the communicator. */
+  readonly rank: number;
+  /** The rank in its world; for the watcher. */
+  readonly worldRank: number;
+  /** Virtual time at which the result is there, in picoseconds. */
+  finishedAtPs = 0;
+  #status: OpStatus = "waiting";
+  #observed = false;
+  #result: T | undefined;
+  #error: unknown;
+  #settled: Promise<T> | undefined;
+  #resolve: ((value: unknown) => void) | undefined;
+  #reject: ((error: unknown) => void) | undefined;
+  #enqueued: Promise<void> | undefined;
+  #submitted: (() => void) | undefined;
+  #onSettled: ((error: unknown) => void) | undefined;
+  readonly #watcher: OpWatcher;
+
+  constructor(call: number, rank: number, worldRank: number, watcher: OpWatcher) {
+    this.call = call;
+    this.rank = rank;
+    this.worldRank = worldRank;
+    this.#watcher = watcher;
+  }
+
+  get [Symbol.toStringTag](): string {
+    return "CommOp";
+  }
+
+  /** Where the operation stands. */
+  get status(): OpStatus {
+    return this.#status;
+  }
+
+  /** True while neither done nor failed. */
+  get pending(): boolean {
+    return this.#status === "waiting" || this.#status === "submitted";
+  }
+
+  /** True once somebody asked for the outcome. */
+  get isObserved(): boolean {
+    return this.#observed;
+  }
+
+  /** Why it failed; `undefined` unless it did. */
+  get error(): unknown {
+    return this.#error;
+  }
+
+  /** Resolves when every local rank has made the call and it was submitted; device work may follow it from then on. */
+  get enqueued(): Promise<void> {
+    this.#enqueued ??=
+      this.#status === "waiting"
+        ? new Promise((resolve) => {
+            this.#submitted = resolve;
+          })
+        : Promise.resolve();
+    return this.#enqueued;
+  }
+
+  // biome-ignore lint/suspicious/noThenProperty: being awaited is what this class is for
+  then<A = T, B = never>(
+    onDone?: ((value: T) => A | PromiseLike<A>) | null,
+    onFailed?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    if (!this.#observed) {
+      this.#observed = true;
+      this.#watcher.observed(this);
+    }
+    return this.#promise().then(onDone, onFailed);
+  }
+
+  catch<B = never>(onFailed?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
+    return this.then(undefined, onFailed);
+  }
+
+  finally(onSettled?: (() => void) | null): Promise<T> {
+    return this.then().finally(onSettled);
+  }
+
+  /** Has `callback` told when the operation settles, before those who await it. At most one. */
+  whenSettled(callback: (error: unknown) => void): void {
+    if (this.pending) this.#onSettled = callback;
+    else callback(this.#error);
+  }
+
+  /** The ledger submitted the call. */
+  submit(): void {
+    if (this.#status !== "waiting") return;
+    this.#status = "submitted";
+    this.#submitted?.();
+  }
+
+  /** The ledger has the result. */
+  complete(value: T): void {
+    if (!this.pending) return;
+    this.submit();
+    this.#status = "done";
+    this.#result = value;
+    if (this.#observed) this.#watcher.woken(this);
+    this.#onSettled?.(undefined);
+    this.#resolve?.(value);
+  }
+
+  /** The call failed. */
+  fail(error: unknown): void {
+    if (!this.pending) return;
+    this.#submitted?.();
+    this.#status = "failed";
+    this.#error = error;
+    if (this.#observed) this.#watcher.woken(this);
+    this.#onSettled?.(error);
+    this.#reject?.(error);
+  }
+
+  #promise(): Promise<T> {
+    if (this.#settled === undefined) {
+      if (this.#status === "done") this.#settled = Promise.resolve(this.#result as T);
+      else if (this.#status === "failed") this.#settled = Promise.reject(this.#error);
+      else {
+        this.#settled = new Promise<T>((resolve, reject) => {
+          this.#resolve = resolve as (value: unknown) => void;
+          this.#reject = reject;
+        });
+      }
+    }
+    return this.#settled;
+  }
+}
+
+/** What a finished call gives its caller. */
+export type ResultOf<T> = (call: RankCall) => T;

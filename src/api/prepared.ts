@@ -1,0 +1,64 @@
+/** A validated call, ready to be posted: what a collective's definition makes of its arguments. */
+import type { RankCall } from "./backend.ts";
+import type { DeviceBuffer } from "./buffer.ts";
+import type { CollectiveName } from "./collectives/spec.ts";
+import type { DType } from "./dtype.ts";
+import type { SignatureField } from "./ledger/compare.ts";
+import type { ReduceOp } from "./reduce-op.ts";
+
+/** What a `RankCall` gets from the arguments; whatever is left out is `undefined` there, and -1 for the root. */
+export interface PreparedCall {
+  readonly dtype?: DType;
+  readonly op?: ReduceOp;
+  readonly count: number;
+  readonly root?: number;
+  readonly send?: DeviceBuffer | undefined;
+  readonly recv?: DeviceBuffer | undefined;
+  readonly blocks?: PreparedBlocks;
+}
+
+/** Blocks of a v-form. */
+export interface PreparedBlocks {
+  readonly sendCounts?: readonly number[];
+  readonly sendOffsets?: readonly number[];
+  readonly recvCounts?: readonly number[];
+  readonly recvOffsets?: readonly number[];
+}
+
+/** A call, what must be equal on all ranks, and what the caller gets. */
+export interface Prepared<T> {
+  readonly call: PreparedCall;
+  readonly signature: readonly SignatureField[];
+  readonly resultOf: (call: RankCall) => T;
+}
+
+/** The call of a rank, at a virtual time. */
+export function rankCall(
+  collective: CollectiveName,
+  rank: number,
+  prepared: PreparedCall,
+  nowPs: number,
+): RankCall {
+  const { dtype, op, count, root = -1, send, recv, blocks } = prepared;
+  return {
+    rank,
+    collective,
+    dtype,
+    op,
+    count,
+    root,
+    send,
+    recv,
+    sendCounts: blocks?.sendCounts,
+    sendOffsets: blocks?.sendOffsets,
+    recvCounts: blocks?.recvCounts,
+    recvOffsets: blocks?.recvOffsets,
+    postedAtPs: nowPs,
+    finishedAtPs: nowPs,
+  };
+}
+
+/** The part of an operator that must be equal on all ranks: a pre-multiplied sum's scalar may differ. */
+export function opSignature(op: ReduceOp): string {
+  return typeof op === "string" ? op : "preMul";
+}

@@ -1,0 +1,60 @@
+/**
+ * The reduce operators, and which scalars a pre-multiplied sum accepts.
+ *
+ * What an operator computes for a dtype, hop by hop, is defined once in `algorithms/arithmetic`; here stand only
+ * the names, so that a wrong one is refused before anything happens.
+ */
+import { type DType, dtypeInfo } from "./dtype.ts";
+
+/** Operators that have a plain name. */
+export type NamedReduceOp = "sum" | "prod" | "min" | "max" | "avg";
+
+/** A sum whose contributions are each multiplied by a scalar first; the scalar is rounded to the dtype. */
+export interface PreMul {
+  readonly preMul: number | bigint;
+}
+
+/** What a reduction does with two elements. */
+export type ReduceOp = NamedReduceOp | PreMul;
+
+/** The named operators, in NCCL's order. */
+export const namedReduceOps: readonly NamedReduceOp[] = ["sum", "prod", "max", "min", "avg"];
+
+/** The operator as one word, for tables and messages: `preMul(0.5)` for a pre-multiplied sum. */
+export function reduceOpName(op: ReduceOp): string {
+  return typeof op === "string" ? op : `preMul(${op.preMul})`;
+}
+
+/** Why `op` is no legal operator for `dtype`; `undefined` when it is. */
+export function reduceOpFault(op: unknown, dtype: DType): string | undefined {
+  if (typeof op === "string") {
+    if ((namedReduceOps as readonly string[]).includes(op)) return undefined;
+    return `"${op}" is no operator`;
+  }
+  if (typeof op !== "object" || op === null || !("preMul" in op)) {
+    return `${op === null ? "null" : typeof op} is no operator`;
+  }
+  return scalarFault((op as { preMul: unknown }).preMul, dtype);
+}
+
+function scalarFault(scalar: unknown, dtype: DType): string | undefined {
+  const { kind, bytes } = dtypeInfo[dtype];
+  if (typeof scalar !== "number" && typeof scalar !== "bigint") {
+    return `preMul is ${scalar === null ? "null" : typeof scalar}, not a number or bigint`;
+  }
+  if (kind === "float") {
+    return typeof scalar === "bigint"
+      ? `preMul is a bigint, but ${dtype} takes a number`
+      : undefined;
+  }
+  if (typeof scalar === "number" && !Number.isSafeInteger(scalar)) {
+    return `preMul is ${scalar}, but ${dtype} takes an integer (a bigint beyond 2^53)`;
+  }
+  const value = BigInt(scalar);
+  const bits = BigInt(8 * bytes);
+  const least = kind === "signed" ? -(1n << (bits - 1n)) : 0n;
+  const most = kind === "signed" ? (1n << (bits - 1n)) - 1n : (1n << bits) - 1n;
+  if (value < least || value > most)
+    return `preMul is ${value}, outside ${dtype} (${least}..${most})`;
+  return undefined;
+}

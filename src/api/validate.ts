@@ -1,0 +1,214 @@
+/**
+ * Checks of one rank's arguments, made completely before anything is posted, sent or written.
+ *
+ * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
+ */
+import type { Session } from "./backend.ts";
+import { type Allocation, DeviceBuffer } from "./buffer.ts";
+import type { Data } from "./calls.ts";
+import type { CollectiveName } from "./collectives/spec.ts";
+import type { DType } from "./dtype.ts";
+import { CommClosedError, InvalidArgumentError, UnsupportedError } from "./errors.ts";
+import { typedHost } from "./host-array.ts";
+import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
+
+/** Checks the arguments of one call of one rank. */
+export class Validator {
+  readonly #session: Session;
+  readonly #worldRank: number;
+  readonly #facts: { readonly rank: number; readonly size: number; readonly comm: string };
+  readonly #borrowed: WeakMap<ArrayBufferLike, Allocation>;
+  #collective: CollectiveName = "barrier";
+
+  constructor(
+    session: Session,
+    worldRank: number,
+    facts: { readonly rank: number; readonly size: number; readonly comm: string },
+  ) {
+    this.#session = session;
+    this.#worldRank = worldRank;
+    this.#facts = facts;
+    this.#borrowed = new WeakMap();
+  }
+
+  /** The checks that follow belong to this collective. */
+  begin(collective: CollectiveName, args: unknown): this {
+    this.#collective = collective;
+    if (typeof args !== "object" || args === null) {
+      throw this.fault(
+        "arguments",
+        `found ${args === null ? "null" : typeof args}`,
+        "one object with named fields",
+      );
+    }
+    return this;
+  }
+
+  /** An error about one argument. */
+  fault(field: string, found: string, needed: string, hint?: string): InvalidArgumentError {
+    return new InvalidArgumentError(
+      { headline: `${this.#collective}: ${field}: ${found}, needs ${needed}`, hint },
+      { ...this.#facts, collective: this.#collective, field },
+    );
+  }
+
+  /** The buffer behind an argument: live, of this rank, in this world. */
+  buffer(field: "send" | "recv", data: Data | undefined): DeviceBuffer {
+    if (data === undefined) throw this.fault(field, "it was left out", "a buffer");
+    if (!(data instanceof DeviceBuffer)) return this.#host(field, data);
+    const { allocation } = data;
+    if (allocation.session !== this.#session) {
+      throw this.fault(
+        field,
+        "the buffer belongs to another world",
+        "one from this communicator's alloc",
+      );
+    }
+    if (allocation.rank !== this.#worldRank) {
+      throw this.fault(
+        field,
+        `the buffer belongs to world rank ${allocation.rank}`,
+        `one of world rank ${this.#worldRank}`,
+        "each rank passes its own buffers; data moves only through the call",
+      );
+    }
+    if (data.disposed) {
+      throw new CommClosedError(
+        { headline: `${this.#collective}: ${field}: the buffer was disposed, needs a live one` },
+        { ...this.#facts, collective: this.#collective, field },
+      );
+    }
+    return data;
+  }
+
+  #host(field: "send" | "recv", data: unknown): DeviceBuffer {
+    const host = typedHost(data);
+    if ("fault" in host) {
+      throw this.fault(
+        field,
+        host.fault,
+        "a buffer from comm.alloc, or a TypedArray whose class names its dtype",
+        'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")',
+      );
+    }
+    if (!this.#session.capabilities.hostArrays) {
+      throw this.fault(
+        field,
+        "found a TypedArray",
+        `a buffer of ${this.#session.device(this.#worldRank)}`,
+        `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}); ${field}.copyFrom(array)`,
+      );
+    }
+    const { buffer, byteOffset, length } = host.array;
+    let allocation = this.#borrowed.get(buffer);
+    if (allocation === undefined) {
+      const memory = this.#session.borrow(this.#worldRank, buffer);
+      allocation = {
+        memory,
+        rank: this.#worldRank,
+        session: this.#session,
+        disposed: false,
+        lastUse: undefined,
+      };
+      this.#borrowed.set(buffer, allocation);
+    }
+    return new DeviceBuffer(host.dtype, length, allocation, byteOffset);
+  }
+
+  /** `recv` must hold exactly, or with `least` at least, so many elements of the dtype of `send`. */
+  shape(
+    field: "send" | "recv",
+    buffer: DeviceBuffer,
+    dtype: DType,
+    length: number,
+    least = false,
+  ): void {
+    if (buffer.dtype !== dtype)
+      throw this.fault(field, `found ${buffer.dtype}`, `${dtype}, as the other buffer`);
+    if (least ? buffer.length < length : buffer.length !== length) {
+      throw this.fault(
+        field,
+        `found ${buffer.length} elements`,
+        `${least ? "at least" : "exactly"} ${length}`,
+        "take a subarray of a longer buffer",
+      );
+    }
+  }
+
+  /** Two buffers of a call may be the same range or apart, nothing in between. */
+  apart(send: DeviceBuffer, recv: DeviceBuffer, inPlaceAllowed: boolean): void {
+    if (send.allocation !== recv.allocation || send.length === 0 || recv.length === 0) return;
+    const sendEnd = send.byteOffset + send.byteLength;
+    const recvEnd = recv.byteOffset + recv.byteLength;
+    if (sendEnd <= recv.byteOffset || recvEnd <= send.byteOffset) return;
+    const same = send.byteOffset === recv.byteOffset && sendEnd === recvEnd;
+    if (same && inPlaceAllowed) return;
+    throw this.fault(
+      "recv",
+      `it overlaps send in ${Math.min(sendEnd, recvEnd) - Math.max(send.byteOffset, recv.byteOffset)} bytes`,
+      inPlaceAllowed
+        ? "the same range (in place) or a range apart"
+        : "a range apart: there is no in-place form",
+    );
+  }
+
+  /** The operator, legal for the dtype. */
+  op(op: ReduceOp, dtype: DType): ReduceOp {
+    const fault = reduceOpFault(op, dtype);
+    if (fault !== undefined) {
+      throw this.fault("op", fault, "sum, prod, min, max, avg or { preMul: scalar }");
+    }
+    return op;
+  }
+
+  /** A rank of this communicator. */
+  rank(field: "root" | "peer", rank: unknown): number {
+    const { size } = this.#facts;
+    if (typeof rank !== "number" || !Number.isInteger(rank) || rank < 0 || rank >= size) {
+      throw this.fault(field, `found ${String(rank)}`, `a rank in 0..${size - 1}`);
+    }
+    return rank;
+  }
+
+  /** An array of `size` counts of elements. */
+  counts(field: string, counts: unknown): readonly number[] {
+    const { size } = this.#facts;
+    if (!Array.isArray(counts) || counts.length !== size) {
+      const found = Array.isArray(counts)
+        ? `found ${counts.length} counts`
+        : `found ${typeof counts}`;
+      throw this.fault(field, found, `an array of ${size} counts, one a rank`);
+    }
+    const copy = Array.from(counts as readonly unknown[]);
+    for (const [rank, count] of copy.entries()) {
+      if (typeof count !== "number" || !Number.isSafeInteger(count) || count < 0) {
+        throw this.fault(`${field}[${rank}]`, `found ${String(count)}`, "an integer of at least 0");
+      }
+    }
+    return copy as number[];
+  }
+
+  /** Refuses what the session cannot do. */
+  supported(dtype: DType | undefined, op: ReduceOp | undefined): void {
+    const reason = this.#session.refusal({ collective: this.#collective, dtype, op });
+    if (reason === undefined) return;
+    throw new UnsupportedError(
+      {
+        headline: `${this.#collective}: ${reason}`,
+        hint: "comm.supports(...) answers before a failure does",
+      },
+      { ...this.#facts, collective: this.#collective },
+    );
+  }
+
+  /** Deadline and signal have the right kinds. */
+  options(signal: unknown, timeoutMs: unknown): void {
+    if (signal !== undefined && !(signal instanceof AbortSignal)) {
+      throw this.fault("signal", `found ${typeof signal}`, "an AbortSignal");
+    }
+    if (timeoutMs === undefined) return;
+    if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
+      throw this.fault("timeoutMs", `found ${String(timeoutMs)}`, "a number above 0");
+    }
+  }
+}

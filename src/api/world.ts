@@ -1,0 +1,129 @@
+/** A world: all ranks of one job that live in this process, and how they are opened, run and closed. */
+import type { Attempt, Backend } from "./backend.ts";
+import type { Communicator } from "./communicator.ts";
+import { InvalidArgumentError, UnsupportedError } from "./errors.ts";
+import type { Explanation, Question } from "./explanation.ts";
+import type { LiveResources } from "./ledger/resources.ts";
+import { LocalWorld } from "./local-world.ts";
+
+/** A stall: every rank waits, but a timer or I/O may still wake one of them. */
+export interface StallReport {
+  /** Who waits for whom, ready to print. */
+  readonly text: string;
+  /** What may still wake a rank, by kind; `undefined` where the runtime cannot tell. */
+  readonly alive: LiveResources | undefined;
+}
+
+/** Options of `createWorld`. */
+export interface WorldOptions {
+  /** The backend, as a value: `sim()`, `nccl()` or `firstAvailable(nccl(), sim())`. */
+  readonly backend: Backend;
+  /** Number of ranks. */
+  readonly size: number;
+  /** Shown in errors and traces. */
+  readonly name?: string;
+  /** Called when nothing has moved for ten seconds; left out: a process warning. */
+  readonly onStall?: (report: StallReport) => void;
+}
+
+/** All ranks of one job in this process. */
+export interface World extends AsyncDisposable {
+  readonly name: string;
+  readonly size: number;
+  /** Name of the backend that was opened. */
+  readonly backend: string;
+  /** Counted up by every rebuild; buffers and communicators of an older generation are refused. */
+  readonly generation: number;
+  /** Which backends were tried, in order, and what each probe said. */
+  readonly selection: readonly Attempt[];
+
+  /**
+   * Runs the same program on every rank and resolves to their results, by rank.
+   *
+   * When a rank throws, the others' open calls fail with `RemoteRankError`, and the run rejects with a `WorldError`
+   * whose `failures` list every rank's error, earliest first. The world stays usable: the next run starts anew.
+   *
+   * @throws WorldError when any rank failed, or left a failed operation that nobody awaited.
+   * @example
+   * const ranks = await world.run(async (comm) => comm.rank);
+   */
+  run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<T[]>;
+
+  /** The plan of a call among all ranks. Predicted; runs nothing. */
+  explain(question: Question): Explanation;
+
+  /** The backend's own time estimate of a call; not built in this version. */
+  estimate(question: Question): Promise<number>;
+
+  /** A new generation without some ranks; not built in this version. */
+  rebuild(options?: { readonly without?: readonly number[] }): Promise<World>;
+
+  /** Ends all communicators at once: open and later calls fail with the reason. */
+  abort(reason?: unknown): void;
+
+  /** Gives all memory back. Idempotent. Calls that are still open fail with `CommClosedError`. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens a world whose ranks all live in this process.
+ *
+ * @throws InvalidArgumentError for a missing backend or a size that is no number of ranks.
+ * @throws BackendUnavailableError when the named backend cannot be used here; it never falls back to another.
+ * @example
+ * const world = await createWorld({ backend: sim(), size: 8 });
+ */
+export async function createWorld(options: WorldOptions): Promise<World> {
+  const { backend, size, name = "world" } = options;
+  assertBackend(backend);
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1) {
+    throw new InvalidArgumentError(
+      { headline: `createWorld: size: found ${String(size)}, needs an integer of at least 1` },
+      { field: "size" },
+    );
+  }
+  const session = await backend.open({ size, name });
+  return new LocalWorld(session, name, options.onStall);
+}
+
+/** Options of `connect`. */
+export interface ConnectOptions {
+  readonly backend: Backend;
+  /** Number of ranks of the whole job; 1 when left out. */
+  readonly size?: number;
+  readonly name?: string;
+}
+
+/**
+ * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
+ *
+ * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process.
+ * @example
+ * const comm = await connect({ backend: sim() });
+ */
+export async function connect(options: ConnectOptions): Promise<Communicator> {
+  const { backend, size = 1, name = "world" } = options;
+  assertBackend(backend);
+  if (size !== 1) {
+    throw new UnsupportedError(
+      {
+        headline: `connect: ${backend.name} with ${String(size)} ranks: all its ranks live in one process`,
+        hint: "use createWorld, or twinccl run FILE -n RANKS",
+      },
+      { size, field: "size" },
+    );
+  }
+  const session = await backend.open({ size, name });
+  return new LocalWorld(session, name, undefined).detach();
+}
+
+function assertBackend(backend: unknown): asserts backend is Backend {
+  if (typeof backend === "object" && backend !== null && "open" in backend) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `backend: found ${typeof backend} ${String(backend)}, needs a backend value`,
+      hint: 'import { sim } from "twinccl/sim" and pass sim()',
+    },
+    { field: "backend" },
+  );
+}
