@@ -1,0 +1,56 @@
+/** The shape of an algorithm: how a collective is done, what it costs, and where it is written down. */
+import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { ProgramBuilder } from "./builder.ts";
+import type { Program } from "./program.ts";
+
+/** A call's shape as far as cost depends on it. */
+export interface CostShape {
+  readonly ranks: number;
+  /** Elements as NCCL counts them for the collective; for an all-to-all the elements per peer. */
+  readonly count: number;
+}
+
+/** Closed form of an algorithm's cost; the verifier holds every program against it. */
+export interface Cost {
+  /** Rounds on the longest path when a rank sends and receives one message a round. */
+  readonly steps: number;
+  /** Elements that the busiest rank sends, for counts that divide evenly. */
+  readonly sentElements: number;
+}
+
+/** One way of doing one collective. */
+export interface Algorithm {
+  readonly name: string;
+  /** One sentence for people. */
+  readonly summary: string;
+  /** Paper or source. */
+  readonly source: string;
+  /** Messages that may be under way between two ranks before the sender must wait; fewer would deadlock. */
+  readonly credits: (ranks: number) => number;
+  /** Chunks that each block is cut into. */
+  readonly chunksPerBlock: (ranks: number) => number;
+  /** Chunks of scratch memory per rank; none when left out. */
+  readonly scratchChunks?: (ranks: number) => number;
+  readonly cost: (shape: CostShape) => Cost;
+  /** Writes the steps of every rank. */
+  readonly write: (program: ProgramBuilder) => void;
+}
+
+/** The program of an algorithm for a number of ranks. */
+export function buildProgram(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  ranks: number,
+  root: number,
+): Program {
+  const builder = new ProgramBuilder({
+    collective,
+    algorithm: algorithm.name,
+    ranks,
+    root,
+    chunksPerBlock: algorithm.chunksPerBlock(ranks),
+    scratchChunks: algorithm.scratchChunks?.(ranks) ?? 0,
+  });
+  algorithm.write(builder);
+  return builder.build();
+}

@@ -1,0 +1,146 @@
+/**
+ * Verbs for writing a program so that it reads like the paper.
+ *
+ * The names are NCCL's primitives: *recv* takes a value from a peer, *reduce* folds it with a local chunk, *copy*
+ * stores it, *send* passes it on. They combine in one step, which moves the value through the rank without a detour
+ * through memory: `recvReduceSend` stores nothing.
+ */
+import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { none, type Program, type Ref, stepWidth } from "./program.ts";
+
+/** Marks the step whose value is complete. */
+export interface StepOptions {
+  /** All contributions are in: an integer average is divided here. */
+  readonly final?: boolean;
+  /** Number of consecutive chunks; 1 when left out. */
+  readonly span?: number;
+}
+
+/** Writes the steps of one lane, in order. */
+export class Lane {
+  readonly rank: number;
+  readonly code: number[] = [];
+
+  constructor(rank: number) {
+    this.rank = rank;
+  }
+
+  /** Sends a local chunk. */
+  send(read: Ref, to: number, options?: StepOptions): this {
+    return this.#step(none, to, read, none, none, options);
+  }
+
+  /** Receives into a local chunk. */
+  recv(from: number, write: Ref, options?: StepOptions): this {
+    return this.#step(from, none, none, none, write, options);
+  }
+
+  /** Copies a local chunk. */
+  copy(read: Ref, write: Ref, options?: StepOptions): this {
+    return this.#step(none, none, read, none, write, options);
+  }
+
+  /** Folds two local chunks into a third. */
+  reduce(read: Ref, other: Ref, write: Ref, options?: StepOptions): this {
+    return this.#step(none, none, read, other, write, options);
+  }
+
+  /** Receives, folds with a local chunk, stores. */
+  recvReduceCopy(from: number, read: Ref, write: Ref, options?: StepOptions): this {
+    return this.#step(from, none, read, none, write, options);
+  }
+
+  /** Receives, folds with a local chunk, passes on. */
+  recvReduceSend(from: number, read: Ref, to: number, options?: StepOptions): this {
+    return this.#step(from, to, read, none, none, options);
+  }
+
+  /** Receives, folds with a local chunk, stores and passes on. */
+  recvReduceCopySend(from: number, read: Ref, write: Ref, to: number, options?: StepOptions): this {
+    return this.#step(from, to, read, none, write, options);
+  }
+
+  /** Receives, stores and passes on. */
+  recvCopySend(from: number, write: Ref, to: number, options?: StepOptions): this {
+    return this.#step(from, to, none, none, write, options);
+  }
+
+  /** Tells a peer that this rank has come so far; carries no data. */
+  signal(to: number): this {
+    return this.#step(none, to, none, none, none, { span: 0 });
+  }
+
+  /** Waits for a peer's signal. */
+  wait(from: number): this {
+    return this.#step(from, none, none, none, none, { span: 0 });
+  }
+
+  #step(from: number, to: number, read: Ref, other: Ref, write: Ref, options?: StepOptions): this {
+    this.code.push(
+      from,
+      to,
+      read,
+      other,
+      write,
+      options?.span ?? 1,
+      options?.final === true ? 1 : 0,
+    );
+    return this;
+  }
+}
+
+/** What a program is for. */
+export interface ProgramHead {
+  readonly collective: SpecifiedCollective;
+  readonly algorithm: string;
+  readonly ranks: number;
+  readonly root: number;
+  readonly chunksPerBlock: number;
+  readonly channels?: number;
+  readonly scratchChunks?: number;
+}
+
+/** Collects the lanes of all ranks and packs them. */
+export class ProgramBuilder {
+  readonly ranks: number;
+  readonly root: number;
+  readonly #head: ProgramHead;
+  readonly #lanes: Lane[];
+
+  constructor(head: ProgramHead) {
+    this.ranks = head.ranks;
+    this.root = head.root;
+    this.#head = head;
+    const lanes = head.ranks * (head.channels ?? 1);
+    this.#lanes = Array.from(
+      { length: lanes },
+      (_, lane) => new Lane(Math.floor(lane / (lanes / head.ranks))),
+    );
+  }
+
+  /** Writes each rank's lane of one channel, as an SPMD program is written: once, for `rank`. */
+  everyRank(write: (lane: Lane, rank: number) => void, channel = 0): void {
+    for (let rank = 0; rank < this.ranks; rank++) {
+      write(this.lane(rank, channel), rank);
+    }
+  }
+
+  /** The lane of a rank in a channel. */
+  lane(rank: number, channel = 0): Lane {
+    return this.#lanes[rank * (this.#head.channels ?? 1) + channel] as Lane;
+  }
+
+  /** The finished program. */
+  build(): Program {
+    const starts = new Int32Array(this.#lanes.length + 1);
+    this.#lanes.forEach((lane, index) => {
+      starts[index + 1] = (starts[index] as number) + lane.code.length / stepWidth;
+    });
+    const code = new Int32Array((starts[this.#lanes.length] as number) * stepWidth);
+    this.#lanes.forEach((lane, index) => {
+      code.set(lane.code, (starts[index] as number) * stepWidth);
+    });
+    const { channels = 1, scratchChunks = 0 } = this.#head;
+    return { ...this.#head, channels, scratchChunks, code, starts };
+  }
+}

@@ -1,0 +1,199 @@
+/**
+ * Fusion: a whole program as a list of folds.
+ *
+ * Only the order of the fold decides the bits, so a chain of hops over one chunk needs no messages: it is one ordered
+ * fold of the ranks' inputs whose result is written to every rank that ends with it. `fuse` reads these folds off the
+ * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
+ */
+import { coveredInputs } from "./in-place.ts";
+import type { Program } from "./program.ts";
+import { type Execution, execute, type Problem } from "./verify/execution.ts";
+import type { ValueId, ValueTable } from "./verify/values.ts";
+
+/** A chunk on a rank. */
+export interface Place {
+  readonly rank: number;
+  readonly chunk: number;
+}
+
+/** An operand of a fold: a rank's input chunk, directly or as a partial of its own, or the result of another fold. */
+export type Operand =
+  | { readonly kind: "contribution" | "partial"; readonly place: Place }
+  | { readonly kind: "fold"; readonly fold: number };
+
+/** One ordered fold: `((operands[0] ∘ operands[1]) ∘ operands[2]) …`. A lone contribution without a fold is a copy. */
+export interface FusedFold {
+  readonly operands: readonly Operand[];
+  /** The value is complete. */
+  readonly final: boolean;
+  /** False for a copy of bytes, which no arithmetic touches. */
+  readonly reduces: boolean;
+  /** Output chunks that get the result; empty for one that only other folds use. */
+  readonly targets: readonly Place[];
+}
+
+/** Folds that need each other's results; groups do not. A fold comes after those it needs. */
+export interface FusedPlan {
+  readonly groups: readonly (readonly FusedFold[])[];
+  /** True when the folds may run in this order with outputs lying on inputs. */
+  readonly inPlaceSafe: boolean;
+}
+
+/** The folds of a program that the verifier has accepted. */
+export function fuse(program: Program): FusedPlan {
+  const execution = execute(program, false);
+  const fusion = new Fusion(execution);
+  const groups = fusion.groups();
+  return { groups, inPlaceSafe: inPlaceSafe(program, groups) };
+}
+
+/** What differs between the values of a program and those of its folds; empty when the fusion is right. */
+export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
+  const { values, outputs } = execute(program, false);
+  const problems: Problem[] = [];
+  const covered = new Set<string>();
+  for (const group of plan.groups) {
+    const results: ValueId[] = [];
+    for (const fold of group) {
+      const value = foldedValue(fold, results, values);
+      results.push(value);
+      for (const { rank, chunk } of fold.targets) {
+        covered.add(`${rank}:${chunk}`);
+        const needed = outputs[rank]?.[chunk];
+        if (needed === value) continue;
+        const text = `out[${chunk}] of rank ${rank}: the program gives ${values.hash(needed ?? 0)}, the fold ${values.hash(value)}`;
+        problems.push({ pass: "fusion", text });
+      }
+    }
+  }
+  const chunks = outputs.reduce((sum, out) => sum + out.length, 0);
+  if (covered.size !== chunks) {
+    problems.push({
+      pass: "fusion",
+      text: `${covered.size} of ${chunks} output chunks are covered`,
+    });
+  }
+  return problems;
+}
+
+function foldedValue(fold: FusedFold, results: readonly ValueId[], values: ValueTable): ValueId {
+  let value: ValueId | undefined;
+  for (const operand of fold.operands) {
+    const next = operandValue(operand, results, values);
+    if (value === undefined) {
+      value = fold.reduces ? values.partial(next) : next;
+      continue;
+    }
+    const folded = values.fold(value, next);
+    value = typeof folded === "number" ? folded : -1;
+  }
+  return fold.final && value !== undefined ? values.final(value) : (value ?? -1);
+}
+
+function operandValue(operand: Operand, results: readonly ValueId[], values: ValueTable): ValueId {
+  if (operand.kind === "fold") return results[operand.fold] ?? -1;
+  const leaf = values.leaf(operand.place.rank, operand.place.chunk);
+  return operand.kind === "partial" ? values.partial(leaf) : leaf;
+}
+
+/** Reads folds off the values of an execution. */
+class Fusion {
+  readonly #values: ValueTable;
+  readonly #targets = new Map<ValueId, Place[]>();
+
+  constructor({ values, outputs }: Execution) {
+    this.#values = values;
+    outputs.forEach((chunks, rank) => {
+      chunks.forEach((value, chunk) => {
+        if (value < 0) return;
+        const targets = this.#targets.get(value);
+        if (targets === undefined) this.#targets.set(value, [{ rank, chunk }]);
+        else targets.push({ rank, chunk });
+      });
+    });
+  }
+
+  groups(): FusedFold[][] {
+    return [...this.#targets].map(([value, targets]) => {
+      const group: FusedFold[] = [];
+      const needed = new Map<ValueId, number>();
+      this.#emit(value, targets, group, needed);
+      return group;
+    });
+  }
+
+  /** Appends the fold of a value, after those it needs, and gives its place in the group. */
+  #emit(
+    value: ValueId,
+    targets: readonly Place[],
+    group: FusedFold[],
+    needed: Map<ValueId, number>,
+  ): number {
+    const known = needed.get(value);
+    if (known !== undefined) return known;
+    const described = this.#values.describe(value);
+    const final = described.kind === "final";
+    const body = final ? described.of : value;
+    const operands = this.#chain(body, group, needed);
+    const reduces = !this.#values.isLeaf(body);
+    group.push({ operands, final, reduces, targets });
+    needed.set(value, group.length - 1);
+    return group.length - 1;
+  }
+
+  /** Follows a fold down its chain to its first operand: the deeper side of each fold goes first. */
+  #chain(value: ValueId, group: FusedFold[], needed: Map<ValueId, number>): Operand[] {
+    const later: ValueId[] = [];
+    let at = value;
+    for (
+      let fold = this.#values.describe(at);
+      fold.kind === "fold";
+      fold = this.#values.describe(at)
+    ) {
+      const leftFirst = this.#depth(fold.left) >= this.#depth(fold.right);
+      later.push(leftFirst ? fold.right : fold.left);
+      at = leftFirst ? fold.left : fold.right;
+    }
+    const first = this.#operand(at, true, group, needed);
+    return [first, ...later.reverse().map((next) => this.#operand(next, false, group, needed))];
+  }
+
+  #operand(
+    value: ValueId,
+    first: boolean,
+    group: FusedFold[],
+    needed: Map<ValueId, number>,
+  ): Operand {
+    const described = this.#values.describe(value);
+    if (described.kind === "leaf") {
+      return { kind: "contribution", place: { rank: described.rank, chunk: described.chunk } };
+    }
+    if (described.kind === "scaled") {
+      const leaf = this.#values.describe(described.of);
+      const place =
+        leaf.kind === "leaf" ? { rank: leaf.rank, chunk: leaf.chunk } : { rank: 0, chunk: 0 };
+      return { kind: first ? "contribution" : "partial", place };
+    }
+    return { kind: "fold", fold: this.#emit(value, [], group, needed) };
+  }
+
+  /** A fold is deeper than a partial of one rank, and that is deeper than a bare contribution. */
+  #depth(value: ValueId): number {
+    const { kind } = this.#values.describe(value);
+    return kind === "fold" ? 2 : Number(kind === "scaled");
+  }
+}
+
+/** True when no fold, in order, writes an output that lies on an input which it leaves for a later one to read. */
+function inPlaceSafe(program: Program, groups: readonly (readonly FusedFold[])[]): boolean {
+  const covered = coveredInputs(program);
+  const written = new Set<string>();
+  for (const fold of groups.flat()) {
+    for (const operand of fold.operands) {
+      if (operand.kind === "fold") continue;
+      if (written.has(`${operand.place.rank}:${operand.place.chunk}`)) return false;
+    }
+    for (const { rank, chunk } of fold.targets) written.add(`${rank}:${covered[rank]?.[chunk]}`);
+  }
+  return true;
+}

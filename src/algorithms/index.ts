@@ -1,0 +1,36 @@
+/** How collectives are done: programs, the catalogue, the verifier, costs, and the arithmetic of every dtype. */
+export { type Algorithm, buildProgram, type Cost, type CostShape } from "./algorithm.ts";
+export { Lane, ProgramBuilder, type ProgramHead, type StepOptions } from "./builder.ts";
+export {
+  type AlgorithmChoice,
+  type AlgorithmName,
+  algorithmsOf,
+  builtCollectives,
+  catalogue,
+  findAlgorithm,
+} from "./catalogue.ts";
+export {
+  type FusedFold,
+  type FusedPlan,
+  fuse,
+  type Operand,
+  type Place,
+  proveFusion,
+} from "./fuse.ts";
+export { type CallShape, type ChunkTable, type Layout, layoutOf, packedBlocks } from "./layout.ts";
+export {
+  input,
+  output,
+  type Program,
+  type Ref,
+  type Step,
+  scratch,
+  stepAt,
+  stepCount,
+  stepText,
+} from "./program.ts";
+export { evaluate, type LinkModel, type MessageEvent, type Timing } from "./timing.ts";
+export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
+export { type Execution, execute, type Problem } from "./verify/execution.ts";
+export { type Value, type ValueId, ValueTable } from "./verify/values.ts";
+export { type Verdict, verifyAlgorithm, verifyProgram } from "./verify/verify.ts";
