@@ -1,0 +1,217 @@
+/**
+ * The reference executor: plain loops over typed arrays.
+ *
+ * A fold runs block by block, so that its running value stays in the cache: each block is folded from all its sources
+ * in one go and then written to every target. Memory beyond the callers' buffers is a few blocks.
+ */
+import {
+  type Fold,
+  type Lanes,
+  lanesOf,
+  lanesPerElement,
+} from "../../../algorithms/arithmetic/index.ts";
+import type { FusedFold, Operand, Place } from "../../../algorithms/index.ts";
+import { bytesOf, type DType } from "../../../api/index.ts";
+import type { BoundBuffer, BoundCall, Executor } from "../executor.ts";
+
+/** Bytes of a block: small enough for the first-level cache beside its sources. */
+const blockBytes = 16_384;
+
+/** The executor that is always there. */
+export function cpu(): Executor {
+  const blocks = new Blocks();
+  return {
+    name: "cpu",
+    execute(call) {
+      const run = new Run(call, blocks);
+      for (const group of call.plan.groups) run.group(group);
+    },
+  };
+}
+
+/** Number of the scratch block that holds a contribution taken as a partial; folds have those from 0 on. */
+const partialBlock = -1;
+
+/** Scratch blocks, kept from call to call: one for the running value of each fold of a group. */
+class Blocks {
+  readonly #memory = new Map<number, ArrayBuffer>();
+  readonly #lanes = new Map<DType, Map<number, Lanes>>();
+
+  lanes(dtype: DType, number: number): Lanes {
+    let blocks = this.#lanes.get(dtype);
+    if (blocks === undefined) {
+      blocks = new Map();
+      this.#lanes.set(dtype, blocks);
+    }
+    let lanes = blocks.get(number);
+    if (lanes === undefined) {
+      const memory = this.#memory.get(number) ?? new ArrayBuffer(blockBytes);
+      this.#memory.set(number, memory);
+      lanes = lanesOf(dtype, memory, 0, blockBytes);
+      blocks.set(number, lanes);
+    }
+    return lanes;
+  }
+}
+
+/** One bound call. */
+class Run {
+  readonly #call: BoundCall;
+  readonly #blocks: Blocks;
+  readonly #width: number;
+  readonly #blockElements: number;
+  readonly #inputs: (Lanes | undefined)[];
+  readonly #outputs: (Lanes | undefined)[];
+  /** First element of each rank's buffer in its memory. */
+  readonly #inStarts: number[];
+  readonly #outStarts: number[];
+  readonly #sameFold: boolean;
+  readonly #sources: Lanes[] = [];
+  readonly #sourceAts: number[] = [];
+
+  constructor(call: BoundCall, blocks: Blocks) {
+    const { dtype, inputs, outputs, folds, inPlace, plan } = call;
+    this.#call = call;
+    this.#blocks = blocks;
+    this.#width = lanesPerElement(dtype);
+    this.#blockElements = blockBytes / bytesOf(dtype);
+    const keep = inPlace && !plan.inPlaceSafe;
+    this.#inputs = inputs.map((buffer) => buffer && lanes(dtype, buffer, keep));
+    this.#outputs = outputs.map((buffer) => buffer && lanes(dtype, buffer, false));
+    this.#inStarts = inputs.map((buffer) => (keep ? 0 : elementOffset(dtype, buffer)));
+    this.#outStarts = outputs.map((buffer) => elementOffset(dtype, buffer));
+    this.#sameFold = folds.every((fold) => fold === folds[0]);
+  }
+
+  /** Folds of one group, block by block: they may need each other's results of the same block. */
+  group(group: readonly FusedFold[]): void {
+    const [only] = group;
+    if (group.length === 1 && only !== undefined && this.#isCopy(only)) this.#copyChunk(only);
+    else this.#foldBlocks(group);
+  }
+
+  #foldBlocks(group: readonly FusedFold[]): void {
+    const length = this.#lengthOf(group);
+    for (let at = 0; at < length; at += this.#blockElements) {
+      const count = Math.min(this.#blockElements, length - at);
+      group.forEach((fold, number) => {
+        const value = this.#blocks.lanes(this.#call.dtype, number);
+        this.#fold(fold, value, at, count);
+        const lanes = count * this.#width;
+        const result = lanes === value.length ? value : value.subarray(0, lanes);
+        for (const target of fold.targets) {
+          this.#outputs[target.rank]?.set(result, (this.#outAt(target) + at) * this.#width);
+        }
+      });
+    }
+  }
+
+  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
+  #isCopy({ operands, reduces }: FusedFold): boolean {
+    const [first] = operands;
+    if (operands.length !== 1 || first?.kind !== "contribution") return false;
+    return !reduces || this.#call.folds[first.place.rank]?.scales === false;
+  }
+
+  #lengthOf(group: readonly FusedFold[]): number {
+    for (const { operands } of group) {
+      for (const operand of operands) {
+        if (operand.kind === "fold") continue;
+        return this.#call.layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
+      }
+    }
+    return 0;
+  }
+
+  #copyChunk({ operands, targets }: FusedFold): void {
+    const [operand] = operands;
+    if (operand === undefined || operand.kind === "fold") return;
+    const { rank, chunk } = operand.place;
+    const table = this.#call.layout.in[rank];
+    const from = this.#inputs[rank];
+    const length = (table?.lengths[chunk] ?? 0) * this.#width;
+    if (from === undefined || length === 0) return;
+    const at = this.#inAt(operand.place) * this.#width;
+    const source = from.subarray(at, at + length);
+    for (const target of targets) {
+      this.#outputs[target.rank]?.set(source, this.#outAt(target) * this.#width);
+    }
+  }
+
+  /** Leaves the block of a fold in `value`. */
+  #fold(fold: FusedFold, value: Lanes, at: number, count: number): void {
+    const { operands } = fold;
+    const firstFold = this.#foldOf(operands[0]);
+    const chained = this.#sameFold ? this.#gather(operands, at) : 0;
+    if (chained > 1) firstFold.chain(value, 0, this.#sources, this.#sourceAts, count);
+    const start = chained > 1 ? chained : 0;
+    for (let i = start; i < operands.length; i++) {
+      this.#apply(operands[i] as Operand, i === 0, value, at, count);
+    }
+    if (fold.final) firstFold.finish(value, 0, count);
+  }
+
+  /** Lays out the contributions that a fold begins with; gives their number. */
+  #gather(operands: readonly Operand[], at: number): number {
+    let count = 0;
+    for (const operand of operands) {
+      if (operand.kind !== "contribution") break;
+      const { rank } = operand.place;
+      this.#sources[count] = this.#inputs[rank] as Lanes;
+      this.#sourceAts[count] = this.#inAt(operand.place) + at;
+      count++;
+    }
+    this.#sources.length = count;
+    this.#sourceAts.length = count;
+    return count;
+  }
+
+  /** Folds one operand into the running value, or begins it. */
+  #apply(operand: Operand, first: boolean, value: Lanes, at: number, count: number): void {
+    const fold = this.#foldOf(operand);
+    if (operand.kind === "fold") {
+      const other = this.#blocks.lanes(this.#call.dtype, operand.fold);
+      if (first) value.set(other);
+      else fold.addPartial(value, 0, other, 0, count);
+      return;
+    }
+    const source = this.#inputs[operand.place.rank] as Lanes;
+    const sourceAt = this.#inAt(operand.place) + at;
+    if (first) fold.begin(value, 0, source, sourceAt, count);
+    else if (operand.kind === "contribution")
+      fold.addContribution(value, 0, source, sourceAt, count);
+    else if (!fold.scales) fold.addPartial(value, 0, source, sourceAt, count);
+    else {
+      const partial = this.#blocks.lanes(this.#call.dtype, partialBlock);
+      fold.begin(partial, 0, source, sourceAt, count);
+      fold.addPartial(value, 0, partial, 0, count);
+    }
+  }
+
+  #foldOf(operand: Operand | undefined): Fold {
+    const rank = operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank;
+    return this.#call.folds[rank] as Fold;
+  }
+
+  #inAt({ rank, chunk }: Place): number {
+    return (this.#inStarts[rank] as number) + (this.#call.layout.in[rank]?.offsets[chunk] ?? 0);
+  }
+
+  #outAt({ rank, chunk }: Place): number {
+    return (this.#outStarts[rank] as number) + (this.#call.layout.out[rank]?.offsets[chunk] ?? 0);
+  }
+}
+
+/** The lanes of a buffer's whole memory, or of a copy of the buffer alone. */
+function lanes(
+  dtype: DType,
+  { memory, byteOffset, byteLength }: BoundBuffer,
+  copied: boolean,
+): Lanes {
+  if (!copied) return memory.lanes(dtype);
+  return lanesOf(dtype, memory.buffer.slice(byteOffset, byteOffset + byteLength), 0, byteLength);
+}
+
+function elementOffset(dtype: DType, buffer: BoundBuffer | undefined): number {
+  return buffer === undefined ? 0 : buffer.byteOffset / bytesOf(dtype);
+}

@@ -1,0 +1,201 @@
+/** The plan of a call for people: chunks and their fold orders, every rank's steps, cost and predicted time. */
+import {
+  evaluate,
+  type FusedFold,
+  type Layout,
+  type Operand,
+  type Program,
+  packedBlocks,
+  stepAt,
+  stepText,
+} from "../../algorithms/index.ts";
+import {
+  bytesOf,
+  type ChunkPlan,
+  type Explanation,
+  InvalidArgumentError,
+  type Question,
+  reduceOpName,
+  specifications,
+} from "../../api/index.ts";
+import { type Link, linkModel } from "./clock.ts";
+import { type Plan, planLayout } from "./plan.ts";
+
+/** What is said about NCCL by every plan that is not NCCL's own. */
+const noClaim = "a generic plan: no claim is made about NCCL's bits";
+
+/** Explains a call under a plan. */
+export function explainPlan(plan: Plan, question: Question, link: Link): Explanation {
+  const { program, algorithm } = plan;
+  const { ranks, collective, channels } = program;
+  const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
+  const layout = planLayout(plan, shapeOf(question, ranks));
+  const start = new Float64Array(ranks);
+  const timing = evaluate(program, layout, start, linkModel(link, bytes));
+  const rounds = evaluate(program, layout, start, { latency: 0, occupancy: () => 1 });
+  const chunks = chunkPlans(plan, layout, question);
+  const explanation = {
+    collective,
+    algorithm: algorithm.name,
+    protocol: undefined,
+    channels,
+    ranks,
+    chunks,
+    steps: Math.max(...rounds.finished),
+    sentBytes: Math.max(...timing.sentElements) * bytes,
+    predictedNs: Math.max(...timing.finished) / 1000,
+    claim: noClaim,
+    chunkOf: (element: number): ChunkPlan => chunkHolding(chunks, element),
+  };
+  return {
+    ...explanation,
+    toString: () => explanationText(explanation, question, program, algorithm.summary),
+  };
+}
+
+function shapeOf(question: Question, ranks: number): Parameters<typeof planLayout>[1] {
+  const count = question.count ?? 0;
+  if (!Number.isSafeInteger(count) || count < 0) {
+    throw new InvalidArgumentError(
+      { headline: `explain: count: found ${String(count)}, needs an integer of at least 0` },
+      { field: "count" },
+    );
+  }
+  if (question.collective !== "allToAllv") return { count };
+  const even = (): number[] => new Array<number>(ranks).fill(count);
+  return { count, blocks: packedBlocks(question.counts ?? Array.from({ length: ranks }, even)) };
+}
+
+/** Output chunks of rank 0 with their folds (of the root's, where it has more to tell). */
+function chunkPlans(plan: Plan, layout: Layout, question: Question): ChunkPlan[] {
+  const { program, fused } = plan;
+  const rank = 0;
+  const symbol = operatorSymbol(question);
+  const found: ChunkPlan[] = [];
+  for (const group of fused.groups) {
+    for (const fold of group) {
+      const target = fold.targets.find((place) => place.rank === rank);
+      if (target === undefined) continue;
+      found.push({
+        chunk: target.chunk,
+        offset: layout.out[rank]?.offsets[target.chunk] ?? 0,
+        length: layout.out[rank]?.lengths[target.chunk] ?? 0,
+        order: orderOf(fold, group),
+        fold: specifications[program.collective].reduces
+          ? foldText(fold, group, symbol)
+          : copyText(fold),
+      });
+    }
+  }
+  return found.sort((a, b) => a.chunk - b.chunk);
+}
+
+function orderOf(fold: FusedFold, group: readonly FusedFold[]): number[] {
+  return fold.operands.flatMap((operand) =>
+    operand.kind === "fold"
+      ? orderOf(group[operand.fold] as FusedFold, group)
+      : [operand.place.rank],
+  );
+}
+
+function foldText(fold: FusedFold, group: readonly FusedFold[], symbol: string): string {
+  const texts = fold.operands.map((operand) => operandText(operand, group, symbol));
+  const [first = "", ...rest] = texts;
+  return rest.reduce(
+    (text, next, index) =>
+      index === 0 ? `${text} ${symbol} ${next}` : `(${text}) ${symbol} ${next}`,
+    first,
+  );
+}
+
+function operandText(operand: Operand, group: readonly FusedFold[], symbol: string): string {
+  if (operand.kind === "fold")
+    return `(${foldText(group[operand.fold] as FusedFold, group, symbol)})`;
+  return `r${operand.place.rank}`;
+}
+
+function copyText({ operands }: FusedFold): string {
+  const [operand] = operands;
+  if (operand === undefined || operand.kind === "fold") return "";
+  return `copy of r${operand.place.rank} in[${operand.place.chunk}]`;
+}
+
+function operatorSymbol({ op }: Question): string {
+  if (op === "prod") return "×";
+  return op === "min" || op === "max" ? op : "+";
+}
+
+function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
+  const chunk = chunks.find(({ offset, length }) => element >= offset && element < offset + length);
+  if (chunk !== undefined) return chunk;
+  throw new InvalidArgumentError(
+    { headline: `explain: element ${element} lies in no chunk of the output` },
+    { field: "element" },
+  );
+}
+
+type Facts = Omit<Explanation, "toString" | "chunkOf">;
+
+function explanationText(
+  facts: Facts,
+  question: Question,
+  program: Program,
+  summary: string,
+): string {
+  const { collective, algorithm, ranks, steps, sentBytes, predictedNs, claim } = facts;
+  const what: string[] = [collective];
+  if (question.dtype !== undefined) what.push(`${question.dtype}[${question.count ?? 0}]`);
+  if (question.op !== undefined) what.push(reduceOpName(question.op));
+  if (program.root >= 0) what.push(`root ${program.root}`);
+  return [
+    `${what.join(" ")} on ${ranks} ranks: ${algorithm}`,
+    `  ${summary}`,
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictedNs / 1000} µs predicted`,
+    `  ${claim}`,
+    ...chunkTable(facts),
+    ...stepTable(program),
+  ].join("\n");
+}
+
+function chunkTable({ chunks }: Facts): string[] {
+  if (chunks.length === 0) return [];
+  const rows = chunks.map(({ chunk, offset, length, fold }) => [
+    `${chunk}`,
+    length === 0 ? "empty" : `${offset}..${offset + length - 1}`,
+    fold,
+  ]);
+  return [
+    "",
+    "chunks of the output of rank 0",
+    ...table([["chunk", "elements", "value"], ...rows]),
+  ];
+}
+
+/** All steps of a small program; the first and last rank's of a large one. */
+function stepTable(program: Program): string[] {
+  const { ranks, channels, starts } = program;
+  const shown = ranks <= 8 ? Array.from({ length: ranks }, (_, rank) => rank) : [0, ranks - 1];
+  const lines: string[] = ["", ranks <= 8 ? "steps" : `steps of ranks 0 and ${ranks - 1}`];
+  for (const rank of shown) {
+    for (let channel = 0; channel < channels; channel++) {
+      const lane = rank * channels + channel;
+      const first = starts[lane] as number;
+      lines.push(channels === 1 ? `  rank ${rank}` : `  rank ${rank} channel ${channel}`);
+      for (let step = first; step < (starts[lane + 1] as number); step++) {
+        lines.push(
+          `    ${String(step - first + 1).padStart(2)}  ${stepText(stepAt(program, step))}`,
+        );
+      }
+    }
+  }
+  return lines;
+}
+
+function table(rows: readonly (readonly string[])[]): string[] {
+  const widths = [0, 1, 2].map((column) =>
+    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  return rows.map((row) =>
+    `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
+  );
+}

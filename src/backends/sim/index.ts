@@ -1,0 +1,57 @@
+/** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
+import type { AlgorithmChoice } from "../../algorithms/index.ts";
+import { type Backend, InvalidArgumentError } from "../../api/index.ts";
+import { type LinkOptions, linkOf } from "./clock.ts";
+import type { Executor } from "./executor.ts";
+import { cpu } from "./executors/cpu.ts";
+import { checkChoice, Plans } from "./plan.ts";
+import { SimSession } from "./session.ts";
+import type { Trace } from "./trace.ts";
+
+export type { LinkOptions } from "./clock.ts";
+export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
+export { cpu } from "./executors/cpu.ts";
+export { HostMemory } from "./memory.ts";
+export { type ChromeEvent, Trace } from "./trace.ts";
+
+/** Options of `sim`. */
+export interface SimOptions {
+  /** Fixes the order in which ranks resume; 0 when left out. Results do not depend on it. */
+  readonly seed?: number;
+  /** Which algorithm does a collective; the catalogue's first one when left out. */
+  readonly algorithms?: AlgorithmChoice;
+  /** How ranks are connected, for virtual time. */
+  readonly link?: LinkOptions;
+  /** Who moves the data; `cpu()` when left out. */
+  readonly executor?: Executor;
+  /** Collects every event. */
+  readonly trace?: Trace;
+}
+
+/**
+ * The simulated backend, as a value for `createWorld`.
+ *
+ * Every call is matched, checked and planned like NCCL's would be; results are exact to the bit and the same in every
+ * run, with every seed. Needs nothing but JavaScript.
+ *
+ * @throws InvalidArgumentError for an option that makes no sense.
+ * @example
+ * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
+ */
+export function sim(options: SimOptions = {}): Backend {
+  const { seed = 0, algorithms = {}, executor = cpu(), trace } = options;
+  if (!Number.isSafeInteger(seed)) {
+    throw new InvalidArgumentError(
+      { headline: `sim: seed: found ${String(seed)}, needs an integer` },
+      { field: "seed" },
+    );
+  }
+  checkChoice(algorithms);
+  const link = linkOf(options.link);
+  const plans = new Plans(algorithms);
+  return {
+    name: "sim",
+    probe: () => ({ ok: true, reason: "needs nothing" }),
+    open: async ({ size }) => new SimSession(size, { seed, link, executor, trace, plans }),
+  };
+}

@@ -1,0 +1,68 @@
+/** Memory of a simulated device: host memory with an address of its own. */
+import {
+  type FloatDType,
+  type Lanes,
+  lanesOf,
+  numberToBits,
+} from "../../algorithms/arithmetic/index.ts";
+import type { DType, Memory } from "../../api/index.ts";
+import { bytesOf, dtypeInfo } from "../../api/index.ts";
+
+/** Bytes of host memory that a simulated rank owns or was lent. */
+export class HostMemory implements Memory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  /** True when the caller owns it, so that several ranks may have been lent the same memory. */
+  readonly borrowed: boolean;
+  #buffer: ArrayBufferLike | undefined;
+  readonly #lanes = new Map<DType, Lanes>();
+
+  constructor(device: string, ptr: bigint, buffer: ArrayBufferLike, borrowed: boolean) {
+    this.device = device;
+    this.ptr = ptr;
+    this.byteLength = buffer.byteLength;
+    this.borrowed = borrowed;
+    this.#buffer = buffer;
+  }
+
+  /** The memory itself; for executors. */
+  get buffer(): ArrayBufferLike {
+    return this.#buffer ?? new ArrayBuffer(0);
+  }
+
+  /** The whole memory as lanes of a dtype, made once. Bytes beyond the last whole element are left out. */
+  lanes(dtype: DType): Lanes {
+    let lanes = this.#lanes.get(dtype);
+    if (lanes === undefined) {
+      const bytes = bytesOf(dtype);
+      lanes = lanesOf(dtype, this.buffer, 0, Math.floor(this.byteLength / bytes) * bytes);
+      this.#lanes.set(dtype, lanes);
+    }
+    return lanes;
+  }
+
+  write(byteOffset: number, bytes: Uint8Array): void {
+    new Uint8Array(this.buffer, byteOffset, bytes.length).set(bytes);
+  }
+
+  read(byteOffset: number, into: Uint8Array): void {
+    into.set(new Uint8Array(this.buffer, byteOffset, into.length));
+  }
+
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
+    const { view, kind, bytes, bits } = dtypeInfo[dtype];
+    const array = view(this.buffer, byteOffset, count);
+    if (array instanceof BigInt64Array || array instanceof BigUint64Array)
+      array.fill(BigInt(value));
+    else if (bits)
+      array.fill(numberToBits(dtype as Exclude<FloatDType, "float32" | "float64">, Number(value)));
+    else if (kind === "float") array.fill(Number(value));
+    else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
+  }
+
+  free(): void {
+    this.#buffer = undefined;
+    this.#lanes.clear();
+  }
+}

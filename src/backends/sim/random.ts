@@ -1,0 +1,32 @@
+/**
+ * Random choices that a seed fixes for ever: every choice is keyed by what it is for, never drawn from a shared stream,
+ * so that leaving one out does not shift the others.
+ */
+
+/** 32 random bits for a key. */
+export function randomBits(seed: number, ...key: readonly number[]): number {
+  let state = mix(seed ^ 0x9e3779b9);
+  for (const part of key) state = mix(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
+  return state;
+}
+
+/** A permutation of 0..size-1 for a key; every permutation is about equally likely. */
+export function randomOrder(size: number, seed: number, ...key: readonly number[]): number[] {
+  const order = Array.from({ length: size }, (_, index) => index);
+  let state = randomBits(seed, ...key);
+  for (let last = size - 1; last > 0; last--) {
+    state = mix(state + 0x9e3779b9);
+    const pick = state % (last + 1);
+    const moved = order[last] as number;
+    order[last] = order[pick] as number;
+    order[pick] = moved;
+  }
+  return order;
+}
+
+function mix(value: number): number {
+  let x = value;
+  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
+  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+  return (x ^ (x >>> 16)) >>> 0;
+}

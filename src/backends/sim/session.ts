@@ -1,0 +1,208 @@
+/** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
+import { type Fold, foldFor } from "../../algorithms/arithmetic/index.ts";
+import { type CallShape, evaluate, type Layout } from "../../algorithms/index.ts";
+import {
+  bytesOf,
+  type CallSet,
+  type Capabilities,
+  type DeviceBuffer,
+  type Explanation,
+  InvalidArgumentError,
+  type Memory,
+  type Question,
+  type RankCall,
+  type Session,
+  type SpecifiedCollective,
+  specifications,
+  UnsupportedError,
+} from "../../api/index.ts";
+import { type Link, linkModel, SimClock } from "./clock.ts";
+import { Durations } from "./durations.ts";
+import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
+import { explainPlan } from "./explain.ts";
+import { HostMemory } from "./memory.ts";
+import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
+import { randomOrder } from "./random.ts";
+import type { Trace } from "./trace.ts";
+
+/** What `sim()` was given, checked. */
+export interface SimSettings {
+  readonly seed: number;
+  readonly link: Link;
+  readonly executor: Executor;
+  readonly trace: Trace | undefined;
+  readonly plans: Plans;
+}
+
+/** Purposes that random choices are keyed by. */
+const purpose = { start: 1, wake: 2 } as const;
+
+/** Addresses are multiples of this, as CUDA's are. */
+const alignment = 256n;
+
+/** The ranks of one simulated world. */
+export class SimSession implements Session {
+  readonly backend = "sim";
+  readonly size: number;
+  readonly clock: SimClock;
+  readonly capabilities: Capabilities = {
+    hostArrays: true,
+    virtualTime: true,
+    deterministic: true,
+  };
+  readonly #settings: SimSettings;
+  readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
+  readonly #durations: Durations;
+  #nextAddress = 0x1000_0000n;
+  #runs = 0;
+
+  constructor(size: number, settings: SimSettings) {
+    this.size = size;
+    this.#settings = settings;
+    this.clock = new SimClock(size, settings.trace);
+    this.#durations = new Durations(settings.link);
+  }
+
+  device(rank: number): string {
+    return `sim:${rank}`;
+  }
+
+  allocate(rank: number, byteLength: number): Memory {
+    let buffer: ArrayBuffer;
+    try {
+      buffer = new ArrayBuffer(byteLength);
+    } catch (cause) {
+      throw new InvalidArgumentError(
+        { headline: `alloc: ${byteLength} bytes are more than this host gives in one piece` },
+        { field: "length", rank, cause },
+      );
+    }
+    return new HostMemory(this.device(rank), this.#address(byteLength), buffer, false);
+  }
+
+  borrow(rank: number, buffer: ArrayBufferLike): Memory {
+    const known = this.#borrowed.get(buffer);
+    if (known !== undefined) return known;
+    const memory = new HostMemory(
+      this.device(rank),
+      this.#address(buffer.byteLength),
+      buffer,
+      true,
+    );
+    this.#borrowed.set(buffer, memory);
+    return memory;
+  }
+
+  refusal({ collective }: Question): string | undefined {
+    return isBuilt(collective) ? undefined : "not built in this version";
+  }
+
+  explain(question: Question): Explanation {
+    const { collective, root = 0 } = question;
+    if (!isBuilt(collective)) {
+      throw new UnsupportedError({
+        headline: `explain: ${collective} is not built in this version`,
+      });
+    }
+    return explainPlan(this.#plan(collective, root), question, this.#settings.link);
+  }
+
+  wakeOrder(set: CallSet | undefined): readonly number[] {
+    const { seed } = this.#settings;
+    if (set === undefined) return randomOrder(this.size, seed, purpose.start, this.#runs++);
+    return randomOrder(set.calls.length, seed, purpose.wake, set.comm.id, set.number);
+  }
+
+  execute(set: CallSet): void | Promise<void> {
+    const { collective, calls } = set;
+    if (!isBuilt(collective)) {
+      throw new UnsupportedError({ headline: `${collective}: not built in this version` });
+    }
+    const plan = this.#plan(collective, calls[0]?.root ?? 0);
+    const layout = planLayout(plan, shapeOf(set));
+    this.#predict(set, plan, layout);
+    const bound = bind(set, plan, layout);
+    if (bound !== undefined) return this.#settings.executor.execute(bound);
+  }
+
+  close(): void {}
+
+  #plan(collective: SpecifiedCollective, root: number): Plan {
+    const { rooted } = specifications[collective];
+    return this.#settings.plans.of(collective, this.size, rooted ? root : -1);
+  }
+
+  /** Sets the time at which each rank is done. */
+  #predict(set: CallSet, plan: Plan, layout: Layout): void {
+    const { link, trace } = this.#settings;
+    const dtype = set.calls[0]?.dtype;
+    const bytes = dtype === undefined ? 0 : bytesOf(dtype);
+    if (trace === undefined) {
+      this.#durations.predict(set.calls, plan.program, layout, bytes);
+      return;
+    }
+    const started = set.calls.map((call) => call.finishedAtPs);
+    const { finished } = evaluate(plan.program, layout, started, linkModel(link, bytes), (event) =>
+      trace.message(set, event),
+    );
+    for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
+    trace.call(set, started, plan.algorithm.name);
+  }
+
+  #address(byteLength: number): bigint {
+    const address = this.#nextAddress;
+    this.#nextAddress += ((BigInt(byteLength) + alignment) / alignment) * alignment;
+    return address;
+  }
+}
+
+function shapeOf({ collective, calls }: CallSet): CallShape {
+  const count = calls[0]?.count ?? 0;
+  if (collective !== "allToAllv") return { count };
+  return {
+    count,
+    blocks: {
+      sendCounts: calls.map((call) => call.sendCounts ?? []),
+      sendOffsets: calls.map((call) => call.sendOffsets ?? []),
+      recvCounts: calls.map((call) => call.recvCounts ?? []),
+      recvOffsets: calls.map((call) => call.recvOffsets ?? []),
+    },
+  };
+}
+
+/** Joins a call with its memory; nothing to move for a barrier. */
+function bind(set: CallSet, plan: Plan, layout: Layout): BoundCall | undefined {
+  const { calls } = set;
+  const dtype = calls[0]?.dtype;
+  if (dtype === undefined) return undefined;
+  return {
+    dtype,
+    plan: plan.fused,
+    layout,
+    inputs: calls.map((call) => boundBuffer(call.send)),
+    outputs: calls.map((call) => boundBuffer(call.recv)),
+    folds: foldsOf(calls),
+    inPlace: calls.some(overlaps),
+  };
+}
+
+function foldsOf(calls: readonly RankCall[]): Fold[] {
+  return calls.flatMap(({ dtype, op }) =>
+    dtype === undefined || op === undefined ? [] : [foldFor(dtype, op, calls.length, "fused")],
+  );
+}
+
+function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
+  if (buffer === undefined) return undefined;
+  const { allocation, byteOffset, byteLength } = buffer;
+  return { memory: allocation.memory as HostMemory, byteOffset, byteLength };
+}
+
+function overlaps({ send, recv }: RankCall): boolean {
+  return (
+    send !== undefined &&
+    recv !== undefined &&
+    send.allocation.memory === recv.allocation.memory &&
+    send.byteOffset === recv.byteOffset
+  );
+}
