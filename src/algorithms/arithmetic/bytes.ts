@@ -1,0 +1,201 @@
+/**
+ * int8 and uint8: they wrap at 8 bits, which storing to a byte does by itself.
+ *
+ * Signed and unsigned share all bits of sum and product. They differ in comparing, where flipping
+ * the sign bit of both operands turns one order into the other, and in the division that ends an
+ * average.
+ */
+import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+
+type ByteHop = Hop<Uint8Array>;
+
+/** Sum of bytes, and the average that divides it by `ranks` in the end. */
+export function byteSum(average?: {
+  readonly ranks: number;
+  readonly signed: boolean;
+}): FoldMethods {
+  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
+  const sum = methods(copy, add, add, chainByFour(copy, add, gangs));
+  if (average === undefined) return sum;
+  const { ranks, signed } = average;
+  const finish = (acc: Uint8Array, accAt: number, count: number): void =>
+    divide(acc, accAt, count, ranks, signed ? 24 : 0);
+  return { ...sum, finish };
+}
+
+/** Product of bytes. */
+export function byteProd(): FoldMethods {
+  return methods(copy, multiply, multiply, chainByOne(copy, multiply));
+}
+
+/** Minimum or maximum of bytes. */
+export function byteExtreme(which: "min" | "max", signed: boolean): FoldMethods {
+  // Complementing both operands turns a minimum into a maximum.
+  const flip = (signed ? 0x80 : 0) ^ (which === "max" ? 0xff : 0);
+  const pick: ByteHop = (acc, accAt, source, sourceAt, count) =>
+    takeLeast(acc, accAt, source, sourceAt, count, flip);
+  return methods(copy, pick, pick, chainByOne(copy, pick));
+}
+
+/** Sum of bytes that are each multiplied by `scalar` first. */
+export function byteScaledSum(scalar: number): FoldMethods {
+  const begin: ByteHop = (acc, accAt, source, sourceAt, count) =>
+    scale(acc, accAt, source, sourceAt, count, scalar);
+  const hop: ByteHop = (acc, accAt, source, sourceAt, count) =>
+    addScaled(acc, accAt, source, sourceAt, count, scalar);
+  return methods(begin, hop, add, chainByOne(begin, hop));
+}
+
+function methods(
+  begin: ByteHop,
+  addContribution: ByteHop,
+  addPartial: ByteHop,
+  chain: Chain<Uint8Array>,
+): FoldMethods {
+  return { begin, addContribution, addPartial, chain, finish: () => {} };
+}
+
+function copy(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+): void {
+  acc.set(source.subarray(sourceAt, sourceAt + count), accAt);
+}
+
+function add(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (acc[accAt + i] as number) + (source[sourceAt + i] as number);
+  }
+}
+
+function addTwo(
+  acc: Uint8Array,
+  accAt: number,
+  sources: readonly Uint8Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (a[aAt + i] as number) + (b[bAt + i] as number);
+  }
+}
+
+function addFour(
+  acc: Uint8Array,
+  accAt: number,
+  sources: readonly Uint8Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
+  const [c, d] = [sources[first + 2] as Uint8Array, sources[first + 3] as Uint8Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  const cAt = (sourceAts[first + 2] as number) + skip;
+  const dAt = (sourceAts[first + 3] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    const ab = (a[aAt + i] as number) + (b[bAt + i] as number);
+    acc[accAt + i] = ab + (c[cAt + i] as number) + (d[dAt + i] as number);
+  }
+}
+
+function addFourMore(
+  acc: Uint8Array,
+  accAt: number,
+  sources: readonly Uint8Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
+  const [c, d] = [sources[first + 2] as Uint8Array, sources[first + 3] as Uint8Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  const cAt = (sourceAts[first + 2] as number) + skip;
+  const dAt = (sourceAts[first + 3] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    const ab = (a[aAt + i] as number) + (b[bAt + i] as number);
+    const cd = (c[cAt + i] as number) + (d[dAt + i] as number);
+    acc[accAt + i] = (acc[accAt + i] as number) + ab + cd;
+  }
+}
+
+function multiply(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (acc[accAt + i] as number) * (source[sourceAt + i] as number);
+  }
+}
+
+function takeLeast(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+  flip: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    const a = (acc[accAt + i] as number) ^ flip;
+    const b = (source[sourceAt + i] as number) ^ flip;
+    // b + (a - b) when a comes first, else b: no branch that data could mislead.
+    acc[accAt + i] = (b + ((a - b) & ((a - b) >> 31))) ^ flip;
+  }
+}
+
+function scale(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+  scalar: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = Math.imul(source[sourceAt + i] as number, scalar);
+  }
+}
+
+function addScaled(
+  acc: Uint8Array,
+  accAt: number,
+  source: Uint8Array,
+  sourceAt: number,
+  count: number,
+  scalar: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    const product = Math.imul(source[sourceAt + i] as number, scalar);
+    acc[accAt + i] = (acc[accAt + i] as number) + product;
+  }
+}
+
+/** Truncating division; `shift` 24 reads a byte as signed, 0 as unsigned. */
+function divide(acc: Uint8Array, accAt: number, count: number, ranks: number, shift: 0 | 24): void {
+  for (let i = 0; i < count; i++) {
+    const value = ((acc[accAt + i] as number) << shift) >> shift;
+    acc[accAt + i] = Math.trunc(value / ranks);
+  }
+}

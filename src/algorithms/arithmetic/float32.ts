@@ -1,0 +1,165 @@
+/**
+ * float32: sum, product, minimum and maximum.
+ *
+ * A double sum or product of two float32 rounded to float32 is the correctly rounded one (a double
+ * has more than twice the bits and two to spare), so every hop computes in doubles and
+ * `Math.fround` or the store rounds. V8 compiles that to one single-precision instruction.
+ */
+import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import { canonicalise32 } from "./nan.ts";
+
+const round = Math.fround;
+
+/** Sum of float32. */
+export function float32Sum(): FoldMethods {
+  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
+  return methods(add32, chainByFour(copy, add32, gangs));
+}
+
+/** Product of float32. */
+export function float32Prod(): FoldMethods {
+  return methods(multiply, chainByOne(copy, multiply));
+}
+
+/** Minimum of float32: -0 lies below +0, a NaN loses to a number. */
+export function float32Min(): FoldMethods {
+  return methods(takeLeast, chainByOne(copy, takeLeast));
+}
+
+/** Maximum of float32: -0 lies below +0, a NaN loses to a number. */
+export function float32Max(): FoldMethods {
+  return methods(takeMost, chainByOne(copy, takeMost));
+}
+
+function methods(hop: Hop<Float32Array>, chain: Chain<Float32Array>): FoldMethods {
+  const passes = { begin: copy, addContribution: hop, addPartial: hop, chain };
+  return { ...passes, finish: canonicalise32 };
+}
+
+function copy(
+  acc: Float32Array,
+  accAt: number,
+  source: Float32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  acc.set(source.subarray(sourceAt, sourceAt + count), accAt);
+}
+
+/** `acc = acc + source`: also how partials join under every sum. */
+export function add32(
+  acc: Float32Array,
+  accAt: number,
+  source: Float32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (acc[accAt + i] as number) + (source[sourceAt + i] as number);
+  }
+}
+
+function addTwo(
+  acc: Float32Array,
+  accAt: number,
+  sources: readonly Float32Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (a[aAt + i] as number) + (b[bAt + i] as number);
+  }
+}
+
+function addFour(
+  acc: Float32Array,
+  accAt: number,
+  sources: readonly Float32Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
+  const [c, d] = [sources[first + 2] as Float32Array, sources[first + 3] as Float32Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  const cAt = (sourceAts[first + 2] as number) + skip;
+  const dAt = (sourceAts[first + 3] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    const ab = round((a[aAt + i] as number) + (b[bAt + i] as number));
+    acc[accAt + i] = round(ab + (c[cAt + i] as number)) + (d[dAt + i] as number);
+  }
+}
+
+function addFourMore(
+  acc: Float32Array,
+  accAt: number,
+  sources: readonly Float32Array[],
+  sourceAts: readonly number[],
+  first: number,
+  skip: number,
+  count: number,
+): void {
+  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
+  const [c, d] = [sources[first + 2] as Float32Array, sources[first + 3] as Float32Array];
+  const aAt = (sourceAts[first] as number) + skip;
+  const bAt = (sourceAts[first + 1] as number) + skip;
+  const cAt = (sourceAts[first + 2] as number) + skip;
+  const dAt = (sourceAts[first + 3] as number) + skip;
+  for (let i = 0; i < count; i++) {
+    const withA = round((acc[accAt + i] as number) + (a[aAt + i] as number));
+    const withB = round(withA + (b[bAt + i] as number));
+    acc[accAt + i] = round(withB + (c[cAt + i] as number)) + (d[dAt + i] as number);
+  }
+}
+
+function multiply(
+  acc: Float32Array,
+  accAt: number,
+  source: Float32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    acc[accAt + i] = (acc[accAt + i] as number) * (source[sourceAt + i] as number);
+  }
+}
+
+function takeLeast(
+  acc: Float32Array,
+  accAt: number,
+  source: Float32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    const a = acc[accAt + i] as number;
+    const b = source[sourceAt + i] as number;
+    const least = Math.min(a, b);
+    acc[accAt + i] = least;
+    // NaN when either is: then the other one counts.
+    if (Number.isNaN(least)) acc[accAt + i] = Number.isNaN(a) ? b : a;
+  }
+}
+
+function takeMost(
+  acc: Float32Array,
+  accAt: number,
+  source: Float32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) {
+    const a = acc[accAt + i] as number;
+    const b = source[sourceAt + i] as number;
+    const most = Math.max(a, b);
+    acc[accAt + i] = most;
+    if (Number.isNaN(most)) acc[accAt + i] = Number.isNaN(a) ? b : a;
+  }
+}

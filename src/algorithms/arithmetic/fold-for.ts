@@ -1,0 +1,59 @@
+/**
+ * The fold of a dtype and an operator, made once for each combination that gives other bits.
+ *
+ * Ranks matter to averages only, the rounding to float sums with a scalar only; calls that differ
+ * in what does not matter get the same fold.
+ */
+import { type DType, dtypeInfo } from "../../api/dtype.ts";
+import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { Fold, ScalarRounding } from "./fold.ts";
+import { operators } from "./operators.ts";
+
+/** Folds of one dtype and operator (or scalar), by ranks and rounding. */
+type Variants = Map<number, Fold>;
+
+const folds = new Map<DType, Map<string | number | bigint, Variants>>();
+
+/** Scalars kept for each dtype; a program that computes ever new ones must not fill the memory. */
+const mostOperators = 64;
+
+/**
+ * How contributions of `dtype` are folded by `op` over `ranks` ranks. A repeated call allocates
+ * nothing.
+ */
+export function foldFor(dtype: DType, op: ReduceOp, ranks: number, rounding: ScalarRounding): Fold {
+  const float = dtypeInfo[dtype].kind === "float";
+  const scales = typeof op === "object" || (op === "avg" && float);
+  const fused = scales && float && dtypeInfo[dtype].bytes > 1 && rounding === "fused";
+  const variant = 2 * (op === "avg" ? ranks : 0) + (fused ? 1 : 0);
+  const variants = variantsOf(dtype, op);
+  let fold = variants.get(variant);
+  if (fold === undefined) {
+    const scalar = typeof op === "object" ? op.preMul : 1;
+    const make = operators[dtype][typeof op === "object" ? "preMul" : op];
+    fold = Object.freeze({ dtype, op, scales, ...make({ ranks, rounding, scalar }) });
+    variants.set(variant, fold);
+  }
+  return fold;
+}
+
+function variantsOf(dtype: DType, op: ReduceOp): Variants {
+  let known = folds.get(dtype);
+  if (known === undefined) {
+    known = new Map();
+    folds.set(dtype, known);
+  }
+  const key = typeof op === "object" ? scalarKey(op.preMul) : op;
+  let variants = known.get(key);
+  if (variants === undefined) {
+    if (known.size >= mostOperators) known.clear();
+    variants = new Map();
+    known.set(key, variants);
+  }
+  return variants;
+}
+
+/** A Map takes -0 for +0, which are different factors. */
+function scalarKey(scalar: number | bigint): string | number | bigint {
+  return Object.is(scalar, -0) ? "-0" : scalar;
+}

@@ -1,0 +1,73 @@
+/**
+ * What every executor knows about arithmetic: how contributions of one dtype are folded by one
+ * operator.
+ *
+ * A `Fold` works on *lanes*, the memory of a buffer seen as the type that keeps its bits: 64-bit
+ * integers are pairs of 32-bit words (low word first), 16-bit and 8-bit floats are their bit
+ * patterns. Positions and counts are always **elements**. Every hop rounds to the element type;
+ * nothing is accumulated wider.
+ *
+ * A *contribution* is a rank's own untouched input. A *partial* is a value that already holds
+ * contributions. The difference matters for averages and pre-multiplied sums only: a contribution
+ * is multiplied by the scalar, and that product is fused with the add that folds it into a partial
+ * (one rounding) where the plan says so.
+ */
+import type { DType } from "../../api/dtype.ts";
+import type { ReduceOp } from "../../api/reduce-op.ts";
+
+/**
+ * Memory of a buffer as its kernel sees it; which class it is follows from the dtype (`lanesOf`).
+ * Integers of one width share one class, signed or not: they differ in comparing and dividing only,
+ * never in their bits.
+ */
+export type Lanes = Uint8Array | Uint16Array | Int32Array | Float32Array | Float64Array;
+
+/**
+ * Whether `x * s + partial` is rounded once (`fused`) or after the product too (`separate`). fp8 is
+ * never fused.
+ */
+export type ScalarRounding = "fused" | "separate";
+
+/**
+ * Folds contributions of one dtype by one operator, with the same bits on every machine. Only which
+ * NaN a NaN is stays open until `finish`. In every pass an accumulator may be the source as well,
+ * at the same place.
+ */
+export interface Fold {
+  readonly dtype: DType;
+  readonly op: ReduceOp;
+  /**
+   * True when a lone contribution already needs arithmetic (average of floats, pre-multiplied sum);
+   * false: `begin` is a copy. An integer average divides at its end, in `finish`, and so begins
+   * with a copy.
+   */
+  readonly scales: boolean;
+
+  /** `acc = pre(contribution)`: begins a fold. */
+  begin(acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number): void;
+
+  /** `acc = acc ∘ pre(contribution)`: one hop of a chain. */
+  addContribution(acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number): void;
+
+  /** `acc = acc ∘ partial`: joins two partials. */
+  addPartial(acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number): void;
+
+  /**
+   * `acc = ((pre(s0) ∘ pre(s1)) ∘ pre(s2)) …`: a whole chain, of at least one source, in as few
+   * passes as the dtype allows; same bits as `begin` followed by `addContribution`. `acc` must not
+   * share memory with any source.
+   */
+  chain(
+    acc: Lanes,
+    accAt: number,
+    sources: readonly Lanes[],
+    sourceAts: readonly number[],
+    count: number,
+  ): void;
+
+  /**
+   * Ends a fold: divides an integer average once by the number of ranks, writes every NaN as the
+   * canonical one.
+   */
+  finish(acc: Lanes, accAt: number, count: number): void;
+}

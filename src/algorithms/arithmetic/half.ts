@@ -1,0 +1,130 @@
+/**
+ * float16 and bfloat16: folded as doubles, rounded to the format after every hop.
+ *
+ * A block of accumulators is decoded by table, walked through all its hops and encoded once.
+ * Between hops a double holds nothing but a value of the format, so decoding and encoding lose
+ * nothing.
+ */
+import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import {
+  addBlock,
+  addTwoToBlock,
+  blockElements,
+  type Half,
+  loadBlock,
+  multiplyBlock,
+  scaleIntoBlock,
+  storeBlock,
+} from "./half-block.ts";
+import { pickHalves } from "./half-extreme.ts";
+import { addScaledToBlock, fuseIntoBlock } from "./half-scaled.ts";
+import { canonicalise16 } from "./nan.ts";
+import { bitsToNumber, smallFormats } from "./small-float.ts";
+
+/** The two 2-byte formats. */
+export type HalfDType = "float16" | "bfloat16";
+
+type HalfHop = Hop<Uint16Array>;
+/** Folds one source into the decoded block. */
+type BlockHop = (half: Half, source: Uint16Array, at: number, count: number) => void;
+type TwoHops = typeof addTwoToBlock;
+
+/** Sum of halves. */
+export function halfSum(dtype: HalfDType): FoldMethods {
+  const half = halfOf(dtype);
+  const chain = chainOf(half, loadBlock, addBlock, addTwoToBlock);
+  return methods(half, copy, hopOf(half, addBlock), chain);
+}
+
+/** Product of halves. */
+export function halfProd(dtype: HalfDType): FoldMethods {
+  const half = halfOf(dtype);
+  const chain = chainOf(half, loadBlock, multiplyBlock);
+  return methods(half, copy, hopOf(half, multiplyBlock), chain);
+}
+
+/**
+ * Sum of halves, each multiplied by `scalar` first: rounded once in each hop when `fused`, else
+ * twice.
+ */
+export function halfScaledSum(dtype: HalfDType, scalar: number, fused: boolean): FoldMethods {
+  const half = halfOf(dtype);
+  const scaled = fused ? fuseIntoBlock : addScaledToBlock;
+  const start: BlockHop = (h, source, at, count) => scaleIntoBlock(h, source, at, count, scalar);
+  const hop: BlockHop = (h, source, at, count) => scaled(h, source, at, count, scalar);
+  const chain = chainOf(half, start, hop);
+  const begin: HalfHop = (acc, accAt, source, sourceAt, count) =>
+    chain(acc, accAt, [source], [sourceAt], count);
+  return { ...methods(half, begin, hopOf(half, hop), chain), addPartial: hopOf(half, addBlock) };
+}
+
+/** Minimum or maximum of halves. */
+export function halfExtreme(dtype: HalfDType, which: "min" | "max"): FoldMethods {
+  const half = halfOf(dtype);
+  const flip = which === "min" ? 0 : -1;
+  const pick: HalfHop = (acc, accAt, source, sourceAt, count) =>
+    pickHalves(acc, accAt, source, sourceAt, count, half.format.infinity, flip);
+  return methods(half, copy, pick, chainByOne(copy, pick));
+}
+
+function methods(half: Half, begin: HalfHop, hop: HalfHop, chain: Chain<Uint16Array>): FoldMethods {
+  const finish = (acc: Uint16Array, accAt: number, count: number): void =>
+    canonicalise16(acc, accAt, count, half.format.infinity);
+  return { begin, addContribution: hop, addPartial: hop, chain, finish };
+}
+
+function copy(
+  acc: Uint16Array,
+  accAt: number,
+  source: Uint16Array,
+  sourceAt: number,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) acc[accAt + i] = source[sourceAt + i] as number;
+}
+
+/** One hop: the accumulator is decoded, folded with the source and encoded again. */
+function hopOf(half: Half, hop: BlockHop): HalfHop {
+  return (acc, accAt, source, sourceAt, count) => {
+    for (let done = 0; done < count; done += blockElements) {
+      const size = Math.min(blockElements, count - done);
+      loadBlock(half, acc, accAt + done, size);
+      hop(half, source, sourceAt + done, size);
+      storeBlock(half, acc, accAt + done, size);
+    }
+  };
+}
+
+/** A chain: one decoding and one encoding of the accumulator for all hops. */
+function chainOf(half: Half, start: BlockHop, hop: BlockHop, two?: TwoHops): Chain<Uint16Array> {
+  return (acc, accAt, sources, sourceAts, count) => {
+    const from = (k: number, done: number): number => (sourceAts[k] as number) + done;
+    const sourceOf = (k: number): Uint16Array => sources[k] as Uint16Array;
+    for (let done = 0; done < count; done += blockElements) {
+      const size = Math.min(blockElements, count - done);
+      start(half, sourceOf(0), from(0, done), size);
+      let k = 1;
+      if (two) {
+        for (; k + 1 < sources.length; k += 2) {
+          two(half, sourceOf(k), from(k, done), sourceOf(k + 1), from(k + 1, done), size);
+        }
+      }
+      for (; k < sources.length; k++) hop(half, sourceOf(k), from(k, done), size);
+      storeBlock(half, acc, accAt + done, size);
+    }
+  };
+}
+
+const known: { [D in HalfDType]?: Half } = {};
+
+/** The format with its decoding table, 256 KiB, made on first use. */
+function halfOf(dtype: HalfDType): Half {
+  let half = known[dtype];
+  if (half === undefined) {
+    const decode = new Float32Array(0x10000);
+    for (let bits = 0; bits < decode.length; bits++) decode[bits] = bitsToNumber(dtype, bits);
+    half = { format: smallFormats[dtype], decode };
+    known[dtype] = half;
+  }
+  return half;
+}

@@ -1,0 +1,7 @@
+/** Arithmetic of every dtype and operator: the one owner of all executors' rounding rules. */
+export type { Fold, Lanes, ScalarRounding } from "./fold.ts";
+export { foldFor } from "./fold-for.ts";
+export { lanesOf, lanesPerElement } from "./lanes.ts";
+export { canonicalise, canonicalNaN, type FloatDType } from "./nan.ts";
+export { averageScalar, roundScalar, scalarBits } from "./scalar.ts";
+export { bitsToNumber, numberToBits, type SmallFloat } from "./small-float.ts";
