@@ -6,18 +6,44 @@
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { Algorithm } from "./algorithm.ts";
+import { bruckAllGather } from "./all-gather/bruck.ts";
+import { ringAllGather } from "./all-gather/ring.ts";
+import { chainAllReduce } from "./all-reduce/chain.ts";
+import { halvingDoublingAllReduce } from "./all-reduce/halving-doubling.ts";
 import { linearAllReduce } from "./all-reduce/linear.ts";
+import { recursiveDoublingAllReduce } from "./all-reduce/recursive-doubling.ts";
 import { ringAllReduce } from "./all-reduce/ring.ts";
+import { bruckAllToAll } from "./all-to-all/bruck.ts";
 import { pairwiseAllToAll } from "./all-to-all/pairwise.ts";
 import { disseminationBarrier } from "./barrier/dissemination.ts";
 import { binomialBroadcast } from "./broadcast/binomial.ts";
+import { chainBroadcast } from "./broadcast/chain.ts";
+import { directGather } from "./gather/direct.ts";
+import { binomialReduce } from "./reduce/binomial.ts";
+import { chainReduce } from "./reduce/chain.ts";
+import { recursiveHalvingReduceScatter } from "./reduce-scatter/recursive-halving.ts";
+import { ringReduceScatter } from "./reduce-scatter/ring.ts";
+import { directScatter } from "./scatter/direct.ts";
 
 /** Every algorithm, by collective and name. */
 export const catalogue = {
-  allReduce: { ring: ringAllReduce, linear: linearAllReduce },
-  broadcast: { binomial: binomialBroadcast },
-  allToAll: { pairwise: pairwiseAllToAll },
+  allReduce: {
+    ring: ringAllReduce,
+    chain: chainAllReduce,
+    "halving-doubling": halvingDoublingAllReduce,
+    "recursive-doubling": recursiveDoublingAllReduce,
+    linear: linearAllReduce,
+  },
+  reduce: { chain: chainReduce, binomial: binomialReduce },
+  broadcast: { binomial: binomialBroadcast, chain: chainBroadcast },
+  allGather: { ring: ringAllGather, bruck: bruckAllGather },
+  allGatherv: { ring: ringAllGather },
+  reduceScatter: { ring: ringReduceScatter, "recursive-halving": recursiveHalvingReduceScatter },
+  reduceScatterv: { ring: ringReduceScatter },
+  allToAll: { pairwise: pairwiseAllToAll, bruck: bruckAllToAll },
   allToAllv: { pairwise: pairwiseAllToAll },
+  gather: { direct: directGather },
+  scatter: { direct: directScatter },
   barrier: { dissemination: disseminationBarrier },
 } as const satisfies { readonly [C in SpecifiedCollective]: Readonly<Record<string, Algorithm>> };
 

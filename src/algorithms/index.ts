@@ -17,7 +17,16 @@ export {
   type Place,
   proveFusion,
 } from "./fuse.ts";
-export { type CallShape, type ChunkTable, type Layout, layoutOf, packedBlocks } from "./layout.ts";
+export {
+  allToAllvBlocks,
+  type Blocks,
+  type CallShape,
+  type ChunkTable,
+  type Layout,
+  layoutOf,
+  packed,
+  rowBlocks,
+} from "./layout.ts";
 export {
   input,
   output,

@@ -1,5 +1,4 @@
 /** Which elements a program's chunks are: the layout of a call's buffers. */
-import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { specifications } from "../api/collectives/index.ts";
 import type { Program } from "./program.ts";
 
@@ -9,17 +8,18 @@ export interface ChunkTable {
   readonly lengths: Float64Array;
 }
 
+/** Lengths and first elements of one buffer's blocks. */
+export interface Blocks {
+  readonly counts: readonly number[];
+  readonly offsets: readonly number[];
+}
+
 /** The counts of a call. */
 export interface CallShape {
   /** Elements as NCCL counts them; for an all-to-all the elements per peer. */
   readonly count: number;
-  /** For v-forms, by rank: lengths and places of the blocks it sends and receives. */
-  readonly blocks?: {
-    readonly sendCounts: readonly (readonly number[])[];
-    readonly sendOffsets: readonly (readonly number[])[];
-    readonly recvCounts: readonly (readonly number[])[];
-    readonly recvOffsets: readonly (readonly number[])[];
-  };
+  /** Blocks of every rank's buffers, by rank, where they differ in length. */
+  readonly blocks?: { readonly in: readonly Blocks[]; readonly out: readonly Blocks[] };
 }
 
 /** Chunk tables of `in` and `out` of every rank. Ranks whose tables are equal share one. */
@@ -33,17 +33,10 @@ export function layoutOf(program: Program, shape: CallShape): Layout {
   const { ranks, root, chunksPerBlock, collective } = program;
   const spec = specifications[collective];
   const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
-  const { blocks } = shape;
-  if (blocks !== undefined) {
-    const table = (
-      counts: readonly (readonly number[])[],
-      offsets: readonly (readonly number[])[],
-    ) =>
-      everyRank.map((rank) => chunkTable(counts[rank] ?? [], offsets[rank] ?? [], chunksPerBlock));
-    return {
-      in: table(blocks.sendCounts, blocks.sendOffsets),
-      out: table(blocks.recvCounts, blocks.recvOffsets),
-    };
+  if (shape.blocks !== undefined) {
+    const table = ({ counts, offsets }: Blocks): ChunkTable =>
+      chunkTable(counts, offsets, chunksPerBlock);
+    return { in: shape.blocks.in.map(table), out: shape.blocks.out.map(table) };
   }
   const tables = new Map<number, ChunkTable>();
   const even = (blockCount: number): ChunkTable => {
@@ -57,29 +50,40 @@ export function layoutOf(program: Program, shape: CallShape): Layout {
   };
 }
 
-/** Counts of an all-to-all as the blocks of an all-to-allv, packed one after another. */
-export function packedBlocks(
+/** Blocks that follow one another. */
+export function packed(counts: readonly number[]): Blocks {
+  let at = 0;
+  const offsets = counts.map((count) => {
+    at += count;
+    return at - count;
+  });
+  return { counts, offsets };
+}
+
+/** The blocks of an all-to-allv: row i of `counts` is what rank i sends to each rank. */
+export function allToAllvBlocks(
   counts: readonly (readonly number[])[],
 ): NonNullable<CallShape["blocks"]> {
-  const recvCounts = counts.map((_, rank) => counts.map((row) => row[rank] ?? 0));
-  const offsets = (row: readonly number[]): number[] => {
-    let at = 0;
-    return row.map((count) => {
-      at += count;
-      return at - count;
-    });
-  };
   return {
-    sendCounts: counts,
-    sendOffsets: counts.map(offsets),
-    recvCounts,
-    recvOffsets: recvCounts.map(offsets),
+    in: counts.map(packed),
+    out: counts.map((_, rank) => packed(counts.map((row) => row[rank] ?? 0))),
   };
 }
 
-/** True for collectives whose blocks have lengths of their own. */
-export function isVariable(collective: SpecifiedCollective): boolean {
-  return collective === "allToAllv";
+/** The blocks of another v-form or a rooted collective: `counts` holds one length a rank. */
+export function rowBlocks(
+  program: Program,
+  counts: readonly number[],
+): NonNullable<CallShape["blocks"]> {
+  const { ranks, root, collective } = program;
+  const spec = specifications[collective];
+  const side = (blocksOf: (ranks: number, rank: number, root: number) => number): Blocks[] =>
+    counts.map((count, rank) => {
+      const blocks = blocksOf(ranks, rank, root);
+      if (blocks === 0) return packed([]);
+      return packed(blocks === 1 && ranks > 1 ? [count] : counts);
+    });
+  return { in: side(spec.inBlocks), out: side(spec.outBlocks) };
 }
 
 function evenTable(blocks: number, count: number, chunksPerBlock: number): ChunkTable {

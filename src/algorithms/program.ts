@@ -91,7 +91,7 @@ export function output(chunk: number): Ref {
   return chunk * 4 + 1;
 }
 
-/** Chunk of the program's own memory on the rank; its values are as long as output chunk `chunk`. */
+/** Chunk of the program's own memory on the rank; as long as input chunk `chunk`, counted round and round. */
 export function scratch(chunk: number): Ref {
   return chunk * 4 + 2;
 }

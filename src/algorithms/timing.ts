@@ -52,6 +52,8 @@ export function evaluate(
   return new Evaluation(program, layout, start, model, onMessage).run();
 }
 
+const noLengths = new Float64Array(1);
+
 interface InFlight {
   readonly elements: number;
   readonly sendStart: number;
@@ -187,10 +189,11 @@ class Evaluation {
     const read = code[at + column.read] as number;
     const span = code[at + column.span] as number;
     if (read === none || this.#layout === undefined) return 0;
-    const tables = bufferOf(read) === 0 ? this.#layout.in : this.#layout.out;
-    const lengths = tables[rank]?.lengths;
+    // Scratch has the lengths of the input, counted round and round.
+    const tables = bufferOf(read) === 1 ? this.#layout.out : this.#layout.in;
+    const lengths = tables[rank]?.lengths ?? noLengths;
     let elements = 0;
-    for (let i = 0; i < span; i++) elements += lengths?.[chunkOf(read) + i] ?? 0;
+    for (let i = 0; i < span; i++) elements += lengths[(chunkOf(read) + i) % lengths.length] ?? 0;
     return elements;
   }
 }

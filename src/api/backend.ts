@@ -60,6 +60,8 @@ export interface Session {
    * one communicator come one after another, never two at a time.
    */
   execute(set: CallSet): void | Promise<void>;
+  /** Runs sends and the receives they meet, all at once. Same promise as `execute`. */
+  exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void>;
   /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
   wakeOrder(set: CallSet | undefined): readonly number[];
   /** Present where time is virtual. */
@@ -83,6 +85,8 @@ export interface Memory {
   readonly device: string;
   readonly ptr: bigint;
   readonly byteLength: number;
+  /** The caller's own host memory, which other ranks may have been given too. */
+  readonly borrowed: boolean;
   write(byteOffset: number, bytes: Uint8Array): void;
   read(byteOffset: number, into: Uint8Array): void | Promise<void>;
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
@@ -125,10 +129,18 @@ export interface RankCall {
   /** For an all-to-allv also `undefined` until they were exchanged. */
   recvCounts: readonly number[] | undefined;
   recvOffsets: readonly number[] | undefined;
+  /** For a split: color (`undefined` joins nothing) and key. */
+  readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
   /** Virtual time of the call, 0 without a virtual clock. */
   readonly postedAtPs: number;
   /** Virtual time at which this rank's part is done; set by the backend that has a clock. */
   finishedAtPs: number;
+}
+
+/** A send and the receive it meets, equal in dtype and count. */
+export interface Transfer {
+  readonly send: RankCall;
+  readonly recv: RankCall;
 }
 
 /** One call of all ranks: complete, compared, valid. */

@@ -205,6 +205,14 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
   }
 }
 
+/** Bytes that two buffers have in common. */
+export function overlapBytes(a: DeviceBuffer, b: DeviceBuffer): number {
+  if (a.allocation.memory !== b.allocation.memory) return 0;
+  const begin = Math.max(a.byteOffset, b.byteOffset);
+  const end = Math.min(a.byteOffset + a.byteLength, b.byteOffset + b.byteLength);
+  return Math.max(0, end - begin);
+}
+
 function bytesOfArray(array: HostArray): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }

@@ -16,9 +16,7 @@ export type Data<D extends DType = DType> = DeviceBuffer<D> | HostArray<D> | Typ
 export type DTypeOf<B> =
   B extends DeviceBuffer<infer D> ? D : B extends TypedHost<infer D> ? D : HostDType<B>;
 
-type HostDType<B> = {
-  [D in DType]: B extends HostArray<D> ? (HostArray<D> extends B ? D : never) : never;
-}[DType];
+type HostDType<B> = { [D in DType]: B extends HostArray<D> ? D : never }[DType];
 
 /** Accepted by every call. */
 export interface CallOptions {

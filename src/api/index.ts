@@ -10,9 +10,10 @@ export type {
   Probe,
   RankCall,
   Session,
+  Transfer,
   VirtualClock,
 } from "./backend.ts";
-export { type Allocation, DeviceBuffer } from "./buffer.ts";
+export { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
 export type {
   AllGatherArgs,
   AllGathervArgs,
@@ -23,6 +24,7 @@ export type {
   BroadcastArgs,
   CallOptions,
   Data,
+  DTypeOf,
   GatherArgs,
   RecvArgs,
   ReduceArgs,

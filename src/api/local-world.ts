@@ -1,10 +1,11 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import type { Attempt, CallSet, CommInfo, Session, VirtualClock } from "./backend.ts";
+import type { Attempt, CallSet, CommInfo, RankCall, Session, VirtualClock } from "./backend.ts";
 import { provideReceiveBuffers } from "./collectives/all-to-allv.ts";
 import type { Communicator } from "./communicator.ts";
 import {
   CommAbortedError,
   CommClosedError,
+  type CommError,
   InvalidArgumentError,
   type RankFailure,
   RemoteRankError,
@@ -12,25 +13,29 @@ import {
   WorldError,
 } from "./errors.ts";
 import type { Explanation, Question } from "./explanation.ts";
-import { deadlockError, stallText, waitsOf } from "./ledger/diagnosis.ts";
-import { Ledger } from "./ledger/ledger.ts";
+import { deadlockError, type Situation, stallText, waitsOf } from "./ledger/diagnosis.ts";
+import { Ledger, type LedgerHost } from "./ledger/ledger.ts";
 import { Monitor, type MonitorHost } from "./ledger/monitor.ts";
 import type { LiveResources } from "./ledger/resources.ts";
 import { Member, type MemberHost } from "./member.ts";
+import { childInfo, splitGroups } from "./split.ts";
+import { assertTargetsApart } from "./targets.ts";
 import type { StallReport, World } from "./world.ts";
 
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
 
 /** All ranks of a job in this process. */
-export class LocalWorld implements World, MonitorHost, MemberHost {
+export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   readonly name: string;
   readonly size: number;
   readonly generation = 1;
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
   readonly #monitor: Monitor;
-  readonly #ledger: Ledger;
+  /** The ledger of all ranks, and those of splits, oldest first. */
+  readonly #ledgers: Ledger[];
   readonly #members: readonly Member[];
+  readonly #children = new WeakMap<RankCall, Member>();
   #state: State = "idle";
   #failures: RankFailure[] = [];
 
@@ -46,8 +51,9 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
     this.#monitor = new Monitor(session.size, this);
     const ranks = Array.from({ length: session.size }, (_, rank) => rank);
     const comm: CommInfo = { id: 0, name, ranks };
-    this.#ledger = new Ledger(comm, session, this.#monitor, (set) => prepareSet(session, set));
-    this.#members = ranks.map((rank) => new Member(rank, this.#ledger, session, this));
+    const ledger = new Ledger(comm, this.#monitor, this);
+    this.#ledgers = [ledger];
+    this.#members = ranks.map((rank) => new Member(rank, ledger, session, this));
   }
 
   get backend(): string {
@@ -67,12 +73,12 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
     this.#assertRunnable(program);
     this.#state = "running";
     this.#failures = [];
-    this.#ledger.reset();
+    for (const ledger of this.#ledgers) ledger.reset();
     this.#monitor.start();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
     await Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
-    await this.#ledger.drained();
+    await this.#drained();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this.name, this.size, this.#failures);
     return results;
@@ -96,21 +102,21 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
   abort(reason?: unknown): void {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
-    this.#ledger.kill((rank) => this.#abortedError(rank, reason));
+    this.#killAll((rank) => this.#abortedError(rank, reason));
     for (const member of this.#members) member.hooks.aborted(reason);
   }
 
   async close(): Promise<void> {
     if (this.#state === "closed") return;
     this.#state = "closed";
-    this.#ledger.kill(
+    this.#killAll(
       (rank) =>
         new CommClosedError(
           { headline: `the world "${this.name}" was closed while a call was open` },
           { rank, size: this.size, comm: this.name },
         ),
     );
-    await this.#ledger.drained();
+    await this.#drained();
     await this.#session.close();
   }
 
@@ -136,9 +142,44 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
     return state === "finished" ? `rank ${worldRank}'s program has returned` : "no run is going on";
   }
 
+  get session(): Session {
+    return this.#session;
+  }
+
+  get wakeable(): boolean {
+    return this.#ledgers.some((ledger) => ledger.cancellable);
+  }
+
+  prepare(set: CallSet): void {
+    assertTargetsApart(set);
+    if (set.collective === "allToAllv") provideReceiveBuffers(this.#session, set);
+  }
+
+  organise(set: CallSet): boolean {
+    if (set.collective === "split") this.#split(set);
+    return set.collective === "split" || set.collective === "capture";
+  }
+
+  child(call: RankCall): Communicator | undefined {
+    return this.#children.get(call);
+  }
+
+  /** Nothing can move: the earliest deadline passes, or, without one, everybody is told. */
   deadlocked(): void {
+    const due = this.#ledgers
+      .flatMap((ledger) => {
+        const posting = ledger.firstDeadline();
+        return posting === undefined ? [] : [{ ledger, posting }];
+      })
+      .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
+    if (due !== undefined) {
+      const { ledger, posting } = due;
+      this.clock?.reach(posting.op.worldRank, posting.deadlinePs ?? 0);
+      ledger.timeOut(posting, ledger.headWait(posting.op.rank)?.missing ?? []);
+      return;
+    }
     const waits = waitsOf(this.#situation());
-    this.#ledger.kill((rank) => deadlockError(waits, rank));
+    this.#killAll((worldRank) => deadlockError(waits, worldRank));
   }
 
   stalled(alive: LiveResources | undefined): void {
@@ -155,28 +196,61 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
       results[rank] = await program(this.#members[rank] as Member);
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#ledger.kill((survivor) => this.#remoteError(survivor, rank, error));
+      this.#killAll((survivor) => this.#remoteError(survivor, rank, error), rank);
     }
     this.#monitor.finished(rank);
   }
 
   /** Calls that were left open, and failures that nobody looked at, are failures of the run. */
   #endRun(): void {
-    if (this.#ledger.openSlots.length > 0) this.deadlocked();
-    for (const { rank } of this.#members) {
-      const poison = this.#ledger.poison(rank);
-      if (poison === undefined) continue;
-      const known = this.#failures.some((failure) => failure.rank === rank);
-      if (!known) this.#failures.push({ rank, error: poison.cause ?? poison });
+    if (this.#ledgers.some((ledger) => ledger.busy)) this.deadlocked();
+    for (const ledger of this.#ledgers) {
+      ledger.comm.ranks.forEach((rank, member) => {
+        const poison = ledger.poison(member);
+        const known = this.#failures.some((failure) => failure.rank === rank);
+        if (poison !== undefined && !known) {
+          this.#failures.push({ rank, error: poison.cause ?? poison });
+        }
+      });
     }
     if (this.#state === "running") this.#state = "idle";
   }
 
-  #situation(): Parameters<typeof waitsOf>[0] {
+  #split(set: CallSet): void {
+    for (const { color, members } of splitGroups(set)) {
+      const comm = childInfo(set.comm, this.#ledgers.length, color, members);
+      const ledger = new Ledger(comm, this.#monitor, this);
+      this.#ledgers.push(ledger);
+      members.forEach((call, rank) => {
+        this.#children.set(call, new Member(rank, ledger, this.#session, this));
+      });
+    }
+  }
+
+  /** Ends every communicator, or those that a world rank is a member of; errors are made by world rank. */
+  #killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
+    for (const ledger of this.#ledgers) {
+      const { ranks } = ledger.comm;
+      if (member !== undefined && !ranks.includes(member)) continue;
+      ledger.kill((rank) => errorOf(ranks[rank] as number));
+    }
+  }
+
+  async #drained(): Promise<void> {
+    for (const ledger of this.#ledgers) await ledger.drained();
+  }
+
+  #situation(): Situation {
     return {
       size: this.size,
       finished: (rank) => this.#monitor.state(rank) === "finished",
-      openSlots: this.#ledger.openSlots,
+      headWait: (rank) => {
+        const waits = this.#ledgers.flatMap((ledger) => {
+          const member = ledger.comm.ranks.indexOf(rank);
+          return member < 0 ? [] : (ledger.headWait(member) ?? []);
+        });
+        return waits.find(({ posting }) => posting.op.isObserved) ?? waits[0];
+      },
     };
   }
 
@@ -216,10 +290,6 @@ export class LocalWorld implements World, MonitorHost, MemberHost {
       { rank, size: this.size, comm: this.name, ranks: [thrower], cause },
     );
   }
-}
-
-function prepareSet(session: Session, set: CallSet): void {
-  if (set.collective === "allToAllv") provideReceiveBuffers(session, set);
 }
 
 function worldError(name: string, size: number, failures: readonly RankFailure[]): WorldError {

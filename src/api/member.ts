@@ -2,26 +2,38 @@
  * One rank's end of a communicator, written once for all backends: has the arguments checked, posts the call to the
  * ledger, and answers what needs no other rank.
  */
-import type { Capabilities, Session } from "./backend.ts";
+import type { Capabilities, RankCall, Session } from "./backend.ts";
 import { assertShape, DeviceBuffer } from "./buffer.ts";
 import type * as calls from "./calls.ts";
+import { prepareAllGather } from "./collectives/all-gather.ts";
+import { prepareAllGatherv } from "./collectives/all-gatherv.ts";
 import { prepareAllReduce } from "./collectives/all-reduce.ts";
 import { prepareAllToAll } from "./collectives/all-to-all.ts";
 import { prepareAllToAllv } from "./collectives/all-to-allv.ts";
 import { prepareBarrier } from "./collectives/barrier.ts";
 import { prepareBroadcast } from "./collectives/broadcast.ts";
+import { prepareGather } from "./collectives/gather.ts";
+import { prepareReduce } from "./collectives/reduce.ts";
+import { prepareReduceScatter } from "./collectives/reduce-scatter.ts";
+import { prepareReduceScatterv } from "./collectives/reduce-scatterv.ts";
+import { prepareScatter } from "./collectives/scatter.ts";
 import type { AllocOptions, CommStats, Communicator, Graph } from "./communicator.ts";
 import { bytesOf, type DType } from "./dtype.ts";
 import { InvalidArgumentError, UnsupportedError } from "./errors.ts";
 import type { Explanation, Question } from "./explanation.ts";
+import { postCapture, postGroup } from "./graph.ts";
 import type { HookList } from "./hooks.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { CommOp } from "./op.ts";
+import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
 import { Poster, type PosterHost } from "./poster.ts";
+import { prepareSplit } from "./split.ts";
 
 /** What a member asks of its world. */
 export interface MemberHost extends PosterHost {
   abort(reason: unknown): void;
+  /** The communicator that a split gave this rank. */
+  child(call: RankCall): Communicator | undefined;
 }
 
 /** The Communicator of one rank. */
@@ -110,71 +122,87 @@ export class Member implements Communicator {
   }
 
   reduce<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.ReduceArgs<S, R>,
+    args: calls.ReduceArgs<S, R>,
   ): CommOp<R | undefined> {
-    return this.#poster.unbuilt("reduce");
+    return this.#poster.post("reduce", args, () =>
+      prepareReduce(this.#poster.check, args, this.rank),
+    );
   }
 
   allGather<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.AllGatherArgs<S, R>,
+    args: calls.AllGatherArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("allGather");
+    return this.#poster.post("allGather", args, () =>
+      prepareAllGather(this.#poster.check, args, this.rank, this.size),
+    );
   }
 
   allGatherv<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.AllGathervArgs<S, R>,
+    args: calls.AllGathervArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("allGatherv");
+    return this.#poster.post("allGatherv", args, () =>
+      prepareAllGatherv(this.#poster.check, args, this.rank),
+    );
   }
 
   reduceScatter<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.ReduceScatterArgs<S, R>,
+    args: calls.ReduceScatterArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("reduceScatter");
+    return this.#poster.post("reduceScatter", args, () =>
+      prepareReduceScatter(this.#poster.check, args, this.rank, this.size),
+    );
   }
 
   reduceScatterv<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.ReduceScattervArgs<S, R>,
+    args: calls.ReduceScattervArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("reduceScatterv");
+    return this.#poster.post("reduceScatterv", args, () =>
+      prepareReduceScatterv(this.#poster.check, args, this.rank),
+    );
   }
 
   gather<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.GatherArgs<S, R>,
+    args: calls.GatherArgs<S, R>,
   ): CommOp<R | undefined> {
-    return this.#poster.unbuilt("gather");
+    return this.#poster.post("gather", args, () =>
+      prepareGather(this.#poster.check, args, this.rank, this.size),
+    );
   }
 
   scatter<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.ScatterArgs<S, R>,
+    args: calls.ScatterArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("scatter");
+    return this.#poster.post("scatter", args, () =>
+      prepareScatter(this.#poster.check, args, this.rank, this.size),
+    );
   }
 
-  send<S extends calls.Data>(_args: calls.SendArgs<S>): CommOp<void> {
-    return this.#poster.unbuilt("send");
+  send<S extends calls.Data>(args: calls.SendArgs<S>): CommOp<void> {
+    return this.#poster.post("send", args, () => prepareSend(this.#poster.check, args, this.rank));
   }
 
-  recv<R extends calls.Data>(_args: calls.RecvArgs<R>): CommOp<R> {
-    return this.#poster.unbuilt("recv");
+  recv<R extends calls.Data>(args: calls.RecvArgs<R>): CommOp<R> {
+    return this.#poster.post("recv", args, () => prepareRecv(this.#poster.check, args, this.rank));
   }
 
   sendRecv<S extends calls.Data, R extends calls.Data = S>(
-    _args: calls.SendRecvArgs<S, R>,
+    args: calls.SendRecvArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.unbuilt("sendRecv");
+    return this.#poster.post("send", args, () => prepareSendRecv(this.#poster.check, args));
   }
 
-  group(_calls: () => void): CommOp<void> {
-    return this.#poster.unbuilt("group");
+  group(callback: () => void): CommOp<void> {
+    return postGroup(this.#poster, callback);
   }
 
-  split(_args: calls.SplitArgs): CommOp<Communicator | undefined> {
-    return this.#poster.unbuilt("split");
+  split(args: calls.SplitArgs): CommOp<Communicator | undefined> {
+    return this.#poster.post("split", args, () =>
+      prepareSplit(this.#poster.check, args, (call) => this.#host.child(call)),
+    );
   }
 
-  capture(_calls: () => void): CommOp<Graph> {
-    return this.#poster.unbuilt("capture");
+  capture(callback: () => void): CommOp<Graph> {
+    return postCapture(this.#poster, callback);
   }
 
   explain(question: Question): Explanation {

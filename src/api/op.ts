@@ -20,14 +20,13 @@ export interface OpWatcher {
 
 /** The promise of one call on one rank: await it, and the result is readable. */
 export class CommOp<T = unknown> implements Promise<T> {
-  /** Number of the call on its communicator; -1 when it was refused before it was posted. */
-  readonly call: number;
   /** Rank in the communicator. */
   readonly rank: number;
   /** The rank in its world; for the watcher. */
   readonly worldRank: number;
   /** Virtual time at which the result is there, in picoseconds. */
   finishedAtPs = 0;
+  #call = -1;
   #status: OpStatus = "waiting";
   #observed = false;
   #result: T | undefined;
@@ -37,11 +36,11 @@ export class CommOp<T = unknown> implements Promise<T> {
   #reject: ((error: unknown) => void) | undefined;
   #enqueued: Promise<void> | undefined;
   #submitted: (() => void) | undefined;
-  #onSettled: ((error: unknown) => void) | undefined;
+  #onSettled: ((error: unknown) => void)[] | undefined;
+  #whole: CommOp | undefined;
   readonly #watcher: OpWatcher;
 
-  constructor(call: number, rank: number, worldRank: number, watcher: OpWatcher) {
-    this.call = call;
+  constructor(rank: number, worldRank: number, watcher: OpWatcher) {
     this.rank = rank;
     this.worldRank = worldRank;
     this.#watcher = watcher;
@@ -49,6 +48,14 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   get [Symbol.toStringTag](): string {
     return "CommOp";
+  }
+
+  /**
+   * Number of the call on its communicator, counted from 0; sends and receives are counted apart from collective
+   * calls. -1 while it was not posted.
+   */
+  get call(): number {
+    return this.#call;
   }
 
   /** Where the operation stands. */
@@ -61,9 +68,9 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#status === "waiting" || this.#status === "submitted";
   }
 
-  /** True once somebody asked for the outcome. */
+  /** True once somebody asked for the outcome, of this operation or of the one it is part of. */
   get isObserved(): boolean {
-    return this.#observed;
+    return this.#observed || this.#whole?.isObserved === true;
   }
 
   /** Why it failed; `undefined` unless it did. */
@@ -102,10 +109,23 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.then().finally(onSettled);
   }
 
-  /** Has `callback` told when the operation settles, before those who await it. At most one. */
+  /** Has `callback` told when the operation settles, before those who await it. */
   whenSettled(callback: (error: unknown) => void): void {
-    if (this.pending) this.#onSettled = callback;
-    else callback(this.#error);
+    if (!this.pending) callback(this.#error);
+    else if (this.#onSettled === undefined) this.#onSettled = [callback];
+    else this.#onSettled.push(callback);
+  }
+
+  /** The ledger numbers the call. */
+  assign(call: number): void {
+    this.#call = call;
+    if (this.#whole?.call === -1) this.#whole.assign(call);
+  }
+
+  /** This operation is a part of `whole`: whoever asks for that one has asked for this one too. */
+  partOf(whole: CommOp): this {
+    this.#whole = whole;
+    return this;
   }
 
   /** The ledger submitted the call. */
@@ -122,7 +142,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#status = "done";
     this.#result = value;
     if (this.#observed) this.#watcher.woken(this);
-    this.#onSettled?.(undefined);
+    this.#tell(undefined);
     this.#resolve?.(value);
   }
 
@@ -133,8 +153,13 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#status = "failed";
     this.#error = error;
     if (this.#observed) this.#watcher.woken(this);
-    this.#onSettled?.(error);
+    this.#tell(error);
     this.#reject?.(error);
+  }
+
+  #tell(error: unknown): void {
+    if (this.#onSettled === undefined) return;
+    for (const callback of this.#onSettled) callback(error);
   }
 
   #promise(): Promise<T> {

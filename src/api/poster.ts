@@ -1,21 +1,37 @@
 /**
  * Posts the calls of one rank: has arguments checked, tells the hooks, keeps the books, and turns every refusal into
  * a rejected operation, so that a wrong call fails in one way whether or not it is awaited.
+ *
+ * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
-import type { RankCall, Session } from "./backend.ts";
+import type { Session } from "./backend.ts";
 import type { CallOptions } from "./calls.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
-import { CommAbortedError, CommClosedError, type CommError, UnsupportedError } from "./errors.ts";
+import {
+  CommAbortedError,
+  CommClosedError,
+  type CommError,
+  InvalidArgumentError,
+} from "./errors.ts";
 import { HookList, type OpInfo } from "./hooks.ts";
 import type { Ledger } from "./ledger/ledger.ts";
+import type { Posting, TransferPosting } from "./ledger/posting.ts";
 import type { CommOp } from "./op.ts";
-import { type Prepared, rankCall } from "./prepared.ts";
+import { type Prepared, type PreparedTransfer, rankCall } from "./prepared.ts";
 import { Validator } from "./validate.ts";
 
 /** What a rank's poster asks of its world. */
 export interface PosterHost {
   /** Why this world rank may make no calls now; `undefined` when it may. */
   refusal(worldRank: number): string | undefined;
+}
+
+/** A checked call that was not posted yet. */
+export interface Collected {
+  readonly collective: CollectiveName;
+  readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
+  readonly options: CallOptions | undefined;
+  readonly op: CommOp;
 }
 
 /** The way of one rank's calls to the ledger. */
@@ -31,6 +47,8 @@ export class Poster {
   #sendBytes = 0;
   #failures = 0;
   #closed = false;
+  /** Calls of the callback that is running; `undefined` outside of one. */
+  #collected: Collected[] | undefined;
 
   constructor(rank: number, ledger: Ledger, session: Session, host: PosterHost) {
     const { ranks, name } = ledger.comm;
@@ -42,32 +60,40 @@ export class Poster {
     this.#host = host;
   }
 
-  /** Checks a call and posts it. Never throws: what is wrong becomes the operation's rejection. */
+  /**
+   * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback of `group` or
+   * `capture` it is thrown instead, and ends that callback.
+   */
   post<T>(
     collective: CollectiveName,
     options: CallOptions | undefined,
-    prepare: () => Prepared<T>,
+    prepare: () => Prepared<T> | PreparedTransfer<T>,
   ): CommOp<T> {
+    const op = this.#ledger.createOp(this.facts.rank);
     try {
       this.assertOpen(collective);
       const prepared = prepare();
       this.#assertOptions(collective, options);
-      this.check.supported(prepared.call.dtype, prepared.call.op);
-      return this.#submit(collective, prepared, options?.signal) as CommOp<T>;
+      if (!("transfers" in prepared)) this.check.supported(prepared.call.dtype, prepared.call.op);
+      const call: Collected = { collective, prepared, options, op };
+      if (this.#collected === undefined) this.submit([call]);
+      else this.#collected.push(call);
     } catch (error) {
-      this.#failures++;
-      return this.#ledger.refuse(this.facts.rank, error) as CommOp<T>;
+      if (this.#collected !== undefined) throw error;
+      this.refuse(op, error);
     }
+    return op as CommOp<T>;
   }
 
-  /** A call that is part of the contract and not built yet. */
-  unbuilt<T>(name: string): CommOp<T> {
-    const error = new UnsupportedError(
-      { headline: `${name}: not built in this version`, hint: "the README lists what is" },
-      this.facts,
-    );
+  /** Fails an operation that cannot be posted. */
+  refuse(op: CommOp, error: unknown): void {
     this.#failures++;
-    return this.#ledger.refuse(this.facts.rank, error) as CommOp<T>;
+    this.#ledger.refuse(op, error);
+  }
+
+  /** An operation that is settled by whoever asked for it. */
+  createOp<T>(): CommOp<T> {
+    return this.#ledger.createOp(this.facts.rank) as CommOp<T>;
   }
 
   /** Throws when the communicator was closed, or when this rank makes no calls now. */
@@ -81,6 +107,58 @@ export class Poster {
         this.facts,
       );
     }
+  }
+
+  /** Runs a synchronous callback and gives the calls it made, checked and not posted. */
+  collect(action: "group" | "capture", callback: () => void): Collected[] {
+    this.assertOpen(action);
+    if (typeof callback !== "function") {
+      throw this.check.begin(action, {}).fault("calls", `found ${typeof callback}`, "a function");
+    }
+    const outer = this.#collected;
+    const collected: Collected[] = outer ?? [];
+    const before = collected.length;
+    this.#collected = collected;
+    try {
+      const returned = callback() as unknown;
+      if (typeof returned === "object" && returned !== null && "then" in returned) {
+        throw new InvalidArgumentError(
+          { headline: `${action}: the callback returned a promise, needs a synchronous function` },
+          { ...this.facts, collective: action, field: "calls" },
+        );
+      }
+    } catch (error) {
+      for (const { op } of collected.splice(before)) op.fail(error);
+      throw error;
+    } finally {
+      this.#collected = outer;
+    }
+    return outer === undefined ? collected : collected.slice(before);
+  }
+
+  /** True while a callback of `group` or `capture` runs. */
+  get collecting(): boolean {
+    return this.#collected !== undefined;
+  }
+
+  /** Posts checked calls: collective ones in order, then all sends and receives together. */
+  submit(calls: readonly Collected[]): void {
+    const { rank } = this.facts;
+    const transfers: TransferPosting[] = [];
+    for (const { collective, prepared, options, op } of calls) {
+      if ("transfers" in prepared) {
+        transfers.push(...this.#transferPostings(collective, prepared, options, op));
+        continue;
+      }
+      const posting = this.#posting(collective, prepared, options, op);
+      this.#tellHooks(posting);
+      this.#ledger.post(rank, posting);
+      this.#lend(posting, options?.signal);
+    }
+    if (transfers.length === 0) return;
+    for (const transfer of transfers) this.#tellHooks(transfer);
+    this.#ledger.exchange(rank, transfers);
+    for (const transfer of transfers) this.#lend(transfer, undefined);
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
@@ -99,50 +177,76 @@ export class Poster {
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
-  #submit<T>(
+  #posting(
     collective: CollectiveName,
-    prepared: Prepared<T>,
-    signal: AbortSignal | undefined,
-  ): CommOp {
+    { call: prepared, signature, resultOf }: Prepared<unknown>,
+    options: CallOptions | undefined,
+    op: CommOp,
+  ): Posting {
     const nowPs = this.#session.clock?.now(this.worldRank) ?? 0;
-    const { rank } = this.facts;
-    const call = rankCall(collective, rank, prepared.call, nowPs);
-    const info = this.hooks.idle ? undefined : this.#info(call);
-    if (info !== undefined) this.hooks.posting(info);
-    this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
-    this.#sendBytes += call.send?.byteLength ?? 0;
-    const { signature, resultOf } = prepared;
-    const op = this.#ledger.post(rank, { call, signature, resultOf });
-    if (info !== undefined) {
-      op.whenSettled((error) => this.hooks.settled({ ...info, call: op.call }, error));
+    const call = rankCall(collective, this.facts.rank, prepared, nowPs);
+    const timeoutMs = options?.timeoutMs;
+    const deadlinePs = timeoutMs === undefined ? undefined : nowPs + timeoutMs * 1e9;
+    const cancellable = options?.signal !== undefined;
+    return { call, signature, op, resultOf, deadlinePs, cancellable };
+  }
+
+  /** The sends and receives of one call; the call is done when all of them are. */
+  #transferPostings(
+    collective: CollectiveName,
+    prepared: PreparedTransfer<unknown>,
+    options: CallOptions | undefined,
+    whole: CommOp,
+  ): TransferPosting[] {
+    const { transfers, result } = prepared;
+    const single = transfers.length === 1;
+    const parts = transfers.map(({ direction, peer, call }): TransferPosting => {
+      const op = single ? whole : this.createOp().partOf(whole);
+      const part = { call, signature: [], resultOf: () => (single ? result : undefined) };
+      return { ...this.#posting(direction, part, options, op), direction, peer };
+    });
+    if (!single)
+      completeTogether(
+        whole,
+        parts.map(({ op }) => op),
+        result,
+      );
+    if (options?.signal !== undefined) {
+      for (const { op } of parts) this.#cancelBy(options.signal, collective, op);
     }
-    if (op.pending) this.#lend(call, op, signal);
-    else if (op.status === "failed") this.#failures++;
-    return op;
+    return parts;
+  }
+
+  #tellHooks({ call, op }: Posting): void {
+    const { collective, dtype, count, send } = call;
+    this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
+    this.#sendBytes += send?.byteLength ?? 0;
+    if (this.hooks.idle) return;
+    const { comm, rank } = this.facts;
+    const info = (): OpInfo => ({ comm, rank, call: op.call, collective, dtype, count });
+    this.hooks.posting(info());
+    op.whenSettled((error) => this.hooks.settled(info(), error));
   }
 
   /** From now until it settles, the operation has the call's memory; reads of it wait. */
-  #lend(call: RankCall, op: CommOp, signal: AbortSignal | undefined): void {
+  #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
+    if (op.status === "failed") this.#failures++;
+    if (!op.pending) return;
     if (call.send !== undefined) call.send.allocation.lastUse = op;
     if (call.recv !== undefined) call.recv.allocation.lastUse = op;
-    if (signal === undefined) return;
+    if (signal !== undefined) this.#cancelBy(signal, call.collective, op);
+  }
+
+  #cancelBy(signal: AbortSignal, collective: CollectiveName, op: CommOp): void {
     const cancel = (): void => {
-      this.#ledger.cancel(op, this.#cancelled(call.collective, op.call, signal));
+      this.#ledger.cancel(op, this.#cancelled(collective, op.call, signal));
     };
     signal.addEventListener("abort", cancel, { once: true });
+    op.whenSettled(() => signal.removeEventListener("abort", cancel));
   }
 
   #assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
     this.check.options(options?.signal, options?.timeoutMs);
-    if (options?.timeoutMs !== undefined) {
-      throw new UnsupportedError(
-        {
-          headline: `${collective}: timeoutMs is not built in this version`,
-          hint: "pass a signal instead",
-        },
-        this.facts,
-      );
-    }
     if (options?.signal?.aborted === true) throw this.#cancelled(collective, -1, options.signal);
   }
 
@@ -152,16 +256,23 @@ export class Poster {
       { ...this.facts, collective, call, cause: signal.reason },
     );
   }
+}
 
-  #info(call: RankCall): OpInfo {
-    const { comm, rank } = this.facts;
-    return {
-      comm,
-      rank,
-      call: -1,
-      collective: call.collective,
-      dtype: call.dtype,
-      count: call.count,
-    };
+/** Settles `whole` when all its parts are settled: with their first error, or with `result`. */
+export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
+  let open = parts.length;
+  let failure: { readonly error: unknown } | undefined;
+  const settle = (): void => {
+    if (failure !== undefined) whole.fail(failure.error);
+    else whole.complete(result);
+  };
+  if (open === 0) settle();
+  for (const part of parts) {
+    part.whenSettled((error) => {
+      if (part.status === "failed") failure ??= { error };
+      whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
+      open--;
+      if (open === 0) settle();
+    });
   }
 }

@@ -15,6 +15,7 @@ export interface PreparedCall {
   readonly send?: DeviceBuffer | undefined;
   readonly recv?: DeviceBuffer | undefined;
   readonly blocks?: PreparedBlocks;
+  readonly split?: RankCall["split"];
 }
 
 /** Blocks of a v-form. */
@@ -39,7 +40,7 @@ export function rankCall(
   prepared: PreparedCall,
   nowPs: number,
 ): RankCall {
-  const { dtype, op, count, root = -1, send, recv, blocks } = prepared;
+  const { dtype, op, count, root = -1, send, recv, blocks, split } = prepared;
   return {
     rank,
     collective,
@@ -53,6 +54,7 @@ export function rankCall(
     sendOffsets: blocks?.sendOffsets,
     recvCounts: blocks?.recvCounts,
     recvOffsets: blocks?.recvOffsets,
+    split,
     postedAtPs: nowPs,
     finishedAtPs: nowPs,
   };
@@ -61,4 +63,17 @@ export function rankCall(
 /** The part of an operator that must be equal on all ranks: a pre-multiplied sum's scalar may differ. */
 export function opSignature(op: ReduceOp): string {
   return typeof op === "string" ? op : "preMul";
+}
+
+/** A send or a receive of a call. */
+export interface PreparedHalf {
+  readonly direction: "send" | "recv";
+  readonly peer: number;
+  readonly call: PreparedCall;
+}
+
+/** A point-to-point call: its halves, and what the caller gets when they are done. */
+export interface PreparedTransfer<T> {
+  readonly transfers: readonly PreparedHalf[];
+  readonly result: T;
 }

@@ -4,10 +4,10 @@
  * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
  */
 import type { Session } from "./backend.ts";
-import { type Allocation, DeviceBuffer } from "./buffer.ts";
+import { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
 import type { Data } from "./calls.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
-import type { DType } from "./dtype.ts";
+import { bytesOf, type DType } from "./dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "./errors.ts";
 import { typedHost } from "./host-array.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
@@ -135,20 +135,32 @@ export class Validator {
     }
   }
 
-  /** Two buffers of a call may be the same range or apart, nothing in between. */
-  apart(send: DeviceBuffer, recv: DeviceBuffer, inPlaceAllowed: boolean): void {
-    if (send.allocation !== recv.allocation || send.length === 0 || recv.length === 0) return;
-    const sendEnd = send.byteOffset + send.byteLength;
-    const recvEnd = recv.byteOffset + recv.byteLength;
-    if (sendEnd <= recv.byteOffset || recvEnd <= send.byteOffset) return;
-    const same = send.byteOffset === recv.byteOffset && sendEnd === recvEnd;
-    if (same && inPlaceAllowed) return;
+  /**
+   * Two buffers of a call must lie apart, unless the call is in place: `send` starts exactly `inPlaceAt` elements
+   * after `recv` starts.
+   */
+  apart(send: DeviceBuffer, recv: DeviceBuffer, inPlaceAt?: number): void {
+    const common = overlapBytes(send, recv);
+    if (common === 0) return;
+    const distance = send.byteOffset - recv.byteOffset;
+    if (inPlaceAt !== undefined && distance === inPlaceAt * bytesOf(send.dtype)) return;
     throw this.fault(
       "recv",
-      `it overlaps send in ${Math.min(sendEnd, recvEnd) - Math.max(send.byteOffset, recv.byteOffset)} bytes`,
-      inPlaceAllowed
-        ? "the same range (in place) or a range apart"
-        : "a range apart: there is no in-place form",
+      `it overlaps send in ${common} bytes`,
+      inPlaceAt === undefined
+        ? "memory apart from send: there is no in-place form"
+        : "memory apart from send, or the in-place position",
+    );
+  }
+
+  /** Refuses an argument that belongs to the root alone. */
+  rootOnly(field: string, value: unknown, root: number): void {
+    if (value === undefined) return;
+    throw this.fault(
+      field,
+      "it was given",
+      "nothing: it is the root's",
+      `the root is rank ${root}`,
     );
   }
 
@@ -162,12 +174,22 @@ export class Validator {
   }
 
   /** A rank of this communicator. */
-  rank(field: "root" | "peer", rank: unknown): number {
+  rank(field: "root" | "peer" | "to" | "from", rank: unknown): number {
     const { size } = this.#facts;
     if (typeof rank !== "number" || !Number.isInteger(rank) || rank < 0 || rank >= size) {
       throw this.fault(field, `found ${String(rank)}`, `a rank in 0..${size - 1}`);
     }
     return rank;
+  }
+
+  /** An integer from `least` on. */
+  integer(field: string, value: unknown, least: number): void {
+    if (Number.isSafeInteger(value) && (value as number) >= least) return;
+    throw this.fault(
+      field,
+      `found ${String(value)}`,
+      least === 0 ? "an integer of at least 0" : "an integer",
+    );
   }
 
   /** An array of `size` counts of elements. */

@@ -5,6 +5,7 @@
  * Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { doublings } from "../powers.ts";
 
 /** Signals at distances 1, 2, 4, … around the ring. */
 export const disseminationBarrier: Algorithm = {
@@ -13,7 +14,7 @@ export const disseminationBarrier: Algorithm = {
   source: "Hensgen, Finkel and Manber 1988",
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: () => 1,
-  cost: ({ ranks }) => ({ steps: Math.ceil(Math.log2(ranks)), sentElements: 0 }),
+  cost: ({ ranks }) => ({ steps: doublings(ranks), sentElements: 0 }),
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

@@ -5,6 +5,7 @@
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { doublings } from "../powers.ts";
 import { input, output } from "../program.ts";
 
 /** A tree whose children are the powers of two below a rank's lowest set bit, counted from the root. */
@@ -14,13 +15,13 @@ export const binomialBroadcast: Algorithm = {
   source: "Thakur, Rabenseifner and Gropp 2005",
   credits: () => 0,
   chunksPerBlock: () => 1,
-  cost: ({ ranks, count }) => ({ steps: rounds(ranks), sentElements: rounds(ranks) * count }),
+  cost: ({ ranks, count }) => ({ steps: doublings(ranks), sentElements: doublings(ranks) * count }),
   write: (program) => {
     const { ranks, root } = program;
     program.everyRank((lane, rank) => {
       const place = (rank - root + ranks) % ranks;
       const peer = (other: number): number => (other + root) % ranks;
-      let reach = 2 ** rounds(ranks);
+      let reach = 2 ** doublings(ranks);
       if (place === 0) lane.copy(input(0), output(0));
       else {
         reach = place & -place;
@@ -32,8 +33,3 @@ export const binomialBroadcast: Algorithm = {
     });
   },
 };
-
-/** ⌈log₂ n⌉. */
-function rounds(ranks: number): number {
-  return Math.ceil(Math.log2(ranks));
-}

@@ -11,7 +11,7 @@ import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Specification, specifications } from "../../api/collectives/index.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
 import { fuse, proveFusion } from "../fuse.ts";
-import { isVariable, layoutOf, packedBlocks } from "../layout.ts";
+import { layoutOf } from "../layout.ts";
 import type { Program } from "../program.ts";
 import { evaluate } from "../timing.ts";
 import { findDeadlock, smallestSafeCredits } from "./credits.ts";
@@ -68,10 +68,8 @@ export function costCount(program: Program): number {
 
 /** Steps and elements of the busiest rank, by the one-port recurrence. */
 function costOf(program: Program, count: number): { steps: number; sentElements: number } {
-  const { ranks, collective } = program;
-  const row = new Array<number>(ranks).fill(count);
-  const blocks = isVariable(collective) ? packedBlocks(row.map(() => row)) : undefined;
-  const layout = layoutOf(program, blocks === undefined ? { count } : { count, blocks });
+  const { ranks } = program;
+  const layout = layoutOf(program, { count });
   const oneRound = { latency: 0, occupancy: () => 1 };
   const { finished, sentElements } = evaluate(program, layout, new Float64Array(ranks), oneRound);
   return { steps: Math.max(...finished), sentElements: Math.max(...sentElements) };

@@ -29,7 +29,7 @@ export function prepareAllToAll<S extends Data, R extends Data>(
     throw check.fault("send", `found ${send.length} elements`, `a multiple of the ${size} ranks`);
   }
   check.shape("recv", recv, send.dtype, send.length);
-  check.apart(send, recv, false);
+  check.apart(send, recv);
   return {
     call: { dtype: send.dtype, count: send.length / size, send, recv },
     signature: [

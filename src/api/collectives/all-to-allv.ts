@@ -5,11 +5,11 @@ import type { AllToAllvArgs, AllToAllvResult, Data } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
 import { ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
-import { runningSum } from "../ledger/counts-exchange.ts";
 import { UnservedError } from "../ledger/unserved.ts";
 import type { Prepared } from "../prepared.ts";
 import type { Validator } from "../validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";
+import { assertDisjoint, assertInside, offsetsOf, sum } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 
 /** The same exchange of blocks as an all-to-all; lengths are a matter of layout, not of meaning. */
@@ -28,7 +28,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
   const recv = args.recv === undefined ? undefined : check.buffer("recv", args.recv);
   if (recv !== undefined) {
     check.shape("recv", recv, send.dtype, 0, true);
-    check.apart(send, recv, false);
+    check.apart(send, recv);
   }
   if (args.recvCounts === undefined && args.recvOffsets !== undefined) {
     throw check.fault("recvOffsets", "given without recvCounts", "both or neither");
@@ -87,59 +87,8 @@ function receiveBlocks(
   const recvCounts = check.counts("recvCounts", args.recvCounts);
   const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
   if (recv !== undefined) assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
-  assertDisjoint(check, recvCounts, recvOffsets);
+  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   return { recvCounts, recvOffsets };
-}
-
-function offsetsOf(
-  check: Validator,
-  field: string,
-  offsets: readonly number[] | undefined,
-  counts: readonly number[],
-): readonly number[] {
-  return offsets === undefined ? runningSum(counts) : check.counts(field, offsets);
-}
-
-function assertInside(
-  check: Validator,
-  field: "sendOffsets" | "recvOffsets",
-  counts: readonly number[],
-  offsets: readonly number[],
-  buffer: DeviceBuffer,
-): void {
-  counts.forEach((count, rank) => {
-    const end = (offsets[rank] as number) + count;
-    if (count === 0 || end <= buffer.length) return;
-    throw check.fault(
-      `${field}[${rank}]`,
-      `the block ends at element ${end}`,
-      `one inside the buffer's ${buffer.length} elements`,
-    );
-  });
-}
-
-function assertDisjoint(
-  check: Validator,
-  counts: readonly number[],
-  offsets: readonly number[],
-): void {
-  const blocks = counts
-    .map((count, rank) => ({
-      rank,
-      from: offsets[rank] as number,
-      to: (offsets[rank] as number) + count,
-    }))
-    .filter((block) => block.to > block.from)
-    .sort((a, b) => a.from - b.from);
-  blocks.forEach((block, index) => {
-    const next = blocks[index + 1];
-    if (next === undefined || next.from >= block.to) return;
-    throw check.fault(
-      `recvOffsets[${next.rank}]`,
-      `the block starts at element ${next.from}, inside that of rank ${block.rank}`,
-      "blocks apart from each other",
-    );
-  });
 }
 
 function tooShort(
@@ -170,8 +119,4 @@ function tooShort(
         },
       ),
   );
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

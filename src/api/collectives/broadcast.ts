@@ -24,19 +24,12 @@ export function prepareBroadcast<S extends Data, R extends Data>(
 ): Prepared<R> {
   check.begin("broadcast", args);
   const root = check.rank("root", args.root);
-  if (rank !== root && args.send !== undefined) {
-    throw check.fault(
-      "send",
-      "it was given",
-      "nothing: only the root sends",
-      `the root is rank ${root}`,
-    );
-  }
+  if (rank !== root) check.rootOnly("send", args.send, root);
   const recv = check.buffer("recv", args.recv ?? (rank === root ? args.send : undefined));
   const send = rank === root ? check.buffer("send", args.send ?? args.recv) : undefined;
   if (send !== undefined) {
     check.shape("recv", recv, send.dtype, send.length);
-    check.apart(send, recv, true);
+    check.apart(send, recv, 0);
   }
   return {
     call: { dtype: recv.dtype, count: recv.length, root, send, recv },

@@ -6,7 +6,7 @@
  * against it, and the naive oracle of the tests is a second reading of the same text.
  */
 
-/** Names of all collectives of the API, built or not. */
+/** Names of everything that a rank can post. */
 export type CollectiveName =
   | "allReduce"
   | "reduce"
@@ -19,8 +19,12 @@ export type CollectiveName =
   | "allToAllv"
   | "gather"
   | "scatter"
-  | "sendRecv"
-  | "barrier";
+  | "barrier"
+  | "send"
+  | "recv"
+  | "group"
+  | "split"
+  | "capture";
 
 /** One block of one rank's input. */
 export interface InputBlock {

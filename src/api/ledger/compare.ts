@@ -3,9 +3,11 @@
  *
  * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
  */
-import type { RankCall } from "../backend.ts";
+import type { CommInfo, RankCall } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
+import type { Meeting } from "./batch.ts";
+import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 
 /** One field of a signature: its name and this rank's value. */
@@ -52,28 +54,59 @@ export function outliers(values: readonly string[]): number[] {
   return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
-/** With counts given on both sides, what i sends to j must be what j expects from i. */
+/** Lengths that must fit each other across ranks without being equal. */
 function transposeFault(slot: Slot): Mismatch | undefined {
-  const calls = slot.postings.map((posting) => posting?.call);
-  if (calls[0]?.collective !== "allToAllv" || calls[0].recvCounts === undefined) return undefined;
+  const calls = slot.postings.map((posting) => posting?.call as RankCall);
+  const root = calls[calls[0]?.root ?? -1];
+  switch (calls[0]?.collective) {
+    case "allToAllv":
+      return calls[0].recvCounts === undefined ? undefined : allToAllvFault(calls);
+    case "gather":
+      return rootedFault(calls, root, "recvCounts", "sends");
+    case "scatter":
+      return rootedFault(calls, root, "sendCounts", "receives");
+    default:
+      return undefined;
+  }
+}
+
+/** With counts given on both sides, what i sends to j must be what j expects from i. */
+function allToAllvFault(calls: readonly RankCall[]): Mismatch | undefined {
   for (let from = 0; from < calls.length; from++) {
     for (let to = 0; to < calls.length; to++) {
       const sent = calls[from]?.sendCounts?.[to];
       const expected = calls[to]?.recvCounts?.[from];
-      if (sent !== expected) {
-        return {
-          field: `sendCounts[${to}]`,
-          ranks: [from, to].sort((a, b) => a - b),
-          values: calls.map((_, rank) => {
-            if (rank === from) return `sends ${sent} to rank ${to}`;
-            return rank === to ? `expects ${expected} from rank ${from}` : "-";
-          }),
-          law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
-        };
-      }
+      if (sent === expected) continue;
+      return {
+        field: `sendCounts[${to}]`,
+        ranks: [...new Set([from, to])].sort((a, b) => a - b),
+        values: calls.map((_, rank) => {
+          if (rank === from) return `sends ${sent} to rank ${to}`;
+          return rank === to ? `expects ${expected} from rank ${from}` : "-";
+        }),
+        law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+      };
     }
   }
   return undefined;
+}
+
+/** Each rank's length must be what the root has for it. */
+function rootedFault(
+  calls: readonly RankCall[],
+  root: RankCall | undefined,
+  field: "recvCounts" | "sendCounts",
+  verb: string,
+): Mismatch | undefined {
+  const counts = root?.[field] ?? [];
+  const rank = calls.findIndex((call) => call.count !== counts[call.rank]);
+  if (root === undefined || rank < 0) return undefined;
+  return {
+    field: `${field}[${rank}]`,
+    ranks: [rank],
+    values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
+    law: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
+  };
 }
 
 /** The error one rank gets for a mismatch. */
@@ -106,6 +139,41 @@ export function mismatchError(
       values,
     },
   );
+}
+
+/** The error of a send and a receive that do not fit; `undefined` when they do. */
+export function transferMismatch(
+  comm: CommInfo,
+  { send, recv }: Meeting,
+): ((posting: Posting) => CollectiveMismatchError) | undefined {
+  const from = send.call;
+  const to = recv.call;
+  const field = from.dtype !== to.dtype ? "dtype" : "count";
+  const values = [`${from[field]}`, `${to[field]}`];
+  if (values[0] === values[1]) return undefined;
+  const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
+  return ({ op, call }) =>
+    new CollectiveMismatchError(
+      {
+        headline: `send and receive on "${comm.name}" differ in ${field}`,
+        table: [
+          ["rank", "call", field],
+          [from.rank, `send to ${to.rank}`, values[0] as string],
+          [to.rank, `receive from ${from.rank}`, values[1] as string],
+        ],
+        hint: "nothing was written; lengths are a law: take a subarray of the longer side",
+      },
+      {
+        rank: op.rank,
+        size: comm.ranks.length,
+        comm: comm.name,
+        collective: call.collective,
+        call: op.call,
+        ranks,
+        field,
+        values,
+      },
+    );
 }
 
 function callText(call: RankCall | undefined): string {

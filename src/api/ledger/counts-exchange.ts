@@ -6,6 +6,7 @@
  */
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer } from "../buffer.ts";
+import { runningSum } from "../collectives/blocks.ts";
 import { rankCall } from "../prepared.ts";
 
 /** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
@@ -64,14 +65,4 @@ function countsBuffer(session: Session, worldRank: number, size: number): Device
     lastUse: undefined,
   };
   return new DeviceBuffer("int64", size, allocation);
-}
-
-/** Offsets of blocks that follow one another. */
-export function runningSum(counts: readonly number[]): number[] {
-  let at = 0;
-  return counts.map((count) => {
-    const offset = at;
-    at += count;
-    return offset;
-  });
 }

@@ -1,33 +1,26 @@
 /** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
 import { errorMessage, type Row, ranksText } from "../error-text.ts";
 import { DeadlockError, type RankWait } from "../errors.ts";
+import type { HeadWait } from "./ledger.ts";
 import type { LiveResources } from "./resources.ts";
-import type { Slot } from "./slot.ts";
 
 /** What the report needs to know about the world. */
 export interface Situation {
   readonly size: number;
   finished(rank: number): boolean;
-  /** Calls that lack some rank, oldest first, of every communicator. */
-  readonly openSlots: readonly Slot[];
+  /** What a world rank waits for on some communicator, the one it awaits first. */
+  headWait(rank: number): HeadWait | undefined;
 }
 
 /** What every rank of the world is doing, by rank. */
-export function waitsOf({ size, finished, openSlots }: Situation): RankWait[] {
+export function waitsOf({ size, finished, headWait }: Situation): RankWait[] {
   return Array.from({ length: size }, (_, rank): RankWait => {
-    const slot = openSlots.find((open) => open.postings.some((p) => p?.op.worldRank === rank));
-    const posting = slot?.postings.find((p) => p?.op.worldRank === rank);
-    if (slot === undefined || posting === undefined) {
-      return { rank, state: finished(rank) ? "finished" : "waits", missing: [] };
-    }
-    return {
-      rank,
-      state: finished(rank) ? "finished" : "waits",
-      comm: slot.comm.name,
-      collective: posting.call.collective,
-      call: slot.number,
-      missing: slot.missing().map((member) => slot.comm.ranks[member] as number),
-    };
+    const state = finished(rank) ? "finished" : "waits";
+    const wait = headWait(rank);
+    if (wait === undefined) return { rank, state, missing: [] };
+    const { posting, missing, comm } = wait;
+    const { op, call } = posting;
+    return { rank, state, comm, collective: call.collective, call: op.call, missing };
   });
 }
 

@@ -1,74 +1,107 @@
 /**
- * The call ledger of one communicator: ranks post calls, it matches them by number, compares their signatures and
- * hands complete, checked sets to the session, one at a time and in order.
+ * The call ledger of one communicator: ranks post calls, it matches them and has complete ones served, one at a time.
  *
- * A wrong set never reaches the session. Every rank of it gets the same typed error; the call number is used up on
- * all of them, so the communicator stays in step and usable.
+ * Every rank's calls are served in the order it made them. A collective call is served when it is what every rank
+ * would do next; sends and receives when a pair of them heads the lines of its two ranks. A wrong call fails on every
+ * rank of it and is then over, so the communicator stays in step and usable.
  */
-import type { CallSet, CommInfo, Session } from "../backend.ts";
-import { ranksText } from "../error-text.ts";
+import type { CommInfo } from "../backend.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { CommOp } from "../op.ts";
-import { mismatchError, mismatchOf } from "./compare.ts";
-import { andThen, exchangeCounts } from "./counts-exchange.ts";
+import { Batch, takeMeetings } from "./batch.ts";
+import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
-import { type Posting, Slot } from "./slot.ts";
-import { UnservedError } from "./unserved.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
+import { type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
+import { Slot } from "./slot.ts";
 
 /** Makes the error that a rank of a dead communicator gets. */
 export type Death = (rank: number) => CommError;
 
-/** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
-export type Prepare = (set: CallSet) => void;
+/** What a ledger needs from its world. */
+export type LedgerHost = Pick<ServeHost, "session" | "prepare" | "organise">;
+
+/** What a rank is waiting for at the head of its line. */
+export interface HeadWait {
+  readonly posting: Posting;
+  /** Name of the communicator. */
+  readonly comm: string;
+  /** World ranks without whose call it cannot go on. */
+  readonly missing: readonly number[];
+}
 
 /** Matches the calls of all ranks of one communicator. */
 export class Ledger {
   readonly comm: CommInfo;
-  readonly #session: Session;
+  readonly #serve: ServeHost;
   readonly #monitor: Monitor;
-  readonly #prepare: Prepare;
+  readonly #lines: Lines;
   #next: number[];
+  #nextTransfer: number[];
   #slots: Slot[] = [];
   #firstNumber = 0;
-  #current: Slot | undefined;
+  #executing = false;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
   #unseen: CommOp[][];
 
-  constructor(comm: CommInfo, session: Session, monitor: Monitor, prepare: Prepare) {
+  constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
     this.comm = comm;
-    this.#session = session;
     this.#monitor = monitor;
-    this.#prepare = prepare;
+    this.#lines = new Lines(comm.ranks.length);
     this.#next = comm.ranks.map(() => 0);
+    this.#nextTransfer = comm.ranks.map(() => 0);
     this.#unseen = comm.ranks.map(() => []);
+    this.#serve = {
+      session: host.session,
+      comm,
+      prepare: (set) => host.prepare(set),
+      organise: (set) => host.organise(set),
+      fail: (posting, error) => this.#failed(posting.op, error),
+      overdue: (posting) => this.timeOut(posting, []),
+    };
   }
 
-  /** Calls that some rank has not made yet, oldest first. */
-  get openSlots(): readonly Slot[] {
-    return this.#slots.filter((slot) => !slot.complete);
+  /** An operation for a rank's next call. */
+  createOp(rank: number): CommOp {
+    return new CommOp(rank, this.comm.ranks[rank] as number, this.#monitor);
   }
 
-  /** Takes a rank's next call. The operation fails at once when the communicator is dead or poisoned. */
-  post(rank: number, posting: Omit<Posting, "op">): CommOp {
+  /** True when some rank has calls that are not done. */
+  get busy(): boolean {
+    return !this.#lines.empty;
+  }
+
+  /** Takes a rank's next collective call. */
+  post(rank: number, posting: Posting): void {
+    if (!this.#admit(rank, posting.op)) return;
     const number = this.#next[rank] as number;
-    const op = new CommOp(number, rank, this.comm.ranks[rank] as number, this.#monitor);
-    const refusal = this.#death?.(rank) ?? this.poison(rank);
-    if (refusal !== undefined) {
-      this.#failed(op, refusal);
-      return op;
-    }
     this.#next[rank] = number + 1;
+    posting.op.assign(number);
     const index = number - this.#firstNumber;
     this.#slots[index] ??= new Slot(number, this.comm);
     const slot = this.#slots[index];
     invariant(slot !== undefined && slot.postings[rank] === undefined, "a rank posts a call once");
-    slot.postings[rank] = { ...posting, op };
+    slot.postings[rank] = posting;
     slot.arrived++;
+    this.#lines.join(rank, slot);
     this.#monitor.moved();
     if (slot.complete) this.#pump();
-    return op;
+  }
+
+  /** Takes sends and receives of a rank that may meet their counterparts in any order. */
+  exchange(rank: number, transfers: readonly TransferPosting[]): void {
+    const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
+    if (admitted.length === 0) return;
+    for (const { op } of admitted) {
+      const number = this.#nextTransfer[rank] as number;
+      this.#nextTransfer[rank] = number + 1;
+      op.assign(number);
+    }
+    this.#lines.join(rank, new Batch(rank, admitted));
+    this.#monitor.moved();
+    this.#pump();
   }
 
   /** A failure of this rank that nobody has looked at; it makes every later call fail too. */
@@ -79,152 +112,175 @@ export class Ledger {
     this.#unseen[rank] = still;
     const first = still[0];
     if (first === undefined) return undefined;
+    const { name, ranks } = this.comm;
+    const what = first.call < 0 ? "a call" : `call ${first.call}`;
     return new CommAbortedError(
       {
-        headline: `call ${first.call} on "${this.comm.name}" failed and nobody awaited it`,
+        headline: `${what} on "${name}" failed and nobody awaited it`,
         hint: "await every operation, or handle its rejection",
       },
-      {
-        rank,
-        size: this.comm.ranks.length,
-        comm: this.comm.name,
-        call: first.call,
-        cause: first.error,
-      },
+      { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },
     );
   }
 
-  /** An operation that was refused before it was posted; unless someone awaits it, it poisons the rank. */
-  refuse(rank: number, error: unknown): CommOp {
-    const op = new CommOp(-1, rank, this.comm.ranks[rank] as number, this.#monitor);
+  /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
+  refuse(op: CommOp, error: unknown): void {
     this.#failed(op, error);
-    return op;
   }
 
   /** The operations of a rank that have not settled. */
   pending(rank: number): CommOp[] {
-    const slots = this.#current === undefined ? this.#slots : [this.#current, ...this.#slots];
-    const ops = slots.flatMap((slot) => slot.postings[rank]?.op ?? []);
-    return ops.filter((op) => op.pending);
+    return this.#lines.postings(rank).flatMap(({ op }) => (op.pending ? [op] : []));
   }
 
   /** Takes back a call that is still waiting for other ranks; they fail when they make it. */
-  cancel(op: CommOp, error: CommError): boolean {
-    if (op.status !== "waiting") return false;
+  cancel(op: CommOp, error: CommError): void {
+    if (op.status !== "waiting") return;
     this.#failed(op, error);
     this.#monitor.moved();
-    return true;
+    this.#pump();
   }
 
-  /** Ends the communicator: open calls and all later ones fail. Calls that are being executed still finish. */
+  /** A call was not done in time: it fails, and the communicator with it. */
+  timeOut(posting: Posting, missing: readonly number[]): void {
+    const error = timeoutError(this.comm, posting, missing);
+    this.#failed(posting.op, error);
+    const { name, ranks } = this.comm;
+    this.kill(
+      (rank) =>
+        new CommAbortedError(
+          { headline: `"${name}" was aborted: rank ${error.rank} timed out in call ${error.call}` },
+          { rank, size: ranks.length, comm: name, ranks: [error.rank as number], cause: error },
+        ),
+    );
+  }
+
+  /** Ends the communicator: open calls and all later ones fail. A call that is being executed still finishes. */
   kill(death: Death): void {
     if (this.#death !== undefined) return;
     this.#death = death;
-    const open = this.#slots.filter((slot) => !slot.complete);
-    this.#slots = this.#slots.filter((slot) => slot.complete);
-    for (const slot of open) {
-      for (const posting of slot.postings) {
-        if (posting !== undefined) this.#failed(posting.op, death(posting.op.rank));
+    this.comm.ranks.forEach((_, rank) => {
+      for (const { op } of this.#lines.postings(rank)) {
+        if (op.status === "waiting") this.#failed(op, death(rank));
       }
-    }
+    });
+    if (!this.#executing) this.#lines.clear();
+    this.#slots = [];
   }
 
   /** Back to call 0 on every rank, as new. */
   reset(): void {
-    invariant(this.#current === undefined, "a ledger is reset when nothing runs");
+    invariant(!this.#executing, "a ledger is reset when nothing runs");
     this.#death = undefined;
+    this.#lines.clear();
     this.#slots = [];
     this.#firstNumber = 0;
     this.#next = this.comm.ranks.map(() => 0);
+    this.#nextTransfer = this.comm.ranks.map(() => 0);
     this.#unseen = this.comm.ranks.map(() => []);
   }
 
-  /** Resolves when no complete call is waiting or being executed. */
+  /** Resolves when no complete call is being executed. */
   drained(): Promise<void> {
-    if (this.#current === undefined) return Promise.resolve();
+    if (!this.#executing) return Promise.resolve();
     return new Promise((resolve) => this.#idle.push(resolve));
   }
 
+  /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
+  headWait(rank: number): HeadWait | undefined {
+    const head = this.#lines.head(rank);
+    if (head === undefined) return undefined;
+    const world = (member: number): number => this.comm.ranks[member] as number;
+    if (head instanceof Batch) {
+      const [posting] = head.open;
+      if (posting === undefined) return undefined;
+      const missing = [...new Set(head.open.map(({ peer }) => world(peer)))];
+      return { posting, comm: this.comm.name, missing };
+    }
+    const posting = head.postings[rank] as Posting;
+    const away = this.comm.ranks.flatMap((_, member) =>
+      this.#lines.head(member) === head ? [] : [world(member)],
+    );
+    return { posting, comm: this.comm.name, missing: away };
+  }
+
+  /** True when a signal may still cancel an open call. */
+  get cancellable(): boolean {
+    return this.#open().some(({ cancellable }) => cancellable);
+  }
+
+  /** The open call that must be done first; `undefined` when none has a deadline. */
+  firstDeadline(): Posting | undefined {
+    const due = this.#open().filter(({ deadlinePs }) => deadlinePs !== undefined);
+    return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
+  }
+
+  #open(): Posting[] {
+    return this.comm.ranks
+      .flatMap((_, rank) => this.#lines.postings(rank))
+      .filter(({ op }) => op.pending);
+  }
+
+  #admit(rank: number, op: CommOp): boolean {
+    const refusal = this.#death?.(rank) ?? this.poison(rank);
+    if (refusal !== undefined) this.#failed(op, refusal);
+    return refusal === undefined;
+  }
+
+  /** Serves whatever has come together, until nothing has or the session needs time. */
   #pump(): void {
-    while (this.#current === undefined) {
-      const slot = this.#slots[0];
-      if (slot === undefined || !slot.complete) break;
-      this.#slots.shift();
-      this.#firstNumber = slot.number + 1;
-      this.#serve(slot);
+    while (!this.#executing && this.#death === undefined) {
+      const served = this.#serveCollective() ?? this.#serveTransfers();
+      if (served === undefined) break;
+      if (served instanceof Promise) this.#follow(served);
+      else this.#monitor.moved();
     }
-    if (this.#current === undefined) {
-      const waiting = this.#idle;
-      this.#idle = [];
-      for (const resolve of waiting) resolve();
+    if (this.#executing) return;
+    if (this.#death !== undefined) this.#lines.clear();
+    const waiting = this.#idle;
+    this.#idle = [];
+    for (const resolve of waiting) resolve();
+  }
+
+  /** `undefined`: there is none to serve; true: served. */
+  #serveCollective(): true | Promise<void> | undefined {
+    const slot = this.#slots[0];
+    if (slot === undefined || !slot.complete || !this.#lines.allAt(slot)) return undefined;
+    this.#slots.shift();
+    this.#firstNumber = slot.number + 1;
+    const served = serveSlot(this.#serve, slot);
+    if (served instanceof Promise) return served.then(() => this.#lines.allLeave());
+    this.#lines.allLeave();
+    return true;
+  }
+
+  #serveTransfers(): true | Promise<void> | undefined {
+    const batches = this.#lines.batches();
+    for (const batch of batches) {
+      // A cancelled transfer no longer meets anyone.
+      if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
     }
+    const meetings = takeMeetings(batches);
+    const leave = (): boolean[] =>
+      batches.map((batch, rank) => {
+        const done = batch?.open.length === 0 && this.#lines.head(rank) === batch;
+        if (done) this.#lines.leave(rank);
+        return done;
+      });
+    if (meetings.length === 0) return leave().includes(true) ? true : undefined;
+    const served = serveMeetings(this.#serve, meetings);
+    if (served instanceof Promise) return served.then(() => void leave());
+    leave();
+    return true;
   }
 
-  #serve(slot: Slot): void {
-    const postings = slot.postings as Posting[];
-    const cancelled = postings.flatMap(({ op }, rank) => (op.pending ? [] : [rank]));
-    const mismatch = cancelled.length === 0 ? mismatchOf(slot) : undefined;
-    if (cancelled.length > 0) {
-      this.#fail(postings, (rank) => cancelError(slot, cancelled, rank));
-    } else if (mismatch !== undefined) {
-      this.#fail(postings, (rank) => mismatchError(slot, mismatch, rank));
-    } else this.#perform(slot, postings);
-  }
-
-  #perform(slot: Slot, postings: readonly Posting[]): void {
-    const calls = postings.map((posting) => posting.call);
-    const { comm, number } = slot;
-    const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls };
-    try {
-      const done = this.#submit(set, postings);
-      if (!(done instanceof Promise)) {
-        this.#complete(set, postings);
-        return;
-      }
-      this.#current = slot;
-      this.#monitor.executing(1);
-      done.then(
-        () => this.#ended(() => this.#complete(set, postings)),
-        (error: unknown) => this.#ended(() => this.#fail(postings, errorByRank(error))),
-      );
-    } catch (error) {
-      this.#fail(postings, errorByRank(error));
-    }
-  }
-
-  #submit(set: CallSet, postings: readonly Posting[]): void | Promise<void> {
-    const ready =
-      set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined)
-        ? exchangeCounts(this.#session, set)
-        : undefined;
-    return andThen(ready, () => {
-      this.#prepare(set);
-      const done = this.#session.execute(set);
-      for (const { op } of postings) op.submit();
-      return done;
-    });
-  }
-
-  #ended(settle: () => void): void {
-    this.#current = undefined;
-    settle();
-    this.#monitor.executing(-1);
-    this.#pump();
-  }
-
-  #complete(set: CallSet, postings: readonly Posting[]): void {
-    this.#monitor.moved();
-    for (const rank of this.#session.wakeOrder(set)) {
-      const posting = postings[rank] as Posting;
-      posting.op.finishedAtPs = posting.call.finishedAtPs;
-      posting.op.complete(posting.resultOf(posting.call));
-    }
-  }
-
-  #fail(postings: readonly Posting[], errorOf: (rank: number) => unknown): void {
-    this.#monitor.moved();
-    postings.forEach(({ op }, rank) => {
-      this.#failed(op, errorOf(rank));
+  #follow(served: Promise<void>): void {
+    this.#executing = true;
+    this.#monitor.executing(1);
+    void served.then(() => {
+      this.#executing = false;
+      this.#monitor.executing(-1);
+      this.#pump();
     });
   }
 
@@ -233,18 +289,4 @@ export class Ledger {
     if (!op.isObserved) this.#unseen[op.rank]?.push(op);
     op.fail(error);
   }
-}
-
-function errorByRank(error: unknown): (rank: number) => unknown {
-  return error instanceof UnservedError ? error.forRank : () => error;
-}
-
-function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAbortedError {
-  return new CommAbortedError(
-    {
-      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} cancelled it`,
-      hint: "nothing was written; the communicator is still in step",
-    },
-    { rank, size: slot.postings.length, comm: slot.comm.name, call: slot.number, ranks },
-  );
 }

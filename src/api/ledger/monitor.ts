@@ -15,6 +15,8 @@ import { type LiveResources, liveResources, nothingNew } from "./resources.ts";
 /** What the monitor asks its world to do. */
 export interface MonitorHost {
   readonly clock: VirtualClock | undefined;
+  /** True when something the runtime does not list, such as a signal, may still end a wait. */
+  readonly wakeable: boolean;
   /** Nothing can move any more. */
   deadlocked(): void;
   /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
@@ -122,7 +124,12 @@ export class Monitor implements OpWatcher {
     const now = liveResources();
     const start = this.#atStart;
     if (seen !== this.#activity) this.#consider();
-    else if (now !== undefined && start !== undefined && nothingNew(start, now)) {
+    else if (
+      now !== undefined &&
+      start !== undefined &&
+      nothingNew(start, now) &&
+      !this.#host.wakeable
+    ) {
       this.#host.deadlocked();
     } else this.#lookAgain(seen, waitedMs, now);
   }

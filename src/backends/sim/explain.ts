@@ -1,11 +1,13 @@
 /** The plan of a call for people: chunks and their fold orders, every rank's steps, cost and predicted time. */
 import {
+  allToAllvBlocks,
+  type CallShape,
   evaluate,
   type FusedFold,
   type Layout,
   type Operand,
   type Program,
-  packedBlocks,
+  rowBlocks,
   stepAt,
   stepText,
 } from "../../algorithms/index.ts";
@@ -29,7 +31,7 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
   const { program, algorithm } = plan;
   const { ranks, collective, channels } = program;
   const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
-  const layout = planLayout(plan, shapeOf(question, ranks));
+  const layout = planLayout(plan, shapeOf(question, program));
   const start = new Float64Array(ranks);
   const timing = evaluate(program, layout, start, linkModel(link, bytes));
   const rounds = evaluate(program, layout, start, { latency: 0, occupancy: () => 1 });
@@ -53,7 +55,7 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
   };
 }
 
-function shapeOf(question: Question, ranks: number): Parameters<typeof planLayout>[1] {
+function shapeOf(question: Question, program: Program): CallShape {
   const count = question.count ?? 0;
   if (!Number.isSafeInteger(count) || count < 0) {
     throw new InvalidArgumentError(
@@ -61,9 +63,12 @@ function shapeOf(question: Question, ranks: number): Parameters<typeof planLayou
       { field: "count" },
     );
   }
-  if (question.collective !== "allToAllv") return { count };
-  const even = (): number[] => new Array<number>(ranks).fill(count);
-  return { count, blocks: packedBlocks(question.counts ?? Array.from({ length: ranks }, even)) };
+  if (question.counts === undefined) return { count };
+  const blocks =
+    program.collective === "allToAllv"
+      ? allToAllvBlocks(question.counts)
+      : rowBlocks(program, question.counts[0] ?? []);
+  return { count, blocks };
 }
 
 /** Output chunks of rank 0 with their folds (of the root's, where it has more to tell). */

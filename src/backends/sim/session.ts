@@ -1,19 +1,29 @@
 /** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
 import { type Fold, foldFor } from "../../algorithms/arithmetic/index.ts";
-import { type CallShape, evaluate, type Layout } from "../../algorithms/index.ts";
+import {
+  type Blocks,
+  type CallShape,
+  evaluate,
+  type Layout,
+  packed,
+} from "../../algorithms/index.ts";
 import {
   bytesOf,
   type CallSet,
   type Capabilities,
+  type CollectiveName,
+  type CommInfo,
   type DeviceBuffer,
   type Explanation,
   InvalidArgumentError,
   type Memory,
+  overlapBytes,
   type Question,
   type RankCall,
   type Session,
   type SpecifiedCollective,
   specifications,
+  type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
 import { type Link, linkModel, SimClock } from "./clock.ts";
@@ -24,6 +34,7 @@ import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
 import { randomOrder } from "./random.ts";
 import type { Trace } from "./trace.ts";
+import { bindTransfers, predictTransfers } from "./transfers.ts";
 
 /** What `sim()` was given, checked. */
 export interface SimSettings {
@@ -36,6 +47,15 @@ export interface SimSettings {
 
 /** Purposes that random choices are keyed by. */
 const purpose = { start: 1, wake: 2 } as const;
+
+/** What a rank can post beside the collectives that programs exist for. */
+const withoutProgram: ReadonlySet<CollectiveName> = new Set([
+  "send",
+  "recv",
+  "group",
+  "split",
+  "capture",
+]);
 
 /** Addresses are multiples of this, as CUDA's are. */
 const alignment = 256n;
@@ -94,7 +114,8 @@ export class SimSession implements Session {
   }
 
   refusal({ collective }: Question): string | undefined {
-    return isBuilt(collective) ? undefined : "not built in this version";
+    const known = isBuilt(collective) || withoutProgram.has(collective);
+    return known ? undefined : "there is no such call";
   }
 
   explain(question: Question): Explanation {
@@ -104,7 +125,7 @@ export class SimSession implements Session {
         headline: `explain: ${collective} is not built in this version`,
       });
     }
-    return explainPlan(this.#plan(collective, root), question, this.#settings.link);
+    return explainPlan(this.#plan(collective, this.size, root), question, this.#settings.link);
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -118,18 +139,25 @@ export class SimSession implements Session {
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
-    const plan = this.#plan(collective, calls[0]?.root ?? 0);
+    const plan = this.#plan(collective, calls.length, calls[0]?.root ?? 0);
     const layout = planLayout(plan, shapeOf(set));
     this.#predict(set, plan, layout);
     const bound = bind(set, plan, layout);
     if (bound !== undefined) return this.#settings.executor.execute(bound);
   }
 
+  exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
+    predictTransfers(transfers, this.#settings.link, (transfer, times) =>
+      this.#settings.trace?.transfer(comm, transfer, times),
+    );
+    return this.#settings.executor.execute(bindTransfers(transfers));
+  }
+
   close(): void {}
 
-  #plan(collective: SpecifiedCollective, root: number): Plan {
+  #plan(collective: SpecifiedCollective, ranks: number, root: number): Plan {
     const { rooted } = specifications[collective];
-    return this.#settings.plans.of(collective, this.size, rooted ? root : -1);
+    return this.#settings.plans.of(collective, ranks, rooted ? root : -1);
   }
 
   /** Sets the time at which each rank is done. */
@@ -156,18 +184,24 @@ export class SimSession implements Session {
   }
 }
 
-function shapeOf({ collective, calls }: CallSet): CallShape {
+/** Counts of a call; blocks of their own where some rank gave them. */
+function shapeOf({ calls }: CallSet): CallShape {
   const count = calls[0]?.count ?? 0;
-  if (collective !== "allToAllv") return { count };
-  return {
-    count,
-    blocks: {
-      sendCounts: calls.map((call) => call.sendCounts ?? []),
-      sendOffsets: calls.map((call) => call.sendOffsets ?? []),
-      recvCounts: calls.map((call) => call.recvCounts ?? []),
-      recvOffsets: calls.map((call) => call.recvOffsets ?? []),
-    },
-  };
+  const varies = calls.some(
+    (call) => call.sendCounts !== undefined || call.recvCounts !== undefined,
+  );
+  if (!varies) return { count };
+  return { count, blocks: { in: calls.map(sendBlocks), out: calls.map(recvBlocks) } };
+}
+
+function sendBlocks({ sendCounts, sendOffsets, send, count }: RankCall): Blocks {
+  if (sendCounts === undefined) return packed(send === undefined ? [] : [count]);
+  return { counts: sendCounts, offsets: sendOffsets ?? packed(sendCounts).offsets };
+}
+
+function recvBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
+  if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
+  return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
 }
 
 /** Joins a call with its memory; nothing to move for a barrier. */
@@ -199,10 +233,5 @@ function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined 
 }
 
 function overlaps({ send, recv }: RankCall): boolean {
-  return (
-    send !== undefined &&
-    recv !== undefined &&
-    send.allocation.memory === recv.allocation.memory &&
-    send.byteOffset === recv.byteOffset
-  );
+  return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
 }

@@ -6,7 +6,8 @@
  */
 
 import type { MessageEvent } from "../../algorithms/index.ts";
-import type { CallSet } from "../../api/index.ts";
+import type { CallSet, CommInfo, Transfer } from "../../api/index.ts";
+import type { TransferTimes } from "./transfers.ts";
 
 /** Classes order events of the same time: first what ends, then what begins. */
 const classes = { finish: 0, receive: 1, work: 2, post: 3 } as const;
@@ -130,6 +131,13 @@ export class Trace {
       },
       { ...flow, ph: "f", bp: "e", pid: to, tid: rows.in, ts: us(recvEnd) },
     ]);
+  }
+
+  /** A send and the receive it met. */
+  transfer(comm: CommInfo, { send, recv }: Transfer, times: TransferTimes): void {
+    const set: CallSet = { comm, number: 0, collective: "send", calls: [send, recv] };
+    const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
+    this.message(set, { ...event, ...times });
   }
 
   /** Virtual compute of a rank. */

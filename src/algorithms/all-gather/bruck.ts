@@ -1,0 +1,34 @@
+/**
+ * Bruck all-gather: what each rank has doubles in every round, for any number of ranks.
+ *
+ * Steps ⌈log₂ n⌉ · elements sent per rank (n−1) · count. Best for small buffers. Blocks are collected in the order
+ * rank, rank+1, … and turned into place at the end.
+ * Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997.
+ */
+import type { Algorithm } from "../algorithm.ts";
+import { doublings } from "../powers.ts";
+import { input, output, scratch } from "../program.ts";
+
+/** Doubling runs of blocks, sent backwards. */
+export const bruckAllGather: Algorithm = {
+  name: "bruck",
+  summary: "doubles the run of blocks that each rank has in every round",
+  source: "Bruck et al. 1997",
+  credits: (ranks) => (ranks === 1 ? 0 : 1),
+  chunksPerBlock: () => 1,
+  scratchChunks: (ranks) => ranks,
+  cost: ({ ranks, count }) => ({ steps: doublings(ranks), sentElements: (ranks - 1) * count }),
+  write: (program) => {
+    const { ranks } = program;
+    program.everyRank((lane, rank) => {
+      lane.copy(input(0), scratch(0));
+      for (let have = 1; have < ranks; have *= 2) {
+        const span = Math.min(have, ranks - have);
+        lane.send(scratch(0), (rank - have + ranks) % ranks, { span });
+        lane.recv((rank + have) % ranks, scratch(have), { span });
+      }
+      lane.copy(scratch(0), output(rank), { span: ranks - rank });
+      if (rank > 0) lane.copy(scratch(ranks - rank), output(0), { span: rank });
+    });
+  },
+};

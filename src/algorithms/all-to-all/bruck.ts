@@ -1,0 +1,58 @@
+/**
+ * Bruck all-to-all: block i rests on the way and moves 2^k ranks on in round k when bit k of its distance is set.
+ *
+ * Steps ⌈log₂ n⌉ · elements sent per rank Σ_k #{i < n : bit k of i} · count, about n/2 · log₂ n. Best for tiny blocks
+ * on many ranks. Blocks that travel together are packed into one message.
+ * Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997.
+ */
+import type { Algorithm } from "../algorithm.ts";
+import type { Lane } from "../builder.ts";
+import { doublings } from "../powers.ts";
+import { input, output, scratch } from "../program.ts";
+
+/** Few messages, more bytes. Blocks must be of equal length. */
+export const bruckAllToAll: Algorithm = {
+  name: "bruck",
+  summary: "moves packed blocks by the bits of their distance",
+  source: "Bruck et al. 1997",
+  credits: (ranks) => (ranks === 1 ? 0 : 1),
+  chunksPerBlock: () => 1,
+  scratchChunks: (ranks) => 2 * ranks,
+  cost: ({ ranks, count }) => {
+    let blocks = 0;
+    for (let bit = 1; bit < ranks; bit *= 2) blocks += movedBlocks(ranks, bit).length;
+    return { steps: doublings(ranks), sentElements: blocks * count };
+  },
+  write: (program) => {
+    const { ranks } = program;
+    program.everyRank((lane, rank) => {
+      // Scratch i holds the block for the rank i ahead; the pack follows after all of them.
+      lane.copy(input(rank), scratch(0), { span: ranks - rank });
+      if (rank > 0) lane.copy(input(0), scratch(ranks - rank), { span: rank });
+      for (let bit = 1; bit < ranks; bit *= 2) moveOn(lane, rank, ranks, bit);
+      for (let distance = 0; distance < ranks; distance++) {
+        lane.copy(scratch(distance), output((rank - distance + ranks) % ranks));
+      }
+    });
+  },
+};
+
+/** Packs the blocks whose distance has the bit, sends them that far on, and takes those from behind in their place. */
+function moveOn(lane: Lane, rank: number, ranks: number, bit: number): void {
+  const moved = movedBlocks(ranks, bit);
+  const pack = (index: number): number => scratch(ranks + index);
+  moved.forEach((block, index) => {
+    lane.copy(scratch(block), pack(index));
+  });
+  const span = moved.length;
+  lane.send(pack(0), (rank + bit) % ranks, { span });
+  lane.recv((rank - bit + ranks) % ranks, pack(0), { span });
+  moved.forEach((block, index) => {
+    lane.copy(pack(index), scratch(block));
+  });
+}
+
+/** Distances below n that have the bit. */
+function movedBlocks(ranks: number, bit: number): number[] {
+  return Array.from({ length: ranks }, (_, distance) => distance).filter((d) => (d & bit) !== 0);
+}

@@ -1,0 +1,46 @@
+/** Powers of two among rank counts, as the hypercube algorithms need them. */
+
+/** ⌈log₂ n⌉: rounds in which doubling reaches n ranks. */
+export function doublings(ranks: number): number {
+  return ranks <= 1 ? 0 : 32 - Math.clz32(ranks - 1);
+}
+
+/** The largest power of two that is not above n. */
+export function powerBelow(ranks: number): number {
+  return 2 ** (31 - Math.clz32(ranks));
+}
+
+/**
+ * How n ranks are folded onto a hypercube of 2^k *core* ranks: the first pairs of neighbours send one core each, the
+ * other ranks are cores themselves. Cores are numbered so that the ranks they stand for follow one another.
+ */
+export interface Hypercube {
+  readonly cores: number;
+  /** Dimensions: cores = 2^dimensions. */
+  readonly dimensions: number;
+  /** Ranks beyond the cores. */
+  readonly extras: number;
+  /** Rank of a core. */
+  rankOf(core: number): number;
+  /** The rank that a core stands for beside itself; `undefined` for most. */
+  extraOf(core: number): number | undefined;
+  /** Core number of a rank; `undefined` for an extra rank. */
+  coreOf(rank: number): number | undefined;
+}
+
+/** Folds ranks onto a hypercube. */
+export function hypercubeOf(ranks: number): Hypercube {
+  const cores = powerBelow(ranks);
+  const extras = ranks - cores;
+  return {
+    cores,
+    dimensions: doublings(cores),
+    extras,
+    rankOf: (core) => (core < extras ? 2 * core : core + extras),
+    extraOf: (core) => (core < extras ? 2 * core + 1 : undefined),
+    coreOf: (rank) => {
+      if (rank >= 2 * extras) return rank - extras;
+      return rank % 2 === 0 ? rank / 2 : undefined;
+    },
+  };
+}

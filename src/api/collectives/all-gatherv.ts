@@ -1,0 +1,42 @@
+/** All-gatherv: an all-gather whose blocks each have a length of their own, known to every rank. */
+import type { AllGathervArgs, Data } from "../calls.ts";
+import type { Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import { allGatherSpec } from "./all-gather.ts";
+import { assertDisjoint, assertInside, countFields, offsetsOf } from "./blocks.ts";
+import type { Specification } from "./spec.ts";
+
+/** The same blocks as an all-gather; lengths are a matter of layout. */
+export const allGathervSpec: Specification = { ...allGatherSpec, collective: "allGatherv" };
+
+/** Checks one rank's arguments: `send` is as long as this rank's count says, `recv` holds every block. */
+export function prepareAllGatherv<S extends Data, R extends Data>(
+  check: Validator,
+  args: AllGathervArgs<S, R>,
+  rank: number,
+): Prepared<R> {
+  check.begin("allGatherv", args);
+  const send = check.buffer("send", args.send);
+  const recv = check.buffer("recv", args.recv);
+  const recvCounts = check.counts("recvCounts", args.recvCounts);
+  const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
+  check.shape("send", send, recv.dtype, recvCounts[rank] as number);
+  assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
+  check.apart(send, recv, recvOffsets[rank] as number);
+  return {
+    call: {
+      dtype: send.dtype,
+      count: send.length,
+      send,
+      recv,
+      blocks: { recvCounts, recvOffsets },
+    },
+    signature: [
+      ["collective", "allGatherv"],
+      ["dtype", send.dtype],
+      ...countFields("recvCounts", recvCounts),
+    ],
+    resultOf: () => args.recv,
+  };
+}

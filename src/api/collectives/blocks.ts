@@ -1,0 +1,79 @@
+/** Blocks of v-forms: where they start, that they lie inside their buffer, that they do not overlap. */
+import type { DeviceBuffer } from "../buffer.ts";
+import type { SignatureField } from "../ledger/compare.ts";
+import type { Validator } from "../validate.ts";
+
+/** Where blocks start: as given, or one after another. */
+export function offsetsOf(
+  check: Validator,
+  field: string,
+  offsets: readonly number[] | undefined,
+  counts: readonly number[],
+): readonly number[] {
+  return offsets === undefined ? runningSum(counts) : check.counts(field, offsets);
+}
+
+/** Refuses a block that reaches beyond its buffer. */
+export function assertInside(
+  check: Validator,
+  field: "sendOffsets" | "recvOffsets",
+  counts: readonly number[],
+  offsets: readonly number[],
+  buffer: DeviceBuffer,
+): void {
+  counts.forEach((count, rank) => {
+    const end = (offsets[rank] as number) + count;
+    if (count === 0 || end <= buffer.length) return;
+    throw check.fault(
+      `${field}[${rank}]`,
+      `the block ends at element ${end}`,
+      `one inside the buffer's ${buffer.length} elements`,
+    );
+  });
+}
+
+/** Refuses blocks that overlap. */
+export function assertDisjoint(
+  check: Validator,
+  field: string,
+  counts: readonly number[],
+  offsets: readonly number[],
+): void {
+  const blocks = counts
+    .map((count, rank) => ({
+      rank,
+      from: offsets[rank] as number,
+      to: (offsets[rank] as number) + count,
+    }))
+    .filter((block) => block.to > block.from)
+    .sort((a, b) => a.from - b.from);
+  blocks.forEach((block, index) => {
+    const next = blocks[index + 1];
+    if (next === undefined || next.from >= block.to) return;
+    throw check.fault(
+      `${field}[${next.rank}]`,
+      `the block starts at element ${next.from}, inside that of rank ${block.rank}`,
+      "blocks apart from each other",
+    );
+  });
+}
+
+/** Offsets of blocks that follow one another. */
+export function runningSum(counts: readonly number[]): number[] {
+  let at = 0;
+  return counts.map((count) => {
+    const offset = at;
+    at += count;
+    return offset;
+  });
+}
+
+/** Counts as fields of a signature: all ranks must give the same. */
+export function countFields(name: string, counts: readonly number[]): SignatureField[] {
+  return counts.map((count, rank) => [`${name}[${rank}]`, count]);
+}
+
+/** Elements of all blocks together. */
+export function sum(counts: readonly number[]): number {
+  return counts.reduce((total, count) => total + count, 0);
+}

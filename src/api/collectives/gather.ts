@@ -1,0 +1,72 @@
+/** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
+import type { DeviceBuffer } from "../buffer.ts";
+import type { Data, GatherArgs } from "../calls.ts";
+import type { Prepared, PreparedBlocks } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import { assertDisjoint, assertInside, offsetsOf } from "./blocks.ts";
+import type { Specification } from "./spec.ts";
+
+/** Out block s of the root = block 0 of rank s; other ranks have no output. */
+export const gatherSpec: Specification = {
+  collective: "gather",
+  reduces: false,
+  rooted: true,
+  synchronises: false,
+  inBlocks: () => 1,
+  outBlocks: (ranks, rank, root) => (rank === root ? ranks : 0),
+  expected: (_ranks, _rank, block) => [{ rank: block, block: 0 }],
+  inPlace: (_ranks, rank, _block, root) => (rank === root ? root : undefined),
+};
+
+/** Checks one rank's arguments: the root's `recv` holds every rank's block; the others have none. */
+export function prepareGather<S extends Data, R extends Data>(
+  check: Validator,
+  args: GatherArgs<S, R>,
+  rank: number,
+  size: number,
+): Prepared<R | undefined> {
+  check.begin("gather", args);
+  const root = check.rank("root", args.root);
+  const send = check.buffer("send", args.send);
+  if (rank !== root) {
+    check.rootOnly("recv", args.recv, root);
+    check.rootOnly("recvCounts", args.recvCounts, root);
+    check.rootOnly("recvOffsets", args.recvOffsets, root);
+  }
+  const recv = rank === root ? check.buffer("recv", args.recv) : undefined;
+  const blocks = recv && receiveBlocks(check, args, send, recv, size);
+  if (recv !== undefined) check.apart(send, recv, blocks?.recvOffsets?.[rank]);
+  return {
+    call: { dtype: send.dtype, count: send.length, root, send, recv, ...(blocks && { blocks }) },
+    signature: [
+      ["collective", "gather"],
+      ["root", root],
+      ["dtype", send.dtype],
+    ],
+    resultOf: () => args.recv as R | undefined,
+  };
+}
+
+/** Where the root puts each rank's block; without counts all are as long as the root's own. */
+function receiveBlocks(
+  check: Validator,
+  args: GatherArgs<Data, Data>,
+  send: DeviceBuffer,
+  recv: DeviceBuffer,
+  size: number,
+): PreparedBlocks {
+  const even = new Array<number>(size).fill(send.length);
+  const recvCounts =
+    args.recvCounts === undefined ? even : check.counts("recvCounts", args.recvCounts);
+  const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
+  check.shape(
+    "recv",
+    recv,
+    send.dtype,
+    args.recvCounts === undefined ? size * send.length : 0,
+    true,
+  );
+  assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
+  return { recvCounts, recvOffsets };
+}

@@ -1,0 +1,47 @@
+/** Reduce-scatterv: a reduce-scatter whose blocks each have a length of their own, known to every rank. */
+import type { Data, ReduceScattervArgs } from "../calls.ts";
+import { opSignature, type Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import { countFields, runningSum, sum } from "./blocks.ts";
+import { reduceScatterSpec } from "./reduce-scatter.ts";
+import type { Specification } from "./spec.ts";
+
+/** The same folds as a reduce-scatter; lengths are a matter of layout. */
+export const reduceScattervSpec: Specification = {
+  ...reduceScatterSpec,
+  collective: "reduceScatterv",
+};
+
+/** Checks one rank's arguments: `send` holds all blocks one after another, `recv` is as long as this rank's. */
+export function prepareReduceScatterv<S extends Data, R extends Data>(
+  check: Validator,
+  args: ReduceScattervArgs<S, R>,
+  rank: number,
+): Prepared<R> {
+  check.begin("reduceScatterv", args);
+  const send = check.buffer("send", args.send);
+  const recv = check.buffer("recv", args.recv);
+  const sendCounts = check.counts("sendCounts", args.sendCounts);
+  const sendOffsets = runningSum(sendCounts);
+  check.shape("send", send, recv.dtype, sum(sendCounts));
+  check.shape("recv", recv, send.dtype, sendCounts[rank] as number);
+  check.apart(send, recv, -(sendOffsets[rank] as number));
+  const op = check.op(args.op, send.dtype);
+  return {
+    call: {
+      dtype: send.dtype,
+      op,
+      count: recv.length,
+      send,
+      recv,
+      blocks: { sendCounts, sendOffsets },
+    },
+    signature: [
+      ["collective", "reduceScatterv"],
+      ["dtype", send.dtype],
+      ["op", opSignature(op)],
+      ...countFields("sendCounts", sendCounts),
+    ],
+    resultOf: () => args.recv,
+  };
+}

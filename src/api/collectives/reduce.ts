@@ -1,0 +1,51 @@
+/** Reduce: the root ends with the fold of all ranks' inputs. */
+import type { Data, ReduceArgs } from "../calls.ts";
+import { opSignature, type Prepared } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import type { Specification } from "./spec.ts";
+
+/** Out block 0 of the root = fold of block 0 of all ranks; other ranks have no output. */
+export const reduceSpec: Specification = {
+  collective: "reduce",
+  reduces: true,
+  rooted: true,
+  synchronises: false,
+  inBlocks: () => 1,
+  outBlocks: (_ranks, rank, root) => (rank === root ? 1 : 0),
+  expected: (ranks) => Array.from({ length: ranks }, (_, rank) => ({ rank, block: 0 })),
+  inPlace: (_ranks, rank, _block, root) => (rank === root ? 0 : undefined),
+};
+
+/** Checks one rank's arguments: the root's `recv` is as long as `send`, the others have none. */
+export function prepareReduce<S extends Data, R extends Data>(
+  check: Validator,
+  args: ReduceArgs<S, R>,
+  rank: number,
+): Prepared<R | undefined> {
+  check.begin("reduce", args);
+  const root = check.rank("root", args.root);
+  const send = check.buffer("send", args.send);
+  if (rank !== root) check.rootOnly("recv", args.recv, root);
+  const recv = args.recv === undefined ? send : check.buffer("recv", args.recv);
+  check.shape("recv", recv, send.dtype, send.length);
+  check.apart(send, recv, 0);
+  const op = check.op(args.op, send.dtype);
+  return {
+    call: {
+      dtype: send.dtype,
+      op,
+      count: send.length,
+      root,
+      send,
+      recv: rank === root ? recv : undefined,
+    },
+    signature: [
+      ["collective", "reduce"],
+      ["root", root],
+      ["dtype", send.dtype],
+      ["op", opSignature(op)],
+      ["count", send.length],
+    ],
+    resultOf: () => (rank === root ? ((args.recv ?? args.send) as R) : undefined),
+  };
+}

@@ -1,0 +1,71 @@
+/** Scatter: every rank ends with its block of the root's input. */
+import type { DeviceBuffer } from "../buffer.ts";
+import type { Data, ScatterArgs } from "../calls.ts";
+import type { Prepared, PreparedBlocks } from "../prepared.ts";
+import type { Validator } from "../validate.ts";
+import { assertInside, offsetsOf } from "./blocks.ts";
+import type { Specification } from "./spec.ts";
+
+/** Out block 0 of rank r = block r of the root; other ranks have no input. */
+export const scatterSpec: Specification = {
+  collective: "scatter",
+  reduces: false,
+  rooted: true,
+  synchronises: false,
+  inBlocks: (ranks, rank, root) => (rank === root ? ranks : 0),
+  outBlocks: () => 1,
+  expected: (_ranks, rank, _block, root) => [{ rank: root, block: rank }],
+  inPlace: (_ranks, rank, block, root) => (rank === root && block === root ? 0 : undefined),
+};
+
+/** Checks one rank's arguments: the root's `send` holds every rank's block; the others have none. */
+export function prepareScatter<S extends Data, R extends Data>(
+  check: Validator,
+  args: ScatterArgs<S, R>,
+  rank: number,
+  size: number,
+): Prepared<R> {
+  check.begin("scatter", args);
+  const root = check.rank("root", args.root);
+  const recv = check.buffer("recv", args.recv);
+  if (rank !== root) {
+    check.rootOnly("send", args.send, root);
+    check.rootOnly("sendCounts", args.sendCounts, root);
+    check.rootOnly("sendOffsets", args.sendOffsets, root);
+  }
+  const send = rank === root ? check.buffer("send", args.send) : undefined;
+  const blocks = send && sendBlocks(check, args, send, recv, size);
+  if (send !== undefined) check.apart(send, recv, -(blocks?.sendOffsets?.[rank] ?? 0));
+  return {
+    call: { dtype: recv.dtype, count: recv.length, root, send, recv, ...(blocks && { blocks }) },
+    signature: [
+      ["collective", "scatter"],
+      ["root", root],
+      ["dtype", recv.dtype],
+    ],
+    resultOf: () => args.recv,
+  };
+}
+
+/** Where each rank's block lies at the root; without counts all are as long as the root's own. */
+function sendBlocks(
+  check: Validator,
+  args: ScatterArgs<Data, Data>,
+  send: DeviceBuffer,
+  recv: DeviceBuffer,
+  size: number,
+): PreparedBlocks {
+  const even = new Array<number>(size).fill(recv.length);
+  const sendCounts =
+    args.sendCounts === undefined ? even : check.counts("sendCounts", args.sendCounts);
+  const sendOffsets = offsetsOf(check, "sendOffsets", args.sendOffsets, sendCounts);
+  check.shape(
+    "send",
+    send,
+    recv.dtype,
+    args.sendCounts === undefined ? size * recv.length : 0,
+    true,
+  );
+  assertInside(check, "sendOffsets", sendCounts, sendOffsets, send);
+  return { sendCounts, sendOffsets };
+}

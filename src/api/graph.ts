@@ -1,0 +1,122 @@
+/** Groups of calls, and recorded ones: `group`, `capture` and `replay`. */
+import type { CallOptions } from "./calls.ts";
+import type { Graph } from "./communicator.ts";
+import { CommClosedError, InvalidArgumentError } from "./errors.ts";
+import type { SignatureField } from "./ledger/compare.ts";
+import type { CommOp } from "./op.ts";
+import { type Collected, completeTogether, type Poster } from "./poster.ts";
+import type { Prepared, PreparedCall } from "./prepared.ts";
+
+/** Posts the calls of a synchronous callback as one operation. */
+export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
+  const whole = poster.createOp<void>();
+  try {
+    const calls = poster.collect("group", callback);
+    assertNoExchange("group", calls);
+    completeTogether(
+      whole,
+      calls.map(({ op }) => op.partOf(whole)),
+      undefined,
+    );
+    if (!poster.collecting) poster.submit(calls);
+  } catch (error) {
+    poster.refuse(whole, error);
+  }
+  return whole;
+}
+
+/** Records the calls of a synchronous callback; all ranks record the same ones. */
+export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
+  return poster.post("capture", undefined, (): Prepared<Graph> => {
+    const calls = poster.collect("capture", callback);
+    assertNoExchange("capture", calls);
+    for (const { op } of calls) op.fail(recordedError(poster));
+    const signature: SignatureField[] = [["collective", "capture"]];
+    calls.forEach(({ prepared }, index) => {
+      if ("transfers" in prepared) return;
+      for (const [field, value] of prepared.signature)
+        signature.push([`calls[${index}].${field}`, value]);
+    });
+    signature.push(["calls", calls.length]);
+    return {
+      call: { count: calls.length },
+      signature,
+      resultOf: () => new RecordedGraph(poster, calls),
+    };
+  });
+}
+
+/** Recorded calls of one rank. */
+class RecordedGraph implements Graph {
+  readonly #poster: Poster;
+  readonly #calls: readonly Collected[];
+
+  constructor(poster: Poster, calls: readonly Collected[]) {
+    this.#poster = poster;
+    this.#calls = calls;
+  }
+
+  replay(options?: CallOptions): CommOp<void> {
+    const poster = this.#poster;
+    const whole = poster.createOp<void>();
+    try {
+      poster.assertOpen("replay");
+      assertLive(poster, this.#calls);
+      const calls = this.#calls.map((call) => ({
+        ...call,
+        options,
+        op: poster.createOp().partOf(whole),
+      }));
+      completeTogether(
+        whole,
+        calls.map(({ op }) => op),
+        undefined,
+      );
+      poster.submit(calls);
+    } catch (error) {
+      poster.refuse(whole, error);
+    }
+    return whole;
+  }
+}
+
+/** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
+function assertNoExchange(action: string, calls: readonly Collected[]): void {
+  for (const { collective, prepared } of calls) {
+    const exchanges =
+      collective === "allToAllv" &&
+      "call" in prepared &&
+      prepared.call.blocks?.recvCounts === undefined;
+    if (!exchanges && collective !== "split" && collective !== "capture") continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `${action}: ${collective}${exchanges ? " without recvCounts" : ""} needs an answer in between`,
+        hint: exchanges ? "pass recvCounts and recv" : "call it outside",
+      },
+      { collective, field: exchanges ? "recvCounts" : "calls" },
+    );
+  }
+}
+
+function assertLive(poster: Poster, calls: readonly Collected[]): void {
+  for (const { collective, prepared } of calls) {
+    const parts: readonly PreparedCall[] =
+      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
+    const gone = parts.some(({ send, recv }) => send?.disposed === true || recv?.disposed === true);
+    if (!gone) continue;
+    throw new CommClosedError(
+      { headline: `replay: a buffer of the recorded ${collective} was disposed` },
+      { ...poster.facts, collective },
+    );
+  }
+}
+
+function recordedError(poster: Poster): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: "capture: a recorded call does not run, so it cannot be awaited",
+      hint: "await graph.replay()",
+    },
+    poster.facts,
+  );
+}

@@ -1,0 +1,64 @@
+/** Every rank's calls that are not done, oldest first: the order in which they must be served. */
+import { Batch } from "./batch.ts";
+import type { Posting } from "./posting.ts";
+import type { Slot } from "./slot.ts";
+
+/** A call in a rank's line. */
+export type Entry = Slot | Batch;
+
+/** The lines of all ranks of one communicator. */
+export class Lines {
+  readonly #lines: Entry[][];
+
+  constructor(ranks: number) {
+    this.#lines = Array.from({ length: ranks }, () => []);
+  }
+
+  join(rank: number, entry: Entry): void {
+    this.#lines[rank]?.push(entry);
+  }
+
+  head(rank: number): Entry | undefined {
+    return this.#lines[rank]?.[0];
+  }
+
+  /** Takes a rank's first call off its line. */
+  leave(rank: number): void {
+    this.#lines[rank]?.shift();
+  }
+
+  /** Takes every rank's first call off its line. */
+  allLeave(): void {
+    for (const line of this.#lines) line.shift();
+  }
+
+  /** True when a collective call is what every rank would do next. */
+  allAt(slot: Slot): boolean {
+    for (const line of this.#lines) {
+      if (line[0] !== slot) return false;
+    }
+    return true;
+  }
+
+  /** The batch at the head of each rank's line, where it is one. */
+  batches(): (Batch | undefined)[] {
+    return this.#lines.map(([head]) => (head instanceof Batch ? head : undefined));
+  }
+
+  /** A rank's open postings, oldest first. */
+  postings(rank: number): Posting[] {
+    const line = this.#lines[rank] ?? [];
+    return line.flatMap((entry) =>
+      entry instanceof Batch ? entry.open : (entry.postings[rank] ?? []),
+    );
+  }
+
+  /** Forgets everything. */
+  clear(): void {
+    for (const line of this.#lines) line.length = 0;
+  }
+
+  get empty(): boolean {
+    return this.#lines.every((line) => line.length === 0);
+  }
+}

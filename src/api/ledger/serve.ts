@@ -1,0 +1,172 @@
+/**
+ * Serves complete calls: compares them, hands them to the session, and gives every rank its result or its error.
+ *
+ * A wrong set never reaches the session.
+ */
+import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
+import { ranksText } from "../error-text.ts";
+import { CommAbortedError, CommTimeoutError } from "../errors.ts";
+import type { Meeting } from "./batch.ts";
+import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { andThen, exchangeCounts } from "./counts-exchange.ts";
+import type { Posting } from "./posting.ts";
+import type { Slot } from "./slot.ts";
+import { UnservedError } from "./unserved.ts";
+
+/** What serving needs from the ledger and its world. */
+export interface ServeHost {
+  readonly session: Session;
+  readonly comm: CommInfo;
+  /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
+  prepare(set: CallSet): void;
+  /** Serves a call that changes communicators instead of data; false when it is none. */
+  organise(set: CallSet): boolean;
+  fail(posting: Posting, error: unknown): void;
+  /** A call took longer than its deadline. */
+  overdue(posting: Posting): void;
+}
+
+/** Serves a complete collective call. A promise means that the session is still at it. */
+export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
+  const postings = slot.postings as Posting[];
+  const cancelled = postings.flatMap(({ op }, rank) => (op.pending ? [] : [rank]));
+  const mismatch = cancelled.length === 0 ? mismatchOf(slot) : undefined;
+  if (cancelled.length > 0) {
+    failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
+  } else if (mismatch !== undefined) {
+    failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
+  } else return perform(host, slot, postings);
+}
+
+/** Serves sends with the receives they met, as one exchange. */
+export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): void | Promise<void> {
+  const fitting = meetings.filter((meeting) => {
+    const errorOf = transferMismatch(host.comm, meeting);
+    if (errorOf === undefined) return true;
+    for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
+    return false;
+  });
+  if (fitting.length === 0) return;
+  const postings = fitting.flatMap(({ send, recv }) => [send, recv]);
+  const transfers: Transfer[] = fitting.map(({ send, recv }) => ({
+    send: send.call,
+    recv: recv.call,
+  }));
+  return attempt(
+    host,
+    postings,
+    () => submitted(postings, host.session.exchange(host.comm, transfers)),
+    () => {
+      for (const posting of postings) settle(host, posting);
+    },
+  );
+}
+
+function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): void | Promise<void> {
+  const calls = postings.map((posting) => posting.call);
+  const { comm, number } = slot;
+  const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls };
+  return attempt(
+    host,
+    postings,
+    () => execute(host, set, postings),
+    () => {
+      for (const rank of host.session.wakeOrder(set)) settle(host, postings[rank] as Posting);
+    },
+  );
+}
+
+function execute(
+  host: ServeHost,
+  set: CallSet,
+  postings: readonly Posting[],
+): void | Promise<void> {
+  if (host.organise(set)) return undefined;
+  const unknown =
+    set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
+  return andThen(unknown ? exchangeCounts(host.session, set) : undefined, () => {
+    host.prepare(set);
+    return submitted(postings, host.session.execute(set));
+  });
+}
+
+function submitted(postings: readonly Posting[], done: void | Promise<void>): void | Promise<void> {
+  for (const { op } of postings) op.submit();
+  return done;
+}
+
+/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
+function attempt(
+  host: ServeHost,
+  postings: readonly Posting[],
+  work: () => void | Promise<void>,
+  settled: () => void,
+): void | Promise<void> {
+  const failed = (error: unknown): void => failAll(host, postings, errorByRank(error));
+  try {
+    const done = work();
+    if (done instanceof Promise) return done.then(settled, failed);
+    settled();
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** Gives a rank its result, unless its deadline passed before that. */
+function settle(host: ServeHost, posting: Posting): void {
+  const { op, call, deadlinePs, resultOf } = posting;
+  if (deadlinePs !== undefined && call.finishedAtPs > deadlinePs) {
+    host.overdue(posting);
+    return;
+  }
+  op.finishedAtPs = call.finishedAtPs;
+  op.complete(resultOf(call));
+}
+
+function failAll(
+  host: ServeHost,
+  postings: readonly Posting[],
+  errorOf: (rank: number) => unknown,
+): void {
+  for (const posting of postings) host.fail(posting, errorOf(posting.op.rank));
+}
+
+function errorByRank(error: unknown): (rank: number) => unknown {
+  return error instanceof UnservedError ? error.forRank : () => error;
+}
+
+function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAbortedError {
+  return new CommAbortedError(
+    {
+      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} cancelled it`,
+      hint: "nothing was written; the communicator is still in step",
+    },
+    { rank, size: slot.postings.length, comm: slot.comm.name, call: slot.number, ranks },
+  );
+}
+
+/** The error of a call that was not done in time; `missing` are the ranks that had not made it. */
+export function timeoutError(
+  comm: CommInfo,
+  posting: Posting,
+  missing: readonly number[],
+): CommTimeoutError {
+  const { op, call, deadlinePs = 0 } = posting;
+  const allowed = `${(deadlinePs - call.postedAtPs) / 1e9} ms`;
+  const why =
+    missing.length === 0 ? "all ranks made the call" : `${ranksText(missing)} had not made it`;
+  return new CommTimeoutError(
+    {
+      headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
+      hint: "the communicator was aborted; virtual time counts on the simulation",
+    },
+    {
+      rank: op.rank,
+      size: comm.ranks.length,
+      comm: comm.name,
+      collective: call.collective,
+      call: op.call,
+      ranks: missing,
+    },
+  );
+}
