@@ -16,6 +16,8 @@ export interface Cost {
   readonly steps: number;
   /** Elements that the busiest rank sends, for counts that divide evenly. */
   readonly sentElements: number;
+  /** True when the figures are upper bounds, at most twice what the program takes; else they are exact. */
+  readonly bound?: boolean;
 }
 
 /** One way of doing one collective. */
@@ -27,6 +29,8 @@ export interface Algorithm {
   readonly source: string;
   /** Messages that may be under way between two ranks before the sender must wait; fewer would deadlock. */
   readonly credits: (ranks: number) => number;
+  /** Lanes of each rank; 1 when left out. */
+  readonly channels?: number;
   /** Chunks that each block is cut into. */
   readonly chunksPerBlock: (ranks: number) => number;
   /** Chunks of scratch memory per rank; none when left out. */
@@ -49,6 +53,7 @@ export function buildProgram(
     ranks,
     root,
     chunksPerBlock: algorithm.chunksPerBlock(ranks),
+    channels: algorithm.channels ?? 1,
     scratchChunks: algorithm.scratchChunks?.(ranks) ?? 0,
   });
   algorithm.write(builder);

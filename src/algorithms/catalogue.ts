@@ -9,6 +9,7 @@ import type { Algorithm } from "./algorithm.ts";
 import { bruckAllGather } from "./all-gather/bruck.ts";
 import { ringAllGather } from "./all-gather/ring.ts";
 import { chainAllReduce } from "./all-reduce/chain.ts";
+import { doubleTreeAllReduce } from "./all-reduce/double-tree.ts";
 import { halvingDoublingAllReduce } from "./all-reduce/halving-doubling.ts";
 import { linearAllReduce } from "./all-reduce/linear.ts";
 import { recursiveDoublingAllReduce } from "./all-reduce/recursive-doubling.ts";
@@ -30,6 +31,7 @@ export const catalogue = {
   allReduce: {
     ring: ringAllReduce,
     chain: chainAllReduce,
+    "double-tree": doubleTreeAllReduce,
     "halving-doubling": halvingDoublingAllReduce,
     "recursive-doubling": recursiveDoublingAllReduce,
     linear: linearAllReduce,

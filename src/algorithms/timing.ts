@@ -4,8 +4,10 @@
  * A rank takes its steps in order. A message leaves when its sender has come to the step and its send port is free,
  * occupies that port for its length, arrives after the latency, and occupies the receiver's port for its length; so
  * both ends are charged, and eight senders to one receiver take eight times as long as one. Sending does not hold the
- * rank up. Times are whatever integers the model uses; the recurrence only adds and takes maxima.
+ * rank up. Where several lanes share the ports of a rank, halves of steps are taken in the order of time instead; with
+ * one lane both ways give the same times. Times are whatever integers the model uses; the recurrence only adds and takes maxima.
  */
+import { EventQueue } from "./event-queue.ts";
 import type { Layout } from "./layout.ts";
 import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "./program.ts";
 
@@ -70,6 +72,8 @@ class Evaluation {
   readonly #recvPort: Float64Array;
   readonly #sent: Float64Array;
   readonly #at: Int32Array;
+  /** Elements that a lane has received and not passed on yet; `none` when it stands before a receive. */
+  readonly #held: Float64Array;
   readonly #queues: (InFlight[] | undefined)[];
   readonly #waiting: Int32Array;
 
@@ -93,15 +97,15 @@ class Evaluation {
     this.#recvPort = new Float64Array(ranks);
     this.#sent = new Float64Array(ranks);
     this.#at = starts.slice(0, ranks * channels);
+    this.#held = new Float64Array(ranks * channels).fill(none);
     this.#queues = new Array(ranks * ranks * channels);
     this.#waiting = new Int32Array(ranks * ranks * channels).fill(none);
   }
 
   run(): Timing {
     const { ranks, channels } = this.#program;
-    const ready: number[] = [];
-    for (let lane = ranks * channels - 1; lane >= 0; lane--) ready.push(lane);
-    for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) this.#advance(lane, ready);
+    if (channels === 1) this.#runLanes();
+    else this.#runEvents();
     const finished = new Float64Array(ranks);
     this.#now.forEach((time, lane) => {
       const rank = Math.floor(lane / channels);
@@ -110,31 +114,71 @@ class Evaluation {
     return { finished, sentElements: this.#sent };
   }
 
-  #advance(lane: number, ready: number[]): void {
-    const { starts, code, channels } = this.#program;
-    const rank = Math.floor(lane / channels);
-    const end = starts[lane + 1] as number;
-    for (let step = this.#at[lane] as number; step < end; step++) {
-      const at = step * stepWidth;
-      const from = code[at + column.from] as number;
-      const to = code[at + column.to] as number;
-      let elements = none;
-      if (from !== none) {
-        elements = this.#receive(from, rank, lane, step);
-        if (elements === none) {
-          this.#at[lane] = step;
-          return;
-        }
-      }
-      if (to !== none) {
-        if (elements === none) elements = this.#elements(rank, at);
-        this.#send(rank, to, lane, elements, ready);
+  /** With one lane a rank, its ports are used in program order: no event needs to wait for another lane's. */
+  #runLanes(): void {
+    const ready: number[] = [];
+    const wake = (lane: number): void => void ready.push(lane);
+    for (let lane = this.#at.length - 1; lane >= 0; lane--) ready.push(lane);
+    for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) {
+      while (this.#stepHalf(lane, wake)) {
+        // Until the lane ends or waits for a message.
       }
     }
-    this.#at[lane] = end;
   }
 
-  #send(rank: number, to: number, lane: number, elements: number, ready: number[]): void {
+  /** Lanes of a rank share its ports, so halves of steps happen in the order of time. */
+  #runEvents(): void {
+    const ready = new EventQueue();
+    const wake = (lane: number): void => ready.push(lane, this.#nextTime(lane));
+    for (let lane = 0; lane < this.#at.length; lane++) wake(lane);
+    for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) {
+      if (this.#stepHalf(lane, wake)) wake(lane);
+    }
+  }
+
+  /** When a lane can take its next half step, as far as is known: a message may still have to be sent. */
+  #nextTime(lane: number): number {
+    const now = this.#now[lane] as number;
+    const at = (this.#at[lane] as number) * stepWidth;
+    const from = this.#program.code[at + column.from];
+    if (from === undefined || from === none || this.#held[lane] !== none) return now;
+    const rank = Math.floor(lane / this.#program.channels);
+    const [message] = this.#queues[this.#queue(from, rank, lane)] ?? [];
+    return message === undefined ? now : Math.max(now, message.sendStart + this.#model.latency);
+  }
+
+  /** Takes the receiving or the sending half of a lane's step; false when it ended or has to wait. */
+  #stepHalf(lane: number, wake: (lane: number) => void): boolean {
+    const { starts, code, channels } = this.#program;
+    const step = this.#at[lane] as number;
+    if (step >= (starts[lane + 1] as number)) return false;
+    const rank = Math.floor(lane / channels);
+    const at = step * stepWidth;
+    const from = code[at + column.from] as number;
+    const to = code[at + column.to] as number;
+    const held = this.#held[lane] as number;
+    if (from !== none && held === none) {
+      const elements = this.#receive(from, rank, lane, step);
+      if (elements === none) return false;
+      if (to !== none) {
+        this.#held[lane] = elements;
+        return true;
+      }
+    } else if (to !== none) {
+      this.#send(rank, to, lane, held === none ? this.#elements(rank, at) : held, wake);
+      this.#held[lane] = none;
+    }
+    this.#at[lane] = step + 1;
+    return true;
+  }
+
+  #send(
+    rank: number,
+    to: number,
+    lane: number,
+    elements: number,
+    wake: (lane: number) => void,
+  ): void {
     const sendStart = Math.max(this.#now[lane] as number, this.#sendPort[rank] as number);
     const sendEnd = sendStart + this.#model.occupancy(elements);
     this.#sendPort[rank] = sendEnd;
@@ -146,7 +190,7 @@ class Evaluation {
     const waiter = this.#waiting[queue] as number;
     if (waiter === none) return;
     this.#waiting[queue] = none;
-    ready.push(waiter);
+    wake(waiter);
   }
 
   /** Elements received, or `none` when nothing has been sent yet. */

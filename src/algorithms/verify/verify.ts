@@ -83,7 +83,8 @@ function costProblems(
 ): Problem[] {
   const stated = algorithm.cost({ ranks: program.ranks, count });
   return (["steps", "sentElements"] as const).flatMap((figure): Problem[] => {
-    if (found[figure] === stated[figure]) return [];
+    const within = found[figure] <= stated[figure] && stated[figure] <= 2 * found[figure];
+    if (stated.bound === true ? within : found[figure] === stated[figure]) return [];
     const text = `${figure}: the header says ${stated[figure]}, the program takes ${found[figure]}`;
     return [{ pass: "cost", text }];
   });
