@@ -55,6 +55,8 @@ export interface Session {
   refusal(question: Question): string | undefined;
   /** What this backend would do for a call. Local, predicted, runs nothing. */
   explain(question: Question): Explanation;
+  /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults, strict checks. */
+  posted?(worldRank: number, call: RankCall): void;
   /**
    * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
    * one communicator come one after another, never two at a time.

@@ -18,6 +18,7 @@ export type CommErrorCode =
   | "ERR_COMM_REMOTE"
   | "ERR_COMM_ABORTED"
   | "ERR_COMM_CLOSED"
+  | "ERR_COMM_FAULT"
   | "ERR_COMM_WORLD";
 
 /** Facts an error carries beside its text. */
@@ -144,6 +145,11 @@ export class CommAbortedError extends CommError {
 /** The communicator, world or buffer was closed or disposed before this use. */
 export class CommClosedError extends CommError {
   readonly code = "ERR_COMM_CLOSED";
+}
+
+/** A fault that the simulation was asked to inject. */
+export class InjectedFaultError extends CommError {
+  readonly code = "ERR_COMM_FAULT";
 }
 
 /** One rank's failure inside `world.run`. */

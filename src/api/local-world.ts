@@ -1,16 +1,21 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import type { Attempt, CallSet, CommInfo, RankCall, Session, VirtualClock } from "./backend.ts";
+import type {
+  Attempt,
+  Backend,
+  CallSet,
+  CommInfo,
+  RankCall,
+  Session,
+  VirtualClock,
+} from "./backend.ts";
 import { provideReceiveBuffers } from "./collectives/all-to-allv.ts";
 import type { Communicator } from "./communicator.ts";
 import {
-  CommAbortedError,
   CommClosedError,
   type CommError,
   InvalidArgumentError,
   type RankFailure,
-  RemoteRankError,
   UnsupportedError,
-  WorldError,
 } from "./errors.ts";
 import type { Explanation, Question } from "./explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "./ledger/diagnosis.ts";
@@ -20,15 +25,37 @@ import type { LiveResources } from "./ledger/resources.ts";
 import { Member, type MemberHost } from "./member.ts";
 import { childInfo, splitGroups } from "./split.ts";
 import { assertTargetsApart } from "./targets.ts";
-import type { StallReport, World } from "./world.ts";
+import type { RebuildOptions, StallReport, World } from "./world.ts";
+import { abortedError, remoteError, survivorsOf, worldError } from "./world-errors.ts";
 
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
+
+/** How a world was opened, and is opened again by `rebuild`. */
+export interface Opening {
+  readonly backend: Backend;
+  readonly name: string;
+  readonly onStall: ((report: StallReport) => void) | undefined;
+}
+
+/** Opens a world of its first or a later generation. */
+export async function openWorld(
+  opening: Opening,
+  size: number,
+  generation = 1,
+  origins?: readonly number[],
+): Promise<LocalWorld> {
+  const { backend, name } = opening;
+  const session = await backend.open({ size, name });
+  return new LocalWorld(session, opening, generation, origins);
+}
 
 /** All ranks of a job in this process. */
 export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   readonly name: string;
   readonly size: number;
-  readonly generation = 1;
+  readonly generation: number;
+  readonly origins: readonly number[];
+  readonly #opening: Opening;
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
   readonly #monitor: Monitor;
@@ -41,15 +68,20 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
 
   constructor(
     session: Session,
-    name: string,
-    onStall: ((report: StallReport) => void) | undefined,
+    opening: Opening,
+    generation: number,
+    origins: readonly number[] | undefined,
   ) {
+    const { name, onStall } = opening;
     this.name = name;
     this.size = session.size;
+    this.generation = generation;
+    this.#opening = opening;
     this.#session = session;
     this.#onStall = onStall ?? warn;
     this.#monitor = new Monitor(session.size, this);
     const ranks = Array.from({ length: session.size }, (_, rank) => rank);
+    this.origins = origins ?? ranks;
     const comm: CommInfo = { id: 0, name, ranks };
     const ledger = new Ledger(comm, this.#monitor, this);
     this.#ledgers = [ledger];
@@ -80,7 +112,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     await Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
     await this.#drained();
     this.#endRun();
-    if (this.#failures.length > 0) throw worldError(this.name, this.size, this.#failures);
+    if (this.#failures.length > 0) throw worldError(this, this.#failures);
     return results;
   }
 
@@ -95,14 +127,22 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     });
   }
 
-  async rebuild(_options?: { readonly without?: readonly number[] }): Promise<World> {
-    throw new UnsupportedError({ headline: "rebuild: not built in this version" });
+  async rebuild({ without = [] }: RebuildOptions = {}): Promise<World> {
+    if (this.#state === "running" || this.#state === "closed") {
+      const found = this.#state === "running" ? "is running" : "was closed";
+      throw new CommClosedError({
+        headline: `rebuild: the world "${this.name}" ${found}, needs an idle or aborted one`,
+      });
+    }
+    const survivors = survivorsOf(this.size, without);
+    await this.close();
+    return openWorld(this.#opening, survivors.length, this.generation + 1, survivors);
   }
 
   abort(reason?: unknown): void {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
-    this.#killAll((rank) => this.#abortedError(rank, reason));
+    this.#killAll((rank) => abortedError(this, rank, reason));
     for (const member of this.#members) member.hooks.aborted(reason);
   }
 
@@ -196,7 +236,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
       results[rank] = await program(this.#members[rank] as Member);
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#killAll((survivor) => this.#remoteError(survivor, rank, error), rank);
+      this.#killAll((survivor) => remoteError(this, survivor, rank, error), rank);
     }
     this.#monitor.finished(rank);
   }
@@ -262,52 +302,12 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
       );
     }
     if (this.#state === "idle") return;
-    if (this.#state === "aborted") throw this.#abortedError(undefined, undefined);
+    if (this.#state === "aborted") throw abortedError(this, undefined, undefined);
     const found = this.#state === "closed" ? "was closed" : "is running already";
     throw new CommClosedError({
       headline: `run: the world "${this.name}" ${found}, needs an idle one`,
     });
   }
-
-  #abortedError(rank: number | undefined, reason: unknown): CommAbortedError {
-    const { size, name } = this;
-    return new CommAbortedError(
-      {
-        headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${reason.message}` : ""}`,
-        hint: "open a new world",
-      },
-      { rank, size, comm: name, cause: reason },
-    );
-  }
-
-  #remoteError(rank: number, thrower: number, cause: unknown): RemoteRankError {
-    const what = cause instanceof Error ? (cause.message.split("\n")[0] as string) : String(cause);
-    return new RemoteRankError(
-      {
-        headline: `rank ${thrower} threw: ${what}`,
-        hint: "its error is the cause; the other ranks' open calls cannot complete",
-      },
-      { rank, size: this.size, comm: this.name, ranks: [thrower], cause },
-    );
-  }
-}
-
-function worldError(name: string, size: number, failures: readonly RankFailure[]): WorldError {
-  const first = failures[0] as RankFailure;
-  return new WorldError(
-    {
-      headline: `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
-      table: failures.map(({ rank, error }) => [`rank ${rank}`, firstLine(error)]),
-      hint: "the first failure is the cause",
-    },
-    { size, comm: name, ranks: failures.map(({ rank }) => rank), failures, cause: first.error },
-  );
-}
-
-function firstLine(error: unknown): string {
-  const name = error instanceof Error ? `${error.name}: ` : "";
-  const text = error instanceof Error ? error.message : String(error);
-  return name + (text.split("\n")[0] as string);
 }
 
 function warn(report: StallReport): void {

@@ -188,7 +188,7 @@ export class Member implements Communicator {
   sendRecv<S extends calls.Data, R extends calls.Data = S>(
     args: calls.SendRecvArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("send", args, () => prepareSendRecv(this.#poster.check, args));
+    return this.#poster.post("sendRecv", args, () => prepareSendRecv(this.#poster.check, args));
   }
 
   group(callback: () => void): CommOp<void> {

@@ -38,7 +38,7 @@ export function prepareSendRecv<S extends Data, R extends Data>(
   check: Validator,
   args: SendRecvArgs<S, R>,
 ): PreparedTransfer<R> {
-  check.begin("send", args);
+  check.begin("sendRecv", args);
   const send = sendHalf(check, args.send, check.rank("to", args.to));
   const recv = recvHalf(check, args.recv, check.rank("from", args.from));
   const { send: source } = send.call;

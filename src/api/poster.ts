@@ -7,6 +7,7 @@
 import type { Session } from "./backend.ts";
 import type { CallOptions } from "./calls.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
+import { diagnosticsOf } from "./diagnostics.ts";
 import {
   CommAbortedError,
   CommClosedError,
@@ -187,6 +188,7 @@ export class Poster {
     const call = rankCall(collective, this.facts.rank, prepared, nowPs);
     const timeoutMs = options?.timeoutMs;
     const deadlinePs = timeoutMs === undefined ? undefined : nowPs + timeoutMs * 1e9;
+    this.#session.posted?.(this.worldRank, call);
     const cancellable = options?.signal !== undefined;
     return { call, signature, op, resultOf, deadlinePs, cancellable };
   }
@@ -221,11 +223,16 @@ export class Poster {
     const { collective, dtype, count, send } = call;
     this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
     this.#sendBytes += send?.byteLength ?? 0;
-    if (this.hooks.idle) return;
+    const channel = diagnosticsOf(collective);
+    if (this.hooks.idle && channel === undefined) return;
     const { comm, rank } = this.facts;
     const info = (): OpInfo => ({ comm, rank, call: op.call, collective, dtype, count });
     this.hooks.posting(info());
-    op.whenSettled((error) => this.hooks.settled(info(), error));
+    channel?.start(info());
+    op.whenSettled((error) => {
+      this.hooks.settled(info(), error);
+      channel?.end(info(), error);
+    });
   }
 
   /** From now until it settles, the operation has the call's memory; reads of it wait. */

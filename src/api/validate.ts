@@ -60,7 +60,7 @@ export class Validator {
     if (allocation.session !== this.#session) {
       throw this.fault(
         field,
-        "the buffer belongs to another world",
+        "the buffer belongs to another world or generation",
         "one from this communicator's alloc",
       );
     }

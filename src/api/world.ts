@@ -4,7 +4,7 @@ import type { Communicator } from "./communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "./errors.ts";
 import type { Explanation, Question } from "./explanation.ts";
 import type { LiveResources } from "./ledger/resources.ts";
-import { LocalWorld } from "./local-world.ts";
+import { openWorld } from "./local-world.ts";
 
 /** A stall: every rank waits, but a timer or I/O may still wake one of them. */
 export interface StallReport {
@@ -24,6 +24,12 @@ export interface WorldOptions {
   readonly name?: string;
   /** Called when nothing has moved for ten seconds; left out: a process warning. */
   readonly onStall?: (report: StallReport) => void;
+}
+
+/** Options of `rebuild`. */
+export interface RebuildOptions {
+  /** Ranks that are left out: lost ones, or none. */
+  readonly without?: readonly number[];
 }
 
 /** All ranks of one job in this process. */
@@ -55,8 +61,17 @@ export interface World extends AsyncDisposable {
   /** The backend's own time estimate of a call; not built in this version. */
   estimate(question: Question): Promise<number>;
 
-  /** A new generation without some ranks; not built in this version. */
-  rebuild(options?: { readonly without?: readonly number[] }): Promise<World>;
+  /** Ranks of the world this one was rebuilt from, by rank here; its own ranks when it was not. */
+  readonly origins: readonly number[];
+
+  /**
+   * Closes this world and opens the next generation, without some ranks. The others keep their order and are numbered
+   * anew; buffers and communicators of this generation are refused from then on.
+   *
+   * @throws InvalidArgumentError for ranks that do not exist, or when none would be left.
+   * @throws CommClosedError when this world is running, or was closed or rebuilt before.
+   */
+  rebuild(options?: RebuildOptions): Promise<World>;
 
   /** Ends all communicators at once: open and later calls fail with the reason. */
   abort(reason?: unknown): void;
@@ -82,8 +97,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       { field: "size" },
     );
   }
-  const session = await backend.open({ size, name });
-  return new LocalWorld(session, name, options.onStall);
+  return openWorld({ backend, name, onStall: options.onStall }, size);
 }
 
 /** Options of `connect`. */
@@ -113,8 +127,7 @@ export async function connect(options: ConnectOptions): Promise<Communicator> {
       { size, field: "size" },
     );
   }
-  const session = await backend.open({ size, name });
-  return new LocalWorld(session, name, undefined).detach();
+  return (await openWorld({ backend, name, onStall: undefined }, size)).detach();
 }
 
 function assertBackend(backend: unknown): asserts backend is Backend {

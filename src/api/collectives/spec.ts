@@ -22,6 +22,7 @@ export type CollectiveName =
   | "barrier"
   | "send"
   | "recv"
+  | "sendRecv"
   | "group"
   | "split"
   | "capture";

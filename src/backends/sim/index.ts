@@ -4,6 +4,7 @@ import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import { type LinkOptions, linkOf } from "./clock.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
+import type { Fault } from "./faults.ts";
 import { checkChoice, Plans } from "./plan.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
@@ -11,6 +12,7 @@ import type { Trace } from "./trace.ts";
 export type { LinkOptions } from "./clock.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
+export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
 export { type ChromeEvent, Trace } from "./trace.ts";
 
@@ -26,6 +28,10 @@ export interface SimOptions {
   readonly executor?: Executor;
   /** Collects every event. */
   readonly trace?: Trace;
+  /** Calls that fail when they are made: `[failAt(2, 5)]`. */
+  readonly faults?: readonly Fault[];
+  /** Proves by checksum that nobody writes a buffer while it is lent to a call. Slow; for tests. */
+  readonly strict?: boolean;
 }
 
 /**
@@ -39,7 +45,14 @@ export interface SimOptions {
  * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
  */
 export function sim(options: SimOptions = {}): Backend {
-  const { seed = 0, algorithms = {}, executor = cpu(), trace } = options;
+  const {
+    seed = 0,
+    algorithms = {},
+    executor = cpu(),
+    trace,
+    faults = [],
+    strict = false,
+  } = options;
   if (!Number.isSafeInteger(seed)) {
     throw new InvalidArgumentError(
       { headline: `sim: seed: found ${String(seed)}, needs an integer` },
@@ -52,6 +65,7 @@ export function sim(options: SimOptions = {}): Backend {
   return {
     name: "sim",
     probe: () => ({ ok: true, reason: "needs nothing" }),
-    open: async ({ size }) => new SimSession(size, { seed, link, executor, trace, plans }),
+    open: async ({ size }) =>
+      new SimSession(size, { seed, link, executor, trace, plans, faults, strict }),
   };
 }

@@ -30,9 +30,11 @@ import { type Link, linkModel, SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 import { explainPlan } from "./explain.ts";
+import { type Fault, FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
 import { randomOrder } from "./random.ts";
+import { StrictLending } from "./strict.ts";
 import type { Trace } from "./trace.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
 
@@ -43,6 +45,8 @@ export interface SimSettings {
   readonly executor: Executor;
   readonly trace: Trace | undefined;
   readonly plans: Plans;
+  readonly faults: readonly Fault[];
+  readonly strict: boolean;
 }
 
 /** Purposes that random choices are keyed by. */
@@ -52,6 +56,7 @@ const purpose = { start: 1, wake: 2 } as const;
 const withoutProgram: ReadonlySet<CollectiveName> = new Set([
   "send",
   "recv",
+  "sendRecv",
   "group",
   "split",
   "capture",
@@ -73,6 +78,8 @@ export class SimSession implements Session {
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
+  readonly #faults: FaultPlan;
+  readonly #lending: StrictLending | undefined;
   #nextAddress = 0x1000_0000n;
   #runs = 0;
 
@@ -81,6 +88,8 @@ export class SimSession implements Session {
     this.#settings = settings;
     this.clock = new SimClock(size, settings.trace);
     this.#durations = new Durations(settings.link);
+    this.#faults = new FaultPlan(size, settings.faults);
+    this.#lending = settings.strict ? new StrictLending() : undefined;
   }
 
   device(rank: number): string {
@@ -134,8 +143,14 @@ export class SimSession implements Session {
     return randomOrder(set.calls.length, seed, purpose.wake, set.comm.id, set.number);
   }
 
+  posted(worldRank: number, call: RankCall): void {
+    this.#faults.strike(worldRank, call);
+    this.#lending?.lend(call);
+  }
+
   execute(set: CallSet): void | Promise<void> {
     const { collective, calls } = set;
+    this.#lending?.check(set);
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }

@@ -1,0 +1,83 @@
+/** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
+import {
+  CommAbortedError,
+  InvalidArgumentError,
+  type RankFailure,
+  RemoteRankError,
+  WorldError,
+} from "./errors.ts";
+
+interface Named {
+  readonly name: string;
+  readonly size: number;
+}
+
+/** What calls of an aborted communicator fail with. */
+export function abortedError(
+  { name, size }: Named,
+  rank: number | undefined,
+  reason: unknown,
+): CommAbortedError {
+  return new CommAbortedError(
+    {
+      headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${reason.message}` : ""}`,
+      hint: "open a new world, or rebuild this one",
+    },
+    { rank, size, comm: name, cause: reason },
+  );
+}
+
+/** What the other ranks' calls fail with when a rank threw. */
+export function remoteError(
+  { name, size }: Named,
+  rank: number,
+  thrower: number,
+  cause: unknown,
+): RemoteRankError {
+  const what = cause instanceof Error ? (cause.message.split("\n")[0] as string) : String(cause);
+  return new RemoteRankError(
+    {
+      headline: `rank ${thrower} threw: ${what}`,
+      hint: "its error is the cause; the other ranks' open calls cannot complete",
+    },
+    { rank, size, comm: name, ranks: [thrower], cause },
+  );
+}
+
+/** Ranks that stay when some are left out. */
+export function survivorsOf(size: number, without: readonly number[]): number[] {
+  for (const rank of without) {
+    if (Number.isInteger(rank) && rank >= 0 && rank < size) continue;
+    throw new InvalidArgumentError(
+      { headline: `rebuild: without: found ${String(rank)}, needs ranks in 0..${size - 1}` },
+      { field: "without" },
+    );
+  }
+  const survivors = Array.from({ length: size }, (_, rank) => rank).filter(
+    (rank) => !without.includes(rank),
+  );
+  if (survivors.length > 0) return survivors;
+  throw new InvalidArgumentError(
+    { headline: "rebuild: without: found all ranks, needs at least one to stay" },
+    { field: "without" },
+  );
+}
+
+/** The error of a run in which ranks failed, earliest first. */
+export function worldError({ name, size }: Named, failures: readonly RankFailure[]): WorldError {
+  const first = failures[0] as RankFailure;
+  return new WorldError(
+    {
+      headline: `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
+      table: failures.map(({ rank, error }) => [`rank ${rank}`, firstLine(error)]),
+      hint: "the first failure is the cause",
+    },
+    { size, comm: name, ranks: failures.map(({ rank }) => rank), failures, cause: first.error },
+  );
+}
+
+function firstLine(error: unknown): string {
+  const name = error instanceof Error ? `${error.name}: ` : "";
+  const text = error instanceof Error ? error.message : String(error);
+  return name + (text.split("\n")[0] as string);
+}
