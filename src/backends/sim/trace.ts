@@ -7,6 +7,7 @@
 
 import type { MessageEvent } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, Transfer } from "../../api/index.ts";
+import { timelineSvg } from "./timeline.ts";
 import type { TransferTimes } from "./transfers.ts";
 
 /** Classes order events of the same time: first what ends, then what begins. */
@@ -78,6 +79,11 @@ export class Trace {
     }
     const events = this.#sorted().flatMap(({ chrome }) => chrome);
     return { displayTimeUnit: "ns", traceEvents: [...names, ...events] };
+  }
+
+  /** The trace as a drawing: a band a rank, in virtual time, with arrows for messages. */
+  toSvg(title = "virtual time"): string {
+    return timelineSvg(this.toChrome().traceEvents, title);
   }
 
   /** Every rank's part of a call: when it was made and when its result was there. */
