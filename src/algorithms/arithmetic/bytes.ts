@@ -77,63 +77,36 @@ function add(
   }
 }
 
-function addTwo(
-  acc: Uint8Array,
-  accAt: number,
-  sources: readonly Uint8Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
-): void {
-  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    acc[accAt + i] = (a[aAt + i] as number) + (b[bAt + i] as number);
+function addTwo(acc: Uint8Array, a: Uint8Array, b: Uint8Array): void {
+  for (let i = 0; i < acc.length; i++) {
+    acc[i] = (a[i] as number) + (b[i] as number);
   }
 }
 
 function addFour(
   acc: Uint8Array,
-  accAt: number,
-  sources: readonly Uint8Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Uint8Array,
+  b: Uint8Array,
+  c: Uint8Array,
+  d: Uint8Array,
 ): void {
-  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
-  const [c, d] = [sources[first + 2] as Uint8Array, sources[first + 3] as Uint8Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = (a[aAt + i] as number) + (b[bAt + i] as number);
-    acc[accAt + i] = ab + (c[cAt + i] as number) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const ab = (a[i] as number) + (b[i] as number);
+    acc[i] = ab + (c[i] as number) + (d[i] as number);
   }
 }
 
 function addFourMore(
   acc: Uint8Array,
-  accAt: number,
-  sources: readonly Uint8Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Uint8Array,
+  b: Uint8Array,
+  c: Uint8Array,
+  d: Uint8Array,
 ): void {
-  const [a, b] = [sources[first] as Uint8Array, sources[first + 1] as Uint8Array];
-  const [c, d] = [sources[first + 2] as Uint8Array, sources[first + 3] as Uint8Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = (a[aAt + i] as number) + (b[bAt + i] as number);
-    const cd = (c[cAt + i] as number) + (d[dAt + i] as number);
-    acc[accAt + i] = (acc[accAt + i] as number) + ab + cd;
+  for (let i = 0; i < acc.length; i++) {
+    const ab = (a[i] as number) + (b[i] as number);
+    const cd = (c[i] as number) + (d[i] as number);
+    acc[i] = (acc[i] as number) + ab + cd;
   }
 }
 

@@ -59,63 +59,36 @@ export function add32(
   }
 }
 
-function addTwo(
-  acc: Float32Array,
-  accAt: number,
-  sources: readonly Float32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
-): void {
-  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    acc[accAt + i] = (a[aAt + i] as number) + (b[bAt + i] as number);
+function addTwo(acc: Float32Array, a: Float32Array, b: Float32Array): void {
+  for (let i = 0; i < acc.length; i++) {
+    acc[i] = (a[i] as number) + (b[i] as number);
   }
 }
 
 function addFour(
   acc: Float32Array,
-  accAt: number,
-  sources: readonly Float32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Float32Array,
+  b: Float32Array,
+  c: Float32Array,
+  d: Float32Array,
 ): void {
-  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
-  const [c, d] = [sources[first + 2] as Float32Array, sources[first + 3] as Float32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = round((a[aAt + i] as number) + (b[bAt + i] as number));
-    acc[accAt + i] = round(ab + (c[cAt + i] as number)) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const ab = round((a[i] as number) + (b[i] as number));
+    acc[i] = round(ab + (c[i] as number)) + (d[i] as number);
   }
 }
 
 function addFourMore(
   acc: Float32Array,
-  accAt: number,
-  sources: readonly Float32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Float32Array,
+  b: Float32Array,
+  c: Float32Array,
+  d: Float32Array,
 ): void {
-  const [a, b] = [sources[first] as Float32Array, sources[first + 1] as Float32Array];
-  const [c, d] = [sources[first + 2] as Float32Array, sources[first + 3] as Float32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const withA = round((acc[accAt + i] as number) + (a[aAt + i] as number));
-    const withB = round(withA + (b[bAt + i] as number));
-    acc[accAt + i] = round(withB + (c[cAt + i] as number)) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const withA = round((acc[i] as number) + (a[i] as number));
+    const withB = round(withA + (b[i] as number));
+    acc[i] = round(withB + (c[i] as number)) + (d[i] as number);
   }
 }
 

@@ -57,63 +57,36 @@ export function add64(
   }
 }
 
-function addTwo(
-  acc: Float64Array,
-  accAt: number,
-  sources: readonly Float64Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
-): void {
-  const [a, b] = [sources[first] as Float64Array, sources[first + 1] as Float64Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    acc[accAt + i] = (a[aAt + i] as number) + (b[bAt + i] as number);
+function addTwo(acc: Float64Array, a: Float64Array, b: Float64Array): void {
+  for (let i = 0; i < acc.length; i++) {
+    acc[i] = (a[i] as number) + (b[i] as number);
   }
 }
 
 function addFour(
   acc: Float64Array,
-  accAt: number,
-  sources: readonly Float64Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Float64Array,
+  b: Float64Array,
+  c: Float64Array,
+  d: Float64Array,
 ): void {
-  const [a, b] = [sources[first] as Float64Array, sources[first + 1] as Float64Array];
-  const [c, d] = [sources[first + 2] as Float64Array, sources[first + 3] as Float64Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = (a[aAt + i] as number) + (b[bAt + i] as number);
-    acc[accAt + i] = ab + (c[cAt + i] as number) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const ab = (a[i] as number) + (b[i] as number);
+    acc[i] = ab + (c[i] as number) + (d[i] as number);
   }
 }
 
 function addFourMore(
   acc: Float64Array,
-  accAt: number,
-  sources: readonly Float64Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Float64Array,
+  b: Float64Array,
+  c: Float64Array,
+  d: Float64Array,
 ): void {
-  const [a, b] = [sources[first] as Float64Array, sources[first + 1] as Float64Array];
-  const [c, d] = [sources[first + 2] as Float64Array, sources[first + 3] as Float64Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const withA = (acc[accAt + i] as number) + (a[aAt + i] as number);
-    const withB = withA + (b[bAt + i] as number);
-    acc[accAt + i] = withB + (c[cAt + i] as number) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const withA = (acc[i] as number) + (a[i] as number);
+    const withB = withA + (b[i] as number);
+    acc[i] = withB + (c[i] as number) + (d[i] as number);
   }
 }
 

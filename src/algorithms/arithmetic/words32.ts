@@ -76,63 +76,36 @@ function add(
   }
 }
 
-function addTwo(
-  acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
-): void {
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    acc[accAt + i] = ((a[aAt + i] as number) + (b[bAt + i] as number)) | 0;
+function addTwo(acc: Int32Array, a: Int32Array, b: Int32Array): void {
+  for (let i = 0; i < acc.length; i++) {
+    acc[i] = ((a[i] as number) + (b[i] as number)) | 0;
   }
 }
 
 function addFour(
   acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
 ): void {
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const [c, d] = [sources[first + 2] as Int32Array, sources[first + 3] as Int32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = ((a[aAt + i] as number) + (b[bAt + i] as number)) | 0;
-    acc[accAt + i] = ((ab + (c[cAt + i] as number)) | 0) + (d[dAt + i] as number);
+  for (let i = 0; i < acc.length; i++) {
+    const ab = ((a[i] as number) + (b[i] as number)) | 0;
+    acc[i] = ((ab + (c[i] as number)) | 0) + (d[i] as number);
   }
 }
 
 function addFourMore(
   acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
 ): void {
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const [c, d] = [sources[first + 2] as Int32Array, sources[first + 3] as Int32Array];
-  const aAt = (sourceAts[first] as number) + skip;
-  const bAt = (sourceAts[first + 1] as number) + skip;
-  const cAt = (sourceAts[first + 2] as number) + skip;
-  const dAt = (sourceAts[first + 3] as number) + skip;
-  for (let i = 0; i < count; i++) {
-    const ab = ((a[aAt + i] as number) + (b[bAt + i] as number)) | 0;
-    const cd = ((c[cAt + i] as number) + (d[dAt + i] as number)) | 0;
-    acc[accAt + i] = (((acc[accAt + i] as number) + ab) | 0) + cd;
+  for (let i = 0; i < acc.length; i++) {
+    const ab = ((a[i] as number) + (b[i] as number)) | 0;
+    const cd = ((c[i] as number) + (d[i] as number)) | 0;
+    acc[i] = (((acc[i] as number) + ab) | 0) + cd;
   }
 }
 

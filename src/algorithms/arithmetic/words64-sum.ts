@@ -28,81 +28,51 @@ export function addPairs(
 }
 
 /** `acc = s0 + s1`. */
-export function addTwoPairs(
-  acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
-): void {
-  const to = 2 * accAt;
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const aAt = 2 * ((sourceAts[first] as number) + skip);
-  const bAt = 2 * ((sourceAts[first + 1] as number) + skip);
-  for (let i = 0; i < 2 * count; i += 2) {
-    const low = ((a[aAt + i] as number) >>> 0) + ((b[bAt + i] as number) >>> 0);
-    const high = ((a[aAt + i + 1] as number) + (b[bAt + i + 1] as number)) | 0;
-    acc[to + i] = low;
-    acc[to + i + 1] = high + ((low * carryPlace) | 0);
+export function addTwoPairs(acc: Int32Array, a: Int32Array, b: Int32Array): void {
+  for (let i = 0; i < acc.length; i += 2) {
+    const low = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const high = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
   }
 }
 
 /** `acc = s0 + s1 + s2 + s3`. */
 export function addFourPairs(
   acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
 ): void {
-  const to = 2 * accAt;
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const [c, d] = [sources[first + 2] as Int32Array, sources[first + 3] as Int32Array];
-  const aAt = 2 * ((sourceAts[first] as number) + skip);
-  const bAt = 2 * ((sourceAts[first + 1] as number) + skip);
-  const cAt = 2 * ((sourceAts[first + 2] as number) + skip);
-  const dAt = 2 * ((sourceAts[first + 3] as number) + skip);
-  for (let i = 0; i < 2 * count; i += 2) {
-    const abLow = ((a[aAt + i] as number) >>> 0) + ((b[bAt + i] as number) >>> 0);
-    const abHigh = ((a[aAt + i + 1] as number) + (b[bAt + i + 1] as number)) | 0;
-    const cdLow = ((c[cAt + i] as number) >>> 0) + ((d[dAt + i] as number) >>> 0);
-    const cdHigh = ((c[cAt + i + 1] as number) + (d[dAt + i + 1] as number)) | 0;
+  for (let i = 0; i < acc.length; i += 2) {
+    const abLow = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const abHigh = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    const cdLow = ((c[i] as number) >>> 0) + ((d[i] as number) >>> 0);
+    const cdHigh = ((c[i + 1] as number) + (d[i + 1] as number)) | 0;
     const low = abLow + cdLow;
     const high = (abHigh + cdHigh) | 0;
-    acc[to + i] = low;
-    acc[to + i + 1] = high + ((low * carryPlace) | 0);
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
   }
 }
 
 /** `acc = acc + s0 + s1 + s2 + s3`. */
 export function addFourMorePairs(
   acc: Int32Array,
-  accAt: number,
-  sources: readonly Int32Array[],
-  sourceAts: readonly number[],
-  first: number,
-  skip: number,
-  count: number,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
 ): void {
-  const to = 2 * accAt;
-  const [a, b] = [sources[first] as Int32Array, sources[first + 1] as Int32Array];
-  const [c, d] = [sources[first + 2] as Int32Array, sources[first + 3] as Int32Array];
-  const aAt = 2 * ((sourceAts[first] as number) + skip);
-  const bAt = 2 * ((sourceAts[first + 1] as number) + skip);
-  const cAt = 2 * ((sourceAts[first + 2] as number) + skip);
-  const dAt = 2 * ((sourceAts[first + 3] as number) + skip);
-  for (let i = 0; i < 2 * count; i += 2) {
-    const abLow = ((a[aAt + i] as number) >>> 0) + ((b[bAt + i] as number) >>> 0);
-    const abHigh = ((a[aAt + i + 1] as number) + (b[bAt + i + 1] as number)) | 0;
-    const cdLow = ((c[cAt + i] as number) >>> 0) + ((d[dAt + i] as number) >>> 0);
-    const cdHigh = ((c[cAt + i + 1] as number) + (d[dAt + i + 1] as number)) | 0;
-    const low = ((acc[to + i] as number) >>> 0) + abLow + cdLow;
-    const high = ((((acc[to + i + 1] as number) + abHigh) | 0) + cdHigh) | 0;
-    acc[to + i] = low;
-    acc[to + i + 1] = high + ((low * carryPlace) | 0);
+  for (let i = 0; i < acc.length; i += 2) {
+    const abLow = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const abHigh = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    const cdLow = ((c[i] as number) >>> 0) + ((d[i] as number) >>> 0);
+    const cdHigh = ((c[i + 1] as number) + (d[i + 1] as number)) | 0;
+    const low = ((acc[i] as number) >>> 0) + abLow + cdLow;
+    const high = ((((acc[i + 1] as number) + abHigh) | 0) + cdHigh) | 0;
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
   }
 }

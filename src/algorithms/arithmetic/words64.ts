@@ -19,7 +19,7 @@ export function word64Sum(average?: {
   readonly signed: boolean;
 }): FoldMethods {
   const gangs = { two: addTwoPairs, four: addFourPairs, fourMore: addFourMorePairs };
-  const sum = methods(copy, addPairs, addPairs, chainByFour(copy, addPairs, gangs));
+  const sum = methods(copy, addPairs, addPairs, chainByFour(copy, addPairs, gangs, 2));
   if (average === undefined) return sum;
   const { ranks, signed } = average;
   const finish = (acc: Int32Array, accAt: number, count: number): void =>
