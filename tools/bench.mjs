@@ -1,16 +1,20 @@
 // Runs bench/**/*.bench.ts against the built package: `npm run bench -- ring` runs those whose
-// path contains "ring". Node 20 cannot run TypeScript, so each file is turned into a JavaScript
+// path contains "ring", and `--out FILE` collects all figures in one JSON document. Node 20 cannot run TypeScript, so each file is turned into a JavaScript
 // file beside it for the run; `twinccl` in it resolves to dist, as for a user.
 
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import ts from "typescript";
 import { build, isStale } from "./build.mjs";
 
 const folder = fileURLToPath(new URL("../bench", import.meta.url));
-const filters = process.argv.slice(2);
+const { values, positionals: filters } = parseArgs({
+  options: { out: { type: "string" } },
+  allowPositionals: true,
+});
 
 const sources = readdirSync(folder, { recursive: true, encoding: "utf8" })
   .filter((path) => path.endsWith(".ts"))
@@ -45,11 +49,14 @@ if (chosen.length === 0) {
   process.exitCode = 1;
 } else {
   const outputs = sources.map(transpile);
+  const passedOn = values.out === undefined ? [] : ["--out", values.out];
+  // Every bench adds to the document; figures of an earlier run do not belong in it.
+  if (values.out !== undefined) rmSync(values.out, { force: true });
   try {
     for (const path of chosen) {
       process.stdout.write(`\n# ${path}\n`);
       const output = join(folder, path.replace(/\.ts$/, ".js"));
-      const { status } = spawnSync(process.execPath, [output], { stdio: "inherit" });
+      const { status } = spawnSync(process.execPath, [output, ...passedOn], { stdio: "inherit" });
       if (status !== 0) process.exitCode = 1;
     }
   } finally {

@@ -1,0 +1,226 @@
+/** The collective benchmark: every size, dtype, operator and root that was asked for, one row each. */
+import {
+  type Backend,
+  bytesOf,
+  createWorld,
+  type DType,
+  InvalidArgumentError,
+  type NamedReduceOp,
+  type Question,
+  UnsupportedError,
+  type World,
+} from "../api/index.ts";
+import { findCollective } from "./collectives/index.ts";
+import type { MeasuredCollective } from "./collectives/row.ts";
+import type { BenchDocument, BenchResult } from "./document.ts";
+import { environment } from "./environment.ts";
+import { Oracle } from "./oracle.ts";
+import { type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
+import { runTrial, type Trial } from "./trial.ts";
+
+/** What to measure. */
+export interface BenchOptions {
+  /** The backend, as a value. */
+  readonly backend: Backend;
+  /** A collective, such as `allReduce` or `all-reduce`. */
+  readonly collective: string;
+  readonly ranks: number;
+  /** Sizes in bytes, as nccl-tests defines them for the collective. */
+  readonly sizes: SizeSweep;
+  /** `float32` when left out. */
+  readonly dtypes?: readonly DType[];
+  /** `sum` when left out; ignored where nothing is reduced. */
+  readonly ops?: readonly NamedReduceOp[];
+  /** Rank 0 when left out; ignored where there is no root. */
+  readonly roots?: readonly number[];
+  /** Timed calls of each placement; 20 when left out. */
+  readonly iterations?: number;
+  /** Calls before them; 5 when left out. */
+  readonly warmup?: number;
+  /** Whether results are compared; true when left out. */
+  readonly check?: boolean;
+  /** Fixes the data and the traffic of an all-to-allv; 0 when left out. */
+  readonly seed?: number;
+  /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
+  readonly spread?: number;
+  /** Called when a row is complete. */
+  readonly onResult?: (result: BenchResult) => void;
+  /** Called before a row is measured, with one line about it. */
+  readonly onProgress?: (text: string) => void;
+}
+
+/** One row still to be measured. */
+interface Row {
+  readonly collective: MeasuredCollective;
+  readonly bytes: number;
+  readonly dtype: DType;
+  readonly op: NamedReduceOp;
+  readonly root: number;
+}
+
+/**
+ * Measures one collective and checks every result against a naive oracle.
+ *
+ * The times are of the calls of all ranks together, until the slowest has its result; on the simulation that is what
+ * this process needs to do all ranks' work, not what a network would take. `predicted_us` is the latter.
+ *
+ * @throws InvalidArgumentError for a collective, number or sweep that makes no sense.
+ * @throws UnsupportedError for a collective that the backend does not do.
+ */
+export async function bench(options: BenchOptions): Promise<BenchDocument> {
+  const rows = rowsOf(options);
+  const world = await createWorld({ backend: options.backend, size: options.ranks, name: "bench" });
+  try {
+    const virtual = await capabilitiesOf(world, rows);
+    const results: BenchResult[] = [];
+    await warmUp(world, options, rows);
+    for (const [index, row] of rows.entries()) {
+      options.onProgress?.(progressText(row, index, rows.length));
+      const result = await measureRow(world, options, row, virtual);
+      results.push(result);
+      options.onResult?.(result);
+    }
+    return { ...environment(), timing: timingText(virtual), results };
+  } finally {
+    await world.close();
+  }
+}
+
+/** How times and bandwidths came about. */
+export function timingText(virtual: boolean): string {
+  return virtual ? "simulated, in process" : "measured";
+}
+
+/** The rows of a benchmark, in nccl-tests' order: dtype, operator, root, size. */
+function rowsOf(options: BenchOptions): Row[] {
+  const { dtypes = ["float32"], ops = ["sum"], roots = [0], ranks } = options;
+  const collective = findCollective(options.collective);
+  if (collective === undefined) {
+    throw new InvalidArgumentError(
+      { headline: `bench: "${options.collective}" is no collective that can be measured` },
+      { field: "collective" },
+    );
+  }
+  counting("ranks", ranks, 1);
+  counting("iterations", options.iterations ?? 1, 1);
+  counting("warmup", options.warmup ?? 0, 0);
+  for (const root of roots) counting("roots", root, 0, ranks - 1);
+  const { moves, reduces, rooted } = collective;
+  const sizes = moves ? sweepSizes(options.sizes) : [0];
+  const usedDtypes: readonly DType[] = moves ? dtypes : ["uint8"];
+  const usedOps: readonly NamedReduceOp[] = reduces ? ops : ["sum"];
+  return usedDtypes.flatMap((dtype) =>
+    usedOps.flatMap((op) =>
+      (rooted ? roots : [-1]).flatMap((root) =>
+        sizes.map((bytes) => ({ collective, bytes, dtype, op, root })),
+      ),
+    ),
+  );
+}
+
+/** Whether time is virtual. Refuses a collective that the backend does not do. */
+async function capabilitiesOf(world: World, [row]: readonly Row[]): Promise<boolean> {
+  const [answer] = await world.run((comm) => ({
+    virtual: comm.capabilities.virtualTime,
+    supported: row === undefined || comm.supports({ collective: row.collective.collective }),
+  }));
+  if (answer?.supported === false) {
+    throw new UnsupportedError({
+      headline: `bench: ${world.backend} has no ${row?.collective.collective} in this version`,
+    });
+  }
+  return answer?.virtual === true;
+}
+
+/** As nccl-tests: the largest and the smallest size before the first row; here also for the JIT compiler. */
+async function warmUp(world: World, options: BenchOptions, rows: readonly Row[]): Promise<void> {
+  const bySize = [...rows].sort((a, b) => b.bytes - a.bytes);
+  const [largest, smallest] = [bySize[0], bySize.at(-1)];
+  if (largest === undefined || smallest === undefined) return;
+  const once = { warmup: 0, iterations: 2, check: false, inPlace: false };
+  await runTrial(world, { ...trialOf(options, largest), ...once });
+  // Whole trials, checks included: code that first runs later would throw compiled code away again.
+  const small = { ...trialOf(options, smallest), warmup: 50, iterations: 50 };
+  for (let turn = 0; turn < 10; turn++) {
+    await runTrial(world, { ...small, inPlace: turn % 2 === 1 });
+  }
+}
+
+function trialOf(options: BenchOptions, row: Row): Omit<Trial, "inPlace"> {
+  const { ranks, iterations = 20, warmup = 5, check = true, seed = 0, spread = 0.5 } = options;
+  const { collective, dtype, op, root } = row;
+  const elements = Math.floor(row.bytes / bytesOf(dtype));
+  const shape = { ...collective.shape(elements, ranks, { spread, seed }), ranks, root };
+  const oracle = new Oracle(collective, shape, dtype, op, seed);
+  return { row: collective, shape, dtype, op, oracle, iterations, warmup, check };
+}
+
+async function measureRow(
+  world: World,
+  options: BenchOptions,
+  row: Row,
+  virtual: boolean,
+): Promise<BenchResult> {
+  const { collective, dtype, op, root } = row;
+  const trial = trialOf(options, row);
+  const { shape } = trial;
+  const plan = planOf(world, trial);
+  const outOfPlace = await runTrial(world, { ...trial, inPlace: false });
+  const inPlace = collective.inPlace && (await runTrial(world, { ...trial, inPlace: true }));
+  return {
+    collective: collective.collective,
+    backend: world.backend,
+    ranks: options.ranks,
+    algorithm: plan.algorithm,
+    size: shape.sizeElements * bytesOf(dtype),
+    count: shape.count,
+    type: collective.moves ? dtype : "none",
+    redop: collective.reduces ? op : "none",
+    root,
+    out_of_place: outOfPlace,
+    in_place: inPlace ?? null,
+    predicted_us: virtual ? microseconds(plan.predictedNs) : null,
+  };
+}
+
+/** What the backend says it will do. */
+function planOf(
+  world: World,
+  { row, shape, dtype, op }: Omit<Trial, "inPlace">,
+): { readonly algorithm: string; readonly predictedNs: number | undefined } {
+  const question: Question = {
+    collective: row.collective,
+    dtype: row.moves ? dtype : undefined,
+    op: row.reduces ? op : undefined,
+    count: shape.count,
+    root: row.rooted ? shape.root : undefined,
+    counts: shape.traffic ?? (shape.counts && [shape.counts]),
+  };
+  try {
+    return world.explain(question);
+  } catch (error) {
+    // A backend may run what it cannot explain; one that cannot run it says so when it is called.
+    if (error instanceof UnsupportedError) return { algorithm: "none", predictedNs: undefined };
+    throw error;
+  }
+}
+
+/** Whole picoseconds in microseconds, so that the figure is the same however it was added up. */
+function microseconds(ns: number | undefined): number | null {
+  return ns === undefined ? null : Math.round(ns * 1000) / 1e6;
+}
+
+function progressText({ collective, bytes, dtype, op }: Row, index: number, rows: number): string {
+  const what = collective.reduces ? `${dtype} ${op}` : dtype;
+  return `${collective.collective} ${what} ${sizeText(bytes)} (${index + 1} of ${rows})`;
+}
+
+function counting(field: string, value: number, least: number, most = 2 ** 31): void {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `bench: ${field}: found ${String(value)}, needs an integer of at least ${least}${most < 2 ** 31 ? ` and at most ${most}` : ""}`,
+    },
+    { field },
+  );
+}

@@ -1,0 +1,69 @@
+/** Where a figure comes from: machine, versions and commit. No path and no user name is in it. */
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { arch, availableParallelism, cpus, platform, totalmem } from "node:os";
+import { fileURLToPath } from "node:url";
+
+/** The machine that ran a benchmark. */
+export interface Machine {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memory_bytes: number;
+  readonly platform: string;
+  readonly arch: string;
+}
+
+/** What a figure must carry to mean something. */
+export interface Environment {
+  readonly machine: Machine;
+  readonly versions: { readonly node: string; readonly v8: string; readonly twinccl: string };
+  /** Commit of the checkout, with `-dirty` for one that was changed; `null` for an installed package. */
+  readonly commit: string | null;
+}
+
+/** Facts of this machine and checkout. `TWINCCL_COMMIT` names the commit where there is no git. */
+export function environment(): Environment {
+  const root = fileURLToPath(new URL("../../", import.meta.url));
+  const manifest = JSON.parse(readFileSync(`${root}package.json`, "utf8")) as { version: string };
+  return {
+    machine: {
+      cpu: cpus()[0]?.model.trim() ?? "unknown",
+      cores: availableParallelism(),
+      memory_bytes: totalmem(),
+      platform: platform(),
+      arch: arch(),
+    },
+    versions: {
+      node: process.versions.node,
+      v8: process.versions.v8,
+      twinccl: manifest.version,
+    },
+    commit: commitOf(root),
+  };
+}
+
+/** The environment on one line. */
+export function environmentText({ machine, versions, commit }: Environment): string {
+  const gibibytes = (machine.memory_bytes / 2 ** 30).toFixed(0);
+  return [
+    `${machine.cpu}, ${machine.cores} cores, ${gibibytes} GiB`,
+    `node ${versions.node}`,
+    `twinccl ${versions.twinccl}`,
+    `commit ${commit ?? "unknown"}`,
+  ].join("; ");
+}
+
+function commitOf(root: string): string | null {
+  const named = process.env["TWINCCL_COMMIT"];
+  if (named !== undefined && named !== "") return named;
+  // An installed package may lie inside somebody else's checkout, whose commit would be a lie.
+  if (!existsSync(`${root}.git`)) return null;
+  const commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD");
+  if (commit === undefined || commit === "") return null;
+  return git(root, "status", "--porcelain") === "" ? commit : `${commit}-dirty`;
+}
+
+function git(cwd: string, ...args: readonly string[]): string | undefined {
+  const { status, stdout } = spawnSync("git", args, { cwd, encoding: "utf8", timeout: 5000 });
+  return status === 0 ? stdout.trim() : undefined;
+}

@@ -1,0 +1,24 @@
+/** Benchmarks of collectives in nccl-tests' language, with every result checked. Needs Node. */
+export { type BenchOptions, bench, timingText } from "./bench.ts";
+export { findCollective, measuredCollectives } from "./collectives/index.ts";
+export type {
+  Arrival,
+  CallData,
+  CallShape,
+  InPlace,
+  MeasuredCollective,
+  Skew,
+} from "./collectives/row.ts";
+export { toCsv } from "./csv.ts";
+export {
+  averageBusBandwidth,
+  type BenchDocument,
+  type BenchResult,
+  type Measurement,
+  type Tally,
+  tally,
+} from "./document.ts";
+export { type Environment, environment, environmentText, type Machine } from "./environment.ts";
+export { parseSize, type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
+export { type TableStyle, tableFoot, tableHead, tableRow, tallyText } from "./table.ts";
+export { heaviestRank, skewedTraffic, type TrafficMatrix, transposed } from "./traffic.ts";

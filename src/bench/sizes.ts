@@ -1,0 +1,62 @@
+/** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
+import { InvalidArgumentError } from "../api/index.ts";
+
+const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
+
+/** A sweep over sizes in bytes, from `min` to at most `max`. */
+export interface SizeSweep {
+  readonly min: number;
+  readonly max: number;
+  /** Each size is the one before times this; else `step` is added. */
+  readonly factor?: number;
+  /** Bytes added from one size to the next. */
+  readonly step?: number;
+}
+
+/** Bytes of a size such as `8`, `1K`, `16M` or `1GiB` (powers of 1024); `undefined` when it is none. */
+export function parseSize(text: string): number | undefined {
+  const match = /^(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?$/i.exec(text.trim());
+  if (match === null) return undefined;
+  const bytes = Number(match[1]) * (unit[(match[2] ?? "").toUpperCase()] ?? Number.NaN);
+  return Number.isSafeInteger(bytes) ? bytes : undefined;
+}
+
+/** A size as people write it: `16 MiB`, `8 B`. */
+export function sizeText(bytes: number): string {
+  for (const [prefix, size] of [["Gi", 2 ** 30] as const, ["Mi", 2 ** 20], ["Ki", 2 ** 10]]) {
+    if (bytes >= Number(size) && bytes % Number(size) === 0)
+      return `${bytes / Number(size)} ${prefix}B`;
+  }
+  return `${bytes} B`;
+}
+
+/**
+ * The sizes of a sweep, least first.
+ *
+ * @throws InvalidArgumentError for a sweep that never ends or holds no size.
+ */
+export function sweepSizes({ min, max, factor, step }: SizeSweep): number[] {
+  check("min", Number.isSafeInteger(min) && min >= 0, min, "bytes of at least 0");
+  check("max", Number.isSafeInteger(max) && max >= min, max, `bytes of at least ${min}`);
+  if (min === max) return [min];
+  if (factor !== undefined) {
+    check("factor", factor >= 1.01 && factor < Infinity, factor, "a number above 1");
+    check("min", min >= 1, min, "bytes of at least 1, to be multiplied");
+  } else check("step", step !== undefined && step >= 1, step, "a step or a factor");
+  const sizes: number[] = [];
+  for (let size = min; size <= max; ) {
+    sizes.push(size);
+    // A factor close to 1 must still move on.
+    size =
+      factor === undefined ? size + (step ?? 1) : Math.max(size + 1, Math.floor(size * factor));
+  }
+  return sizes;
+}
+
+function check(field: string, fine: boolean, found: unknown, needs: string): void {
+  if (fine) return;
+  throw new InvalidArgumentError(
+    { headline: `sizes: ${field}: found ${String(found)}, needs ${needs}` },
+    { field },
+  );
+}

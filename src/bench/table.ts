@@ -1,0 +1,100 @@
+/** Results as nccl-tests prints them: a fixed-width table whose other lines all begin with `#`. */
+import {
+  averageBusBandwidth,
+  type BenchResult,
+  type Measurement,
+  type Tally,
+  tally,
+} from "./document.ts";
+
+/** Whether and how a table speaks of a simulation. */
+export interface TableStyle {
+  /** Times are this process's, and a column of predicted, virtual time follows. */
+  readonly simulated: boolean;
+}
+
+/** The two groups of columns and their units. */
+export function tableHead({ simulated }: TableStyle): string {
+  const group = ["time", "algbw", "busbw", "#wrong"];
+  const units = ["(us)", "(GB/s)", "(GB/s)", ""];
+  const title = (text: string): string =>
+    centred(simulated ? `${text} (simulated, in process)` : text, sum(groupWidths));
+  return [
+    " ".repeat(sum(firstWidths)) + title("out-of-place") + title("in-place"),
+    line(["size", "count", "type", "redop", "root"], group, group, simulated ? "predicted" : ""),
+    line(["(B)", "(elements)", "", "", ""], units, units, simulated ? "(us, virtual)" : ""),
+  ]
+    .map((text) => `#${text.slice(1).trimEnd()}\n`)
+    .join("");
+}
+
+/** One result. */
+export function tableRow(result: BenchResult): string {
+  const { size, count, type, redop, root, out_of_place, in_place, predicted_us } = result;
+  const first = [`${size}`, `${count}`, type, redop, `${root}`];
+  const predicted = predicted_us === null ? "" : timeText(predicted_us);
+  return `${line(first, cells(out_of_place), cells(in_place), predicted).trimEnd()}\n`;
+}
+
+/** Wrong elements and the average bus bandwidth. */
+export function tableFoot(results: readonly BenchResult[], { simulated }: TableStyle): string {
+  const { wrong, results: checked } = tally(results);
+  const verdict = checked === 0 ? "not checked" : `${wrong} ${wrong === 0 ? "OK" : "FAILED"}`;
+  const average = `${averageBusBandwidth(results).toPrecision(6)}`;
+  return [
+    `# Out of bounds values : ${verdict}`,
+    `# Avg bus bandwidth    : ${average} GB/s${simulated ? " (simulated, in process)" : ""}`,
+    "#",
+    "",
+  ].join("\n");
+}
+
+/** `checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong`. */
+export function tallyText({ elements, results, wrong }: Tally, ranks: number): string {
+  const count = (value: number): string => value.toLocaleString("en-US");
+  return `checked ${count(elements)} elements of ${count(results)} results on ${ranks} ranks: ${count(wrong)} wrong`;
+}
+
+function cells(measurement: Measurement | null): string[] {
+  if (measurement === null) return ["-", "-", "-", "-"];
+  const { time, alg_bw, bus_bw, nwrong } = measurement;
+  return [
+    timeText(time),
+    alg_bw.toFixed(2),
+    bus_bw.toFixed(2),
+    nwrong === null ? "N/A" : `${nwrong}`,
+  ];
+}
+
+/** Fewer decimals for longer times, as in nccl-tests. */
+function timeText(us: number): string {
+  return us.toFixed(us >= 10_000 ? 0 : us >= 100 ? 1 : 2);
+}
+
+const firstWidths = [12, 13, 11, 7, 7];
+const groupWidths = [11, 9, 9, 8];
+
+function line(
+  first: readonly string[],
+  outOfPlace: readonly string[],
+  inPlace: readonly string[],
+  last: string,
+): string {
+  const padded = (texts: readonly string[], widths: readonly number[]): string =>
+    texts.map((text, column) => text.padStart(widths[column] ?? 0)).join("");
+  return [
+    padded(first, firstWidths),
+    padded(outOfPlace, groupWidths),
+    padded(inPlace, groupWidths),
+    last === "" ? "" : last.padStart(15),
+  ].join("");
+}
+
+function sum(widths: readonly number[]): number {
+  return widths.reduce((total, width) => total + width, 0);
+}
+
+function centred(text: string, width: number): string {
+  const before = Math.floor((width - text.length) / 2);
+  return text.padStart(before + text.length).padEnd(width);
+}

@@ -1,0 +1,85 @@
+/** Who sends how much to whom in an all-to-allv: a skewed, deterministic traffic matrix. */
+import { InvalidArgumentError } from "../api/index.ts";
+import { mixedBits } from "./values.ts";
+
+/** Row i holds the elements that rank i sends to each rank. */
+export type TrafficMatrix = readonly (readonly number[])[];
+
+/**
+ * A matrix whose heaviest rank sends, or receives, about `elements` elements.
+ *
+ * `spread` tells how unequal the pairs are: 0 gives every pair the same, 1 draws each pair's share from nearly nothing
+ * to all. The draw depends on the seed and the pair only, so every size of a sweep has the same shape of traffic.
+ */
+export function skewedTraffic(
+  elements: number,
+  ranks: number,
+  spread: number,
+  seed: number,
+): TrafficMatrix {
+  assertSpread(spread);
+  const shares = Array.from({ length: ranks }, (_, from) =>
+    Array.from({ length: ranks }, (_, to) => shareOf(from * ranks + to, spread, seed)),
+  );
+  const unit = elements / Math.max(...sums(shares));
+  return shares.map((row, from) => roundedRow(row, from, unit));
+}
+
+/** Lengths of the ranks' blocks: `elements` in all, as unequal as `spread` tells. */
+export function skewedCounts(
+  elements: number,
+  ranks: number,
+  spread: number,
+  seed: number,
+): readonly number[] {
+  assertSpread(spread);
+  const shares = Array.from({ length: ranks }, (_, rank) => shareOf(rank, spread, seed));
+  const unit = elements / shares.reduce((total, share) => total + share, 0);
+  return roundedRow(shares, 0, unit);
+}
+
+/** Elements that the heaviest rank sends or receives. */
+export function heaviestRank(traffic: TrafficMatrix): number {
+  return Math.max(0, ...sums(traffic));
+}
+
+/** The matrix with rows and columns exchanged: row i holds what rank i receives. */
+export function transposed(traffic: TrafficMatrix): TrafficMatrix {
+  return traffic.map((_, to) => traffic.map((row) => row[to] ?? 0));
+}
+
+/** A number above 0 and up to 1: the share of one block. */
+function shareOf(block: number, spread: number, seed: number): number {
+  return 1 - spread * (mixedBits(seed, block, 0x5eed) / 2 ** 32);
+}
+
+function assertSpread(spread: number): void {
+  if (spread >= 0 && spread <= 1) return;
+  throw new InvalidArgumentError(
+    { headline: `spread: found ${String(spread)}, needs a number from 0 to 1` },
+    { field: "spread" },
+  );
+}
+
+/**
+ * Whole counts whose sum is the rounded sum of the row: running totals are rounded, so that the error never piles up.
+ * Each row starts at another column; otherwise all rows of a small matrix would round up in the same one.
+ */
+function roundedRow(row: readonly number[], start: number, unit: number): number[] {
+  const counts = new Array<number>(row.length).fill(0);
+  let total = 0;
+  let given = 0;
+  for (let step = 0; step < row.length; step++) {
+    const to = (start + step) % row.length;
+    total += (row[to] ?? 0) * unit;
+    counts[to] = Math.round(total) - given;
+    given = Math.round(total);
+  }
+  return counts;
+}
+
+/** Sums of all rows and all columns. */
+function sums(matrix: TrafficMatrix): number[] {
+  const sum = (row: readonly number[]): number => row.reduce((total, count) => total + count, 0);
+  return [...matrix.map(sum), ...transposed(matrix).map(sum)];
+}

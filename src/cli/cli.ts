@@ -1,0 +1,79 @@
+/** The command line: finds the command, runs it, and turns what it throws into a message and an exit status. */
+import { inspect } from "node:util";
+import { BackendUnavailableError, CommError, WorldError } from "../api/index.ts";
+import { benchCommand } from "./bench.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { doctorCommand } from "./doctor.ts";
+import { explainCommand } from "./explain.ts";
+import { runCommand } from "./run.ts";
+import { startCommand } from "./start.ts";
+
+/** Every command. A new one is a row. */
+const commands: readonly Command[] = [
+  startCommand,
+  benchCommand,
+  runCommand,
+  explainCommand,
+  doctorCommand,
+];
+
+/** Exit statuses: fine, something is wrong, the command line or the wanted backend is. */
+const status = { fine: 0, wrong: 1, usage: 2 } as const;
+
+/** Runs a command line and resolves to its exit status. Throws nothing, exits nothing. */
+export async function runCli(args: readonly string[], context: Context): Promise<number> {
+  const [name, ...rest] = args;
+  if (name === undefined) {
+    context.err(overallHelp());
+    return status.usage;
+  }
+  if (name === "help" || name === "--help" || name === "-h") {
+    const wanted = commands.find((command) => command.name === rest[0]);
+    context.out(wanted?.help ?? overallHelp());
+    return status.fine;
+  }
+  const command = commands.find((each) => each.name === name);
+  if (command === undefined) {
+    const names = commands.map((each) => each.name).join(", ");
+    context.err(`twinccl: unknown command "${name}"; commands are ${names}\n`);
+    return status.usage;
+  }
+  if (rest.includes("--help") || rest.includes("-h")) {
+    context.out(command.help);
+    return status.fine;
+  }
+  try {
+    return await command.run(rest, context);
+  } catch (error) {
+    return report(command, error, context);
+  }
+}
+
+function overallHelp(): string {
+  const width = Math.max(...commands.map(({ name }) => name.length)) + 2;
+  const lines = commands.map(({ name, summary }) => `  ${name.padEnd(width)}${summary}\n`);
+  return `Usage: twinccl COMMAND [options]
+
+${lines.join("")}
+twinccl COMMAND --help tells more. Exit status: 0 fine, 1 something is wrong, 2 wrong usage.
+`;
+}
+
+function report({ name }: Command, error: unknown, { err }: Context): number {
+  if (error instanceof UsageError) {
+    err(`twinccl ${name}: ${error.message}\nsee twinccl ${name} --help\n`);
+    return status.usage;
+  }
+  err(`twinccl ${name}: ${errorText(error)}\n`);
+  return error instanceof BackendUnavailableError ? status.usage : status.wrong;
+}
+
+/**
+ * Errors raised on purpose say all in their message; anything else is a bug, where the stack is what helps. The cause
+ * of a failed run is somebody's own program, so it is shown in full.
+ */
+function errorText(error: unknown): string {
+  if (error instanceof WorldError) return `${error.message}\n\n${errorText(error.cause)}`;
+  if (error instanceof CommError) return `${error.name}: ${error.message}`;
+  return error instanceof Error ? (error.stack ?? String(error)) : inspect(error);
+}

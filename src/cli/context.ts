@@ -1,0 +1,45 @@
+/** What a command may touch: its output, and the backends that names stand for. Tests pass their own. */
+import type { Backend } from "../api/index.ts";
+
+/** What the command line may say about a backend. */
+export interface BackendSettings {
+  readonly seed?: number | undefined;
+  /** Algorithm by collective. */
+  readonly algorithms?: Readonly<Record<string, string>> | undefined;
+  /** Where events go, for `--trace`. */
+  readonly trace?: TraceSink | undefined;
+}
+
+/** A trace as the command line sees it. */
+export interface TraceSink {
+  toText(): string;
+  toChrome(): object;
+}
+
+/** Names to backends: only the command line has such a table. */
+export type BackendTable = Readonly<Record<string, (settings: BackendSettings) => Backend>>;
+
+/** The surroundings of a command. */
+export interface Context {
+  /** Writes to standard output. */
+  readonly out: (text: string) => void;
+  /** Writes to standard error. */
+  readonly err: (text: string) => void;
+  /** True when standard error is a terminal, so that a progress line makes sense. */
+  readonly terminal: boolean;
+  readonly backends: BackendTable;
+}
+
+/** A command of the table in `cli.ts`. */
+export interface Command {
+  readonly name: string;
+  /** One line for the overall help. */
+  readonly summary: string;
+  /** The whole help text. */
+  readonly help: string;
+  /** Runs it; resolves to the exit status. */
+  readonly run: (args: readonly string[], context: Context) => Promise<number>;
+}
+
+/** The command line itself is wrong: shown with a pointer to the help, exit status 2. */
+export class UsageError extends Error {}

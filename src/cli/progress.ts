@@ -1,0 +1,26 @@
+/** One line on standard error that says what is being done, and leaves no trace. */
+import type { Context } from "./context.ts";
+
+/** Shows progress on a terminal; does nothing elsewhere. */
+export class Progress {
+  readonly #context: Context;
+  #shown = false;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** Replaces the line. */
+  show(text: string): void {
+    if (!this.#context.terminal) return;
+    this.#context.err(`\r\x1b[K${text}`);
+    this.#shown = true;
+  }
+
+  /** Takes the line away; to be called before anything else is written. */
+  clear(): void {
+    if (!this.#shown) return;
+    this.#context.err("\r\x1b[K");
+    this.#shown = false;
+  }
+}

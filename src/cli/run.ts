@@ -1,0 +1,78 @@
+/** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
+import { existsSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { inspect } from "node:util";
+import { type Communicator, createWorld, DeviceBuffer } from "../api/index.ts";
+import { Trace } from "../backends/sim/index.ts";
+import { namedBackend } from "./backends.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { type OptionTable, optionLines, parseOptions } from "./options.ts";
+
+type Program = (comm: Communicator) => unknown;
+
+const options = {
+  ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
+  backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
+} as const satisfies OptionTable;
+
+/** The `run` command. */
+export const runCommand: Command = {
+  name: "run",
+  summary: "run a file's program on every rank",
+  help: `Usage: twinccl run FILE [options]
+
+Runs FILE, an ES module that default-exports \`async (comm) => result\`, once for each rank, and
+prints what each rank returned.
+
+${optionLines(options)}
+Exit status: 0 when every rank returned, 1 when one failed, 2 for wrong usage.
+`,
+  run: runFile,
+};
+
+async function runFile(args: readonly string[], context: Context): Promise<number> {
+  const parsed = parseOptions(args, options, 1);
+  const ranks = parsed.integer("ranks", 8, 1);
+  const traceFile = parsed.text("trace");
+  const trace = traceFile === undefined ? undefined : new Trace();
+  const settings = { seed: parsed.integer("seed", 0), trace };
+  const backend = namedBackend(context.backends, parsed.text("backend") ?? "sim", settings);
+  const program = await load(parsed.positionals[0]);
+  const world = await createWorld({ backend, size: ranks, name: "run" });
+  try {
+    const results = await world.run(program);
+    for (const [rank, result] of results.entries()) {
+      context.out(`rank ${rank}: ${await resultText(result)}\n`);
+    }
+    return 0;
+  } finally {
+    // A failed run is the one whose trace is wanted most.
+    if (traceFile !== undefined && trace !== undefined) writeTrace(traceFile, trace);
+    await world.close();
+  }
+}
+
+async function load(path: string | undefined): Promise<Program> {
+  if (path === undefined) throw new UsageError("name a file that default-exports a function");
+  const absolute = resolve(path);
+  if (!existsSync(absolute)) throw new UsageError(`there is no file ${path}`);
+  const module = (await import(pathToFileURL(absolute).href)) as { default?: unknown };
+  if (typeof module.default === "function") return module.default as Program;
+  throw new UsageError(
+    `${path}: its default export is ${typeof module.default}, needs async (comm) => result`,
+  );
+}
+
+function writeTrace(path: string, trace: Trace): void {
+  const text = path.endsWith(".json") ? `${JSON.stringify(trace.toChrome())}\n` : trace.toText();
+  writeFileSync(path, text);
+}
+
+/** A result on one line; of a buffer its contents. */
+async function resultText(result: unknown): Promise<string> {
+  const shown = result instanceof DeviceBuffer && !result.disposed ? await result.toHost() : result;
+  return inspect(shown, { depth: 4, maxArrayLength: 32, breakLength: Infinity, compact: true });
+}

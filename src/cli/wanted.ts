@@ -1,0 +1,84 @@
+/** What a command line wants, by the names people use: collectives, sizes, dtypes, operators and roots. */
+import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "../api/index.ts";
+import {
+  findCollective,
+  type MeasuredCollective,
+  parseSize,
+  type SizeSweep,
+} from "../bench/index.ts";
+import type { benchOptions } from "./bench-options.ts";
+import { UsageError } from "./context.ts";
+import { oneOf, type Parsed } from "./options.ts";
+
+/** nccl-tests' names where they differ. */
+const otherNames: Readonly<Record<string, DType>> = {
+  char: "int8",
+  half: "float16",
+  float: "float32",
+  double: "float64",
+  f8e4m3: "float8e4m3",
+  f8e5m2: "float8e5m2",
+};
+
+/** The collective of a command's first argument. */
+export function wantedCollective(name: string | undefined): MeasuredCollective {
+  const row = name === undefined ? undefined : findCollective(name);
+  if (row !== undefined) return row;
+  throw new UsageError(
+    name === undefined ? "name a collective, such as all-reduce" : `"${name}" is no collective`,
+  );
+}
+
+/** One dtype by either name. */
+export function wantedDtype(text: string): DType {
+  return otherNames[text] ?? oneOf("--dtype", text, dtypes);
+}
+
+/** The dtypes of `--dtype`. */
+export function wantedDtypes(text = "float32"): readonly DType[] {
+  return text === "all" ? dtypes : text.split(",").map(wantedDtype);
+}
+
+/** The operators of `--op`. */
+export function wantedOps(text = "sum"): readonly NamedReduceOp[] {
+  if (text === "all") return namedReduceOps;
+  return text.split(",").map((op) => oneOf("--op", op, namedReduceOps));
+}
+
+/** The roots of `--root`. */
+export function wantedRoots(text: string | undefined, ranks: number): readonly number[] {
+  if (text === undefined) return [0];
+  const every = Array.from({ length: ranks }, (_, rank) => rank);
+  if (text === "all") return every;
+  const root = every.find((rank) => String(rank) === text);
+  if (root !== undefined) return [root];
+  throw new UsageError(`--root: found "${text}", needs all or a rank in 0..${ranks - 1}`);
+}
+
+/** The sweep of `-b -e -f -i`. */
+export function sizesOf(parsed: Parsed<typeof benchOptions>): SizeSweep {
+  const min = size(parsed, "minbytes", 8);
+  const max = size(parsed, "maxbytes", Math.max(min, 2 ** 24));
+  if (max < min) throw new UsageError("--maxbytes is less than --minbytes");
+  if (parsed.has("stepbytes")) {
+    if (parsed.has("stepfactor")) throw new UsageError("--stepfactor or --stepbytes, not both");
+    const step = size(parsed, "stepbytes", 1);
+    if (step > 0) return { min, max, step };
+    throw new UsageError("--stepbytes: needs at least 1");
+  }
+  const factor = parsed.integer("stepfactor", 2, 2);
+  if (min === 0 && max > 0)
+    throw new UsageError("--minbytes 0 needs --stepbytes: 0 times a factor is 0");
+  return { min, max, factor };
+}
+
+function size(
+  parsed: Parsed<typeof benchOptions>,
+  name: "minbytes" | "maxbytes" | "stepbytes",
+  fallback: number,
+): number {
+  const text = parsed.text(name);
+  const bytes = text === undefined ? fallback : parseSize(text);
+  if (bytes !== undefined) return bytes;
+  throw new UsageError(`--${name}: found "${text}", needs a size such as 8, 1K or 16M`);
+}

@@ -1,0 +1,85 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { BenchDocument } from "twinccl/bench";
+import { sim } from "twinccl/sim";
+import { afterAll, describe, expect, test } from "vitest";
+import { corrupting } from "../bench/corrupting-backend.ts";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-bench-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const quick = "-n 1 -w 0 -g 4";
+const broken = { backends: { sim: () => corrupting(sim(), 1) } };
+
+test("the table: data lines hold numbers, every other line begins with #", async () => {
+  const { status, out, err } = await cli(`bench all_reduce -b 1K -e 4K -f 2 ${quick}`);
+  expect({ status, err }).toEqual({ status: 0, err: "" });
+  const data = out.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  expect(data.map((line) => line.trim().split(/\s+/).slice(0, 5))).toEqual([
+    ["1024", "256", "float32", "sum", "-1"],
+    ["2048", "512", "float32", "sum", "-1"],
+    ["4096", "1024", "float32", "sum", "-1"],
+  ]);
+  expect(out).toContain("simulated, in process");
+  expect(out).toContain("predicted");
+  expect(out).toMatch(/# Out of bounds values : 0 OK\n# Avg bus bandwidth .*simulated, in process/);
+});
+
+test("all dtypes, operators and roots, and nccl-tests' names", async () => {
+  const all = await cli(`bench reduce -b 64 -e 64 -d all -o all -r all ${quick} --csv`);
+  expect(all.status).toBe(0);
+  expect(all.out.trimEnd().split("\n")).toHaveLength(1 + 12 * 5 * 4);
+  const half = await cli(`bench all-reduce -b 64 -e 64 -d half,double -o max,min ${quick} --csv`);
+  expect(half.out.match(/float16,max|float16,min|float64,max|float64,min/g)).toHaveLength(4);
+});
+
+describe("documents", () => {
+  test("with --json stdout holds one document and nothing else, and --out the same", async () => {
+    const path = join(folder, "out.json");
+    const line = `bench all-to-allv -b 1K -e 2K ${quick} --spread 0.8 --seed 3 --json --out ${path}`;
+    const { status, out } = await cli(line);
+    expect(status).toBe(0);
+    const document = JSON.parse(out) as BenchDocument;
+    expect(document.results).toHaveLength(2);
+    expect(document.results[0]).toMatchObject({ in_place: null, root: -1, redop: "none" });
+    expect(JSON.parse(readFileSync(path, "utf8"))).toEqual(document);
+  });
+  test("with --csv stdout holds only CSV", async () => {
+    const { out } = await cli(`bench broadcast -b 64 -e 64 -r 2 ${quick} --csv`);
+    const [header = "", row = "", ...rest] = out.split("\n");
+    expect(header.startsWith("collective,backend,ranks,algorithm,size,count,type")).toBe(true);
+    expect(row.startsWith("broadcast,sim,4,binomial,64,16,float32,none,2,")).toBe(true);
+    expect(rest).toEqual([""]);
+  });
+  test("the table and --out together", async () => {
+    const path = join(folder, "table.json");
+    const { out } = await cli(`bench barrier ${quick} --out ${path}`);
+    expect(out).toContain("# Out of bounds values : 0 OK");
+    expect(JSON.parse(readFileSync(path, "utf8")).results).toHaveLength(1);
+  });
+});
+
+test("the algorithm is the one that was named", async () => {
+  const { out } = await cli(`bench all-reduce -b 64 -e 64 --algorithm linear ${quick} --csv`);
+  expect(out).toContain("\nallReduce,sim,4,linear,");
+});
+
+test("a wrong element is counted and makes the exit status 1", async () => {
+  const { status, out } = await cli(`bench all-reduce -b 64 -e 128 ${quick}`, broken);
+  expect(status).toBe(1);
+  expect(out).toContain("# Out of bounds values : 4 FAILED");
+  expect((await cli(`bench all-reduce -b 64 -e 64 ${quick} --json`, broken)).status).toBe(1);
+  const unchecked = await cli(`bench all-reduce -b 64 -e 64 ${quick} -c 0`, broken);
+  expect(unchecked.status).toBe(0);
+  expect(unchecked.out).toContain("not checked");
+});
+
+test("progress is for terminals only, and is taken away again", async () => {
+  const line = `bench all-reduce -b 64 -e 64 ${quick}`;
+  expect((await cli(line)).err).toBe("");
+  const { err } = await cli(line, { terminal: true });
+  expect(err).toContain("allReduce float32 sum 64 B (1 of 1)");
+  expect(err.endsWith("\r\x1b[K")).toBe(true);
+});

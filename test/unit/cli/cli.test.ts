@@ -1,0 +1,83 @@
+import { describe, expect, test } from "vitest";
+import { cli } from "./harness.ts";
+
+const commands = ["start", "bench", "run", "explain", "doctor"];
+
+describe("help", () => {
+  test.each(["--help", "-h", "help"])("%s lists exactly the commands there are", async (line) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    const listed = [...out.matchAll(/^ {2}(\w+) {2,}\S/gm)].map(([, name]) => name);
+    expect(listed).toEqual(commands);
+  });
+  test.each(commands)("%s --help", async (command) => {
+    const { status, out, err } = await cli(`${command} --help`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(out).toContain(`Usage: twinccl ${command}`);
+    expect(await cli(`${command} -h`)).toEqual({ status, out, err });
+    expect(await cli(`help ${command}`)).toEqual({ status, out, err });
+  });
+  test("lines fit a terminal", async () => {
+    for (const command of commands) {
+      const { out } = await cli(`${command} --help`);
+      const long = out.split("\n").filter((line) => line.length > 100 && !line.startsWith("COLL"));
+      expect(long).toEqual([]);
+    }
+  });
+});
+
+describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
+  test.each([
+    ["", /^Usage: twinccl COMMAND/],
+    ["bogus", /unknown command "bogus"; commands are start, bench, run, explain, doctor/],
+    ["bench", /name a collective/],
+    ["bench allShuffle", /"allShuffle" is no collective/],
+    ["bench all-reduce --nope", /unknown option '--nope'\nsee twinccl bench --help/],
+    ["bench all-reduce extra", /unexpected argument "extra"/],
+    ["bench all-reduce -b", /argument missing/],
+    ["bench all-reduce -b 8X", /--minbytes: found "8X"/],
+    ["bench all-reduce -b 16 -e 8", /--maxbytes is less than --minbytes/],
+    ["bench all-reduce -f 1", /--stepfactor: found "1", needs a whole number of at least 2/],
+    ["bench all-reduce -f 2 -i 8", /not both/],
+    ["bench all-reduce -g 0", /--ranks: found "0"/],
+    ["bench all-reduce -n x", /--iters: found "x"/],
+    ["bench all-reduce -d int7", /--dtype: found "int7", needs one of int8, uint8/],
+    ["bench all-reduce -o xor", /--op: found "xor", needs one of sum/],
+    ["bench broadcast -r 8", /--root: found "8", needs all or a rank in 0..7/],
+    ["bench all-reduce --spread 2", /--spread: found "2"/],
+    ["bench all-reduce --algorithm magic", /--algorithm: found "magic", needs one of ring/],
+    ["bench all-reduce --json --csv", /not both/],
+    ["run", /name a file/],
+    ["run no-such-file.mjs", /there is no file no-such-file.mjs/],
+    ["explain", /name a collective/],
+    ["explain broadcast --root 9", /--root: found 9/],
+    ["doctor now", /unexpected argument "now"/],
+    ["start --fast", /unknown option '--fast'/],
+  ])("twinccl %s", async (line, message) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toMatch(message);
+    expect(err).not.toMatch(/^ {4}at /m);
+  });
+});
+
+test.each(["bench all-reduce", "run package.json", "explain all-reduce"])(
+  "%s --backend nccl is refused, never replaced",
+  async (line) => {
+    const { status, out, err } = await cli(`${line} --backend nccl`);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(
+      "BackendUnavailableError: backend nccl: this version has no NCCL backend",
+    );
+    expect((await cli(`${line} --backend magic`)).err).toContain("backends are sim, nccl");
+  },
+);
+
+test("doctor tells what is there and what is not", async () => {
+  const { status, out } = await cli("doctor");
+  expect(status).toBe(0);
+  expect(out).toContain(process.versions.node);
+  expect(out).toMatch(/^wasm SIMD +(yes|no)$/m);
+  expect(out).toMatch(/^backend sim +yes: needs nothing$/m);
+  expect(out).toMatch(/^backend nccl +no: this version has no NCCL backend$/m);
+});

@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { cli } from "./harness.ts";
+
+const ring = "explain allReduce --ranks 4 --count 10 --dtype float32 --op sum --algorithm ring";
+
+test("the plan is printed", async () => {
+  const { status, out } = await cli(ring);
+  expect(status).toBe(0);
+  expect(out).toMatch(/^allReduce float32\[10\] sum on 4 ranks: ring\n/);
+  expect(out).toContain("µs predicted");
+});
+
+test("one element: its chunk and the order in which it is folded", async () => {
+  const { out } = await cli(`${ring} --element 5`);
+  expect(out).toMatch(
+    /^element 5 lies in chunk \d: elements \d\.\.\d\nvalue: .*r0.*\norder: \d, \d, \d, \d\n$/,
+  );
+  const { element, order } = JSON.parse((await cli(`${ring} --element 5 --json`)).out);
+  expect(element).toBe(5);
+  expect([...order].sort()).toEqual([0, 1, 2, 3]);
+});
+
+test("JSON holds the facts", async () => {
+  const { out } = await cli(`${ring} --json`);
+  expect(JSON.parse(out)).toMatchObject({ collective: "allReduce", algorithm: "ring", ranks: 4 });
+});
+
+test("an element outside of the output is an error, not a crash", async () => {
+  const { status, err } = await cli(`${ring} --element 10`);
+  expect(status).toBe(1);
+  expect(err).toContain("element 10 lies in no chunk");
+  expect(err).not.toMatch(/^ {4}at /m);
+});

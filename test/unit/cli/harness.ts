@@ -1,0 +1,28 @@
+import { backends } from "../../../src/cli/backends.ts";
+import { runCli } from "../../../src/cli/cli.ts";
+import type { Context } from "../../../src/cli/context.ts";
+
+/** What a command line wrote, and its exit status. */
+export interface Outcome {
+  readonly status: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Runs a command line in this process. */
+export async function cli(line: string, surroundings: Partial<Context> = {}): Promise<Outcome> {
+  let out = "";
+  let err = "";
+  const context: Context = {
+    out: (text) => (out += text),
+    err: (text) => (err += text),
+    terminal: false,
+    backends,
+    ...surroundings,
+  };
+  const status = await runCli(
+    line.split(" ").filter((word) => word !== ""),
+    context,
+  );
+  return { status, out, err };
+}

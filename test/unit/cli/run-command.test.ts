@@ -1,0 +1,68 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-run-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** A program file with this body. */
+function program(name: string, body: string): string {
+  const path = join(folder, `${name}.mjs`);
+  writeFileSync(path, `export default async (comm) => {${body}};\n`);
+  return path;
+}
+
+test("results are printed by rank, buffers with their contents", async () => {
+  const path = program(
+    "sum",
+    `const send = comm.alloc("float32", 3).fill(comm.rank);
+     await comm.allReduce({ send, op: "sum" });
+     return comm.rank === 1 ? send : { rank: comm.rank, big: 5n };`,
+  );
+  expect(await cli(`run ${path} -n 3 --seed 9`)).toEqual({
+    status: 0,
+    out: "rank 0: { rank: 0, big: 5n }\nrank 1: Float32Array(3) [ 3, 3, 3 ]\nrank 2: { rank: 2, big: 5n }\n",
+    err: "",
+  });
+});
+
+test("a mistake in the use of the library is shown without a stack", async () => {
+  const path = program("stuck", "if (comm.rank !== 2) await comm.barrier();");
+  const { status, out, err } = await cli(`run ${path} -n 3`);
+  expect({ status, out }).toEqual({ status: 1, out: "" });
+  expect(err).toMatch(/^twinccl run: 2 of 3 ranks failed on "run"/);
+  expect(err).toContain("DeadlockError: deadlock: rank 2 finished");
+  expect(err).not.toMatch(/^ {4}at /m);
+});
+
+test("a bug in the program is shown with its stack", async () => {
+  const path = program(
+    "bug",
+    'if (comm.rank === 1) throw new TypeError("mine"); await comm.barrier();',
+  );
+  const { status, err } = await cli(`run ${path} -n 2`);
+  expect(status).toBe(1);
+  expect(err).toContain("TypeError: mine");
+  expect(err).toMatch(/^ {4}at .*bug\.mjs/m);
+});
+
+test("a trace is written, also of a run that failed", async () => {
+  const body = 'await comm.barrier(); if (comm.rank === 0) throw new Error("late");';
+  const path = program("late", body);
+  const chrome = join(folder, "trace.json");
+  const text = join(folder, "trace.txt");
+  expect((await cli(`run ${path} -n 2 --trace ${chrome}`)).status).toBe(1);
+  await cli(`run ${path} -n 2 --trace ${text}`);
+  expect(JSON.parse(readFileSync(chrome, "utf8")).traceEvents.length).toBeGreaterThan(0);
+  expect(readFileSync(text, "utf8")).toMatch(/^\d+ post rank=0 .*barrier/m);
+});
+
+test("a file without a program is wrong usage", async () => {
+  const path = join(folder, "empty.mjs");
+  writeFileSync(path, "export const a = 1;\n");
+  const { status, err } = await cli(`run ${path}`);
+  expect(status).toBe(2);
+  expect(err).toContain("its default export is undefined");
+});
