@@ -21,6 +21,7 @@ const checks = {
   docs: "npm run -s docs",
   test: "npm test",
   build: "npm run -s build",
+  "algorithms page": "node tools/algorithms-page.mjs --check",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
   publint: `npm run -s publint -- "${tarball}"`,
   attw: `npm run -s attw -- "${tarball}"`,

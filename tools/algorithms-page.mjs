@@ -1,0 +1,149 @@
+/**
+ * Writes docs/algorithms.md and its pictures from the catalogue: costs from the verifier-checked closed forms, pictures
+ * from real traces. `--check` writes nothing and fails when the files are out of date.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { createWorld, specifications } from "../dist/api/index.js";
+import { algorithmsOf, builtCollectives } from "../dist/algorithms/index.js";
+import { sim, Trace } from "../dist/backends/sim/index.js";
+
+const root = fileURLToPath(new URL("../", import.meta.url));
+const rankCounts = [2, 4, 8, 64];
+const pictureRanks = 4;
+const count = 4096;
+
+/** How each collective is called for its picture, on rank `comm.rank` of `comm.size`. */
+const calls = {
+  allReduce: (comm) => comm.allReduce({ send: floats(count), op: "sum" }),
+  reduce: (comm) => comm.reduce({ send: floats(count), op: "sum", root: 0 }),
+  broadcast: (comm) => comm.broadcast({ recv: floats(count), root: 0 }),
+  allGather: (comm) => comm.allGather({ send: floats(count), recv: floats(count * comm.size) }),
+  allGatherv: (comm) =>
+    comm.allGatherv({
+      send: floats(skewed(comm.size)[comm.rank]),
+      recv: floats(sum(skewed(comm.size))),
+      recvCounts: skewed(comm.size),
+    }),
+  reduceScatter: (comm) =>
+    comm.reduceScatter({ send: floats(count * comm.size), recv: floats(count), op: "sum" }),
+  reduceScatterv: (comm) =>
+    comm.reduceScatterv({
+      send: floats(sum(skewed(comm.size))),
+      recv: floats(skewed(comm.size)[comm.rank]),
+      sendCounts: skewed(comm.size),
+      op: "sum",
+    }),
+  allToAll: (comm) =>
+    comm.allToAll({ send: floats(count * comm.size), recv: floats(count * comm.size) }),
+  allToAllv: (comm) => {
+    const sendCounts = skewed(comm.size).map((length) => Math.floor(length / (comm.rank + 1)));
+    return comm.allToAllv({ send: floats(sum(sendCounts)), sendCounts });
+  },
+  gather: (comm) =>
+    comm.gather({
+      send: floats(count),
+      root: 0,
+      ...(comm.rank === 0 && { recv: floats(count * comm.size) }),
+    }),
+  scatter: (comm) =>
+    comm.scatter({
+      recv: floats(count),
+      root: 0,
+      ...(comm.rank === 0 && { send: floats(count * comm.size) }),
+    }),
+  barrier: (comm) => comm.barrier(),
+};
+
+function floats(length) {
+  return new Float32Array(length);
+}
+
+function skewed(size) {
+  return Array.from({ length: size }, (_, rank) => count * (rank + 1));
+}
+
+function sum(counts) {
+  return counts.reduce((total, length) => total + length, 0);
+}
+
+async function picture(collective, name) {
+  const trace = new Trace();
+  const link = { latencyNs: 1000, gigabytesPerSecond: 4 };
+  const world = await createWorld({
+    backend: sim({ trace, link, algorithms: { [collective]: name } }),
+    size: pictureRanks,
+  });
+  await world.run((comm) => calls[collective](comm));
+  await world.close();
+  return trace.toSvg(`${collective}, ${name}, ${pictureRanks} ranks`);
+}
+
+function costRow(algorithm) {
+  const costs = rankCounts.map((ranks) => algorithm.cost({ ranks, count: ranks * 64 }));
+  const most = costs.some((cost) => cost.bound) ? "≤ " : "";
+  const steps = costs.map((cost) => cost.steps).join(" · ");
+  const sent = costs.map(({ sentElements }, i) => round(sentElements / (rankCounts[i] * 64)));
+  const credits = algorithm.credits(8);
+  return `| ${algorithm.name} | ${algorithm.summary} | ${most}${steps} | ${most}${sent.join(" · ")} | ${credits} | ${algorithm.source} |`;
+}
+
+function round(value) {
+  return String(Math.round(value * 100) / 100);
+}
+
+async function page() {
+  const files = new Map();
+  const lines = [
+    "# Algorithms",
+    "",
+    "Every program of the catalogue; the first of a collective is what runs when nobody chooses. This page is written by",
+    "`npm run docs:algorithms` from the catalogue itself: the costs are the closed forms in the algorithms' headers, which",
+    "the verifier holds every program against, and the pictures are drawn from traces of real runs.",
+    "",
+    `Steps and elements sent are given for ${rankCounts.join(" · ")} ranks. *Steps* are rounds on the longest path when a rank sends and receives one`,
+    "message a round. *Sent* is what the busiest rank sends, in multiples of the call's count. *Credits* are the messages",
+    "that may be under way between two ranks before the sender must wait; with fewer the program would deadlock.",
+    "In the pictures blue is a port that sends, green a port that receives; time is virtual.",
+    "",
+    'Choose with `sim({ algorithms: { allReduce: "recursive-doubling" } })`: what a call means does not depend on it.',
+  ];
+  for (const collective of builtCollectives) {
+    lines.push("", `## ${collective}`, "");
+    const { reduces } = specifications[collective];
+    lines.push(reduces ? "Folds with an operator." : "Copies bytes.", "");
+    lines.push("| algorithm | what it does | steps | sent | credits | source |", "|---|---|---|---|---|---|");
+    for (const algorithm of algorithmsOf(collective)) lines.push(costRow(algorithm));
+    for (const { name } of algorithmsOf(collective)) {
+      const file = `images/${kebab(collective)}-${name}.svg`;
+      files.set(`docs/${file}`, await picture(collective, name));
+      lines.push("", `![${collective} by ${name} on ${pictureRanks} ranks](${file})`);
+    }
+  }
+  files.set("docs/algorithms.md", `${lines.join("\n")}\n`);
+  return files;
+}
+
+function kebab(name) {
+  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+const check = process.argv.includes("--check");
+const stale = [];
+mkdirSync(`${root}docs/images`, { recursive: true });
+for (const [file, content] of await page()) {
+  if (!check) writeFileSync(root + file, content);
+  else if (readOrEmpty(root + file) !== content) stale.push(file);
+}
+if (stale.length > 0) {
+  console.error(`out of date: ${stale.join(", ")}; run: npm run docs:algorithms`);
+  process.exitCode = 1;
+}
+
+function readOrEmpty(path) {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
