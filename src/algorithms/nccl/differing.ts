@@ -1,0 +1,141 @@
+/**
+ * Which elements of a call may come out differently under two plans.
+ *
+ * Both plans are cut at each other's borders; inside such a range the fold orders are constant, and where rounding
+ * goes by position it repeats. An element is counted when its order or its rounding differs; whether its bits do
+ * depends on the data.
+ */
+import { dtypeInfo } from "../../api/dtype.ts";
+import { InvalidArgumentError } from "../../api/errors.ts";
+import { reduceOpName } from "../../api/reduce-op.ts";
+import { roundingAt } from "./explain.ts";
+import type { FoldOrder } from "./orders.ts";
+import type { Piece } from "./pieces.ts";
+import type { NcclPlan } from "./plan.ts";
+import { patternBytes } from "./rounding.ts";
+
+/** How two plans of one call differ. */
+export interface Difference {
+  /** Elements that may differ, of `elements` in all output blocks. */
+  readonly differing: number;
+  readonly elements: number;
+  /** The first of them, and its block; `undefined` when there is none. */
+  readonly first: { readonly block: number; readonly element: number } | undefined;
+}
+
+/** Compares two plans of the same call. */
+export function differing(a: NcclPlan, b: NcclPlan): Difference {
+  assertSameCall(a, b);
+  const blocks = a.collective === "reduceScatter" || a.collective === "allGather" ? a.ranks : 1;
+  const elements = blocks * a.count;
+  let found = 0;
+  let first: Difference["first"];
+  if (!seesOrder(a)) return { differing: 0, elements, first };
+  forEachRange(a, b, (inA, inB, from, to) => {
+    const range = differingIn(a, b, inA, inB, from, to);
+    if (range.count === 0) return;
+    found += range.count;
+    first ??= { block: inA.block, element: range.first };
+  });
+  return { differing: found, elements, first };
+}
+
+/** `35.2 % of the elements may differ, first at 5376`. */
+export function differenceText({ differing: count, elements, first }: Difference): string {
+  if (first === undefined) return "every element comes out the same";
+  const share = ((100 * count) / elements).toFixed(1);
+  const block = first.block === 0 ? "" : ` of block ${first.block}`;
+  return `${share} % of the elements may differ, first at ${first.element}${block}`;
+}
+
+/** Sums and products of floats see in which order they are folded; nothing else does. */
+function seesOrder({ dtype, op }: NcclPlan): boolean {
+  const folds = op !== undefined && op !== "min" && op !== "max";
+  return folds && dtypeInfo[dtype].kind === "float";
+}
+
+/** Calls `visit` for each range on which both plans stay in one piece. */
+function forEachRange(
+  a: NcclPlan,
+  b: NcclPlan,
+  visit: (inA: Piece, inB: Piece, from: number, to: number) => void,
+): void {
+  const left = a.pieces.filter((piece) => piece.length > 0);
+  const right = b.pieces.filter((piece) => piece.length > 0);
+  for (let i = 0, j = 0; i < left.length && j < right.length; ) {
+    const inA = left[i] as Piece;
+    const inB = right[j] as Piece;
+    const endA = inA.offset + inA.length;
+    const endB = inB.offset + inB.length;
+    visit(inA, inB, Math.max(inA.offset, inB.offset), Math.min(endA, endB));
+    if (endA <= endB) i++;
+    if (endB <= endA) j++;
+  }
+}
+
+interface RangeDifference {
+  readonly count: number;
+  readonly first: number;
+}
+
+function differingIn(
+  a: NcclPlan,
+  b: NcclPlan,
+  inA: Piece,
+  inB: Piece,
+  from: number,
+  to: number,
+): RangeDifference {
+  const multiplies = a.op === "avg" || typeof a.op === "object";
+  const all = { count: to - from, first: from };
+  if (!sameFold(inA.order, inB.order, multiplies && fuses(a)) || !sameAccumulator(a, b)) return all;
+  if (a.rounding !== "byPosition" && b.rounding !== "byPosition") {
+    return a.rounding === b.rounding ? { count: 0, first: -1 } : all;
+  }
+  // Both roundings repeat with the pattern, so one period tells the rest.
+  const period = patternBytes / dtypeInfo[a.dtype].bytes;
+  let count = 0;
+  let first = -1;
+  for (let element = from; element < Math.min(to, from + period); element++) {
+    const same = roundingAt(a, element - inA.offset) === roundingAt(b, element - inB.offset);
+    if (same) continue;
+    if (first < 0) first = element;
+    count += Math.ceil((to - element) / period);
+  }
+  return { count, first };
+}
+
+/** The first two operands may change places, unless the second one's product is fused and the first one's is not. */
+function sameFold(a: FoldOrder, b: FoldOrder, ordered: boolean): boolean {
+  if (a === b) return true;
+  const swapped = !ordered && a[0] === b[1] && a[1] === b[0];
+  return a.every((rank, i) => rank === b[i] || (swapped && i < 2));
+}
+
+function fuses({ rounding }: NcclPlan): boolean {
+  return rounding === "fused" || rounding === "byPosition";
+}
+
+function sameAccumulator(a: NcclPlan, b: NcclPlan): boolean {
+  return a.accumulator === b.accumulator || a.dtype === "float32";
+}
+
+function assertSameCall(a: NcclPlan, b: NcclPlan): void {
+  const facts = (plan: NcclPlan): Record<string, unknown> => {
+    const { collective, ranks, dtype, count, root, op } = plan;
+    return {
+      collective,
+      ranks,
+      dtype,
+      count,
+      root,
+      op: op === undefined ? "none" : reduceOpName(op),
+    };
+  };
+  const [left, right] = [facts(a), facts(b)];
+  for (const field of Object.keys(left)) {
+    if (left[field] === right[field]) continue;
+    const headline = `differing: ${field} ${left[field]} and ${right[field]}: these are plans of two calls`;
+    throw new InvalidArgumentError({ headline }, { field });
+  }
+}

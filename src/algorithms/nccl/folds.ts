@@ -1,0 +1,26 @@
+/** The arithmetic of a plan: which fold an executor runs, and which second one where rounding goes by position. */
+import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { Fold } from "../arithmetic/fold.ts";
+import { foldFor } from "../arithmetic/fold-for.ts";
+import type { NcclPlan } from "./plan.ts";
+import { symmetricFold } from "./symmetric-fold.ts";
+
+/** The folds of a plan. */
+export interface PlanFolds {
+  readonly fold: Fold;
+  /**
+   * Given for plans that round by position: every block is folded both ways, and `takeSeparate` joins them before
+   * `finish`.
+   */
+  readonly separate: Fold | undefined;
+}
+
+/** How contributions are folded under a plan; `op` is a rank's own where the scalars of ranks differ. */
+export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
+  const { dtype, ranks, rounding, accumulator } = plan;
+  if (accumulator === "float32") return { fold: symmetricFold(dtype), separate: undefined };
+  const separate = foldFor(dtype, op, ranks, "separate");
+  if (rounding === "separate") return { fold: separate, separate: undefined };
+  const fold = foldFor(dtype, op, ranks, "fused");
+  return { fold, separate: rounding === "byPosition" ? separate : undefined };
+}

@@ -1,0 +1,40 @@
+/** The pure half of the twin: for one call, the plan that a known version of NCCL takes, and its two other forms. */
+export type { Choice, Forced } from "./choice.ts";
+export { type Difference, differenceText, differing } from "./differing.ts";
+export {
+  type ElementPlan,
+  type ElementRounding,
+  elementPlan,
+  elementText,
+  pieceAt,
+} from "./explain.ts";
+export { type PlanFolds, planFolds } from "./folds.ts";
+export { ncclFused } from "./fused.ts";
+export { ncclLayout } from "./layout.ts";
+export type { FoldOrder } from "./orders.ts";
+export type { Part } from "./partition.ts";
+export type { Piece } from "./pieces.ts";
+export {
+  type ChannelPlan,
+  type CopyPlan,
+  type NcclPlan,
+  ncclPlan,
+  type PlannedPart,
+  type PlanRequest,
+  type SymmetricPlan,
+  type WindowOffsets,
+} from "./plan.ts";
+export { ncclProgram, programName } from "./program.ts";
+export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
+export type { HopRounding } from "./rounding.ts";
+export { takeSeparate } from "./select.ts";
+export type { NcclSettings } from "./settings.ts";
+export type { SymmetricKernel } from "./symmetric-choice.ts";
+export {
+  type ChannelPaths,
+  h200x8,
+  type SearchResult,
+  type Topology,
+  topologies,
+} from "./topology.ts";
+export { ncclVersions } from "./version.ts";

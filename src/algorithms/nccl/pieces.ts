@@ -1,0 +1,113 @@
+/** The pieces of a plan: which elements are folded in which order. */
+import { bytesOf } from "../../api/dtype.ts";
+import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
+import { at, type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./orders.ts";
+import type { ChannelPlan, PlannedPart, SymmetricPlan, WindowOffsets } from "./plan.ts";
+import { stretchesOf } from "./symmetric-stretches.ts";
+import type { ChannelPaths } from "./topology.ts";
+
+/** A range of one output block that is folded in one order. */
+export interface Piece {
+  /** Block of the output that holds it: the receiving rank for a reduce-scatter, the sending one for an all-gather. */
+  readonly block: number;
+  readonly channel: number;
+  readonly loop: number;
+  /** Chunk within its loop. */
+  readonly chunk: number;
+  /** First element within the block; positions of rounding by position count from here. */
+  readonly offset: number;
+  readonly length: number;
+  /** Ranks in fold order; the one sender for a copy. */
+  readonly order: FoldOrder;
+}
+
+/** What pieces of a plan on channels are made from. */
+type ChannelFacts = Pick<
+  ChannelPlan,
+  "ranks" | "collective" | "algorithm" | "protocol" | "dtype" | "root" | "parts" | "paths"
+>;
+
+/** Pieces of a call by Ring or Tree. */
+export function channelPieces(plan: ChannelFacts): Piece[] {
+  const { collective, ranks, parts, paths } = plan;
+  if (collective === "allReduce" && plan.algorithm === "Ring") {
+    return parts.flatMap((part) => ringPieces(plan, part, paths[part.channel] as ChannelPaths));
+  }
+  const blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
+  return Array.from({ length: blocks }, (_, block) =>
+    parts.flatMap((part) => {
+      const order = orderOf(plan, paths[part.channel] as ChannelPaths, block);
+      return plainChunks(part.length, part.chunk).map((chunk) => ({
+        ...chunk,
+        block,
+        channel: part.channel,
+        offset: part.offset + chunk.offset,
+        order,
+      }));
+    }),
+  ).flat();
+}
+
+function ringPieces(plan: ChannelFacts, part: PlannedPart, { ring }: ChannelPaths): Piece[] {
+  const { ranks, dtype } = plan;
+  const { channel, offset, length, chunk: full } = part;
+  const elementBytes = bytesOf(dtype);
+  return ringAllReduceChunks(length, full, ranks, elementBytes).map((chunk) => ({
+    ...chunk,
+    block: 0,
+    channel,
+    offset: offset + chunk.offset,
+    order: orderEndingAt(ring, chunk.chunk),
+  }));
+}
+
+/** The order of a block where it does not depend on the chunk. */
+function orderOf(
+  { collective, root }: ChannelFacts,
+  paths: ChannelPaths,
+  block: number,
+): FoldOrder {
+  switch (collective) {
+    case "allReduce":
+      return treeOrder(paths);
+    case "reduceScatter":
+      return orderEndingAtRank(paths.ring, block);
+    case "reduce":
+      return orderEndingAtRank(paths.ring, root);
+    case "allGather":
+      return [block];
+    case "broadcast":
+      return [root];
+  }
+}
+
+/** Pieces of a call through a symmetric kernel; its blocks of threads do not matter once they are dealt. */
+export function symmetricPieces(
+  plan: Pick<SymmetricPlan, "ranks" | "collective" | "protocol" | "dtype" | "count" | "channels">,
+  { send, recv }: WindowOffsets,
+): Piece[] {
+  const { ranks, collective, protocol, dtype, count } = plan;
+  if (count === 0) return [];
+  const ascending = Array.from({ length: ranks }, (_, rank) => rank);
+  const orders = ascending.map((first) => ascending.map((step) => at(ascending, first + step)));
+  const piece = { channel: 0, loop: 0, chunk: 0 };
+  if (collective === "allReduce" && protocol === "LD") {
+    const elementBytes = bytesOf(dtype);
+    const blocks = plan.channels;
+    const question = { ranks, blocks, count, elementBytes, sendOffset: send, recvOffset: recv };
+    return stretchesOf(question).map(({ offset, length, first }, chunk) => {
+      return { ...piece, block: 0, chunk, offset, length, order: orders[first] as FoldOrder };
+    });
+  }
+  const blocks = collective === "reduceScatter" ? ranks : 1;
+  return ascending.slice(0, blocks).map((block) => {
+    const order = orders[protocol === "LD" ? block : 0] as FoldOrder;
+    return { ...piece, block, offset: 0, length: count, order };
+  });
+}
+
+/** The piece of one rank alone. */
+export function copyPieces(count: number): Piece[] {
+  if (count === 0) return [];
+  return [{ block: 0, channel: 0, loop: 0, chunk: 0, offset: 0, length: count, order: [0] }];
+}

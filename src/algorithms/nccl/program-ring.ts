@@ -1,0 +1,111 @@
+/**
+ * Ring's five collectives on one channel, as NCCL's device code does them: loop after loop over the channel's pieces.
+ *
+ * Position p of the ring is p steps from rank 0 along `next`. All of a loop's messages travel the same way round.
+ */
+import type { Lane, ProgramBuilder } from "../builder.ts";
+import { input, output } from "../program.ts";
+import { at } from "./orders.ts";
+
+/** One channel of a program: its ring and its pieces `first` to `end` of each block. */
+export interface RingChannel {
+  readonly program: ProgramBuilder;
+  readonly ranks: number;
+  /** Pieces of a block. */
+  readonly perBlock: number;
+  readonly channel: number;
+  readonly first: number;
+  readonly end: number;
+  readonly ring: readonly number[];
+}
+
+/** What a rank sees of its ring. */
+interface Seat {
+  readonly lane: Lane;
+  readonly rank: number;
+  readonly position: number;
+  readonly previous: number;
+  readonly next: number;
+}
+
+/** Each loop has a chunk for every position; chunk p is folded up to position p and handed out from there. */
+export function writeRingAllReduce(channel: RingChannel): void {
+  const { ranks, first, end } = channel;
+  everySeat(channel, ({ lane, position, previous, next }) => {
+    for (let loop = first; loop < end; loop += ranks) {
+      const chunk = (back: number): number => loop + ((position + 2 * ranks - back) % ranks);
+      lane.send(input(chunk(1)), next);
+      for (let back = 2; back < ranks; back++) {
+        lane.recvReduceSend(previous, input(chunk(back)), next);
+      }
+      lane.recvReduceCopySend(previous, input(chunk(0)), output(chunk(0)), next, { final: true });
+      for (let back = 1; back < ranks - 1; back++) {
+        lane.recvCopySend(previous, output(chunk(back)), next);
+      }
+      lane.recv(previous, output(chunk(ranks - 1)));
+    }
+  });
+}
+
+/** In each loop the blocks of all ranks go round once, and end at their ranks. */
+export function writeRingReduceScatter(channel: RingChannel): void {
+  const { ranks, perBlock, first, end, ring } = channel;
+  everySeat(channel, ({ lane, position, previous, next }) => {
+    for (let piece = first; piece < end; piece++) {
+      const block = (back: number): number => input(at(ring, position - back) * perBlock + piece);
+      lane.send(block(1), next);
+      for (let back = 2; back < ranks; back++) lane.recvReduceSend(previous, block(back), next);
+      lane.recvReduceCopy(previous, block(ranks), output(piece), { final: true });
+    }
+  });
+}
+
+/** From the rank after the root round to the root. */
+export function writeRingReduce(channel: RingChannel): void {
+  const { ranks, first, end, ring, program } = channel;
+  const root = ring.indexOf(program.root);
+  everySeat(channel, ({ lane, position, previous, next }) => {
+    const place = (position - root + ranks) % ranks;
+    for (let piece = first; piece < end; piece++) {
+      if (place === 1) lane.send(input(piece), next);
+      else if (place > 1) lane.recvReduceSend(previous, input(piece), next);
+      else lane.recvReduceCopy(previous, input(piece), output(piece), { final: true });
+    }
+  });
+}
+
+/** In each loop every rank's block goes round once. */
+export function writeRingAllGather(channel: RingChannel): void {
+  const { ranks, perBlock, first, end, ring } = channel;
+  everySeat(channel, ({ lane, rank, position, previous, next }) => {
+    for (let piece = first; piece < end; piece++) {
+      const block = (back: number): number => output(at(ring, position - back) * perBlock + piece);
+      // In place the copy is one onto itself, so the input goes first.
+      lane.send(input(piece), next).copy(input(piece), output(rank * perBlock + piece));
+      for (let back = 1; back < ranks - 1; back++) lane.recvCopySend(previous, block(back), next);
+      lane.recv(previous, block(ranks - 1));
+    }
+  });
+}
+
+/** From the root round to the rank before it. */
+export function writeRingBroadcast(channel: RingChannel): void {
+  const { ranks, first, end, ring, program } = channel;
+  const root = ring.indexOf(program.root);
+  everySeat(channel, ({ lane, position, previous, next }) => {
+    const place = (position - root + ranks) % ranks;
+    for (let piece = first; piece < end; piece++) {
+      if (place === 0) lane.send(input(piece), next).copy(input(piece), output(piece));
+      else if (place < ranks - 1) lane.recvCopySend(previous, output(piece), next);
+      else lane.recv(previous, output(piece));
+    }
+  });
+}
+
+function everySeat({ program, ring, channel }: RingChannel, write: (seat: Seat) => void): void {
+  ring.forEach((rank, position) => {
+    const lane = program.lane(rank, channel);
+    const previous = at(ring, position - 1);
+    write({ lane, rank, position, previous, next: at(ring, position + 1) });
+  });
+}

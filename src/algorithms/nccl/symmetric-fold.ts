@@ -1,0 +1,121 @@
+/**
+ * The fold of the symmetric kernels: a float32 accumulator, and one rounding to the element type at the end.
+ *
+ * A running value is wider than the element, so only whole chains exist: the methods that would store a partial in an
+ * element are refused. 1-byte floats are converted straight from float32, not through float16, and saturate.
+ */
+import { type DType, dtypeInfo } from "../../api/dtype.ts";
+import { invariant } from "../../api/invariant.ts";
+import type { Fold, Lanes } from "../arithmetic/fold.ts";
+import { foldFor } from "../arithmetic/fold-for.ts";
+import { canonicalise } from "../arithmetic/nan.ts";
+import {
+  bitsToNumber,
+  nearest,
+  type SmallFloat,
+  type SmallFormat,
+  smallFormats,
+} from "../arithmetic/small-float.ts";
+
+/** Elements that are accumulated at a time. */
+const blockElements = 4096;
+
+const block = new Float32Array(blockElements);
+const folds = new Map<DType, Fold>();
+
+/** How the symmetric kernels sum a float of up to 4 bytes. float32 itself rounds at every hop anyway. */
+export function symmetricFold(dtype: DType): Fold {
+  let fold = folds.get(dtype);
+  if (fold === undefined) {
+    fold = dtype === "float32" ? foldFor(dtype, "sum", 1, "fused") : narrowFold(dtype);
+    folds.set(dtype, fold);
+  }
+  return fold;
+}
+
+function narrowFold(dtype: DType): Fold {
+  invariant(isSmall(dtype), `symmetric kernels sum no ${dtype}`);
+  const decode = decodingTable(dtype);
+  const encode = encoder(dtype);
+  const refuse = (): never => {
+    throw new Error(`twinccl broke its own rule: a symmetric sum of ${dtype} has no partials`);
+  };
+  return Object.freeze({
+    dtype,
+    op: "sum" as const,
+    scales: false,
+    begin: (acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number) =>
+      acc.set(source.subarray(sourceAt, sourceAt + count), accAt),
+    addContribution: refuse,
+    addPartial: refuse,
+    chain: (
+      acc: Lanes,
+      accAt: number,
+      sources: readonly Lanes[],
+      sourceAts: readonly number[],
+      count: number,
+    ) => {
+      for (let done = 0; done < count; done += blockElements) {
+        const size = Math.min(blockElements, count - done);
+        sources.forEach((source, number) => {
+          const at = (sourceAts[number] as number) + done;
+          accumulate(source, at, size, decode, number === 0);
+        });
+        encode(acc, accAt + done, size);
+      }
+    },
+    finish: (acc: Lanes, accAt: number, count: number) => canonicalise(dtype, acc, accAt, count),
+  });
+}
+
+function isSmall(dtype: DType): dtype is SmallFloat {
+  return dtypeInfo[dtype].kind === "float" && dtypeInfo[dtype].bytes < 4;
+}
+
+function decodingTable(dtype: SmallFloat): Float32Array {
+  const length = 2 ** (8 * smallFormats[dtype].bytes);
+  return Float32Array.from({ length }, (_, bits) => bitsToNumber(dtype, bits));
+}
+
+function accumulate(
+  source: Lanes,
+  at: number,
+  count: number,
+  decode: Float32Array,
+  first: boolean,
+): void {
+  if (first) {
+    for (let i = 0; i < count; i++) block[i] = decode[source[at + i] as number] as number;
+    return;
+  }
+  for (let i = 0; i < count; i++) {
+    block[i] = (block[i] as number) + (decode[source[at + i] as number] as number);
+  }
+}
+
+const float = new Float32Array(1);
+const word = new Int32Array(float.buffer);
+
+/** Rounds the block to the format, to nearest and ties to even. */
+function encoder(dtype: SmallFloat): (acc: Lanes, at: number, count: number) => void {
+  const format = smallFormats[dtype];
+  const saturates = format.bytes === 1;
+  const signBit = 8 * format.bytes - 1;
+  const magnitudes = (1 << signBit) - 1;
+  return (acc, at, count) => {
+    for (let i = 0; i < count; i++) {
+      const x = block[i] as number;
+      if (Number.isNaN(x)) {
+        acc[at + i] = magnitudes;
+        continue;
+      }
+      float[0] = (saturates ? saturated(format, x) : nearest(format, x)) * format.scale;
+      const bits = word[0] as number;
+      acc[at + i] = ((bits >>> format.shift) & magnitudes) | ((bits >>> 31) << signBit);
+    }
+  };
+}
+
+function saturated(format: SmallFormat, x: number): number {
+  return Math.max(-format.most, Math.min(format.most, nearest(format, x)));
+}

@@ -1,0 +1,75 @@
+/**
+ * What NCCL's search finds on a machine: the facts every plan starts from.
+ *
+ * They can come from a preset, or from a graph file of NCCL; planning does not care which. A *channel* has a ring
+ * (from rank 0 on along its `next` pointers) and a chain (NCCL's tree on a single node, leaf first). The search's own
+ * figures, counted before NCCL doubles the channels, feed the cost model only.
+ */
+import { UnsupportedError } from "../../api/errors.ts";
+
+/** Ring and chain of one channel, in ranks. */
+export interface ChannelPaths {
+  /** `ring[0]` is rank 0, `ring[i + 1]` the next of `ring[i]`. */
+  readonly ring: readonly number[];
+  /** From the leaf to the root. */
+  readonly chain: readonly number[];
+}
+
+/** What the search found for one kind of graph. */
+export interface SearchResult {
+  readonly channels: number;
+  /** GB/s of one channel between GPUs of the node. */
+  readonly bandwidth: number;
+}
+
+/** The facts about one node and the ranks on it. */
+export interface Topology {
+  readonly name: string;
+  readonly ranks: number;
+  readonly channels: readonly ChannelPaths[];
+  readonly ringSearch: SearchResult;
+  readonly treeSearch: SearchResult;
+  /** All channels of the ring graph are the same; it shortens the modelled way of rooted collectives. */
+  readonly sameChannels: boolean;
+}
+
+/** GPUs of the preset, and channels after NCCL has doubled what it found. */
+const presetGpus = 8;
+const presetChannels = 24;
+const searchChannels = 12;
+
+/** The named presets. */
+export const topologies = { h200x8 } as const;
+
+/** The first `ranks` GPUs of eight H200 behind NVSwitch, GPU r as rank r. */
+export function h200x8(ranks: number): Topology {
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > presetGpus) {
+    throw new UnsupportedError(
+      {
+        headline: `topology h200x8: found ${ranks} ranks, has ${presetGpus} GPUs`,
+        hint: "a rank takes one GPU; use a topology with more of them, or none",
+      },
+      { field: "topology" },
+    );
+  }
+  const ring = Array.from({ length: ranks }, (_, rank) => rank);
+  return {
+    name: "h200x8",
+    ranks,
+    channels: Array.from({ length: presetChannels }, (_, channel) => ({
+      ring,
+      chain: presetChain(ranks, channel % searchChannels),
+    })),
+    ringSearch: { channels: searchChannels, bandwidth: 30 },
+    treeSearch: { channels: searchChannels, bandwidth: ranks === 2 ? 60 : ranks === 3 ? 40 : 30 },
+    sameChannels: true,
+  };
+}
+
+/** Two and three GPUs have links to spare, so that the search finds chains with other roots. */
+function presetChain(ranks: number, channel: number): readonly number[] {
+  if (ranks === 2 && channel >= 6) return [0, 1];
+  if (ranks === 3 && channel >= 9) return [1, 0, 2];
+  if (ranks === 3 && channel >= 6) return [0, 2, 1];
+  return Array.from({ length: ranks }, (_, place) => ranks - 1 - place);
+}

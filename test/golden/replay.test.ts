@@ -1,0 +1,40 @@
+/**
+ * Recorded results of real NCCL, replayed: a sample in every run, all of them with TWINCCL_GOLDEN=all.
+ */
+import { expect, test } from "vitest";
+import { type GoldenCase, idOf, Replay, readCases } from "./replay.ts";
+
+const everything = process.env["TWINCCL_GOLDEN"] === "all";
+
+/** Input elements that a sample may regenerate, for each file; large cases are left to the full run. */
+const sampleElements = 2e8;
+
+const files = [
+  ["nccl-2.28.9-h200x8.jsonl", 1686],
+  ["nccl-2.28.9-h200x8-settings.jsonl", 4080],
+] as const;
+
+test.each(files)(
+  "%s",
+  (name, total) => {
+    const cases = readCases(name);
+    expect(cases).toHaveLength(total);
+    const chosen = everything ? cases : sample(cases);
+    const replay = new Replay();
+    const wrong = chosen.filter((golden) => !replay.agrees(golden)).map(idOf);
+    expect(wrong.slice(0, 10)).toEqual([]);
+    expect(wrong).toHaveLength(0);
+  },
+  600_000,
+);
+
+/** Every small or symmetric case, and of the others those at even distances that the budget allows. */
+function sample(cases: readonly GoldenCase[]): GoldenCase[] {
+  const elements = ({ n, coll, count }: GoldenCase): number =>
+    n * count * (coll === "reduceScatter" ? n : 1);
+  const always = (golden: GoldenCase): boolean => golden.env === "sym" || elements(golden) < 40_000;
+  const large = cases.filter((golden) => !always(golden));
+  const work = large.reduce((sum, golden) => sum + elements(golden), 0);
+  const stride = Math.ceil(work / sampleElements);
+  return [...cases.filter(always), ...large.filter((_, i) => i % stride === 0)];
+}
