@@ -42,6 +42,7 @@ export class Ledger {
   #slots: Slot[] = [];
   #firstNumber = 0;
   #executing = false;
+  #settling = 0;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
   #unseen: CommOp[][];
@@ -59,6 +60,7 @@ export class Ledger {
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failed(posting.op, error),
+      later: (settle) => this.#later(settle),
       overdue: (posting) => this.timeOut(posting, []),
     };
   }
@@ -180,9 +182,9 @@ export class Ledger {
     this.#unseen = this.comm.ranks.map(() => []);
   }
 
-  /** Resolves when no complete call is being executed. */
+  /** Resolves when no complete call is being executed or about to wake its ranks. */
   drained(): Promise<void> {
-    if (!this.#executing) return Promise.resolve();
+    if (!this.#executing && this.#settling === 0) return Promise.resolve();
     return new Promise((resolve) => this.#idle.push(resolve));
   }
 
@@ -237,9 +239,28 @@ export class Ledger {
     }
     if (this.#executing) return;
     if (this.#death !== undefined) this.#lines.clear();
+    this.#rest();
+  }
+
+  /** Tells those who wait for the ledger to be idle. */
+  #rest(): void {
+    if (this.#executing || this.#settling > 0) return;
     const waiting = this.#idle;
     this.#idle = [];
     for (const resolve of waiting) resolve();
+  }
+
+  /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
+  #later(settle: () => void): void {
+    this.#settling++;
+    queueMicrotask(() =>
+      queueMicrotask(() => {
+        this.#settling--;
+        settle();
+        this.#monitor.moved();
+        this.#rest();
+      }),
+    );
   }
 
   /** `undefined`: there is none to serve; true: served. */

@@ -22,6 +22,8 @@ export interface ServeHost {
   /** Serves a call that changes communicators instead of data; false when it is none. */
   organise(set: CallSet): boolean;
   fail(posting: Posting, error: unknown): void;
+  /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
+  later(settle: () => void): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting): void;
 }
@@ -56,9 +58,7 @@ export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): vo
     host,
     postings,
     () => submitted(postings, host.session.exchange(host.comm, transfers)),
-    () => {
-      for (const posting of postings) settle(host, posting);
-    },
+    () => wake(host, postings),
   );
 }
 
@@ -71,7 +71,11 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
     postings,
     () => execute(host, set, postings),
     () => {
-      for (const rank of host.session.wakeOrder(set)) settle(host, postings[rank] as Posting);
+      const order = host.session.wakeOrder(set);
+      wake(
+        host,
+        order.map((rank) => postings[rank] as Posting),
+      );
     },
   );
 }
@@ -112,15 +116,20 @@ function attempt(
   }
 }
 
-/** Gives a rank its result, unless its deadline passed before that. */
-function settle(host: ServeHost, posting: Posting): void {
-  const { op, call, deadlinePs, resultOf } = posting;
-  if (deadlinePs !== undefined && call.finishedAtPs > deadlinePs) {
-    host.overdue(posting);
-    return;
-  }
-  op.finishedAtPs = call.finishedAtPs;
-  op.complete(resultOf(call));
+/** Gives every rank its result, in this order, unless its deadline passed before that. */
+function wake(host: ServeHost, postings: readonly Posting[]): void {
+  const inTime = postings.filter((posting) => {
+    const { call, deadlinePs } = posting;
+    const late = deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
+    if (late) host.overdue(posting);
+    return !late;
+  });
+  host.later(() => {
+    for (const { op, call, resultOf } of inTime) {
+      op.finishedAtPs = call.finishedAtPs;
+      op.complete(resultOf(call));
+    }
+  });
 }
 
 function failAll(

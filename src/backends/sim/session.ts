@@ -34,6 +34,7 @@ import { type Fault, FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
 import { randomOrder } from "./random.ts";
+import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
 import type { Trace } from "./trace.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
@@ -78,6 +79,7 @@ export class SimSession implements Session {
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
+  readonly #streams = new Streams();
   readonly #faults: FaultPlan;
   readonly #lending: StrictLending | undefined;
   #nextAddress = 0x1000_0000n;
@@ -156,15 +158,20 @@ export class SimSession implements Session {
     }
     const plan = this.#plan(collective, calls.length, calls[0]?.root ?? 0);
     const layout = planLayout(plan, shapeOf(set));
+    this.#streams.begin(set.comm, calls);
     this.#predict(set, plan, layout);
+    this.#streams.end(set.comm, calls);
     const bound = bind(set, plan, layout);
     if (bound !== undefined) return this.#settings.executor.execute(bound);
   }
 
   exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
+    const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
+    this.#streams.begin(comm, calls);
     predictTransfers(transfers, this.#settings.link, (transfer, times) =>
       this.#settings.trace?.transfer(comm, transfer, times),
     );
+    this.#streams.end(comm, calls);
     return this.#settings.executor.execute(bindTransfers(transfers));
   }
 

@@ -15,7 +15,8 @@ export interface TransferTimes {
 
 /**
  * Sets when each side is done: the sender when its message has left, the receiver when it is there. Messages take
- * ports in the order given, and none leaves before both sides have come (rendezvous).
+ * ports in the order given, and none leaves before both sides have come (rendezvous): `finishedAtPs` of either holds
+ * that time until it is set here.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
@@ -28,7 +29,7 @@ export function predictTransfers(
     const { send, recv } = transfer;
     const model = linkModel(link, send.dtype === undefined ? 0 : bytesOf(send.dtype));
     const length = model.occupancy(send.count);
-    const ready = Math.max(send.postedAtPs, recv.postedAtPs);
+    const ready = Math.max(send.finishedAtPs, recv.finishedAtPs);
     const sendStart = Math.max(ready, sendPort.get(send.rank) ?? 0);
     const sendEnd = sendStart + length;
     const recvStart = Math.max(sendStart + model.latency, recvPort.get(recv.rank) ?? 0);
