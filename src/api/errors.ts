@@ -71,7 +71,7 @@ export abstract class CommError extends Error {
   /** The error as plain data, for logs and other processes. */
   toJSON(): Record<string, unknown> {
     const { name, code, message, rank, size, comm, collective, call, ranks, field, hint } = this;
-    const cause = this.cause instanceof Error ? String(this.cause) : this.cause;
+    const cause = this.cause === undefined ? undefined : String(this.cause);
     return { name, code, message, rank, size, comm, collective, call, ranks, field, hint, cause };
   }
 }

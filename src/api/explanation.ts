@@ -1,7 +1,8 @@
 /** What `explain` answers: the plan of a call, predicted, without running it. */
 import type { CollectiveName } from "./collectives/spec.ts";
-import type { DType } from "./dtype.ts";
-import type { ReduceOp } from "./reduce-op.ts";
+import { type DType, isDType } from "./dtype.ts";
+import { InvalidArgumentError } from "./errors.ts";
+import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
 
 /** A call described by its shape alone. */
 export interface Question {
@@ -48,4 +49,37 @@ export interface Explanation {
   /** The chunk that holds an element of the output. */
   chunkOf(element: number): ChunkPlan;
   toString(): string;
+}
+
+/** A question whose every field makes sense among so many ranks; throws for one that does not. */
+export function checkedQuestion(question: Question, size: number): Question {
+  const { dtype, op, count, root, counts } = question;
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `explain: ${field}: found ${String(found)}, needs ${needed}` },
+      { size, field, collective: String(question.collective) },
+    );
+  if (dtype !== undefined && !isDType(dtype)) throw fault("dtype", dtype, "the name of a dtype");
+  if (op !== undefined) {
+    const wrong = reduceOpFault(op, dtype ?? "float32");
+    if (wrong !== undefined) throw fault("op", wrong, "an operator that is legal for the dtype");
+  }
+  if (count !== undefined && !isCount(count))
+    throw fault("count", count, "an integer of at least 0");
+  if (root !== undefined && !(isCount(root) && root < size)) {
+    throw fault("root", root, `a rank in 0..${size - 1}`);
+  }
+  if (counts !== undefined) {
+    const rows = question.collective === "allToAllv" ? size : 1;
+    const whole =
+      Array.isArray(counts) &&
+      counts.length === rows &&
+      counts.every((row) => Array.isArray(row) && row.length === size && row.every(isCount));
+    if (!whole) throw fault("counts", "another shape", `${rows} rows of ${size} counts`);
+  }
+  return question;
+}
+
+function isCount(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

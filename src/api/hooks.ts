@@ -21,7 +21,7 @@ export interface Hooks {
   before(callback: (info: OpInfo) => void): Unhook;
   /** Called when an operation is settled; `error` is set when it failed. */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
-  /** Called once when the communicator is aborted. */
+  /** Called once when the communicator is aborted. What it throws is thrown by `abort`, after everything was done. */
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 

@@ -17,14 +17,14 @@ import {
   type RankFailure,
   UnsupportedError,
 } from "./errors.ts";
-import type { Explanation, Question } from "./explanation.ts";
+import { checkedQuestion, type Explanation, type Question } from "./explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "./ledger/diagnosis.ts";
 import { Ledger, type LedgerHost } from "./ledger/ledger.ts";
 import { Monitor, type MonitorHost } from "./ledger/monitor.ts";
 import type { LiveResources } from "./ledger/resources.ts";
 import { Member, type MemberHost } from "./member.ts";
 import { childInfo, splitGroups } from "./split.ts";
-import { assertTargetsApart } from "./targets.ts";
+import { assertLent, assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import { abortedError, remoteError, survivorsOf, worldError } from "./world-errors.ts";
 
@@ -64,6 +64,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   readonly #members: readonly Member[];
   readonly #children = new WeakMap<RankCall, Member>();
   #state: State = "idle";
+  #abortReason: unknown;
   #failures: RankFailure[] = [];
 
   constructor(
@@ -106,18 +107,20 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     this.#state = "running";
     this.#failures = [];
     for (const ledger of this.#ledgers) ledger.reset();
+    for (const member of this.#members) member.reopen();
     this.#monitor.start();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
     await Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
     await this.#drained();
+    this.#monitor.stop();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this, this.#failures);
     return results;
   }
 
   explain(question: Question): Explanation {
-    return this.#session.explain(question);
+    return this.#session.explain(checkedQuestion(question, this.size));
   }
 
   async estimate(_question: Question): Promise<number> {
@@ -142,8 +145,17 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   abort(reason?: unknown): void {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
+    this.#abortReason = reason;
     this.#killAll((rank) => abortedError(this, rank, reason));
-    for (const member of this.#members) member.hooks.aborted(reason);
+    const faults: unknown[] = [];
+    for (const member of this.#members) {
+      try {
+        member.hooks.aborted(reason);
+      } catch (fault) {
+        faults.push(fault);
+      }
+    }
+    if (faults.length > 0) throw faults[0];
   }
 
   async close(): Promise<void> {
@@ -191,6 +203,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   }
 
   prepare(set: CallSet): void {
+    assertLent(set);
     assertTargetsApart(set);
     if (set.collective === "allToAllv") provideReceiveBuffers(this.#session, set);
   }
@@ -302,7 +315,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
       );
     }
     if (this.#state === "idle") return;
-    if (this.#state === "aborted") throw abortedError(this, undefined, undefined);
+    if (this.#state === "aborted") throw abortedError(this, undefined, this.#abortReason);
     const found = this.#state === "closed" ? "was closed" : "is running already";
     throw new CommClosedError({
       headline: `run: the world "${this.name}" ${found}, needs an idle one`,

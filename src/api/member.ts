@@ -20,7 +20,7 @@ import { prepareScatter } from "./collectives/scatter.ts";
 import type { AllocOptions, CommStats, Communicator, Graph } from "./communicator.ts";
 import { bytesOf, type DType } from "./dtype.ts";
 import { InvalidArgumentError, UnsupportedError } from "./errors.ts";
-import type { Explanation, Question } from "./explanation.ts";
+import { checkedQuestion, type Explanation, type Question } from "./explanation.ts";
 import { postCapture, postGroup } from "./graph.ts";
 import type { HookList } from "./hooks.ts";
 import type { Ledger } from "./ledger/ledger.ts";
@@ -206,7 +206,7 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    return this.#session.explain(question);
+    return this.#session.explain(checkedQuestion(question, this.size));
   }
 
   supports(question: Question): boolean {
@@ -227,6 +227,11 @@ export class Member implements Communicator {
       );
     }
     this.#session.clock?.work(this.#poster.worldRank, durationNs, label);
+  }
+
+  /** A new run begins: a communicator that was closed in an earlier one is open again. */
+  reopen(): void {
+    this.#poster.reopen();
   }
 
   close(): Promise<void> {

@@ -34,8 +34,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   #settled: Promise<T> | undefined;
   #resolve: ((value: unknown) => void) | undefined;
   #reject: ((error: unknown) => void) | undefined;
-  #enqueued: Promise<void> | undefined;
-  #submitted: (() => void) | undefined;
+  #enqueued: CommOp<void> | undefined;
   #onSettled: ((error: unknown) => void)[] | undefined;
   #whole: CommOp | undefined;
   readonly #watcher: OpWatcher;
@@ -68,9 +67,10 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#status === "waiting" || this.#status === "submitted";
   }
 
-  /** True once somebody asked for the outcome, of this operation or of the one it is part of. */
+  /** True once somebody asked for the outcome: of this operation, of the one it is part of, or why it was not submitted. */
   get isObserved(): boolean {
-    return this.#observed || this.#whole?.isObserved === true;
+    const refusal = this.#enqueued?.status === "failed" && this.#enqueued.isObserved;
+    return this.#observed || this.#whole?.isObserved === true || refusal;
   }
 
   /** Why it failed; `undefined` unless it did. */
@@ -78,14 +78,17 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#error;
   }
 
-  /** Resolves when every local rank has made the call and it was submitted; device work may follow it from then on. */
+  /**
+   * Resolves when every local rank has made the call and it was submitted; device work may follow it from then on.
+   * Rejects with the operation's error when it never was.
+   */
   get enqueued(): Promise<void> {
-    this.#enqueued ??=
-      this.#status === "waiting"
-        ? new Promise((resolve) => {
-            this.#submitted = resolve;
-          })
-        : Promise.resolve();
+    if (this.#enqueued === undefined) {
+      const submission = new CommOp<void>(this.rank, this.worldRank, this.#watcher);
+      if (this.#status === "failed") submission.fail(this.#error);
+      else if (this.#status !== "waiting") submission.complete(undefined);
+      this.#enqueued = submission;
+    }
     return this.#enqueued;
   }
 
@@ -132,7 +135,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
-    this.#submitted?.();
+    this.#enqueued?.complete(undefined);
   }
 
   /** The ledger has the result. */
@@ -141,25 +144,38 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.submit();
     this.#status = "done";
     this.#result = value;
+    const fault = this.#tell(undefined);
+    if (fault !== undefined) {
+      this.#status = "failed";
+      this.#error = fault.error;
+    }
     if (this.#observed) this.#watcher.woken(this);
-    this.#tell(undefined);
-    this.#resolve?.(value);
+    if (fault === undefined) this.#resolve?.(value);
+    else this.#reject?.(fault.error);
   }
 
   /** The call failed. */
   fail(error: unknown): void {
     if (!this.pending) return;
-    this.#submitted?.();
+    this.#enqueued?.fail(error);
     this.#status = "failed";
     this.#error = error;
-    if (this.#observed) this.#watcher.woken(this);
     this.#tell(error);
+    if (this.#observed) this.#watcher.woken(this);
     this.#reject?.(error);
   }
 
-  #tell(error: unknown): void {
-    if (this.#onSettled === undefined) return;
-    for (const callback of this.#onSettled) callback(error);
+  /** Tells the callbacks; what one of them throws becomes the error of an operation that had none. */
+  #tell(error: unknown): { readonly error: unknown } | undefined {
+    let fault: { readonly error: unknown } | undefined;
+    for (const callback of this.#onSettled ?? []) {
+      try {
+        callback(error);
+      } catch (thrown) {
+        fault ??= { error: thrown };
+      }
+    }
+    return fault;
   }
 
   #promise(): Promise<T> {

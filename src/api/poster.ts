@@ -46,7 +46,6 @@ export class Poster {
   readonly #host: PosterHost;
   readonly #calls: Record<string, number> = {};
   #sendBytes = 0;
-  #failures = 0;
   #closed = false;
   /** Calls of the callback that is running; `undefined` outside of one. */
   #collected: Collected[] | undefined;
@@ -88,7 +87,6 @@ export class Poster {
 
   /** Fails an operation that cannot be posted. */
   refuse(op: CommOp, error: unknown): void {
-    this.#failures++;
     this.#ledger.refuse(op, error);
   }
 
@@ -163,7 +161,12 @@ export class Poster {
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
-    return { calls: { ...this.#calls }, sendBytes: this.#sendBytes, failures: this.#failures };
+    const failures = this.#ledger.failures(this.facts.rank);
+    return { calls: { ...this.#calls }, sendBytes: this.#sendBytes, failures };
+  }
+
+  reopen(): void {
+    this.#closed = false;
   }
 
   /** Waits for what is pending, then refuses everything. Rethrows the first failure nobody has seen. */
@@ -237,7 +240,6 @@ export class Poster {
 
   /** From now until it settles, the operation has the call's memory; reads of it wait. */
   #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
-    if (op.status === "failed") this.#failures++;
     if (!op.pending) return;
     if (call.send !== undefined) call.send.allocation.lastUse = op;
     if (call.recv !== undefined) call.recv.allocation.lastUse = op;

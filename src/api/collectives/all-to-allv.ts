@@ -57,7 +57,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
 
 /** Gives every rank a receiving buffer once all counts are known, or refuses the set when one is too short. */
 export function provideReceiveBuffers(session: Session, set: CallSet): void {
-  const needed = set.calls.map((call) => sum(call.recvCounts ?? []));
+  const needed = set.calls.map(receivedLength);
   const short = set.calls.flatMap(({ recv, rank }) =>
     recv !== undefined && recv.length < (needed[rank] as number) ? [rank] : [],
   );
@@ -76,6 +76,14 @@ export function provideReceiveBuffers(session: Session, set: CallSet): void {
       lastUse: undefined,
     });
   }
+}
+
+/** Elements that a receiving buffer needs: up to the end of its last block. */
+function receivedLength({ recvCounts = [], recvOffsets = [] }: RankCall): number {
+  const ends = recvCounts.map((count, rank) =>
+    count === 0 ? 0 : (recvOffsets[rank] ?? 0) + count,
+  );
+  return Math.max(0, ...ends);
 }
 
 function receiveBlocks(

@@ -46,6 +46,7 @@ export class Ledger {
   #idle: (() => void)[] = [];
   #death: Death | undefined;
   #unseen: CommOp[][];
+  readonly #failures: number[];
 
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
     this.comm = comm;
@@ -54,6 +55,7 @@ export class Ledger {
     this.#next = comm.ranks.map(() => 0);
     this.#nextTransfer = comm.ranks.map(() => 0);
     this.#unseen = comm.ranks.map(() => []);
+    this.#failures = comm.ranks.map(() => 0);
     this.#serve = {
       session: host.session,
       comm,
@@ -125,6 +127,11 @@ export class Ledger {
     );
   }
 
+  /** How many of a rank's calls have failed, since the communicator was made. */
+  failures(rank: number): number {
+    return this.#failures[rank] as number;
+  }
+
   /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
   refuse(op: CommOp, error: unknown): void {
     this.#failed(op, error);
@@ -135,10 +142,15 @@ export class Ledger {
     return this.#lines.postings(rank).flatMap(({ op }) => (op.pending ? [op] : []));
   }
 
-  /** Takes back a call that is still waiting for other ranks; they fail when they make it. */
+  /**
+   * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted cannot
+   * be taken back: it fails, and the communicator with it.
+   */
   cancel(op: CommOp, error: CommError): void {
-    if (op.status !== "waiting") return;
+    if (!op.pending) return;
+    const submitted = op.status === "submitted";
     this.#failed(op, error);
+    if (submitted) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
     this.#pump();
   }
@@ -147,12 +159,17 @@ export class Ledger {
   timeOut(posting: Posting, missing: readonly number[]): void {
     const error = timeoutError(this.comm, posting, missing);
     this.#failed(posting.op, error);
+    this.#abortAfter(posting.op, error, "timed out in");
+  }
+
+  #abortAfter(op: CommOp, cause: CommError, what: string): void {
     const { name, ranks } = this.comm;
+    const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
     this.kill(
       (rank) =>
         new CommAbortedError(
-          { headline: `"${name}" was aborted: rank ${error.rank} timed out in call ${error.call}` },
-          { rank, size: ranks.length, comm: name, ranks: [error.rank as number], cause: error },
+          { headline },
+          { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
         ),
     );
   }
@@ -307,6 +324,7 @@ export class Ledger {
 
   #failed(op: CommOp, error: unknown): void {
     if (!op.pending) return;
+    this.#failures[op.rank] = this.failures(op.rank) + 1;
     if (!op.isObserved) this.#unseen[op.rank]?.push(op);
     op.fail(error);
   }

@@ -1,16 +1,15 @@
 /**
  * Watches the ranks of a world and finds the moment after which nothing can happen any more.
  *
- * A rank is *parked* while it waits for an operation that lacks other ranks' calls. When every unfinished rank is
- * parked, two turns of the event loop pass without any activity, and the runtime waits for nothing that was started
- * since the run began, then no one can ever wake them: that is a deadlock, decided at once and without a clock. When
- * something else is still alive (a timer that some rank may be racing against), it is only a stall: it is reported
- * after a delay, looked at again and again, and never turned into an error while that something lives.
+ * A rank is *parked* while it waits for an operation that lacks other ranks' calls. That no one can ever wake the parked
+ * ranks is certain, and reported at once without a clock, in two cases: every unfinished rank is parked, two turns of the
+ * event loop pass without any activity, no timer is alive and nothing else that was not there when the run began; or the
+ * runtime has nothing left to wait for at all. Otherwise it is only a stall, which is reported after a delay, looked at
+ * again and again, and never turned into an error while something lives that may still wake a rank.
  */
-
 import type { VirtualClock } from "../backend.ts";
 import type { CommOp, OpWatcher } from "../op.ts";
-import { type LiveResources, liveResources, nothingNew } from "./resources.ts";
+import { type LiveResources, liveResources, nothingNew, onLastTurn } from "./resources.ts";
 
 /** What the monitor asks its world to do. */
 export interface MonitorHost {
@@ -40,6 +39,7 @@ export class Monitor implements OpWatcher {
   #activity = 0;
   #looking = false;
   #atStart: LiveResources | undefined;
+  #stopListening: (() => void) | undefined;
 
   constructor(size: number, host: MonitorHost) {
     this.#host = host;
@@ -55,6 +55,13 @@ export class Monitor implements OpWatcher {
     this.#parkedRanks = 0;
     this.#atStart = liveResources();
     this.#activity++;
+    this.#stopListening = onLastTurn(() => this.#lastTurn());
+  }
+
+  /** The run is over. */
+  stop(): void {
+    this.#stopListening?.();
+    this.#stopListening = undefined;
   }
 
   /** A rank's program returned or threw. */
@@ -108,11 +115,16 @@ export class Monitor implements OpWatcher {
   }
 
   #allParked(): boolean {
-    return this.#running > 0 && this.#parkedRanks === this.#running && this.#executing === 0;
+    return this.#parkedRanks === this.#running;
+  }
+
+  /** True while some rank waits for others and no call is being executed. */
+  #waiting(): boolean {
+    return this.#parkedRanks > 0 && this.#executing === 0;
   }
 
   #consider(): void {
-    if (this.#looking || !this.#allParked()) return;
+    if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
     const seen = this.#activity;
     nextTurn(() => nextTurn(() => this.#decide(seen, 0)));
@@ -120,30 +132,34 @@ export class Monitor implements OpWatcher {
 
   #decide(seen: number, waitedMs: number): void {
     this.#looking = false;
-    if (!this.#allParked()) return;
+    if (!this.#waiting()) return;
     const now = liveResources();
-    const start = this.#atStart;
     if (seen !== this.#activity) this.#consider();
-    else if (
-      now !== undefined &&
-      start !== undefined &&
-      nothingNew(start, now) &&
-      !this.#host.wakeable
-    ) {
-      this.#host.deadlocked();
-    } else this.#lookAgain(seen, waitedMs, now);
+    else if (this.#allParked() && this.#nothingElse(now)) this.#host.deadlocked();
+    else this.#lookAgain(seen, waitedMs, now);
+  }
+
+  #nothingElse(now: LiveResources | undefined): boolean {
+    const start = this.#atStart;
+    if (now === undefined || start === undefined || this.#host.wakeable) return false;
+    return nothingNew(start, now);
+  }
+
+  #lastTurn(): void {
+    if (this.#waiting()) this.#host.deadlocked();
   }
 
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
     const waited = waitedMs + lookMs;
-    setTimeout(() => {
-      if (waitedMs < stallReportMs && waited >= stallReportMs && this.#allParked()) {
-        this.#host.stalled(alive);
-      }
+    const timer: { unref?: () => void } | number = setTimeout(() => {
+      const same = seen === this.#activity && this.#waiting();
+      if (same && waitedMs < stallReportMs && waited >= stallReportMs) this.#host.stalled(alive);
       this.#decide(seen, waited);
     }, lookMs);
+    // Looking must not keep the process alive: when nothing else does, the last turn decides.
+    if (typeof timer === "object") timer.unref?.();
   }
 }
 

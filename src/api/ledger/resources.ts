@@ -5,8 +5,14 @@
  * answer is `undefined`, and the monitor reports a stall instead of deciding.
  */
 
-interface ListingProcess {
+interface RuntimeProcess {
   getActiveResourcesInfo?: () => readonly string[];
+  on?: (event: "beforeExit", listener: () => void) => void;
+  off?: (event: "beforeExit", listener: () => void) => void;
+}
+
+function runtimeProcess(): RuntimeProcess | undefined {
+  return (globalThis as { process?: RuntimeProcess }).process;
 }
 
 /** How many resources of each kind keep the runtime alive. */
@@ -14,18 +20,27 @@ export type LiveResources = ReadonlyMap<string, number>;
 
 /** Counts what the runtime waits for; `undefined` when it cannot tell. */
 export function liveResources(): LiveResources | undefined {
-  const runtime = (globalThis as { process?: ListingProcess }).process;
-  const names = runtime?.getActiveResourcesInfo?.();
+  const names = runtimeProcess()?.getActiveResourcesInfo?.();
   if (names === undefined) return undefined;
   const counts = new Map<string, number>();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
   return counts;
 }
 
-/** True when nothing is waited for now that was not already waited for at `start`. */
+/** Kinds that a rank may well have started, whenever they began: while one lives, nothing is certain. */
+const wakers: readonly string[] = ["Timeout", "Immediate"];
+
+/** True when no timer is alive, and nothing else that was not already waited for at `start`. */
 export function nothingNew(start: LiveResources, now: LiveResources): boolean {
   for (const [kind, count] of now) {
-    if (count > (start.get(kind) ?? 0)) return false;
+    if (wakers.includes(kind) || count > (start.get(kind) ?? 0)) return false;
   }
   return true;
+}
+
+/** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */
+export function onLastTurn(listener: () => void): () => void {
+  const runtime = runtimeProcess();
+  runtime?.on?.("beforeExit", listener);
+  return () => runtime?.off?.("beforeExit", listener);
 }

@@ -7,7 +7,7 @@ import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, CommTimeoutError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
-import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { disposedTransfer, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { andThen, exchangeCounts } from "./counts-exchange.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
@@ -43,7 +43,7 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
 /** Serves sends with the receives they met, as one exchange. */
 export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): void | Promise<void> {
   const fitting = meetings.filter((meeting) => {
-    const errorOf = transferMismatch(host.comm, meeting);
+    const errorOf = transferMismatch(host.comm, meeting) ?? disposedTransfer(host.comm, meeting);
     if (errorOf === undefined) return true;
     for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
     return false;

@@ -1,0 +1,17 @@
+/** The simulation with its reference executor. */
+import { cpu, sim } from "twinccl/sim";
+import { conformance } from "./suite.ts";
+
+conformance({
+  name: "sim(cpu)",
+  backend: () => sim({ executor: cpu() }),
+  sizes: [1, 2, 3, 8],
+  capabilities: { hostArrays: true, virtualTime: true, deterministic: true },
+});
+
+conformance({
+  name: "sim(cpu), linear",
+  backend: () => sim({ executor: cpu(), seed: 9, algorithms: { allReduce: "linear" } }),
+  sizes: [1, 5],
+  capabilities: { hostArrays: true, virtualTime: true, deterministic: true },
+});

@@ -1,0 +1,133 @@
+/** What must compile, and what must not: dtypes that belong together, names of operators and algorithms, host arrays. */
+
+import {
+  type AllReduceArgs,
+  type AllToAllvResult,
+  asDType,
+  type CommOp,
+  type Communicator,
+  createWorld,
+  type Data,
+  type DeviceBuffer,
+  type HostArray,
+} from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expectTypeOf, test } from "vitest";
+
+declare const comm: Communicator;
+declare const f32: DeviceBuffer<"float32">;
+declare const i32: DeviceBuffer<"int32">;
+declare const bf16: DeviceBuffer<"bfloat16">;
+declare const f16: DeviceBuffer<"float16">;
+
+describe("dtypes of send and recv", () => {
+  test("agree", () => {
+    expectTypeOf(comm.allReduce({ send: f32, op: "sum" })).toEqualTypeOf<
+      CommOp<DeviceBuffer<"float32">>
+    >();
+    comm.allReduce({ send: f32, recv: f32, op: "sum" });
+    comm.allToAll({ send: i32, recv: i32 });
+    comm.broadcast({ send: f32, recv: f32, root: 0 });
+    // @ts-expect-error: int32 is not float32
+    comm.allReduce({ send: f32, recv: i32, op: "sum" });
+    // @ts-expect-error: both travel in a Uint16Array, and are different dtypes all the same
+    comm.allReduce({ send: bf16, recv: f16, op: "sum" });
+    // @ts-expect-error: int32 is not float32
+    comm.allToAll({ send: i32, recv: f32 });
+    // @ts-expect-error: int32 is not float32
+    comm.broadcast({ send: i32, recv: f32, root: 0 });
+    // @ts-expect-error: int32 is not float32
+    comm.allToAllv({ send: i32, recv: f32, sendCounts: [1] });
+  });
+
+  test("agree between host arrays too", () => {
+    comm.allReduce({ send: new Float32Array(4), recv: new Float32Array(4), op: "sum" });
+    comm.allToAll({ send: new BigInt64Array(4), recv: new BigInt64Array(4) });
+    comm.allReduce({ send: new Float32Array(4), recv: f32, op: "sum" });
+    comm.allReduce({ send: f32, recv: new Float32Array(4), op: "sum" });
+    // @ts-expect-error: Int32Array is not Float32Array
+    comm.allReduce({ send: new Float32Array(4), recv: new Int32Array(4), op: "sum" });
+  });
+
+  test("may be unknown until the program runs", () => {
+    const some: Data = f32;
+    comm.allReduce({ send: some, recv: some, op: "sum" });
+    const args: AllReduceArgs = { send: some, op: "sum" };
+    comm.allReduce(args);
+  });
+});
+
+describe("operators", () => {
+  test("have the names of the contract", () => {
+    for (const op of ["sum", "prod", "min", "max", "avg"] as const)
+      comm.allReduce({ send: f32, op });
+    comm.allReduce({ send: f32, op: { preMul: 0.5 } });
+    comm.allReduce({ send: f32, op: { preMul: 2n } });
+    // @ts-expect-error: no such operator
+    comm.allReduce({ send: f32, op: "plus" });
+    // @ts-expect-error: a scalar is a number or bigint
+    comm.allReduce({ send: f32, op: { preMul: "2" } });
+    // @ts-expect-error: a reduction needs its operator
+    comm.allReduce({ send: f32 });
+    // @ts-expect-error: a broadcast has none
+    comm.broadcast({ recv: f32, root: 0, op: "sum" });
+  });
+});
+
+describe("algorithms", () => {
+  test("are named per collective", () => {
+    sim({ algorithms: { allReduce: "ring", broadcast: "binomial" } });
+    sim({ algorithms: { allReduce: "linear" } });
+    // @ts-expect-error: binomial is no all-reduce
+    sim({ algorithms: { allReduce: "binomial" } });
+    // @ts-expect-error: a ring is no barrier
+    sim({ algorithms: { barrier: "ring" } });
+    // @ts-expect-error: no such collective
+    sim({ algorithms: { allRedude: "ring" } });
+    // @ts-expect-error: what a call means does not depend on how it is done
+    comm.allReduce({ send: f32, op: "sum", algorithm: "ring" });
+  });
+});
+
+describe("buffers", () => {
+  test("take and give host arrays of their dtype", () => {
+    expectTypeOf(comm.alloc("bfloat16", 2)).toEqualTypeOf<DeviceBuffer<"bfloat16">>();
+    expectTypeOf(bf16.toHost()).resolves.toEqualTypeOf<Uint16Array>();
+    expectTypeOf(f32.subarray(1)).toEqualTypeOf<DeviceBuffer<"float32">>();
+    expectTypeOf<HostArray<"int64">>().toEqualTypeOf<BigInt64Array>();
+    f32.copyFrom(new Float32Array(2));
+    bf16.copyFrom(new Uint16Array(2));
+    asDType(new Uint16Array(2), "bfloat16");
+    // @ts-expect-error: float32 travels in a Float32Array
+    f32.copyFrom(new Float64Array(2));
+    // @ts-expect-error: plain arrays are no host memory
+    f32.copyFrom([1, 2]);
+    // @ts-expect-error: bits travel in unsigned arrays
+    bf16.copyFrom(new Int16Array(2));
+    // @ts-expect-error: no such dtype
+    comm.alloc("float128", 2);
+    // @ts-expect-error: bfloat16 travels in a Uint16Array
+    asDType(new Uint8Array(2), "bfloat16");
+    // @ts-expect-error: the dtype of a buffer is fixed
+    f32.dtype = "int32";
+  });
+});
+
+describe("results", () => {
+  test("have the type of what receives", () => {
+    expectTypeOf(comm.barrier()).toEqualTypeOf<CommOp<void>>();
+    expectTypeOf(comm.allToAllv({ send: i32, recv: i32, sendCounts: [1] })).toEqualTypeOf<
+      CommOp<AllToAllvResult<DeviceBuffer<"int32">>>
+    >();
+    expectTypeOf(
+      createWorld({ backend: sim(), size: 2 }).then((world) => world.run(() => 7)),
+    ).resolves.toEqualTypeOf<number[]>();
+    expectTypeOf(
+      createWorld({ backend: sim(), size: 2 }).then((world) => world.run((c) => c.barrier())),
+    ).resolves.items.toBeVoid();
+    // @ts-expect-error: a world needs its backend
+    void createWorld({ size: 2 });
+    // @ts-expect-error: a backend is a value, not a name
+    void createWorld({ backend: "sim", size: 2 });
+  });
+});

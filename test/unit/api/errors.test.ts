@@ -1,0 +1,121 @@
+/** Errors: their text is one headline, an aligned table and one hint; their facts survive as plain data. */
+
+import * as api from "twinccl";
+import { describe, expect, test } from "vitest";
+import { alignedTable, errorMessage, ranksText } from "../../../src/api/error-text.ts";
+
+const {
+  BackendUnavailableError,
+  CollectiveMismatchError,
+  CommAbortedError,
+  CommClosedError,
+  CommError,
+  CommTimeoutError,
+  DeadlockError,
+  InvalidArgumentError,
+  RemoteRankError,
+  UnsupportedError,
+  WorldError,
+} = api;
+
+const text = {
+  headline: "did not work",
+  table: [
+    ["rank", 10],
+    ["long cell", 2],
+  ],
+  hint: "do it",
+};
+
+describe("the text", () => {
+  test("is headline, table and hint", () => {
+    expect(errorMessage(text)).toBe(
+      ["did not work", "  rank       10", "  long cell  2", "hint: do it"].join("\n"),
+    );
+    expect(errorMessage({ headline: "alone" })).toBe("alone");
+  });
+
+  test("pads columns, not line ends, and takes rows of different lengths", () => {
+    expect(alignedTable([["a", "bb", ""], ["ccc"], ["d", 1n, "e"]])).toEqual([
+      "a    bb",
+      "ccc",
+      "d    1   e",
+    ]);
+  });
+
+  test("names ranks shortly", () => {
+    expect([[], [3], [0, 1], [0, 2, 5], [4, 5, 6, 7], [1, 0]].map(ranksText)).toEqual([
+      "no rank",
+      "rank 3",
+      "ranks 0, 1",
+      "ranks 0, 2, 5",
+      "ranks 4..7",
+      "ranks 1, 0",
+    ]);
+  });
+});
+
+describe("the classes", () => {
+  const facts = {
+    rank: 1,
+    size: 4,
+    comm: "job",
+    collective: "allReduce",
+    call: 7,
+    ranks: [2],
+    field: "op",
+  };
+  const all = [
+    [new InvalidArgumentError(text, facts), "ERR_COMM_ARG"],
+    [new UnsupportedError(text, facts), "ERR_COMM_UNSUPPORTED"],
+    [new BackendUnavailableError(text, facts), "ERR_COMM_BACKEND"],
+    [new CollectiveMismatchError(text, { ...facts, values: ["1"] }), "ERR_COMM_MISMATCH"],
+    [new DeadlockError(text, { ...facts, waits: [] }), "ERR_COMM_DEADLOCK"],
+    [new CommTimeoutError(text, facts), "ERR_COMM_TIMEOUT"],
+    [new RemoteRankError(text, facts), "ERR_COMM_REMOTE"],
+    [new CommAbortedError(text, facts), "ERR_COMM_ABORTED"],
+    [new CommClosedError(text, facts), "ERR_COMM_CLOSED"],
+    [new WorldError(text, { ...facts, failures: [] }), "ERR_COMM_WORLD"],
+  ] as const;
+
+  test.each(all)("%s has its code, name, facts and hint", (error, code) => {
+    expect(error).toBeInstanceOf(CommError);
+    expect(error).toBeInstanceOf(Error);
+    expect(error).toMatchObject({ ...facts, code, hint: "do it" });
+    expect(error.name).toBe(error.constructor.name);
+    expect(String(error)).toBe(`${error.name}: ${error.message}`);
+  });
+
+  test("are all exported, and whatever else is exported is one of them too", () => {
+    const exported = Object.entries(api).filter(([name]) => name.endsWith("Error"));
+    const names = exported.map(([name]) => name);
+    expect(names).toEqual(expect.arrayContaining(all.map(([{ name }]) => name)));
+    for (const [name, value] of exported) {
+      const isError = value === CommError || (value as object) instanceof Function;
+      expect(isError && Object.getPrototypeOf(value).name, name).toMatch(/^(Comm)?Error$/);
+    }
+  });
+
+  test("become plain data, with the cause in words", () => {
+    const cause = new TypeError("why");
+    const error = new RemoteRankError(text, { ...facts, cause });
+    expect(error.cause).toBe(cause);
+    expect(JSON.parse(JSON.stringify(error))).toEqual({
+      ...facts,
+      name: "RemoteRankError",
+      code: "ERR_COMM_REMOTE",
+      message: errorMessage(text),
+      hint: "do it",
+      cause: "TypeError: why",
+    });
+  });
+
+  test("become plain data whatever the cause is", () => {
+    const loop: { self?: unknown } = {};
+    loop.self = loop;
+    for (const cause of [12n, loop, Symbol("why"), () => 0, null]) {
+      const error = new CommAbortedError(text, { cause });
+      expect(() => JSON.stringify(error), String(typeof cause)).not.toThrow();
+    }
+  });
+});

@@ -1,0 +1,252 @@
+/** Opening worlds: choosing a backend, a single rank, closing, and what is answered without running anything. */
+
+import {
+  type Backend,
+  BackendUnavailableError,
+  type CommError,
+  type Communicator,
+  connect,
+  createWorld,
+  firstAvailable,
+} from "twinccl";
+import { builtCollectives } from "twinccl/algorithms";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+
+function missing(name: string, reason: string): Backend {
+  return {
+    name,
+    probe: () => ({ ok: false, reason }),
+    open: () => Promise.reject(new Error("must not be opened")),
+  };
+}
+
+describe("firstAvailable", () => {
+  test("opens the first backend whose probe succeeds, and tells what was tried", async () => {
+    const later: Backend = {
+      ...missing("later", ""),
+      probe: () => {
+        throw new Error("not asked");
+      },
+    };
+    const backend = firstAvailable(missing("gpu", "no driver"), sim(), later);
+    expect(backend.name).toBe("firstAvailable(gpu, sim, later)");
+    expect(await backend.probe({ size: 2, name: "w" })).toEqual({
+      ok: true,
+      reason: "gpu: no driver; sim: needs nothing",
+    });
+    const world = await createWorld({ backend, size: 2 });
+    expect(world.backend).toBe("sim");
+    expect(world.selection).toEqual([
+      { backend: "gpu", ok: false, reason: "no driver" },
+      { backend: "sim", ok: true, reason: "needs nothing" },
+    ]);
+    await world.close();
+  });
+
+  test("fails with every reason when none can be used", async () => {
+    const backend = firstAvailable(missing("gpu", "no driver"), missing("tpu", "no such thing"));
+    const failure = await createWorld({ backend, size: 2 }).catch((error) => error);
+    expect(failure).toBeInstanceOf(BackendUnavailableError);
+    expect(String(failure)).toMatch(/gpu {2}no driver\n {2}tpu {2}no such thing/);
+    await expect(createWorld({ backend: firstAvailable(), size: 1 })).rejects.toMatchObject({
+      code: "ERR_COMM_BACKEND",
+    });
+  });
+
+  test("never falls through for a backend that was named alone", async () => {
+    const world = await createWorld({ backend: sim(), size: 1 });
+    expect(world.selection).toEqual([{ backend: "sim", ok: true, reason: "named by the caller" }]);
+    await world.close();
+  });
+});
+
+describe("connect", () => {
+  test("gives a communicator of one rank on which everything built works", async () => {
+    const comm = await connect({ backend: sim(), name: "solo" });
+    expect(comm).toMatchObject({ rank: 0, size: 1, name: "solo", backend: "sim", device: "sim:0" });
+    const send = comm.alloc("int32", 3).copyFrom(Int32Array.of(1, 2, 3));
+    await comm.allReduce({ send, op: "avg" });
+    const recv = comm.alloc("int32", 3);
+    await comm.allToAll({ send, recv });
+    await comm.broadcast({ recv, root: 0 });
+    await comm.barrier();
+    const result = await comm.allToAllv({ send: recv, sendCounts: [2] });
+    expect(Array.from(await result.recv.toHost())).toEqual([1, 2]);
+    await comm[Symbol.asyncDispose]();
+  });
+
+  test("refuses more ranks, and says what to use", async () => {
+    await expect(connect({ backend: sim(), size: 4 })).rejects.toMatchObject({
+      code: "ERR_COMM_UNSUPPORTED",
+      field: "size",
+      hint: expect.stringContaining("twinccl run"),
+    });
+  });
+});
+
+describe("sim", () => {
+  test("refuses options that make no sense, with their field", () => {
+    const wrong: readonly (readonly [object, string])[] = [
+      [{ seed: 0.5 }, "seed"],
+      [{ seed: Number.NaN }, "seed"],
+      [{ seed: "7" }, "seed"],
+      [{ algorithms: { allReduce: "star" } }, "algorithms.allReduce"],
+      [{ algorithms: { allReduce: "toString" } }, "algorithms.allReduce"],
+      [{ algorithms: { allRedude: "ring" } }, "algorithms.allRedude"],
+      [{ link: { latencyNs: -1 } }, "link.latencyNs"],
+      [{ link: { latencyNs: Number.NaN } }, "link.latencyNs"],
+      [{ link: { gigabytesPerSecond: 0 } }, "link.gigabytesPerSecond"],
+      [{ link: { gigabytesPerSecond: Infinity } }, "link.gigabytesPerSecond"],
+    ];
+    for (const [options, field] of wrong) {
+      expect(() => sim(options), field).toThrowError(
+        expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+      );
+    }
+  });
+
+  test("says what callers may rely on", async () => {
+    const comm = await connect({ backend: sim() });
+    expect(comm.capabilities).toEqual({ hostArrays: true, virtualTime: true, deterministic: true });
+    await comm.close();
+  });
+});
+
+/** Every method that the contract promises for later, with arguments that would be right. */
+const later: readonly (readonly [string, (comm: Communicator) => PromiseLike<unknown>])[] = [
+  ["reduce", (comm) => comm.reduce({ send: new Int8Array(2), op: "sum", root: 0 })],
+  ["allGather", (comm) => comm.allGather({ send: new Int8Array(1), recv: new Int8Array(2) })],
+  [
+    "allGatherv",
+    (comm) =>
+      comm.allGatherv({ send: new Int8Array(1), recv: new Int8Array(2), recvCounts: [1, 1] }),
+  ],
+  [
+    "reduceScatter",
+    (comm) => comm.reduceScatter({ send: new Int8Array(2), recv: new Int8Array(1), op: "sum" }),
+  ],
+  [
+    "reduceScatterv",
+    (comm) =>
+      comm.reduceScatterv({
+        send: new Int8Array(2),
+        recv: new Int8Array(1),
+        op: "sum",
+        sendCounts: [1, 1],
+      }),
+  ],
+  ["gather", (comm) => comm.gather({ send: new Int8Array(1), recv: new Int8Array(2), root: 0 })],
+  ["scatter", (comm) => comm.scatter({ send: new Int8Array(2), recv: new Int8Array(1), root: 0 })],
+  ["send", (comm) => comm.send({ send: new Int8Array(1), peer: 1 - comm.rank })],
+  ["recv", (comm) => comm.recv({ recv: new Int8Array(1), peer: 1 - comm.rank })],
+  [
+    "sendRecv",
+    (comm) =>
+      comm.sendRecv({
+        send: new Int8Array(1),
+        recv: new Int8Array(1),
+        to: 1 - comm.rank,
+        from: 1 - comm.rank,
+      }),
+  ],
+  ["group", (comm) => comm.group(() => undefined)],
+  ["split", (comm) => comm.split({ color: 0 })],
+  ["capture", (comm) => comm.capture(() => undefined)],
+];
+
+describe("what is not built yet", () => {
+  test.each(later)(
+    "%s fails with UnsupportedError on every rank or on none",
+    async (name, call) => {
+      const world = await createWorld({ backend: sim(), size: 2 });
+      const outcomes = world.run((comm) =>
+        call(comm).then(
+          () => "built",
+          (error) => error as CommError,
+        ),
+      );
+      const failures = (await outcomes).filter(
+        (outcome): outcome is CommError => (outcome as CommError).code === "ERR_COMM_UNSUPPORTED",
+      );
+      expect([0, 2]).toContain(failures.length);
+      for (const { message } of failures) expect(message).toContain(name);
+      await world.close();
+    },
+  );
+
+  test("estimate and rebuild fail with UnsupportedError, or answer", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    for (const ask of [() => world.estimate({ collective: "barrier" }), () => world.rebuild()]) {
+      const answer: unknown = await ask().catch((error) => (error as CommError).code);
+      if (typeof answer === "string") expect(answer).toBe("ERR_COMM_UNSUPPORTED");
+    }
+    await world.close();
+  });
+});
+
+describe("explain and supports", () => {
+  test("know every built collective and refuse others", async () => {
+    const comm = await connect({ backend: sim() });
+    for (const collective of builtCollectives) {
+      expect(comm.supports({ collective, dtype: "int8", op: "sum", count: 1 })).toBe(true);
+      const plan = comm.explain({ collective, dtype: "int8", op: "sum", count: 4, root: 0 });
+      expect(plan).toMatchObject({ collective, ranks: 1 });
+      expect(String(plan)).toContain(collective);
+      expect(plan.claim).toMatch(/no claim/);
+    }
+    expect(comm.supports({ collective: "allRedude" as never })).toBe(false);
+    expect(() => comm.explain({ collective: "allRedude" as never })).toThrowError(
+      expect.objectContaining({ code: "ERR_COMM_UNSUPPORTED" }),
+    );
+    await comm.close();
+  });
+
+  test("tell the chunks, their order, steps, bytes and time of a ring, without running anything", async () => {
+    const world = await createWorld({
+      backend: sim({ link: { latencyNs: 500, gigabytesPerSecond: 8 } }),
+      size: 4,
+    });
+    const plan = world.explain({ collective: "allReduce", dtype: "float32", op: "sum", count: 10 });
+    expect(plan).toMatchObject({ algorithm: "ring", steps: 6, channels: 1, ranks: 4 });
+    expect(plan.chunks.map(({ offset, length }) => [offset, length])).toEqual([
+      [0, 3],
+      [3, 3],
+      [6, 2],
+      [8, 2],
+    ]);
+    expect(plan.chunks.map(({ order }) => order)).toEqual([
+      [1, 2, 3, 0],
+      [2, 3, 0, 1],
+      [3, 0, 1, 2],
+      [0, 1, 2, 3],
+    ]);
+    expect(plan.chunkOf(5)).toBe(plan.chunks[1]);
+    expect(plan.chunks[3]?.fold).toBe("((r0 + r1) + r2) + r3");
+    for (const element of [-1, 10, Number.NaN]) {
+      expect(() => plan.chunkOf(element), `${element}`).toThrowError(
+        expect.objectContaining({ code: "ERR_COMM_ARG", field: "element" }),
+      );
+    }
+    await world.close();
+  });
+
+  test("refuse questions about calls that could not be made", async () => {
+    const world = await createWorld({ backend: sim(), size: 4 });
+    const wrong: readonly (readonly [object, string])[] = [
+      [{ collective: "allReduce", dtype: "int8", op: "sum", count: -1 }, "count"],
+      [{ collective: "allReduce", dtype: "int8", op: "sum", count: 1.5 }, "count"],
+      [{ collective: "broadcast", dtype: "int8", count: 4, root: 4 }, "root"],
+      [{ collective: "broadcast", dtype: "int8", count: 4, root: -1 }, "root"],
+      [{ collective: "allReduce", dtype: "float128", op: "sum", count: 4 }, "dtype"],
+      [{ collective: "allReduce", dtype: "int8", op: "plus", count: 4 }, "op"],
+      [{ collective: "allToAllv", dtype: "int8", counts: [[1]] }, "counts"],
+    ];
+    for (const [question, field] of wrong) {
+      expect(() => world.explain(question as never), JSON.stringify(question)).toThrowError(
+        expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+      );
+    }
+    await world.close();
+  });
+});

@@ -1,0 +1,120 @@
+/** Signals: before, while and after a call waits. What is cancelled is that call, and the ranks stay in step. */
+
+import { type CommError, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { expectHealthy, within } from "../../support/planted.ts";
+
+const outcome = (op: PromiseLike<unknown>): PromiseLike<unknown> =>
+  op.then(
+    () => "ok",
+    (error: unknown) => {
+      const { code, ranks, cause } = error as CommError;
+      return { code, ranks: [...ranks], cause };
+    },
+  );
+
+describe("a signal", () => {
+  test("that was aborted before refuses the call on its rank and uses up no call number", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const reason = new Error("no time");
+    const results = await world.run(async (comm) => {
+      const send = comm.alloc("int8", 2).fill(1);
+      const op = comm.allReduce({ send, op: "sum", signal: AbortSignal.abort(reason) });
+      const first = await outcome(op);
+      await comm.barrier();
+      return [first, op.call, Array.from(await send.toHost())];
+    });
+    const refused = { code: "ERR_COMM_ABORTED", ranks: [], cause: reason };
+    expect(results).toEqual([
+      [refused, -1, [1, 1]],
+      [refused, -1, [1, 1]],
+    ]);
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("that is aborted while the call waits fails it there, and on the ranks that come later", async () => {
+    const world = await createWorld({ backend: sim(), size: 3 });
+    const reason = new Error("changed my mind");
+    const results = await within(
+      3000,
+      world.run(async (comm) => {
+        const send = new Int32Array(2).fill(comm.rank + 1);
+        const cancel = new AbortController();
+        if (comm.rank > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+        else setTimeout(() => cancel.abort(reason), 2);
+        const first = await outcome(comm.allReduce({ send, op: "sum", signal: cancel.signal }));
+        const kept = Array.from(send);
+        const second = await outcome(comm.allReduce({ send, op: "sum" }));
+        return [first, kept, second, Array.from(send)];
+      }),
+    );
+    const others = { code: "ERR_COMM_ABORTED", ranks: [0], cause: undefined };
+    expect(results.map(([first]) => first)).toEqual([
+      { code: "ERR_COMM_ABORTED", ranks: [], cause: reason },
+      others,
+      others,
+    ]);
+    results.forEach(([, kept, second, sums], rank) => {
+      expect([kept, second, sums]).toEqual([[rank + 1, rank + 1], "ok", [6, 6]]);
+    });
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("that is aborted after the call was done changes nothing", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const results = await world.run(async (comm) => {
+      const cancel = new AbortController();
+      const op = comm.barrier({ signal: cancel.signal });
+      await op;
+      cancel.abort();
+      await comm.barrier();
+      return op.status;
+    });
+    expect(results).toEqual(["done", "done"]);
+    await world.close();
+  });
+
+  test("may be shared by many calls without a warning about leaked listeners", async () => {
+    const warnings: string[] = [];
+    const note = (warning: Error): void => void warnings.push(String(warning));
+    process.on("warning", note);
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const { signal } = new AbortController();
+    await world.run(async (comm) => {
+      for (let call = 0; call < 40; call++) await comm.barrier({ signal });
+    });
+    await world.close();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    process.off("warning", note);
+    expect(warnings).toEqual([]);
+  });
+
+  test("aborted after submission aborts the communicator", async () => {
+    let finish: () => void = () => undefined;
+    const running = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const executor = { name: "slow", execute: () => running };
+    const world = await createWorld({ backend: sim({ executor }), size: 2 });
+    const cancel = new AbortController();
+    const results = await within(
+      3000,
+      world.run(async (comm) => {
+        const send = comm.alloc("int8", 4);
+        const op = comm.allReduce({ send, op: "sum", signal: cancel.signal });
+        await op.enqueued;
+        if (comm.rank === 0) {
+          cancel.abort();
+          finish();
+        }
+        await outcome(op);
+        return outcome(comm.barrier());
+      }),
+    );
+    for (const result of results) expect(result).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await world.close();
+  });
+});
