@@ -6,7 +6,7 @@
  * through memory: `recvReduceSend` stores nothing.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
-import { none, type Program, type Ref, stepWidth } from "./program.ts";
+import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Marks the step whose value is complete. */
 export interface StepOptions {
@@ -16,13 +16,22 @@ export interface StepOptions {
   readonly span?: number;
 }
 
+/** Steps that a lane has room for before it grows, twofold each time. */
+const firstSteps = 8;
+
 /** Writes the steps of one lane, in order. */
 export class Lane {
   readonly rank: number;
-  readonly code: number[] = [];
+  #code = new Int32Array(firstSteps * stepWidth);
+  #end = 0;
 
   constructor(rank: number) {
     this.rank = rank;
+  }
+
+  /** The steps so far, packed as in `Program.code`. */
+  get code(): Int32Array {
+    return this.#code.subarray(0, this.#end);
   }
 
   /** Sends a local chunk. */
@@ -76,15 +85,21 @@ export class Lane {
   }
 
   #step(from: number, to: number, read: Ref, other: Ref, write: Ref, options?: StepOptions): this {
-    this.code.push(
-      from,
-      to,
-      read,
-      other,
-      write,
-      options?.span ?? 1,
-      options?.final === true ? 1 : 0,
-    );
+    const at = this.#end;
+    if (at === this.#code.length) {
+      const longer = new Int32Array(2 * at);
+      longer.set(this.#code);
+      this.#code = longer;
+    }
+    const code = this.#code;
+    code[at + column.from] = from;
+    code[at + column.to] = to;
+    code[at + column.read] = read;
+    code[at + column.other] = other;
+    code[at + column.write] = write;
+    code[at + column.span] = options?.span ?? 1;
+    code[at + column.final] = options?.final === true ? 1 : 0;
+    this.#end = at + stepWidth;
     return this;
   }
 }

@@ -6,7 +6,7 @@
  * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
  */
 import { coveredInputs } from "./in-place.ts";
-import type { Program } from "./program.ts";
+import { none, type Program } from "./program.ts";
 import { type Execution, execute, type Problem } from "./verify/execution.ts";
 import type { ValueId, ValueTable } from "./verify/values.ts";
 
@@ -41,57 +41,66 @@ export interface FusedPlan {
 
 /** The folds of a program that the verifier has accepted. */
 export function fuse(program: Program): FusedPlan {
-  const execution = execute(program, false);
-  const fusion = new Fusion(execution);
-  const groups = fusion.groups();
+  return fuseExecution(program, execute(program, false));
+}
+
+/** The folds of a program that was executed already. */
+export function fuseExecution(program: Program, execution: Execution): FusedPlan {
+  const groups = new Fusion(execution).groups();
   return { groups, inPlaceSafe: inPlaceSafe(program, groups) };
 }
 
 /** What differs between the values of a program and those of its folds; empty when the fusion is right. */
 export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
-  const { values, outputs } = execute(program, false);
+  return proveFolds(plan, execute(program, false));
+}
+
+/** The same against the values of a program that was executed already. */
+export function proveFolds(plan: FusedPlan, { values, outputs }: Execution): Problem[] {
   const problems: Problem[] = [];
-  const covered = new Set<string>();
+  const covered = outputs.map((chunks) => new Uint8Array(chunks.length));
   for (const group of plan.groups) {
     const results: ValueId[] = [];
     for (const fold of group) {
       const value = foldedValue(fold, results, values);
       results.push(value);
       for (const { rank, chunk } of fold.targets) {
-        covered.add(`${rank}:${chunk}`);
-        const needed = outputs[rank]?.[chunk];
-        if (needed === value) continue;
-        const text = `out[${chunk}] of rank ${rank}: the program gives ${values.hash(needed ?? 0)}, the fold ${values.hash(value)}`;
+        covered[rank]?.fill(1, chunk, chunk + 1);
+        const needed = outputs[rank]?.[chunk] ?? none;
+        if (needed === value && value !== none) continue;
+        const text = `out[${chunk}] of rank ${rank}: the program gives ${values.hash(needed)}, the fold ${values.hash(value)}`;
         problems.push({ pass: "fusion", text });
       }
     }
   }
   const chunks = outputs.reduce((sum, out) => sum + out.length, 0);
-  if (covered.size !== chunks) {
-    problems.push({
-      pass: "fusion",
-      text: `${covered.size} of ${chunks} output chunks are covered`,
-    });
+  const found = covered.reduce((sum, out) => sum + out.reduce((ones, one) => ones + one, 0), 0);
+  if (found !== chunks) {
+    problems.push({ pass: "fusion", text: `${found} of ${chunks} output chunks are covered` });
   }
   return problems;
 }
 
+/** The value that a fold computes; -1 when its operands cannot be folded. */
 function foldedValue(fold: FusedFold, results: readonly ValueId[], values: ValueTable): ValueId {
   let value: ValueId | undefined;
   for (const operand of fold.operands) {
     const next = operandValue(operand, results, values);
+    if (next === none) return none;
     if (value === undefined) {
       value = fold.reduces ? values.partial(next) : next;
       continue;
     }
     const folded = values.fold(value, next);
-    value = typeof folded === "number" ? folded : -1;
+    if (typeof folded === "object") return none;
+    value = folded;
   }
-  return fold.final && value !== undefined ? values.final(value) : (value ?? -1);
+  if (value === undefined) return none;
+  return fold.final ? values.final(value) : value;
 }
 
 function operandValue(operand: Operand, results: readonly ValueId[], values: ValueTable): ValueId {
-  if (operand.kind === "fold") return results[operand.fold] ?? -1;
+  if (operand.kind === "fold") return results[operand.fold] ?? none;
   const leaf = values.leaf(operand.place.rank, operand.place.chunk);
   return operand.kind === "partial" ? values.partial(leaf) : leaf;
 }
@@ -100,6 +109,8 @@ function operandValue(operand: Operand, results: readonly ValueId[], values: Val
 class Fusion {
   readonly #values: ValueTable;
   readonly #targets = new Map<ValueId, Place[]>();
+  /** Place of each value in the group at hand. */
+  readonly #needed = new Map<ValueId, number>();
 
   constructor({ values, outputs }: Execution) {
     this.#values = values;
@@ -116,33 +127,28 @@ class Fusion {
   groups(): FusedFold[][] {
     return [...this.#targets].map(([value, targets]) => {
       const group: FusedFold[] = [];
-      const needed = new Map<ValueId, number>();
-      this.#emit(value, targets, group, needed);
+      this.#needed.clear();
+      this.#emit(value, targets, group);
       return group;
     });
   }
 
   /** Appends the fold of a value, after those it needs, and gives its place in the group. */
-  #emit(
-    value: ValueId,
-    targets: readonly Place[],
-    group: FusedFold[],
-    needed: Map<ValueId, number>,
-  ): number {
-    const known = needed.get(value);
+  #emit(value: ValueId, targets: readonly Place[], group: FusedFold[]): number {
+    const known = this.#needed.get(value);
     if (known !== undefined) return known;
     const described = this.#values.describe(value);
     const final = described.kind === "final";
     const body = final ? described.of : value;
-    const operands = this.#chain(body, group, needed);
+    const operands = this.#chain(body, group);
     const reduces = !this.#values.isLeaf(body);
     group.push({ operands, final, reduces, targets });
-    needed.set(value, group.length - 1);
+    this.#needed.set(value, group.length - 1);
     return group.length - 1;
   }
 
   /** Follows a fold down its chain to its first operand: the deeper side of each fold goes first. */
-  #chain(value: ValueId, group: FusedFold[], needed: Map<ValueId, number>): Operand[] {
+  #chain(value: ValueId, group: FusedFold[]): Operand[] {
     const later: ValueId[] = [];
     let at = value;
     for (
@@ -154,16 +160,11 @@ class Fusion {
       later.push(leftFirst ? fold.right : fold.left);
       at = leftFirst ? fold.left : fold.right;
     }
-    const first = this.#operand(at, true, group, needed);
-    return [first, ...later.reverse().map((next) => this.#operand(next, false, group, needed))];
+    const first = this.#operand(at, true, group);
+    return [first, ...later.reverse().map((next) => this.#operand(next, false, group))];
   }
 
-  #operand(
-    value: ValueId,
-    first: boolean,
-    group: FusedFold[],
-    needed: Map<ValueId, number>,
-  ): Operand {
+  #operand(value: ValueId, first: boolean, group: FusedFold[]): Operand {
     const described = this.#values.describe(value);
     if (described.kind === "leaf") {
       return { kind: "contribution", place: { rank: described.rank, chunk: described.chunk } };
@@ -174,7 +175,7 @@ class Fusion {
         leaf.kind === "leaf" ? { rank: leaf.rank, chunk: leaf.chunk } : { rank: 0, chunk: 0 };
       return { kind: first ? "contribution" : "partial", place };
     }
-    return { kind: "fold", fold: this.#emit(value, [], group, needed) };
+    return { kind: "fold", fold: this.#emit(value, [], group) };
   }
 
   /** A fold is deeper than a partial of one rank, and that is deeper than a bare contribution. */
@@ -187,13 +188,18 @@ class Fusion {
 /** True when no fold, in order, writes an output that lies on an input which it leaves for a later one to read. */
 function inPlaceSafe(program: Program, groups: readonly (readonly FusedFold[])[]): boolean {
   const covered = coveredInputs(program);
-  const written = new Set<string>();
-  for (const fold of groups.flat()) {
-    for (const operand of fold.operands) {
-      if (operand.kind === "fold") continue;
-      if (written.has(`${operand.place.rank}:${operand.place.chunk}`)) return false;
+  const written = covered.map(() => new Set<number>());
+  for (const group of groups) {
+    for (const { operands, targets } of group) {
+      for (const operand of operands) {
+        if (operand.kind === "fold") continue;
+        if (written[operand.place.rank]?.has(operand.place.chunk)) return false;
+      }
+      for (const { rank, chunk } of targets) {
+        const under = covered[rank]?.[chunk] ?? none;
+        if (under !== none) written[rank]?.add(under);
+      }
     }
-    for (const { rank, chunk } of fold.targets) written.add(`${rank}:${covered[rank]?.[chunk]}`);
   }
   return true;
 }

@@ -9,6 +9,7 @@
  */
 import { EventQueue } from "./event-queue.ts";
 import type { Layout } from "./layout.ts";
+import { pairing } from "./pairing.ts";
 import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "./program.ts";
 
 /** What a message costs. */
@@ -56,12 +57,6 @@ export function evaluate(
 
 const noLengths = new Float64Array(1);
 
-interface InFlight {
-  readonly elements: number;
-  readonly sendStart: number;
-  readonly sendEnd: number;
-}
-
 class Evaluation {
   readonly #program: Program;
   readonly #layout: Layout | undefined;
@@ -74,8 +69,14 @@ class Evaluation {
   readonly #at: Int32Array;
   /** Elements that a lane has received and not passed on yet; `none` when it stands before a receive. */
   readonly #held: Float64Array;
-  readonly #queues: (InFlight[] | undefined)[];
-  readonly #waiting: Int32Array;
+  /** For every step that receives, the step that sends what it gets. */
+  readonly #pairs: Int32Array;
+  /** When the message of each step took the sender's port; NaN until then. */
+  readonly #sendStart: Float64Array;
+  /** Elements of the message of each step. */
+  readonly #length: Float64Array;
+  /** Step whose message a lane waits for. */
+  readonly #awaited: Int32Array;
 
   constructor(
     program: Program,
@@ -93,13 +94,16 @@ class Evaluation {
       { length: ranks * channels },
       (_, lane) => start[Math.floor(lane / channels)] ?? 0,
     );
-    this.#sendPort = new Float64Array(ranks);
-    this.#recvPort = new Float64Array(ranks);
+    // A port may have been in use until the rank came here.
+    this.#sendPort = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
+    this.#recvPort = this.#sendPort.slice();
     this.#sent = new Float64Array(ranks);
     this.#at = starts.slice(0, ranks * channels);
     this.#held = new Float64Array(ranks * channels).fill(none);
-    this.#queues = new Array(ranks * ranks * channels);
-    this.#waiting = new Int32Array(ranks * ranks * channels).fill(none);
+    this.#pairs = pairing(program);
+    this.#sendStart = new Float64Array(this.#pairs.length).fill(Number.NaN);
+    this.#length = new Float64Array(this.#pairs.length);
+    this.#awaited = new Int32Array(ranks * channels).fill(none);
   }
 
   run(): Timing {
@@ -139,12 +143,11 @@ class Evaluation {
   /** When a lane can take its next half step, as far as is known: a message may still have to be sent. */
   #nextTime(lane: number): number {
     const now = this.#now[lane] as number;
-    const at = (this.#at[lane] as number) * stepWidth;
-    const from = this.#program.code[at + column.from];
+    const from = this.#program.code[(this.#at[lane] as number) * stepWidth + column.from];
     if (from === undefined || from === none || this.#held[lane] !== none) return now;
-    const rank = Math.floor(lane / this.#program.channels);
-    const [message] = this.#queues[this.#queue(from, rank, lane)] ?? [];
-    return message === undefined ? now : Math.max(now, message.sendStart + this.#model.latency);
+    const sent = this.#sendStart[this.#pairs[this.#at[lane] as number] as number];
+    if (sent === undefined || Number.isNaN(sent)) return now;
+    return Math.max(now, sent + this.#model.latency);
   }
 
   /** Takes the receiving or the sending half of a lane's step; false when it ended or has to wait. */
@@ -158,59 +161,57 @@ class Evaluation {
     const to = code[at + column.to] as number;
     const held = this.#held[lane] as number;
     if (from !== none && held === none) {
-      const elements = this.#receive(from, rank, lane, step);
+      const elements = this.#receive(from, lane, step);
       if (elements === none) return false;
       if (to !== none) {
         this.#held[lane] = elements;
         return true;
       }
     } else if (to !== none) {
-      this.#send(rank, to, lane, held === none ? this.#elements(rank, at) : held, wake);
+      this.#send(lane, step, held === none ? this.#elements(rank, at) : held);
+      const receiver = to * channels + (lane % channels);
+      if (this.#awaited[receiver] === step) {
+        this.#awaited[receiver] = none;
+        wake(receiver);
+      }
       this.#held[lane] = none;
     }
     this.#at[lane] = step + 1;
     return true;
   }
 
-  #send(
-    rank: number,
-    to: number,
-    lane: number,
-    elements: number,
-    wake: (lane: number) => void,
-  ): void {
+  #send(lane: number, step: number, elements: number): void {
+    const rank = Math.floor(lane / this.#program.channels);
     const sendStart = Math.max(this.#now[lane] as number, this.#sendPort[rank] as number);
-    const sendEnd = sendStart + this.#model.occupancy(elements);
-    this.#sendPort[rank] = sendEnd;
+    this.#sendPort[rank] = sendStart + this.#model.occupancy(elements);
     this.#sent[rank] = (this.#sent[rank] as number) + elements;
-    const queue = this.#queue(rank, to, lane);
-    const messages = this.#queues[queue];
-    if (messages === undefined) this.#queues[queue] = [{ elements, sendStart, sendEnd }];
-    else messages.push({ elements, sendStart, sendEnd });
-    const waiter = this.#waiting[queue] as number;
-    if (waiter === none) return;
-    this.#waiting[queue] = none;
-    wake(waiter);
+    this.#sendStart[step] = sendStart;
+    this.#length[step] = elements;
   }
 
   /** Elements received, or `none` when nothing has been sent yet. */
-  #receive(from: number, rank: number, lane: number, step: number): number {
-    const queue = this.#queue(from, rank, lane);
-    const message = this.#queues[queue]?.shift();
-    if (message === undefined) {
-      this.#waiting[queue] = lane;
+  #receive(from: number, lane: number, step: number): number {
+    const sender = this.#pairs[step] as number;
+    // Without a message that is ever sent, the lane waits for good.
+    const sendStart = this.#sendStart[sender] ?? Number.NaN;
+    if (Number.isNaN(sendStart)) {
+      this.#awaited[lane] = sender;
       return none;
     }
-    const { elements, sendStart, sendEnd } = message;
+    const { channels } = this.#program;
+    const to = Math.floor(lane / channels);
+    const elements = this.#length[sender] as number;
+    const occupancy = this.#model.occupancy(elements);
     const arrival = sendStart + this.#model.latency;
-    const recvStart = Math.max(arrival, this.#recvPort[rank] as number);
-    const recvEnd = recvStart + this.#model.occupancy(elements);
-    this.#recvPort[rank] = recvEnd;
+    const recvStart = Math.max(arrival, this.#recvPort[to] as number);
+    const recvEnd = recvStart + occupancy;
+    this.#recvPort[to] = recvEnd;
     this.#now[lane] = Math.max(this.#now[lane] as number, recvEnd);
-    const channel = lane % this.#program.channels;
+    const channel = lane % channels;
+    const sendEnd = sendStart + occupancy;
     this.#onMessage?.({
       from,
-      to: rank,
+      to,
       channel,
       elements,
       sendStart,
@@ -220,11 +221,6 @@ class Evaluation {
       step,
     });
     return elements;
-  }
-
-  #queue(from: number, to: number, lane: number): number {
-    const { ranks, channels } = this.#program;
-    return ((lane % channels) * ranks + from) * ranks + to;
   }
 
   /** Length of what a step reads on its own rank; 0 for signals. */

@@ -12,7 +12,8 @@ import {
   lanesOf,
 } from "../../src/algorithms/arithmetic/index.ts";
 import { planFolds } from "../../src/algorithms/nccl/folds.ts";
-import { type NcclPlan, ncclPlan } from "../../src/algorithms/nccl/plan.ts";
+import { ncclPlan } from "../../src/algorithms/nccl/plan.ts";
+import type { NcclPlan } from "../../src/algorithms/nccl/plan-shape.ts";
 import type { NcclAlgorithm, NcclProtocol } from "../../src/algorithms/nccl/protocol.ts";
 import { takeSeparate } from "../../src/algorithms/nccl/select.ts";
 import type { NcclSettings } from "../../src/algorithms/nccl/settings.ts";

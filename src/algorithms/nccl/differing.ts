@@ -10,8 +10,7 @@ import { InvalidArgumentError } from "../../api/errors.ts";
 import { reduceOpName } from "../../api/reduce-op.ts";
 import { roundingAt } from "./explain.ts";
 import type { FoldOrder } from "./orders.ts";
-import type { Piece } from "./pieces.ts";
-import type { NcclPlan } from "./plan.ts";
+import type { NcclPlan, Piece } from "./plan-shape.ts";
 import { patternBytes } from "./rounding.ts";
 
 /** How two plans of one call differ. */

@@ -1,8 +1,7 @@
 /** What a plan says about one element, for people. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import type { Piece } from "./pieces.ts";
-import type { NcclPlan } from "./plan.ts";
+import type { NcclPlan, Piece } from "./plan-shape.ts";
 import { isFusedAt } from "./rounding.ts";
 
 /** How the products of an element's pre-multiplied contributions are rounded; `none` where there are none. */

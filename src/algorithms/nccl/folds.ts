@@ -2,7 +2,7 @@
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import type { NcclPlan } from "./plan.ts";
+import type { NcclPlan } from "./plan-shape.ts";
 import { symmetricFold } from "./symmetric-fold.ts";
 
 /** The folds of a plan. */

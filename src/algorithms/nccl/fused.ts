@@ -7,8 +7,7 @@
 import { specifications } from "../../api/collectives/index.ts";
 import type { FusedFold, FusedPlan, Operand, Place } from "../fuse.ts";
 import { piecesPerBlock } from "./layout.ts";
-import type { Piece } from "./pieces.ts";
-import type { NcclPlan } from "./plan.ts";
+import type { NcclPlan, Piece } from "./plan-shape.ts";
 
 /** The folds of a plan, one for each piece. */
 export function ncclFused(plan: NcclPlan): FusedPlan {

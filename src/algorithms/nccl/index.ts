@@ -13,17 +13,17 @@ export { ncclFused } from "./fused.ts";
 export { ncclLayout } from "./layout.ts";
 export type { FoldOrder } from "./orders.ts";
 export type { Part } from "./partition.ts";
-export type { Piece } from "./pieces.ts";
-export {
-  type ChannelPlan,
-  type CopyPlan,
-  type NcclPlan,
-  ncclPlan,
-  type PlannedPart,
-  type PlanRequest,
-  type SymmetricPlan,
-  type WindowOffsets,
-} from "./plan.ts";
+export { ncclPlan } from "./plan.ts";
+export type {
+  ChannelPlan,
+  CopyPlan,
+  NcclPlan,
+  Piece,
+  PlannedPart,
+  PlanRequest,
+  SymmetricPlan,
+  WindowOffsets,
+} from "./plan-shape.ts";
 export { ncclProgram, programName } from "./program.ts";
 export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
 export type { HopRounding } from "./rounding.ts";

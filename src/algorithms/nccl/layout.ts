@@ -1,7 +1,7 @@
 /** Which elements the chunks of a plan's program are: one chunk for each piece of a block, block after block. */
 import { specifications } from "../../api/collectives/index.ts";
 import type { ChunkTable, Layout } from "../layout.ts";
-import type { NcclPlan } from "./plan.ts";
+import type { NcclPlan } from "./plan-shape.ts";
 
 /** Pieces that each block is cut into. */
 export function piecesPerBlock({ pieces, collective, ranks }: NcclPlan): number {

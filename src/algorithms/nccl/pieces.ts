@@ -2,24 +2,15 @@
 import { bytesOf } from "../../api/dtype.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
 import { at, type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./orders.ts";
-import type { ChannelPlan, PlannedPart, SymmetricPlan, WindowOffsets } from "./plan.ts";
+import type {
+  ChannelPlan,
+  Piece,
+  PlannedPart,
+  SymmetricPlan,
+  WindowOffsets,
+} from "./plan-shape.ts";
 import { stretchesOf } from "./symmetric-stretches.ts";
 import type { ChannelPaths } from "./topology.ts";
-
-/** A range of one output block that is folded in one order. */
-export interface Piece {
-  /** Block of the output that holds it: the receiving rank for a reduce-scatter, the sending one for an all-gather. */
-  readonly block: number;
-  readonly channel: number;
-  readonly loop: number;
-  /** Chunk within its loop. */
-  readonly chunk: number;
-  /** First element within the block; positions of rounding by position count from here. */
-  readonly offset: number;
-  readonly length: number;
-  /** Ranks in fold order; the one sender for a copy. */
-  readonly order: FoldOrder;
-}
 
 /** What pieces of a plan on channels are made from. */
 type ChannelFacts = Pick<

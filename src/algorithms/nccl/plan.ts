@@ -5,113 +5,33 @@
  * same plan is also a program of sends and receives (`ncclProgram`) and a list of folds (`ncclFused`) over the same
  * pieces (`ncclLayout`). Planning depends on sizes only; nothing in it is done for each element.
  */
-import { bytesOf, type DType } from "../../api/dtype.ts";
+import { bytesOf } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import type { ReduceOp } from "../../api/reduce-op.ts";
 import { channelBudget } from "./budget.ts";
-import { choose, type Forced } from "./choice.ts";
+import { choose } from "./choice.ts";
 import { chunkElements } from "./chunks.ts";
-import { type Part, partition } from "./partition.ts";
-import { channelPieces, copyPieces, type Piece, symmetricPieces } from "./pieces.ts";
-import {
-  modelBytes,
-  type NcclAlgorithm,
-  type NcclCollective,
-  type NcclProtocol,
-} from "./protocol.ts";
-import { type HopRounding, hopRounding } from "./rounding.ts";
-import {
-  channelsOf,
-  type NcclSettings,
-  type ResolvedSettings,
-  resolveSettings,
-} from "./settings.ts";
+import { partition } from "./partition.ts";
+import { channelPieces, copyPieces, symmetricPieces } from "./pieces.ts";
+import type {
+  ChannelPlan,
+  CopyPlan,
+  NcclPlan,
+  Piece,
+  PlanFacts,
+  PlanRequest,
+  SymmetricPlan,
+  WindowOffsets,
+} from "./plan-shape.ts";
+import { modelBytes } from "./protocol.ts";
+import { hopRounding } from "./rounding.ts";
+import { channelsOf, type ResolvedSettings, resolveSettings } from "./settings.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
   type SymmetricCollective,
-  type SymmetricKernel,
 } from "./symmetric-choice.ts";
 import { undefinedBlocks } from "./symmetric-defect.ts";
-import type { ChannelPaths, Topology } from "./topology.ts";
 import { rulesOf } from "./version.ts";
-
-/** A call, the machine it runs on, and the settings of NCCL. */
-export interface PlanRequest {
-  /** NCCL's version, such as `2.28`. */
-  readonly version: string;
-  /** Its ranks are those of the communicator. */
-  readonly topology: Topology;
-  readonly collective: NcclCollective;
-  readonly dtype: DType;
-  /** For collectives that reduce. */
-  readonly op?: ReduceOp | undefined;
-  /** Elements as passed to the call; for a reduce-scatter those of one block. */
-  readonly count: number;
-  /** For rooted collectives. */
-  readonly root?: number | undefined;
-  readonly settings?: NcclSettings | undefined;
-  readonly forced?: Forced | undefined;
-  /** Both buffers lie in symmetric windows, so many bytes from their starts. */
-  readonly symmetric?: WindowOffsets | undefined;
-}
-
-/** Bytes from the start of a symmetric window to each buffer. */
-export interface WindowOffsets {
-  readonly send: number;
-  readonly recv: number;
-}
-
-/** The elements of one channel, and how many of them a full chunk holds. */
-export interface PlannedPart extends Part {
-  readonly chunk: number;
-}
-
-/** What all plans tell. */
-interface PlanFacts {
-  readonly version: string;
-  readonly topology: string;
-  readonly ranks: number;
-  readonly collective: NcclCollective;
-  readonly dtype: DType;
-  readonly op: ReduceOp | undefined;
-  readonly count: number;
-  /** -1 where the collective has none. */
-  readonly root: number;
-  /** Channels used, which is what NCCL logs; blocks for a symmetric kernel. */
-  readonly channels: number;
-  readonly rounding: HopRounding;
-  /** What holds a running value: the element type, or float32 with one rounding at the end. */
-  readonly accumulator: "element" | "float32";
-  /** Output blocks whose bits NCCL does not define: for an all-reduce block 0, else those of these ranks. */
-  readonly undefinedBlocks: readonly number[];
-  /** By block and offset; made on first use. Empty chunks of a Ring all-reduce are among them. */
-  readonly pieces: readonly Piece[];
-}
-
-/** A call on channels, by Ring or Tree. */
-export interface ChannelPlan extends PlanFacts {
-  readonly algorithm: NcclAlgorithm;
-  readonly protocol: NcclProtocol;
-  readonly parts: readonly PlannedPart[];
-  /** Ring and chain of every used channel. */
-  readonly paths: readonly ChannelPaths[];
-}
-
-/** A call through a symmetric kernel. */
-export interface SymmetricPlan extends PlanFacts {
-  readonly algorithm: "Symmetric";
-  readonly protocol: SymmetricKernel;
-}
-
-/** One rank alone: a copy, which a pre-multiplied sum multiplies once. */
-export interface CopyPlan extends PlanFacts {
-  readonly algorithm: "Copy";
-  readonly protocol: undefined;
-}
-
-/** What NCCL does for a call. */
-export type NcclPlan = ChannelPlan | SymmetricPlan | CopyPlan;
 
 /** The plan NCCL takes; versions, worlds and demands it has no plan for are refused. */
 export function ncclPlan(request: PlanRequest): NcclPlan {

@@ -7,7 +7,7 @@
 import type { Lane, ProgramBuilder } from "../builder.ts";
 import { input, output, scratch } from "../program.ts";
 import type { FoldOrder } from "./orders.ts";
-import type { SymmetricPlan } from "./plan.ts";
+import type { SymmetricPlan } from "./plan-shape.ts";
 
 /** Writes the program of a symmetric plan. */
 export function writeSymmetric(

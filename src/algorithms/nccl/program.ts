@@ -2,7 +2,7 @@
 import { ProgramBuilder } from "../builder.ts";
 import { input, output, type Program } from "../program.ts";
 import { piecesPerBlock } from "./layout.ts";
-import type { ChannelPlan, NcclPlan } from "./plan.ts";
+import type { ChannelPlan, NcclPlan } from "./plan-shape.ts";
 import { writeTree } from "./program-chain.ts";
 import {
   type RingChannel,

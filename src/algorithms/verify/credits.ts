@@ -6,121 +6,127 @@
  * case) a send completes only while its receiver stands at the matching receive. Programs have no wildcard receives,
  * so one run decides for every timing.
  */
-import { none, type Program, type Step, stepAt, stepText } from "../program.ts";
+import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
+import { type Matching, matchSteps } from "./matching.ts";
 
 /** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when none up to it is enough. */
 export function smallestSafeCredits(program: Program, limit: number): number | undefined {
+  const matching = matchSteps(program);
   for (let credits = 0; credits <= limit; credits++) {
-    if (findDeadlock(program, credits) === undefined) return credits;
+    if (cycleOf(program, matching, credits) === undefined) return credits;
   }
   return undefined;
 }
 
 /** The cycle in which a program gets stuck with so many credits, a line a rank; `undefined` when it finishes. */
 export function findDeadlock(program: Program, credits: number): readonly string[] | undefined {
-  const run = new BoundedRun(program, credits);
+  return cycleOf(program, matchSteps(program), credits);
+}
+
+/** The same for a program whose sends and receives are matched already. */
+export function cycleOf(
+  program: Program,
+  matching: Matching,
+  credits: number,
+): readonly string[] | undefined {
+  const run = new BoundedRun(program, matching, credits);
   return run.finishes() ? undefined : run.cycle();
 }
 
+/** How far a step has come. */
+const stage = { received: 1, offered: 2, sent: 4 } as const;
+
 class BoundedRun {
   readonly #program: Program;
+  readonly #matching: Matching;
   readonly #credits: number;
   /** Step each lane stands at. */
   readonly #at: Int32Array;
-  /** 1 when the receiving half of that step is done. */
-  readonly #received: Uint8Array;
-  readonly #sent: Int32Array;
-  readonly #taken: Int32Array;
-  readonly #offered: Uint8Array;
-  readonly #waiting: Int32Array;
+  /** Bits of `stage`, by step. */
+  readonly #stages: Uint8Array;
+  /** Lane that waits for a step to send. */
+  readonly #receivers: Int32Array;
+  /** Lane that waits for a step to receive, so that it may send. */
+  readonly #senders: Int32Array;
+  readonly #ready: number[];
 
-  constructor(program: Program, credits: number) {
-    const { ranks, channels, starts } = program;
+  constructor(program: Program, matching: Matching, credits: number) {
     this.#program = program;
+    this.#matching = matching;
     this.#credits = credits;
-    this.#at = starts.slice(0, ranks * channels);
-    this.#received = new Uint8Array(ranks * channels);
-    const queues = ranks * ranks * channels;
-    this.#sent = new Int32Array(queues);
-    this.#taken = new Int32Array(queues);
-    this.#offered = new Uint8Array(queues);
-    this.#waiting = new Int32Array(queues).fill(none);
+    this.#at = program.starts.slice(0, -1);
+    this.#stages = new Uint8Array(matching.lane.length);
+    this.#receivers = new Int32Array(matching.lane.length).fill(none);
+    this.#senders = new Int32Array(matching.lane.length).fill(none);
+    this.#ready = Array.from(this.#at.keys()).reverse();
   }
 
   finishes(): boolean {
-    const ready = Array.from(this.#at.keys()).reverse();
-    for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) this.#advance(lane, ready);
+    const ready = this.#ready;
+    for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) this.#advance(lane);
     return this.#at.every((at, lane) => at === this.#program.starts[lane + 1]);
   }
 
-  #advance(lane: number, ready: number[]): void {
-    const end = this.#program.starts[lane + 1] as number;
-    while ((this.#at[lane] as number) < end) {
-      const step = stepAt(this.#program, this.#at[lane] as number);
-      if (step.from !== none && this.#received[lane] === 0) {
-        if (!this.#receive(lane, step, ready)) return;
-        this.#received[lane] = 1;
+  #advance(lane: number): void {
+    const { starts, code } = this.#program;
+    const end = starts[lane + 1] as number;
+    for (let step = this.#at[lane] as number; step < end; step++) {
+      this.#at[lane] = step;
+      const at = step * stepWidth;
+      if (code[at + column.from] !== none && !this.#is(step, stage.received)) {
+        if (!this.#receive(step, lane)) return;
       }
-      if (step.to !== none && !this.#send(lane, step, ready)) return;
-      this.#received[lane] = 0;
-      this.#at[lane] = (this.#at[lane] as number) + 1;
+      if (code[at + column.to] !== none && !this.#send(step, lane)) return;
     }
+    this.#at[lane] = end;
   }
 
-  #receive(lane: number, step: Step, ready: number[]): boolean {
-    const queue = this.#queue(step.from, this.#rankOf(lane), lane);
-    const there = this.#credits === 0 ? this.#offered[queue] === 1 : this.#fill(queue) > 0;
-    if (!there) {
-      this.#waiting[queue] = lane;
+  #receive(step: number, lane: number): boolean {
+    const sender = this.#matching.sender[step] as number;
+    if (sender === none) return false;
+    if (!this.#is(sender, this.#credits === 0 ? stage.offered : stage.sent)) {
+      this.#receivers[sender] = lane;
       return false;
     }
-    this.#offered[queue] = 0;
-    this.#taken[queue] = (this.#taken[queue] as number) + 1;
-    this.#wake(queue, ready);
+    this.#reach(step, stage.received, this.#senders);
     return true;
   }
 
-  #send(lane: number, step: Step, ready: number[]): boolean {
-    const queue = this.#queue(this.#rankOf(lane), step.to, lane);
-    if (this.#credits > 0) {
-      if (this.#fill(queue) >= this.#credits) {
-        this.#waiting[queue] = lane;
-        return false;
-      }
-      this.#sent[queue] = (this.#sent[queue] as number) + 1;
-      this.#wake(queue, ready);
-      return true;
+  #send(step: number, lane: number): boolean {
+    this.#reach(step, stage.offered, this.#receivers);
+    const taker = this.#takerToWaitFor(step);
+    if (taker === step) return false;
+    if (taker !== none && !this.#is(taker, stage.received)) {
+      this.#senders[taker] = lane;
+      return false;
     }
-    // Rendezvous: offer once, then wait until the receiver has taken it.
-    const number = this.#sent[queue] as number;
-    if ((this.#taken[queue] as number) > number) {
-      this.#sent[queue] = number + 1;
-      return true;
+    this.#reach(step, stage.sent, this.#receivers);
+    return true;
+  }
+
+  /** The receive that must be done before a send completes: -1 for none, the send itself for one that never comes. */
+  #takerToWaitFor(step: number): number {
+    const { receiver, sentBefore } = this.#matching;
+    let earlier = step;
+    for (let i = 0; i < this.#credits && earlier !== none; i++) {
+      earlier = sentBefore[earlier] as number;
     }
-    this.#offered[queue] = 1;
-    this.#wake(queue, ready);
-    this.#waiting[queue] = lane;
-    return false;
+    if (earlier === none) return none;
+    const taker = receiver[earlier] as number;
+    return taker === none ? step : taker;
   }
 
-  #fill(queue: number): number {
-    return (this.#sent[queue] as number) - (this.#taken[queue] as number);
+  #is(step: number, reached: number): boolean {
+    return ((this.#stages[step] as number) & reached) !== 0;
   }
 
-  #wake(queue: number, ready: number[]): void {
-    const lane = this.#waiting[queue] as number;
-    if (lane === none) return;
-    this.#waiting[queue] = none;
-    ready.push(lane);
-  }
-
-  #rankOf(lane: number): number {
-    return Math.floor(lane / this.#program.channels);
-  }
-
-  #queue(from: number, to: number, lane: number): number {
-    const { ranks, channels } = this.#program;
-    return ((lane % channels) * ranks + from) * ranks + to;
+  /** Notes how far a step has come and wakes the lane that waits for it. */
+  #reach(step: number, reached: number, waiting: Int32Array): void {
+    this.#stages[step] = (this.#stages[step] as number) | reached;
+    const waiter = waiting[step] as number;
+    if (waiter === none) return;
+    waiting[step] = none;
+    this.#ready.push(waiter);
   }
 
   /** Follows who waits for whom from the first stuck lane until a lane comes up again. */
@@ -137,12 +143,13 @@ class BoundedRun {
     return cycle.map((member) => {
       const step = stepAt(this.#program, this.#at[member] as number);
       const waits = `waits for rank ${this.#waitsFor(member)}`;
-      return `rank ${this.#rankOf(member)} ${waits} (${stepText(step)})`;
+      return `rank ${Math.floor(member / channels)} ${waits} (${stepText(step)})`;
     });
   }
 
   #waitsFor(lane: number): number {
-    const step = stepAt(this.#program, this.#at[lane] as number);
-    return step.from !== none && this.#received[lane] === 0 ? step.from : step.to;
+    const at = this.#at[lane] as number;
+    const { from, to } = stepAt(this.#program, at);
+    return from !== none && !this.#is(at, stage.received) ? from : to;
   }
 }

@@ -2,18 +2,28 @@
  * Runs a program on values instead of numbers, for all lanes at once, and notes everything that is wrong with it.
  *
  * Channels between lanes are unbounded here; whether a bounded one could deadlock is `credits.ts`'s question. Since
- * every receive names its sender, the outcome does not depend on which lane goes first.
+ * every receive names its sender, the outcome does not depend on which lane goes first; that lanes of one rank keep out
+ * of each other's way is `lane-hazards.ts`'s.
  */
 import { specifications } from "../../api/collectives/index.ts";
 import { coveredInputs } from "../in-place.ts";
-import { bufferOf, chunkOf, none, type Program, type Step, stepAt, stepText } from "../program.ts";
+import {
+  bufferOf,
+  chunkOf,
+  column,
+  none,
+  type Program,
+  type Ref,
+  stepAt,
+  stepText,
+  stepWidth,
+} from "../program.ts";
+import { Lengths } from "./lengths.ts";
+import { type Matching, matchSteps } from "./matching.ts";
+import type { Problem } from "./problem.ts";
 import { type ValueId, ValueTable } from "./values.ts";
 
-/** Something wrong with a program. */
-export interface Problem {
-  readonly pass: "match" | "contribution" | "hazard" | "deadlock" | "cost" | "fusion";
-  readonly text: string;
-}
+export type { Problem } from "./problem.ts";
 
 /** What a program leaves behind. */
 export interface Execution {
@@ -23,219 +33,196 @@ export interface Execution {
   readonly problems: readonly Problem[];
 }
 
-interface Message {
-  readonly values: readonly ValueId[];
-  /** Ranks whose start the sender has heard of. */
-  readonly heard: bigint;
-}
-
 /** Runs a program symbolically; `inPlace` lets output chunks lie on the input chunks that the collective allows. */
 export function execute(
   program: Program,
   inPlace: boolean,
-  values: ValueTable = new ValueTable(),
+  values: ValueTable = new ValueTable(program.ranks),
 ): Execution {
-  return new Machine(program, inPlace, values).run();
+  return executeMatched(program, matchSteps(program), inPlace, values);
+}
+
+/** The same for a program whose sends and receives are matched already. */
+export function executeMatched(
+  program: Program,
+  matching: Matching,
+  inPlace: boolean,
+  values: ValueTable,
+): Execution {
+  return new Machine(program, matching, inPlace, values).run();
 }
 
 class Machine {
   readonly #program: Program;
+  readonly #matching: Matching;
   readonly #values: ValueTable;
-  readonly #problems: Problem[] = [];
+  readonly #problems: Problem[];
   readonly #reduces: boolean;
-  readonly #synchronises: boolean;
+  readonly #lengths: Lengths;
   /** By buffer (in, out, scratch), rank and chunk. */
   readonly #cells: readonly (readonly Int32Array[])[];
   /** Input chunks that lie where an output chunk lies, by rank: input chunk of each output chunk, -1 for none. */
   readonly #under: readonly Int32Array[] | undefined;
-  readonly #queues = new Map<number, Message[]>();
-  readonly #waiting = new Map<number, number>();
-  readonly #heard: bigint[];
-  readonly #at: Int32Array;
-  readonly #ready: number[] = [];
+  /** Values of all messages; `#sentAt` says where those of a step begin. */
+  readonly #sent: Int32Array;
+  readonly #sentAt: Int32Array;
+  /** The rank and step at hand. */
+  #rank = 0;
+  #step = 0;
 
-  constructor(program: Program, inPlace: boolean, values: ValueTable) {
+  constructor(program: Program, matching: Matching, inPlace: boolean, values: ValueTable) {
     this.#program = program;
+    this.#matching = matching;
     this.#values = values;
-    const { collective, ranks, root, chunksPerBlock, scratchChunks, channels } = program;
+    this.#problems = [...matching.problems];
+    const { collective, ranks, root, chunksPerBlock, scratchChunks, code } = program;
     const spec = specifications[collective];
     this.#reduces = spec.reduces;
-    this.#synchronises = spec.synchronises;
+    this.#lengths = new Lengths(program, values);
     const cells = (blocks: (rank: number) => number): Int32Array[] =>
       Array.from({ length: ranks }, (_, rank) => new Int32Array(blocks(rank)).fill(none));
     const inCells = cells((rank) => spec.inBlocks(ranks, rank, root) * chunksPerBlock);
     inCells.forEach((chunks, rank) => {
-      chunks.forEach((_, chunk) => {
-        chunks[chunk] = values.leaf(rank, chunk);
-      });
+      for (let chunk = 0; chunk < chunks.length; chunk++) chunks[chunk] = values.leaf(rank, chunk);
     });
     const outCells = cells((rank) => spec.outBlocks(ranks, rank, root) * chunksPerBlock);
     this.#cells = [inCells, outCells, cells(() => scratchChunks)];
     this.#under = inPlace ? coveredInputs(program) : undefined;
-    this.#heard = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));
-    this.#at = program.starts.slice(0, ranks * channels);
+    const steps = code.length / stepWidth;
+    this.#sentAt = new Int32Array(steps);
+    let length = 0;
+    for (let step = 0; step < steps; step++) {
+      this.#sentAt[step] = length;
+      const at = step * stepWidth;
+      if (code[at + column.to] !== none) length += code[at + column.span] as number;
+    }
+    this.#sent = new Int32Array(length).fill(none);
   }
 
   run(): Execution {
-    const lanes = this.#at.length;
-    for (let lane = lanes - 1; lane >= 0; lane--) this.#ready.push(lane);
-    for (let lane = this.#ready.pop(); lane !== undefined; lane = this.#ready.pop()) {
-      this.#advance(lane);
+    const { order, lane } = this.#matching;
+    const { channels, collective } = this.#program;
+    for (const step of order) {
+      this.#step = step;
+      this.#rank =
+        channels === 1 ? (lane[step] as number) : Math.floor((lane[step] as number) / channels);
+      this.#perform();
     }
-    this.#reportLeftovers();
-    if (this.#synchronises) this.#reportEarlyLeavers();
+    if (specifications[collective].synchronises) this.#reportEarlyLeavers();
     return { values: this.#values, outputs: this.#cells[1] ?? [], problems: this.#problems };
   }
 
-  /** Runs a lane until it ends or waits for a message. */
-  #advance(lane: number): void {
-    const end = this.#program.starts[lane + 1] as number;
-    while ((this.#at[lane] as number) < end) {
-      const step = stepAt(this.#program, this.#at[lane] as number);
-      if (!this.#perform(lane, step)) return;
-      this.#at[lane] = (this.#at[lane] as number) + 1;
+  #perform(): void {
+    const { code } = this.#program;
+    const step = this.#step;
+    const at = step * stepWidth;
+    const read = code[at + column.read] as Ref;
+    const other = code[at + column.other] as Ref;
+    const write = code[at + column.write] as Ref;
+    const span = code[at + column.span] as number;
+    const final = code[at + column.final] === 1;
+    const sender = this.#matching.sender[step] as number;
+    // Of a message of another length, which is reported already, nothing can be taken.
+    const fits = sender !== none && code[sender * stepWidth + column.span] === span;
+    const receivedAt = fits ? (this.#sentAt[sender] as number) : none;
+    const sentAt = code[at + column.to] === none ? none : (this.#sentAt[step] as number);
+    if (write !== none && read !== none) this.#checkOverlap(read, write, span);
+    for (let i = 0; i < span; i++) {
+      let value = receivedAt === none ? none : (this.#sent[receivedAt + i] as number);
+      let operands = code[at + column.from] === none ? 0 : 1;
+      if (read !== none) value = this.#operand(operands++, value, this.#read(read, i));
+      if (other !== none) value = this.#operand(operands++, value, this.#read(other, i));
+      value = this.#completed(value, operands, final);
+      if (write !== none) this.#write(write, i, value);
+      if (sentAt !== none) this.#sent[sentAt + i] = value;
     }
   }
 
-  /** One step; false when it has to wait. */
-  #perform(lane: number, step: Step): boolean {
-    const rank = Math.floor(lane / this.#program.channels);
-    let message: Message | undefined;
-    if (step.from !== none) {
-      message = this.#receive(lane, rank, step);
-      if (message === undefined) return false;
-      this.#heard[rank] = (this.#heard[rank] as bigint) | message.heard;
-      if (message.values.length !== step.span) {
-        this.#problem(
-          "match",
-          rank,
-          step,
-          `receives ${message.values.length} chunks, expects ${step.span}`,
-        );
-        return true;
-      }
-    }
-    const taken: ValueId[] = [];
-    for (let i = 0; i < step.span; i++) taken.push(this.#take(rank, step, i, message));
-    if (step.write !== none) {
-      for (const [i, value] of taken.entries()) this.#write(rank, step, i, value);
-    }
-    if (step.to !== none) this.#send(lane, step.to, taken);
-    return true;
-  }
-
-  #receive(lane: number, rank: number, step: Step): Message | undefined {
-    const key = this.#queueKey(step.from, rank, lane);
-    const message = this.#queues.get(key)?.shift();
-    if (message === undefined) this.#waiting.set(key, lane);
-    return message;
-  }
-
-  #send(lane: number, to: number, values: readonly ValueId[]): void {
-    const rank = Math.floor(lane / this.#program.channels);
-    const key = this.#queueKey(rank, to, lane);
-    const queue = this.#queues.get(key) ?? [];
-    queue.push({ values, heard: this.#heard[rank] as bigint });
-    this.#queues.set(key, queue);
-    const waiter = this.#waiting.get(key);
-    if (waiter === undefined) return;
-    this.#waiting.delete(key);
-    this.#ready.push(waiter);
-  }
-
-  #queueKey(from: number, to: number, lane: number): number {
-    const { ranks, channels } = this.#program;
-    return ((lane % channels) * ranks + from) * ranks + to;
-  }
-
-  /** The value that chunk `i` of a step puts on its way. */
-  #take(rank: number, step: Step, i: number, message: Message | undefined): ValueId {
-    const received = message?.values[i];
-    const read = step.read === none ? undefined : this.#read(rank, step, step.read, i);
-    const other = step.other === none ? undefined : this.#read(rank, step, step.other, i);
-    const operands = [received, read, other].filter(
-      (value): value is ValueId => value !== undefined,
-    );
-    const [first, second] = operands;
-    if (first === undefined) return none;
+  /** The value so far together with the next operand; -1 when one of them is missing, which is reported already. */
+  #operand(before: number, value: ValueId, next: ValueId): ValueId {
+    if (before === 0) return next;
+    if (value === none || next === none) return none;
     const values = this.#values;
-    let value = first;
-    if (second !== undefined) {
-      // A lone contribution becomes a partial before it is folded with another contribution.
-      const folded = values.fold(values.isLeaf(second) ? values.partial(first) : first, second);
-      if (typeof folded === "object") {
-        this.#problem("contribution", rank, step, folded.fault);
-        return first;
-      }
-      value = folded;
-    } else if (this.#reduces) value = values.partial(first);
-    return step.final ? values.final(value) : value;
+    // A lone contribution becomes a partial before it is folded with another contribution.
+    const folded = values.fold(values.isLeaf(next) ? values.partial(value) : value, next);
+    if (typeof folded === "number") return folded;
+    this.#problem("contribution", folded.fault);
+    return value;
   }
 
-  #read(rank: number, step: Step, ref: number, i: number): ValueId | undefined {
-    const cells = this.#cells[bufferOf(ref)]?.[rank];
+  /** The value that goes on its way. */
+  #completed(value: ValueId, operands: number, final: boolean): ValueId {
+    if (operands === 0) this.#problem("hazard", "takes nothing, neither from a peer nor a chunk");
+    if (value === none) return none;
+    const values = this.#values;
+    const whole = this.#reduces && operands === 1 ? values.partial(value) : value;
+    if (!final) return whole;
+    if (values.isFinal(whole)) this.#problem("contribution", "completes a complete value again");
+    return values.final(whole);
+  }
+
+  #read(ref: Ref, i: number): ValueId {
     const chunk = chunkOf(ref) + i;
-    const value = cells?.[chunk];
+    const value = this.#cells[bufferOf(ref)]?.[this.#rank]?.[chunk];
     if (value === undefined) {
-      this.#problem("hazard", rank, step, `reads chunk ${chunk}, which this rank does not have`);
-    } else if (value === none) {
+      this.#problem("hazard", `reads chunk ${chunk}, which this rank does not have`);
+      return none;
+    }
+    if (value === none) {
       this.#problem(
         "hazard",
-        rank,
-        step,
         `reads chunk ${chunk} before it was written, or after it was overwritten`,
       );
-    } else return value;
-    return undefined;
+    }
+    return value;
   }
 
-  #write(rank: number, step: Step, i: number, value: ValueId): void {
-    const buffer = bufferOf(step.write);
-    const cells = this.#cells[buffer]?.[rank];
-    const chunk = chunkOf(step.write) + i;
-    if (buffer === 0 || cells === undefined || chunk >= cells.length) {
-      this.#problem(
-        "hazard",
-        rank,
-        step,
-        `writes chunk ${chunk}, which is none of its outputs or scratch`,
-      );
+  #write(ref: Ref, i: number, value: ValueId): void {
+    const buffer = bufferOf(ref);
+    const cells = this.#cells[buffer]?.[this.#rank];
+    const chunk = chunkOf(ref) + i;
+    if (buffer === 0 || cells === undefined || chunk < 0 || chunk >= cells.length) {
+      this.#problem("hazard", `writes chunk ${chunk}, which is none of its outputs or scratch`);
       return;
     }
+    if (value !== none && !this.#lengths.fits(value, buffer, this.#rank, chunk)) {
+      this.#problem("hazard", `writes chunk ${chunk}, which may have another length`);
+    }
     cells[chunk] = value;
-    const covered = buffer === 1 ? this.#under?.[rank]?.[chunk] : undefined;
-    const inputs = this.#cells[0]?.[rank];
+    const covered = buffer === 1 ? this.#under?.[this.#rank]?.[chunk] : undefined;
+    const inputs = this.#cells[0]?.[this.#rank];
     if (covered !== undefined && covered !== none && inputs !== undefined) inputs[covered] = none;
   }
 
-  #reportLeftovers(): void {
-    const { starts, channels } = this.#program;
-    this.#at.forEach((at, lane) => {
-      if (at >= (starts[lane + 1] as number)) return;
-      const rank = Math.floor(lane / channels);
-      this.#problem(
-        "match",
-        rank,
-        stepAt(this.#program, at),
-        "waits for a message that is never sent",
-      );
-    });
-    const left = [...this.#queues.values()].reduce((sum, queue) => sum + queue.length, 0);
-    if (left > 0) {
-      this.#problems.push({ pass: "match", text: `${left} messages are sent and never received` });
-    }
+  /** Chunks of a step are moved in any order, or at once, so none may be written that another one is read from. */
+  #checkOverlap(read: Ref, write: Ref, span: number): void {
+    const apart = Math.abs(chunkOf(write) - chunkOf(read));
+    if (bufferOf(read) !== bufferOf(write) || apart === 0 || apart >= span) return;
+    this.#problem("hazard", "writes chunks that it reads other chunks from");
   }
 
+  /** No rank may leave before it has heard, directly or not, that every rank has entered. */
   #reportEarlyLeavers(): void {
-    const everyone = (1n << BigInt(this.#program.ranks)) - 1n;
-    this.#heard.forEach((heard, rank) => {
-      if (heard === everyone) return;
+    const { ranks, channels } = this.#program;
+    const { order, lane, sender, receiver } = this.#matching;
+    const heard = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));
+    const told = new Map<number, bigint>();
+    for (const step of order) {
+      const rank = Math.floor((lane[step] as number) / channels);
+      const news = told.get(sender[step] as number) ?? 0n;
+      heard[rank] = (heard[rank] as bigint) | news;
+      if (receiver[step] !== none) told.set(step, heard[rank] as bigint);
+    }
+    const everyone = (1n << BigInt(ranks)) - 1n;
+    heard.forEach((set, rank) => {
+      if (set === everyone) return;
       const text = `rank ${rank} may leave before every rank has entered`;
       this.#problems.push({ pass: "contribution", text });
     });
   }
 
-  #problem(pass: Problem["pass"], rank: number, step: Step, text: string): void {
-    this.#problems.push({ pass, text: `rank ${rank} (${stepText(step)}): ${text}` });
+  #problem(pass: Problem["pass"], text: string): void {
+    const step = stepText(stepAt(this.#program, this.#step));
+    this.#problems.push({ pass, text: `rank ${this.#rank} (${step}): ${text}` });
   }
 }

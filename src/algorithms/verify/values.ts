@@ -1,5 +1,5 @@
 /**
- * Values as the verifier sees them: not numbers, but how a number came to be.
+ * Values of a symbolic execution, each told apart from every other by how it came to be.
  *
  * A value is a rank's untouched chunk (`leaf`), that chunk as a partial of its own (`scaled`: a pre-multiplied sum
  * has multiplied it), a fold of two values, or a complete value (`final`). Equal values are stored once, so two
@@ -7,8 +7,10 @@
  * name that is the same in every run. A fold does not distinguish its two operands, because every operator's bits are
  * the same either way round; that a leaf is folded in directly (one rounding for an average) is part of the value.
  */
+import { none } from "../program.ts";
+import { RankSets } from "./rank-sets.ts";
 
-/** Number of a value in its table. */
+/** Number of a value in its table. Operands have lower numbers than what is made of them. */
 export type ValueId = number;
 
 const kinds = { leaf: 0, scaled: 1, fold: 2, final: 3 } as const;
@@ -24,41 +26,61 @@ export class ValueTable {
   readonly #kind: number[] = [];
   readonly #left: number[] = [];
   readonly #right: number[] = [];
-  readonly #ranks: bigint[] = [];
   readonly #chunk: number[] = [];
+  /** Ranks whose contribution is in: a set's number. */
+  readonly #ranks: number[] = [];
+  /** The newest value whose later operand this one is, and for that one the next older such value. */
+  readonly #newest: number[] = [];
+  readonly #older: number[] = [];
+  /** By rank and chunk. */
+  readonly #leaves: ValueId[][] = [];
   readonly #hash: string[] = [];
-  readonly #index = new Map<number, ValueId>();
+  readonly #sets: RankSets;
+
+  constructor(ranks: number) {
+    this.#sets = new RankSets(ranks);
+    for (let rank = 0; rank < ranks; rank++) this.#leaves.push([]);
+  }
 
   /** A rank's own chunk. */
   leaf(rank: number, chunk: number): ValueId {
-    return this.#store(kinds.leaf, rank, chunk, () => [1n << BigInt(rank), chunk]);
+    const leaves = this.#leaves[rank] ?? [];
+    const known = leaves[chunk];
+    if (known !== undefined) return known;
+    const id = this.#store(kinds.leaf, rank, chunk, chunk, rank);
+    leaves[chunk] = id;
+    return id;
   }
 
   /** A lone contribution taken as a partial; partials stay what they are. */
   partial(value: ValueId): ValueId {
-    if (this.#kind[value] !== kinds.leaf) return value;
-    return this.#store(kinds.scaled, value, 0, () => [this.ranksOf(value), this.chunkOf(value)]);
-  }
-
-  /** The fold of two values, of which at most one may be a leaf. Answers a fault for values that cannot be folded. */
-  fold(a: ValueId, b: ValueId): ValueId | { readonly fault: string } {
-    if (this.chunkOf(a) !== this.chunkOf(b)) {
-      return { fault: `folds chunk ${this.chunkOf(a)} with chunk ${this.chunkOf(b)}` };
-    }
-    if (this.#kind[a] === kinds.final || this.#kind[b] === kinds.final) {
-      return { fault: "folds a value that was already complete" };
-    }
-    const both = this.ranksOf(a) & this.ranksOf(b);
-    if (both !== 0n) return { fault: `counts the contribution of rank ${lowestBit(both)} twice` };
-    const left = Math.min(a, b);
-    const right = Math.max(a, b);
-    const ranks = this.ranksOf(a) | this.ranksOf(b);
-    return this.#store(kinds.fold, left, right, () => [ranks, this.chunkOf(a)]);
+    return this.#kind[value] === kinds.leaf ? this.#derive(kinds.scaled, value) : value;
   }
 
   /** The complete value. */
   final(value: ValueId): ValueId {
-    return this.#store(kinds.final, value, 0, () => [this.ranksOf(value), this.chunkOf(value)]);
+    return this.#derive(kinds.final, value);
+  }
+
+  /** The fold of two values, of which at most one may be a leaf. Answers a fault for values that cannot be folded. */
+  fold(a: ValueId, b: ValueId): ValueId | { readonly fault: string } {
+    const left = Math.min(a, b);
+    const right = Math.max(a, b);
+    const known = this.#find(kinds.fold, left, right);
+    if (known !== none) return known;
+    const chunk = this.chunkOf(a);
+    if (chunk !== this.chunkOf(b)) {
+      return { fault: `folds chunk ${chunk} with chunk ${this.chunkOf(b)}` };
+    }
+    if (this.isFinal(a) || this.isFinal(b)) {
+      return { fault: "folds a value that was already complete" };
+    }
+    const ranks = this.#sets.disjointUnion(this.contributors(a), this.contributors(b));
+    if (ranks === none) {
+      const twice = this.#sets.first(this.contributors(a), this.contributors(b));
+      return { fault: `counts the contribution of rank ${twice} twice` };
+    }
+    return this.#made(this.#store(kinds.fold, left, right, chunk, ranks), right);
   }
 
   /** What a value is made of. */
@@ -85,57 +107,82 @@ export class ValueTable {
     return this.#kind[value] === kinds.final;
   }
 
-  /** Ranks whose contribution is in, one bit each. */
-  ranksOf(value: ValueId): bigint {
-    return this.#ranks[value] as bigint;
-  }
-
   /** Number of the input chunk that a value is about. */
   chunkOf(value: ValueId): number {
     return this.#chunk[value] as number;
   }
 
-  /** The association hash: 16 hex digits that name how the value came to be, the same in every run. */
-  hash(value: ValueId): string {
-    const known = this.#hash[value];
-    if (known !== undefined) return known;
-    const left = this.#left[value] as number;
-    const right = this.#right[value] as number;
-    const kind = this.#kind[value] as number;
-    let parts = [`${left}`, `${right}`];
-    if (kind === kinds.fold) parts = [this.hash(left), this.hash(right)].sort();
-    else if (kind !== kinds.leaf) parts = [this.hash(left)];
-    const hash = hash64(`${kind}(${parts.join(",")})`);
-    this.#hash[value] = hash;
-    return hash;
+  /** Ranks whose contribution is in, as a set's number. */
+  contributors(value: ValueId): number {
+    return this.#ranks[value] as number;
   }
 
-  #store(
-    kind: number,
-    left: number,
-    right: number,
-    facts: () => readonly [bigint, number],
-  ): ValueId {
-    const key = (left * 2 ** 24 + right) * 4 + kind;
-    const known = this.#index.get(key);
-    if (known !== undefined) return known;
-    const id = this.#kind.length;
-    const [ranks, chunk] = facts();
+  /** Number of the set of these ranks. */
+  setOf(ranks: readonly number[]): number {
+    return this.#sets.of(ranks);
+  }
+
+  /** True when two numbers name the same set. */
+  sameSet(a: number, b: number): boolean {
+    return this.#sets.equal(a, b);
+  }
+
+  /** The first rank of one set that the other lacks. */
+  firstLacking(set: number, other: number): number | undefined {
+    return this.#sets.first(set, other, false);
+  }
+
+  /** The association hash: 16 hex digits that name how the value came to be, the same in every run. */
+  hash(value: ValueId): string {
+    // Lower numbers first, so that operands have theirs; no recursion, because chains are long.
+    for (let id = this.#hash.length; id <= value; id++) {
+      const left = this.#left[id] as number;
+      const right = this.#right[id] as number;
+      const kind = this.#kind[id] as number;
+      let parts = [`${left}`, `${right}`];
+      if (kind === kinds.fold) parts = [this.#hash[left] ?? "", this.#hash[right] ?? ""].sort();
+      else if (kind !== kinds.leaf) parts = [this.#hash[left] ?? ""];
+      this.#hash.push(hash64(`${kind}(${parts.join(",")})`));
+    }
+    return this.#hash[value] ?? "nothing";
+  }
+
+  #derive(kind: number, of: ValueId): ValueId {
+    const known = this.#find(kind, of, of);
+    if (known !== none) return known;
+    return this.#made(this.#store(kind, of, of, this.chunkOf(of), this.contributors(of)), of);
+  }
+
+  /** The value of that kind made of these two, `right` being the later one; -1 when there is none yet. */
+  #find(kind: number, left: ValueId, right: ValueId): ValueId {
+    let id = this.#newest[right] ?? none;
+    while (id !== none && (this.#left[id] !== left || this.#kind[id] !== kind)) {
+      id = this.#older[id] as number;
+    }
+    return id;
+  }
+
+  /** Notes that a value is made of another one. */
+  #made(value: ValueId, of: ValueId): ValueId {
+    this.#older[value] = this.#newest[of] as number;
+    this.#newest[of] = value;
+    return value;
+  }
+
+  #store(kind: number, left: number, right: number, chunk: number, ranks: number): ValueId {
     this.#kind.push(kind);
     this.#left.push(left);
     this.#right.push(right);
-    this.#ranks.push(ranks);
     this.#chunk.push(chunk);
-    this.#index.set(key, id);
-    return id;
+    this.#ranks.push(ranks);
+    this.#newest.push(none);
+    return this.#older.push(none) - 1;
   }
 }
 
-/** Position of the lowest bit that is set. */
-export function lowestBit(bits: bigint): number {
-  let position = 0;
-  for (let rest = bits; (rest & 1n) === 0n; rest >>= 1n) position++;
-  return position;
+/** One hash of several texts, in their order. */
+export function hashAll(texts: readonly string[]): string {
+  return hash64(texts.join(","));
 }
 
 /** Two rounds of FNV-1a with a final mix, as 16 hex digits. */

@@ -8,15 +8,18 @@
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
-import { type Specification, specifications } from "../../api/collectives/index.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
-import { fuse, proveFusion } from "../fuse.ts";
+import { fuseExecution, proveFolds } from "../fuse.ts";
+import { coveredInputs } from "../in-place.ts";
 import { layoutOf } from "../layout.ts";
-import type { Program } from "../program.ts";
+import { none, type Program } from "../program.ts";
 import { evaluate } from "../timing.ts";
-import { findDeadlock, smallestSafeCredits } from "./credits.ts";
-import { type Execution, execute, type Problem } from "./execution.ts";
-import { lowestBit } from "./values.ts";
+import { contributionProblems } from "./contributions.ts";
+import { cycleOf, smallestSafeCredits } from "./credits.ts";
+import { type Execution, executeMatched, type Problem } from "./execution.ts";
+import { laneHazards } from "./lane-hazards.ts";
+import { type Matching, matchSteps } from "./matching.ts";
+import { hashAll, ValueTable } from "./values.ts";
 
 /** What the verifier found out about one program. */
 export interface Verdict {
@@ -28,6 +31,8 @@ export interface Verdict {
   readonly sentElements: number;
   /** Association hash of each output chunk of rank 0; equal on every rank that holds the same chunk. */
   readonly associations: readonly string[];
+  /** One hash of the associations on all ranks: programs with the same one compute the same bits. */
+  readonly association: string;
 }
 
 /** Verifies an algorithm for a number of ranks and, where there is one, a root. */
@@ -42,21 +47,36 @@ export function verifyAlgorithm(
 
 /** Verifies a program; with its algorithm, also credits and cost against the header. */
 export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict {
-  const apart = execute(program, false);
+  const matching = matchSteps(program);
+  const apart = executeMatched(program, matching, false, new ValueTable(program.ranks));
   const problems = [...apart.problems, ...contributionProblems(program, apart)];
+  problems.push(...laneHazards(program));
   if (problems.length === 0) {
-    problems.push(...inPlaceProblems(program, apart), ...proveFusion(program, fuse(program)));
+    problems.push(...inPlaceProblems(program, matching, apart));
+    problems.push(...proveFolds(fuseExecution(program, apart), apart));
   }
   const count = costCount(program);
   const { steps, sentElements } = problems.length === 0 ? costOf(program, count) : noCost;
   if (algorithm !== undefined && problems.length === 0) {
-    problems.push(...creditProblems(program, algorithm));
+    problems.push(...creditProblems(program, matching, algorithm));
     problems.push(...costProblems(program, algorithm, count, { steps, sentElements }));
   }
-  const associations = Array.from(apart.outputs[0] ?? [], (value) =>
-    value < 0 ? "" : apart.values.hash(value),
-  );
-  return { program, problems, steps, sentElements, associations };
+  const { values, outputs } = apart;
+  return {
+    program,
+    problems,
+    steps,
+    sentElements,
+    // Worked out when asked for: naming every value costs more than all passes together.
+    get associations() {
+      return Array.from(outputs[0] ?? [], (value) => (value < 0 ? "" : values.hash(value)));
+    },
+    get association() {
+      return hashAll(
+        outputs.flatMap((chunks) => Array.from(chunks, (value) => values.hash(value))),
+      );
+    },
+  };
 }
 
 const noCost = { steps: 0, sentElements: 0 };
@@ -90,23 +110,25 @@ function costProblems(
   });
 }
 
-function creditProblems(program: Program, algorithm: Algorithm): Problem[] {
+function creditProblems(program: Program, matching: Matching, algorithm: Algorithm): Problem[] {
   const declared = algorithm.credits(program.ranks);
-  const deadlock = findDeadlock(program, declared);
+  const deadlock = cycleOf(program, matching, declared);
   if (deadlock !== undefined) {
     const text = `with the declared ${declared} credits: ${deadlock.join("; ")}`;
     return [{ pass: "deadlock", text }];
   }
+  // More credits never hurt, so the declared number is the least when one fewer is too few.
+  if (declared === 0 || cycleOf(program, matching, declared - 1) !== undefined) return [];
   const enough = smallestSafeCredits(program, declared);
-  if (enough === declared) return [];
   return [
     { pass: "deadlock", text: `the header declares ${declared} credits, ${enough} are enough` },
   ];
 }
 
 /** In place, the same values must come out and nothing may be read after it was overwritten. */
-function inPlaceProblems(program: Program, apart: Execution): Problem[] {
-  const within = execute(program, true, apart.values);
+function inPlaceProblems(program: Program, matching: Matching, apart: Execution): Problem[] {
+  if (coveredInputs(program).every((under) => under.every((chunk) => chunk === none))) return [];
+  const within = executeMatched(program, matching, true, apart.values);
   const problems = [...within.problems];
   within.outputs.forEach((chunks, rank) => {
     chunks.forEach((value, chunk) => {
@@ -118,54 +140,4 @@ function inPlaceProblems(program: Program, apart: Execution): Problem[] {
     });
   });
   return problems;
-}
-
-function contributionProblems(program: Program, execution: Execution): Problem[] {
-  const spec = specifications[program.collective];
-  const problems: Problem[] = [];
-  const norms = new Map<string, number>();
-  execution.outputs.forEach((chunks, rank) => {
-    chunks.forEach((value, chunk) => {
-      const text = outputFault(program, spec, execution, { rank, chunk, value }, norms);
-      if (text !== undefined) {
-        problems.push({ pass: "contribution", text: `out[${chunk}] of rank ${rank} ${text}` });
-      }
-    });
-  });
-  return problems;
-}
-
-function outputFault(
-  program: Program,
-  spec: Specification,
-  { values }: Execution,
-  { rank, chunk, value }: { rank: number; chunk: number; value: number },
-  norms: Map<string, number>,
-): string | undefined {
-  if (value < 0) return "was never written";
-  const { ranks, root, chunksPerBlock } = program;
-  const block = Math.floor(chunk / chunksPerBlock);
-  const expected = spec.expected(ranks, rank, block, root);
-  const source = (expected[0]?.block ?? 0) * chunksPerBlock + (chunk % chunksPerBlock);
-  if (values.chunkOf(value) !== source) {
-    return `holds input chunk ${values.chunkOf(value)}, needs ${source}`;
-  }
-  const needed = expected.reduce((set, { rank: from }) => set | (1n << BigInt(from)), 0n);
-  const found = values.ranksOf(value);
-  if (found !== needed) {
-    const lacking = needed & ~found;
-    const extra = found & ~needed;
-    return lacking === 0n
-      ? `holds a contribution of rank ${lowestBit(extra)} too many`
-      : `lacks the contribution of rank ${lowestBit(lacking)}`;
-  }
-  if (values.isFinal(value) !== spec.reduces) {
-    return spec.reduces ? "was never completed" : "was completed, but nothing was folded";
-  }
-  if (!spec.reduces) return undefined;
-  // Whoever holds the same fold must hold it by the same association: the same bits everywhere.
-  const key = `${source}/${needed}`;
-  const norm = norms.get(key) ?? value;
-  norms.set(key, norm);
-  return norm === value ? undefined : "was folded in another order than on another rank";
 }

@@ -1,0 +1,103 @@
+/** What a plan of NCCL tells, and what it is asked for with. */
+import type { DType } from "../../api/dtype.ts";
+import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { Forced } from "./choice.ts";
+import type { FoldOrder } from "./orders.ts";
+import type { Part } from "./partition.ts";
+import type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
+import type { HopRounding } from "./rounding.ts";
+import type { NcclSettings } from "./settings.ts";
+import type { SymmetricKernel } from "./symmetric-choice.ts";
+import type { ChannelPaths, Topology } from "./topology.ts";
+
+/** A range of one output block that is folded in one order. */
+export interface Piece {
+  /** Block of the output that holds it: the receiving rank for a reduce-scatter, the sending one for an all-gather. */
+  readonly block: number;
+  readonly channel: number;
+  readonly loop: number;
+  /** Chunk within its loop. */
+  readonly chunk: number;
+  /** First element within the block; positions of rounding by position count from here. */
+  readonly offset: number;
+  readonly length: number;
+  /** Ranks in fold order; the one sender for a copy. */
+  readonly order: FoldOrder;
+}
+
+/** A call, the machine it runs on, and the settings of NCCL. */
+export interface PlanRequest {
+  /** NCCL's version, such as `2.28`. */
+  readonly version: string;
+  /** Its ranks are those of the communicator. */
+  readonly topology: Topology;
+  readonly collective: NcclCollective;
+  readonly dtype: DType;
+  /** For collectives that reduce. */
+  readonly op?: ReduceOp | undefined;
+  /** Elements as passed to the call; for a reduce-scatter those of one block. */
+  readonly count: number;
+  /** For rooted collectives. */
+  readonly root?: number | undefined;
+  readonly settings?: NcclSettings | undefined;
+  readonly forced?: Forced | undefined;
+  /** Both buffers lie in symmetric windows, so many bytes from their starts. */
+  readonly symmetric?: WindowOffsets | undefined;
+}
+
+/** Bytes from the start of a symmetric window to each buffer. */
+export interface WindowOffsets {
+  readonly send: number;
+  readonly recv: number;
+}
+
+/** The elements of one channel, and how many of them a full chunk holds. */
+export interface PlannedPart extends Part {
+  readonly chunk: number;
+}
+
+/** What all plans tell. */
+export interface PlanFacts {
+  readonly version: string;
+  readonly topology: string;
+  readonly ranks: number;
+  readonly collective: NcclCollective;
+  readonly dtype: DType;
+  readonly op: ReduceOp | undefined;
+  readonly count: number;
+  /** -1 where the collective has none. */
+  readonly root: number;
+  /** Channels used, which is what NCCL logs; blocks for a symmetric kernel. */
+  readonly channels: number;
+  readonly rounding: HopRounding;
+  /** What holds a running value: the element type, or float32 with one rounding at the end. */
+  readonly accumulator: "element" | "float32";
+  /** Output blocks whose bits NCCL does not define: for an all-reduce block 0, else those of these ranks. */
+  readonly undefinedBlocks: readonly number[];
+  /** By block and offset; made on first use. Empty chunks of a Ring all-reduce are among them. */
+  readonly pieces: readonly Piece[];
+}
+
+/** A call on channels, by Ring or Tree. */
+export interface ChannelPlan extends PlanFacts {
+  readonly algorithm: NcclAlgorithm;
+  readonly protocol: NcclProtocol;
+  readonly parts: readonly PlannedPart[];
+  /** Ring and chain of every used channel. */
+  readonly paths: readonly ChannelPaths[];
+}
+
+/** A call through a symmetric kernel. */
+export interface SymmetricPlan extends PlanFacts {
+  readonly algorithm: "Symmetric";
+  readonly protocol: SymmetricKernel;
+}
+
+/** One rank alone: a copy, which a pre-multiplied sum multiplies once. */
+export interface CopyPlan extends PlanFacts {
+  readonly algorithm: "Copy";
+  readonly protocol: undefined;
+}
+
+/** What NCCL does for a call. */
+export type NcclPlan = ChannelPlan | SymmetricPlan | CopyPlan;

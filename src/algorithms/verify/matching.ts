@@ -1,0 +1,172 @@
+/**
+ * Which send meets which receive, and an order in which all steps can be taken.
+ *
+ * Every receive names its sender and messages between two lanes keep their order, so send number j of a channel meets
+ * receive number j of it, whatever the timing. That makes a program a graph of steps, which the passes then walk
+ * through without any queues.
+ */
+import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
+import type { Problem } from "./problem.ts";
+
+/** The messages of a program. Steps are numbered over all lanes, -1 is none. */
+export interface Matching {
+  /** For each step: the step that sends what it receives. */
+  readonly sender: Int32Array;
+  /** For each step: the step that receives what it sends. */
+  readonly receiver: Int32Array;
+  /** For each step that sends: the step that sends before it to the same lane. */
+  readonly sentBefore: Int32Array;
+  /** Lane of each step. */
+  readonly lane: Int32Array;
+  /** The steps that can be taken, each after the one that sends what it receives. */
+  readonly order: Int32Array;
+  readonly problems: readonly Problem[];
+}
+
+/** Matches the sends and receives of a program. */
+export function matchSteps(program: Program): Matching {
+  const problems = peerProblems(program);
+  const lane = lanesOf(program);
+  const pairs = pairSteps(program, lane);
+  const order = takeSteps(program, lane, pairs);
+  problems.push(...spanProblems(program, lane, pairs.sender));
+  problems.push(...leftoverProblems(program, lane, pairs.receiver, order));
+  return { ...pairs, lane, order, problems };
+}
+
+type Pairs = Pick<Matching, "sender" | "receiver" | "sentBefore">;
+
+function lanesOf({ starts, code }: Program): Int32Array {
+  const lanes = new Int32Array(code.length / stepWidth);
+  for (let lane = 0; lane < starts.length - 1; lane++) {
+    lanes.fill(lane, starts[lane], starts[lane + 1]);
+  }
+  return lanes;
+}
+
+/** Follows all sends, then all receives, in the order of their lanes. */
+function pairSteps({ code, ranks, channels }: Program, lane: Int32Array): Pairs {
+  const steps = lane.length;
+  const sender = new Int32Array(steps).fill(none);
+  const receiver = new Int32Array(steps).fill(none);
+  const sentBefore = new Int32Array(steps).fill(none);
+  const sentAfter = new Int32Array(steps).fill(none);
+  // By channel, sending rank and receiving rank: the last send, and the first send not received yet.
+  const last = new Int32Array(channels * ranks * ranks).fill(none);
+  const next = new Int32Array(channels * ranks * ranks).fill(none);
+  const wire = (step: number, from: number, to: number): number =>
+    (((lane[step] as number) % channels) * ranks + from) * ranks + to;
+  const rankOf = (step: number): number => Math.floor((lane[step] as number) / channels);
+  for (let step = 0; step < steps; step++) {
+    const to = code[step * stepWidth + column.to] as number;
+    if (to < 0 || to >= ranks) continue;
+    const on = wire(step, rankOf(step), to);
+    const before = last[on] as number;
+    sentBefore[step] = before;
+    if (before === none) next[on] = step;
+    else sentAfter[before] = step;
+    last[on] = step;
+  }
+  for (let step = 0; step < steps; step++) {
+    const from = code[step * stepWidth + column.from] as number;
+    if (from < 0 || from >= ranks) continue;
+    const on = wire(step, from, rankOf(step));
+    const sent = next[on] as number;
+    if (sent === none) continue;
+    sender[step] = sent;
+    receiver[sent] = step;
+    next[on] = sentAfter[sent] as number;
+  }
+  return { sender, receiver, sentBefore };
+}
+
+/** Takes every step that can be taken, each lane as far as it gets. */
+function takeSteps({ code, starts }: Program, lane: Int32Array, { sender }: Pairs): Int32Array {
+  const order = new Int32Array(lane.length);
+  let taken = 0;
+  const at = starts.slice(0, -1);
+  /** Lane that waits for a step. */
+  const waiting = new Int32Array(lane.length).fill(none);
+  const ready = Array.from(at.keys()).reverse();
+  for (let current = ready.pop(); current !== undefined; current = ready.pop()) {
+    const end = starts[current + 1] as number;
+    let step = at[current] as number;
+    for (; step < end; step++) {
+      if (code[step * stepWidth + column.from] !== none) {
+        const from = sender[step] as number;
+        if (from === none) break;
+        if (from >= (at[lane[from] as number] as number)) {
+          waiting[from] = current;
+          break;
+        }
+      }
+      order[taken++] = step;
+      at[current] = step + 1;
+      const waiter = waiting[step] as number;
+      if (waiter !== none) ready.push(waiter);
+    }
+  }
+  return order.subarray(0, taken);
+}
+
+function peerProblems({ code, ranks, channels, starts }: Program): Problem[] {
+  const problems: Problem[] = [];
+  for (let lane = 0; lane < starts.length - 1; lane++) {
+    const rank = Math.floor(lane / channels);
+    for (let step = starts[lane] as number; step < (starts[lane + 1] as number); step++) {
+      for (const field of [column.from, column.to]) {
+        const peer = code[step * stepWidth + field] as number;
+        if (peer === none || (peer >= 0 && peer < ranks)) continue;
+        problems.push({ pass: "match", text: `rank ${rank} names a rank ${peer}, which is none` });
+      }
+    }
+  }
+  return problems;
+}
+
+function spanProblems(program: Program, lane: Int32Array, sender: Int32Array): Problem[] {
+  const problems: Problem[] = [];
+  const { code } = program;
+  sender.forEach((from, step) => {
+    if (from === none) return;
+    const sent = code[from * stepWidth + column.span] as number;
+    const expected = code[step * stepWidth + column.span] as number;
+    if (sent === expected) return;
+    problems.push(stepProblem(program, lane, step, `receives ${sent} chunks, expects ${expected}`));
+  });
+  return problems;
+}
+
+/** Receives that wait for ever, and messages that nobody takes. */
+function leftoverProblems(
+  program: Program,
+  lane: Int32Array,
+  receiver: Int32Array,
+  order: Int32Array,
+): Problem[] {
+  const { starts, code } = program;
+  const problems: Problem[] = [];
+  const at = starts.slice(0, -1);
+  for (const step of order) at[lane[step] as number] = step + 1;
+  at.forEach((step, current) => {
+    if (step >= (starts[current + 1] as number)) return;
+    const text = "waits for a message that is never sent";
+    problems.push(stepProblem(program, lane, step, text));
+  });
+  let left = 0;
+  for (const step of order) {
+    if (code[step * stepWidth + column.to] === none) continue;
+    const taker = receiver[step] as number;
+    if (taker === none || taker >= (at[lane[taker] as number] as number)) left++;
+  }
+  if (left > 0) {
+    problems.push({ pass: "match", text: `${left} messages are sent and never received` });
+  }
+  return problems;
+}
+
+function stepProblem(program: Program, lane: Int32Array, step: number, text: string): Problem {
+  const rank = Math.floor((lane[step] as number) / program.channels);
+  const what = stepText(stepAt(program, step));
+  return { pass: "match", text: `rank ${rank} (${what}): ${text}` };
+}

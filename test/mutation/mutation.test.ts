@@ -1,0 +1,126 @@
+/**
+ * Is the verifier strong enough? It must notice every single changed operation that matters.
+ *
+ * Programs of the whole catalogue are changed in one place each and shown to `verifyProgram`. Whatever passes is
+ * executed on wild inputs by an interpreter that shares no code with the verifier; one that behaves in any way unlike
+ * the program is a hole in the verifier and fails the test. A sample, fixed by the seed, is tried for each program;
+ * `TWINCCL_MUTANTS=all` tries every mutant, `TWINCCL_MUTANTS=<n>` so many for each program.
+ */
+
+import { specifications } from "twinccl";
+import {
+  type Algorithm,
+  algorithmsOf,
+  buildProgram,
+  builtCollectives,
+  catalogue,
+  type Program,
+  type Verdict,
+  verifyProgram,
+} from "twinccl/algorithms";
+import { describe, expect, test } from "vitest";
+import { randomWords, seedFor } from "../support/seed.ts";
+import { differenceOf, type Norm, normOf } from "./judge.ts";
+import { kinds, type Mutant, mutantsOf } from "./mutants.ts";
+import { type Notice, Tally } from "./tally.ts";
+
+const ranks = [2, 3, 4, 5, 6, 7, 8, 9];
+const { TWINCCL_MUTANTS } = process.env;
+const mutantsPerProgram = TWINCCL_MUTANTS === "all" ? Infinity : Number(TWINCCL_MUTANTS ?? 150);
+
+const tally = new Tally();
+
+/** So many of a program's mutants, drawn evenly from the kinds. */
+function sample(program: Program, key: readonly number[]): Mutant[] {
+  const dice = randomWords(seedFor(...key));
+  const piles = [...mutantsOf(program).values()].map((mutants) => [...mutants]);
+  const drawn: Mutant[] = [];
+  while (drawn.length < mutantsPerProgram && piles.some((pile) => pile.length > 0)) {
+    for (const pile of piles) {
+      if (pile.length === 0 || drawn.length >= mutantsPerProgram) continue;
+      const at = dice() % pile.length;
+      drawn.push(pile[at]!);
+      pile[at] = pile.at(-1)!;
+      pile.pop();
+    }
+  }
+  return drawn;
+}
+
+/** What the verdict on a program without problems says differently. */
+function noticeIn(verdict: Verdict, original: Verdict): Notice | undefined {
+  // A right fold in another order is right, and has another name.
+  if (verdict.association !== original.association) return "association";
+  // Where the header states a bound, a slower program may stay within it.
+  const { steps, sentElements } = verdict;
+  const same = steps === original.steps && sentElements === original.sentElements;
+  return same ? undefined : "figures";
+}
+
+/** Judges the mutants of one program; gives those that the verifier should have noticed. */
+function survivors(program: Program, algorithm: Algorithm, mutants: readonly Mutant[]): string[] {
+  const original = verifyProgram(program, algorithm);
+  expect(original.problems).toEqual([]);
+  const unexplained: string[] = [];
+  let norm: Norm | undefined;
+  for (const mutant of mutants) {
+    const changed = mutant.make();
+    const verdict = verifyProgram(changed, algorithm);
+    const [first] = verdict.problems;
+    if (first !== undefined) {
+      tally.killed(mutant.kind, first.pass);
+      continue;
+    }
+    const notice = noticeIn(verdict, original);
+    if (notice !== undefined) {
+      tally.killed(mutant.kind, notice);
+      continue;
+    }
+    norm ??= normOf(program, algorithm.credits(program.ranks));
+    const difference = differenceOf(changed, norm);
+    if (difference === undefined) tally.equivalent(mutant.kind);
+    else {
+      tally.survived(mutant.kind);
+      unexplained.push(`n = ${program.ranks}, root ${program.root}: ${mutant.text}: ${difference}`);
+    }
+  }
+  return unexplained;
+}
+
+const rows = builtCollectives.flatMap((collective) =>
+  algorithmsOf(collective).map((algorithm) => ({ collective, name: algorithm.name, algorithm })),
+);
+
+describe("the verifier notices what was changed in", () => {
+  test.each(rows)("$collective $name", ({ collective, algorithm }) => {
+    const unexplained = ranks.flatMap((size) => {
+      const roots = specifications[collective].rooted ? [0, size - 1] : [-1];
+      return roots.flatMap((root) => {
+        const program = buildProgram(collective, algorithm, size, root);
+        const row = rows.findIndex((each) => each.algorithm === algorithm);
+        return survivors(program, algorithm, sample(program, [row, size, root]));
+      });
+    });
+    expect(unexplained).toEqual([]);
+  });
+
+  test("at least 10,000 mutants were tried, and none is unexplained", () => {
+    process.stdout.write(`\n${tally.table()}\n`);
+    expect(tally.count("survived")).toBe(0);
+    if (TWINCCL_MUTANTS === undefined) expect(tally.count()).toBeGreaterThanOrEqual(10_000);
+  });
+});
+
+describe("the judge is no yes-man", () => {
+  test.each(kinds)("%s: an execution that goes wrong is seen as such", (kind) => {
+    const { ring } = catalogue.reduceScatter;
+    const program = buildProgram("reduceScatter", ring, 4, -1);
+    const several = buildProgram("allReduce", catalogue.allReduce["double-tree"], 4, -1);
+    const [subject, credits] = kind === "move to another lane" ? [several, 0] : [program, 1];
+    const norm = normOf(subject, credits);
+    const mutants = mutantsOf(subject).get(kind) ?? [];
+    expect(mutants.length).toBeGreaterThan(0);
+    const harmful = mutants.filter((mutant) => differenceOf(mutant.make(), norm) !== undefined);
+    expect(harmful.length / mutants.length).toBeGreaterThan(0.9);
+  });
+});
