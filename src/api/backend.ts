@@ -9,6 +9,7 @@ import type { DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
 import type { DType } from "./dtype.ts";
 import type { Explanation, Question } from "./explanation.ts";
+import type { Memory } from "./memory.ts";
 import type { ReduceOp } from "./reduce-op.ts";
 
 /** What `createWorld` passes as `backend`. */
@@ -80,19 +81,6 @@ export interface Capabilities {
   readonly virtualTime: boolean;
   /** The same calls give the same bits in every run. */
   readonly deterministic: boolean;
-}
-
-/** Memory of one device, addressed in bytes. Writes and fills take effect in call order. */
-export interface Memory {
-  readonly device: string;
-  readonly ptr: bigint;
-  readonly byteLength: number;
-  /** The caller's own host memory, which other ranks may have been given too. */
-  readonly borrowed: boolean;
-  write(byteOffset: number, bytes: Uint8Array): void;
-  read(byteOffset: number, into: Uint8Array): void | Promise<void>;
-  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
-  free(): void;
 }
 
 /** Virtual time of each rank, in integer picoseconds. */

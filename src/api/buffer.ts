@@ -5,10 +5,10 @@
  * memory with its parent, as a TypedArray's does, and both end when the allocation is disposed. While an operation is
  * pending its buffers are lent: reading gives undefined contents and writing corrupts the result.
  */
-import type { Memory } from "./backend.ts";
 import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
 import { CommClosedError, InvalidArgumentError } from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
+import type { Memory } from "./memory.ts";
 
 /** One allocation, shared by a buffer and all its subarrays. */
 export interface Allocation {

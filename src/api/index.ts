@@ -5,7 +5,6 @@ export type {
   CallSet,
   Capabilities,
   CommInfo,
-  Memory,
   OpenRequest,
   Probe,
   RankCall,
@@ -73,10 +72,10 @@ export {
   WorldError,
 } from "./errors.ts";
 export type { ChunkPlan, Explanation, Question } from "./explanation.ts";
-export { firstAvailable } from "./first-available.ts";
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type TypedHost } from "./host-array.ts";
 export type { LiveResources } from "./ledger/resources.ts";
+export type { Memory } from "./memory.ts";
 export { CommOp, type OpStatus, type OpWatcher } from "./op.ts";
 export {
   type NamedReduceOp,
@@ -86,12 +85,6 @@ export {
   reduceOpFault,
   reduceOpName,
 } from "./reduce-op.ts";
-export {
-  type ConnectOptions,
-  connect,
-  createWorld,
-  type RebuildOptions,
-  type StallReport,
-  type World,
-  type WorldOptions,
-} from "./world.ts";
+export { type ConnectOptions, connect, createWorld } from "./world/create-world.ts";
+export { firstAvailable } from "./world/first-available.ts";
+export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";

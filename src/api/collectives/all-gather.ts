@@ -1,7 +1,7 @@
 /** All-gather: every rank ends with the inputs of all ranks, one after another. */
 import type { AllGatherArgs, Data } from "../calls.ts";
-import type { Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block s of every rank = block 0 of rank s. */

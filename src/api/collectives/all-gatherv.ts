@@ -1,7 +1,7 @@
 /** All-gatherv: an all-gather whose blocks each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
-import type { Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { assertDisjoint, assertInside, countFields, offsetsOf } from "./blocks.ts";
 import type { Specification } from "./spec.ts";

@@ -1,7 +1,7 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
 import type { AllReduceArgs, Data } from "../calls.ts";
-import { opSignature, type Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import { opSignature, type Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block 0 of every rank = fold of block 0 of all ranks. */

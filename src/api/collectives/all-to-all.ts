@@ -1,7 +1,7 @@
 /** All-to-all: block j of rank i goes to block i of rank j. */
 import type { AllToAllArgs, Data } from "../calls.ts";
-import type { Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block s of rank r = in block r of rank s; blocks of equal length. */

@@ -1,6 +1,6 @@
 /** Barrier: no rank leaves before the last one has entered; no data moves. */
-import type { Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** No blocks at all; what counts is that every exit depends on every entry. */

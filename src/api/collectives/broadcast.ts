@@ -1,7 +1,7 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
 import type { BroadcastArgs, Data } from "../calls.ts";
-import type { Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block 0 of every rank = block 0 of the root. */

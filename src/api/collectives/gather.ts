@@ -1,8 +1,8 @@
 /** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import { assertDisjoint, assertInside, offsetsOf } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 

@@ -1,7 +1,7 @@
 /** Reduce-scatter: rank r ends with the fold of block r of all ranks' inputs. */
 import type { Data, ReduceScatterArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import { opSignature, type Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block 0 of rank r = fold of block r of all ranks. */

@@ -1,7 +1,7 @@
 /** Reduce-scatterv: a reduce-scatter whose blocks each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import { opSignature, type Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import { countFields, runningSum, sum } from "./blocks.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
 import type { Specification } from "./spec.ts";

@@ -1,7 +1,7 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
 import type { Data, ReduceArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import { opSignature, type Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block 0 of the root = fold of block 0 of all ranks; other ranks have no output. */

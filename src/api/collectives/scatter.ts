@@ -1,8 +1,8 @@
 /** Scatter: every rank ends with its block of the root's input. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../prepared.ts";
-import type { Validator } from "../validate.ts";
+import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
 import { assertInside, offsetsOf } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 

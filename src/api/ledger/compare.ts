@@ -7,11 +7,8 @@ import type { CommInfo, RankCall } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CollectiveMismatchError, CommClosedError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
-import type { Posting } from "./posting.ts";
+import type { Posting, SignatureField } from "./posting.ts";
 import type { Slot } from "./slot.ts";
-
-/** One field of a signature: its name and this rank's value. */
-export type SignatureField = readonly [name: string, value: string | number | undefined];
 
 /** A difference between the ranks of one call. */
 export interface Mismatch {

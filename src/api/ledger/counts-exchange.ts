@@ -7,7 +7,7 @@
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
-import { rankCall } from "../prepared.ts";
+import { rankCall } from "../member/prepared.ts";
 
 /** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
 export function andThen<A, B>(

@@ -1,7 +1,9 @@
 /** A rank's call as it stands in the ledger. */
 import type { RankCall } from "../backend.ts";
 import type { CommOp, ResultOf } from "../op.ts";
-import type { SignatureField } from "./compare.ts";
+
+/** One field of a signature: its name and this rank's value. */
+export type SignatureField = readonly [name: string, value: string | number | undefined];
 
 /** What a rank posts. */
 export interface Posting {

@@ -3,8 +3,8 @@
  * settled, `:error` before that when it failed. Messages are `OpInfo`. Nothing happens without subscribers, or in a
  * runtime without channels.
  */
-import type { CollectiveName } from "./collectives/spec.ts";
-import type { OpInfo } from "./hooks.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { OpInfo } from "../hooks.ts";
 
 interface Channel {
   publish(message: object): void;

@@ -1,9 +1,9 @@
 /** Groups of calls, and recorded ones: `group`, `capture` and `replay`. */
-import type { CallOptions } from "./calls.ts";
-import type { Graph } from "./communicator.ts";
-import { CommClosedError, InvalidArgumentError } from "./errors.ts";
-import type { SignatureField } from "./ledger/compare.ts";
-import type { CommOp } from "./op.ts";
+import type { CallOptions } from "../calls.ts";
+import type { Graph } from "../communicator.ts";
+import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import type { SignatureField } from "../ledger/posting.ts";
+import type { CommOp } from "../op.ts";
 import { type Collected, completeTogether, type Poster } from "./poster.ts";
 import type { Prepared, PreparedCall } from "./prepared.ts";
 

@@ -5,7 +5,7 @@
  * equal in dtype and length. Each waits for the other (rendezvous), so what would hang on NCCL is found here; calls of
  * one `sendRecv` or `group` meet freely.
  */
-import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "./calls.ts";
+import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "../calls.ts";
 import type { PreparedHalf, PreparedTransfer } from "./prepared.ts";
 import type { Validator } from "./validate.ts";
 

@@ -4,20 +4,20 @@
  *
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
-import type { Session } from "./backend.ts";
-import type { CallOptions } from "./calls.ts";
-import type { CollectiveName } from "./collectives/spec.ts";
-import { diagnosticsOf } from "./diagnostics.ts";
+import type { Session } from "../backend.ts";
+import type { CallOptions } from "../calls.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
 import {
   CommAbortedError,
   CommClosedError,
   type CommError,
   InvalidArgumentError,
-} from "./errors.ts";
-import { HookList, type OpInfo } from "./hooks.ts";
-import type { Ledger } from "./ledger/ledger.ts";
-import type { Posting, TransferPosting } from "./ledger/posting.ts";
-import type { CommOp } from "./op.ts";
+} from "../errors.ts";
+import { HookList, type OpInfo } from "../hooks.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { Posting, TransferPosting } from "../ledger/posting.ts";
+import type { CommOp } from "../op.ts";
+import { diagnosticsOf } from "./diagnostics.ts";
 import { type Prepared, type PreparedTransfer, rankCall } from "./prepared.ts";
 import { Validator } from "./validate.ts";
 

@@ -1,10 +1,10 @@
 /** A validated call, ready to be posted: what a collective's definition makes of its arguments. */
-import type { RankCall } from "./backend.ts";
-import type { DeviceBuffer } from "./buffer.ts";
-import type { CollectiveName } from "./collectives/spec.ts";
-import type { DType } from "./dtype.ts";
-import type { SignatureField } from "./ledger/compare.ts";
-import type { ReduceOp } from "./reduce-op.ts";
+import type { RankCall } from "../backend.ts";
+import type { DeviceBuffer } from "../buffer.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { DType } from "../dtype.ts";
+import type { SignatureField } from "../ledger/posting.ts";
+import type { ReduceOp } from "../reduce-op.ts";
 
 /** What a `RankCall` gets from the arguments; whatever is left out is `undefined` there, and -1 for the root. */
 export interface PreparedCall {

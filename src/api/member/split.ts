@@ -1,7 +1,7 @@
 /** Split: one communicator becomes several, by color. */
-import type { CallSet, CommInfo, RankCall } from "./backend.ts";
-import type { SplitArgs } from "./calls.ts";
-import type { Communicator } from "./communicator.ts";
+import type { CallSet, CommInfo, RankCall } from "../backend.ts";
+import type { SplitArgs } from "../calls.ts";
+import type { Communicator } from "../communicator.ts";
 import type { Prepared } from "./prepared.ts";
 import type { Validator } from "./validate.ts";
 

@@ -3,14 +3,14 @@
  *
  * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
  */
-import type { Session } from "./backend.ts";
-import { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
-import type { Data } from "./calls.ts";
-import type { CollectiveName } from "./collectives/spec.ts";
-import { bytesOf, type DType } from "./dtype.ts";
-import { CommClosedError, InvalidArgumentError, UnsupportedError } from "./errors.ts";
-import { typedHost } from "./host-array.ts";
-import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
+import type { Session } from "../backend.ts";
+import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
+import type { Data } from "../calls.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import { bytesOf, type DType } from "../dtype.ts";
+import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { typedHost } from "../host-array.ts";
+import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
 
 /** Checks the arguments of one call of one rank. */
 export class Validator {

@@ -1,6 +1,6 @@
 /** Choosing a backend in the open: the first of a list that can be used, with a record of what was tried. */
-import type { Attempt, Backend, OpenRequest, Session } from "./backend.ts";
-import { BackendUnavailableError } from "./errors.ts";
+import type { Attempt, Backend, OpenRequest, Session } from "../backend.ts";
+import { BackendUnavailableError } from "../errors.ts";
 
 /**
  * A backend that opens the first of `backends` whose probe succeeds; `world.selection` tells what was tried.

@@ -7,23 +7,23 @@ import type {
   RankCall,
   Session,
   VirtualClock,
-} from "./backend.ts";
-import { provideReceiveBuffers } from "./collectives/all-to-allv.ts";
-import type { Communicator } from "./communicator.ts";
+} from "../backend.ts";
+import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
+import type { Communicator } from "../communicator.ts";
 import {
   CommClosedError,
   type CommError,
   InvalidArgumentError,
   type RankFailure,
   UnsupportedError,
-} from "./errors.ts";
-import { checkedQuestion, type Explanation, type Question } from "./explanation.ts";
-import { deadlockError, type Situation, stallText, waitsOf } from "./ledger/diagnosis.ts";
-import { Ledger, type LedgerHost } from "./ledger/ledger.ts";
-import { Monitor, type MonitorHost } from "./ledger/monitor.ts";
-import type { LiveResources } from "./ledger/resources.ts";
-import { Member, type MemberHost } from "./member.ts";
-import { childInfo, splitGroups } from "./split.ts";
+} from "../errors.ts";
+import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
+import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
+import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
+import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
+import type { LiveResources } from "../ledger/resources.ts";
+import { Member, type MemberHost } from "../member/member.ts";
+import { childInfo, splitGroups } from "../member/split.ts";
 import { assertLent, assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import { abortedError, remoteError, survivorsOf, worldError } from "./world-errors.ts";

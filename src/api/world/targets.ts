@@ -4,11 +4,11 @@
  * In one process a TypedArray made outside of the program is the same memory on every rank. Used as `recv` there, ranks
  * would overwrite each other's results in silence.
  */
-import type { CallSet, RankCall } from "./backend.ts";
-import { type DeviceBuffer, overlapBytes } from "./buffer.ts";
-import { ranksText } from "./error-text.ts";
-import { CommClosedError, InvalidArgumentError } from "./errors.ts";
-import { UnservedError } from "./ledger/unserved.ts";
+import type { CallSet, RankCall } from "../backend.ts";
+import { type DeviceBuffer, overlapBytes } from "../buffer.ts";
+import { ranksText } from "../error-text.ts";
+import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import { UnservedError } from "../ledger/unserved.ts";
 
 /** Refuses a call whose buffers were disposed after the rank made it: they were lent until it settles. */
 export function assertLent(set: CallSet): void {

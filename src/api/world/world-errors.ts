@@ -5,7 +5,7 @@ import {
   type RankFailure,
   RemoteRankError,
   WorldError,
-} from "./errors.ts";
+} from "../errors.ts";
 
 interface Named {
   readonly name: string;

@@ -1,10 +1,8 @@
-/** A world: all ranks of one job that live in this process, and how they are opened, run and closed. */
-import type { Attempt, Backend } from "./backend.ts";
-import type { Communicator } from "./communicator.ts";
-import { InvalidArgumentError, UnsupportedError } from "./errors.ts";
-import type { Explanation, Question } from "./explanation.ts";
-import type { LiveResources } from "./ledger/resources.ts";
-import { openWorld } from "./local-world.ts";
+/** A world: all ranks of one job that live in this process, and what can be done with it. */
+import type { Attempt, Backend } from "../backend.ts";
+import type { Communicator } from "../communicator.ts";
+import type { Explanation, Question } from "../explanation.ts";
+import type { LiveResources } from "../ledger/resources.ts";
 
 /** A stall: every rank waits, but a timer or I/O may still wake one of them. */
 export interface StallReport {
@@ -78,65 +76,4 @@ export interface World extends AsyncDisposable {
 
   /** Gives all memory back. Idempotent. Calls that are still open fail with `CommClosedError`. */
   close(): Promise<void>;
-}
-
-/**
- * Opens a world whose ranks all live in this process.
- *
- * @throws InvalidArgumentError for a missing backend or a size that is no number of ranks.
- * @throws BackendUnavailableError when the named backend cannot be used here; it never falls back to another.
- * @example
- * const world = await createWorld({ backend: sim(), size: 8 });
- */
-export async function createWorld(options: WorldOptions): Promise<World> {
-  const { backend, size, name = "world" } = options;
-  assertBackend(backend);
-  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1) {
-    throw new InvalidArgumentError(
-      { headline: `createWorld: size: found ${String(size)}, needs an integer of at least 1` },
-      { field: "size" },
-    );
-  }
-  return openWorld({ backend, name, onStall: options.onStall }, size);
-}
-
-/** Options of `connect`. */
-export interface ConnectOptions {
-  readonly backend: Backend;
-  /** Number of ranks of the whole job; 1 when left out. */
-  readonly size?: number;
-  readonly name?: string;
-}
-
-/**
- * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
- *
- * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process.
- * @example
- * const comm = await connect({ backend: sim() });
- */
-export async function connect(options: ConnectOptions): Promise<Communicator> {
-  const { backend, size = 1, name = "world" } = options;
-  assertBackend(backend);
-  if (size !== 1) {
-    throw new UnsupportedError(
-      {
-        headline: `connect: ${backend.name} with ${String(size)} ranks: all its ranks live in one process`,
-        hint: "use createWorld, or twinccl run FILE -n RANKS",
-      },
-      { size, field: "size" },
-    );
-  }
-  return (await openWorld({ backend, name, onStall: undefined }, size)).detach();
-}
-
-function assertBackend(backend: unknown): asserts backend is Backend {
-  if (typeof backend === "object" && backend !== null && "open" in backend) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `backend: found ${typeof backend} ${String(backend)}, needs a backend value`,
-      hint: 'import { sim } from "twinccl/sim" and pass sim()',
-    },
-    { field: "backend" },
-  );
 }

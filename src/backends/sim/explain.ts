@@ -20,7 +20,7 @@ import {
   reduceOpName,
   specifications,
 } from "../../api/index.ts";
-import { type Link, linkModel } from "./clock.ts";
+import { type Link, linkModel } from "./link.ts";
 import { type Plan, planLayout } from "./plan.ts";
 
 /** What is said about NCCL by every plan that is not NCCL's own. */
@@ -35,24 +35,26 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
   const start = new Float64Array(ranks);
   const timing = evaluate(program, layout, start, linkModel(link, bytes));
   const rounds = evaluate(program, layout, start, { latency: 0, occupancy: () => 1 });
-  const chunks = chunkPlans(plan, layout, question);
-  const explanation = {
+  let chunks: readonly ChunkPlan[] | undefined;
+  const explanation: Explanation = {
     collective,
     algorithm: algorithm.name,
     protocol: undefined,
     channels,
     ranks,
-    chunks,
+    // Folds are read off the program only when somebody looks: of a large one that takes longer than all the rest.
+    get chunks() {
+      chunks ??= chunkPlans(plan, layout, question);
+      return chunks;
+    },
     steps: Math.max(...rounds.finished),
     sentBytes: Math.max(...timing.sentElements) * bytes,
     predictedNs: Math.max(...timing.finished) / 1000,
     claim: noClaim,
-    chunkOf: (element: number): ChunkPlan => chunkHolding(chunks, element),
+    chunkOf: (element) => chunkHolding(explanation.chunks, element),
+    toString: () => explanationText(explanation, question, plan, layout),
   };
-  return {
-    ...explanation,
-    toString: () => explanationText(explanation, question, program, algorithm.summary),
-  };
+  return explanation;
 }
 
 function shapeOf(question: Question, program: Program): CallShape {
@@ -139,15 +141,13 @@ function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan 
   );
 }
 
-type Facts = Omit<Explanation, "toString" | "chunkOf">;
-
 function explanationText(
-  facts: Facts,
+  explanation: Explanation,
   question: Question,
-  program: Program,
-  summary: string,
+  { program, algorithm: { summary } }: Plan,
+  layout: Layout,
 ): string {
-  const { collective, algorithm, ranks, steps, sentBytes, predictedNs, claim } = facts;
+  const { collective, algorithm, ranks, steps, sentBytes, predictedNs, claim } = explanation;
   const what: string[] = [collective];
   if (question.dtype !== undefined) what.push(`${question.dtype}[${question.count ?? 0}]`);
   if (question.op !== undefined) what.push(reduceOpName(question.op));
@@ -157,14 +157,21 @@ function explanationText(
     `  ${summary}`,
     `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictedNs / 1000} µs predicted`,
     `  ${claim}`,
-    ...chunkTable(facts),
+    ...chunkTable(explanation, layout),
     ...stepTable(program),
   ].join("\n");
 }
 
-function chunkTable({ chunks }: Facts): string[] {
-  if (chunks.length === 0) return [];
-  const rows = chunks.map(({ chunk, offset, length, fold }) => [
+/** Contributions in the folds of a table of chunks, at most; a larger one would fill screens with folds. */
+const mostContributions = 4096;
+
+function chunkTable(explanation: Explanation, layout: Layout): string[] {
+  const count = layout.out[0]?.lengths.length ?? 0;
+  if (count === 0) return [];
+  if (count * explanation.ranks > mostContributions) {
+    return ["", `${count} chunks of the output of rank 0: chunkOf(element) tells how one is made`];
+  }
+  const rows = explanation.chunks.map(({ chunk, offset, length, fold }) => [
     `${chunk}`,
     length === 0 ? "empty" : `${offset}..${offset + length - 1}`,
     fold,
@@ -176,6 +183,9 @@ function chunkTable({ chunks }: Facts): string[] {
   ];
 }
 
+/** Steps of a lane that are shown from its beginning and from its end, when it has many. */
+const shownSteps = 32;
+
 /** All steps of a small program; the first and last rank's of a large one. */
 function stepTable(program: Program): string[] {
   const { ranks, channels, starts } = program;
@@ -186,12 +196,21 @@ function stepTable(program: Program): string[] {
       const lane = rank * channels + channel;
       const first = starts[lane] as number;
       lines.push(channels === 1 ? `  rank ${rank}` : `  rank ${rank} channel ${channel}`);
-      for (let step = first; step < (starts[lane + 1] as number); step++) {
-        lines.push(
-          `    ${String(step - first + 1).padStart(2)}  ${stepText(stepAt(program, step))}`,
-        );
-      }
+      lines.push(...laneLines(program, first, starts[lane + 1] as number));
     }
+  }
+  return lines;
+}
+
+function laneLines(program: Program, first: number, end: number): string[] {
+  const lines: string[] = [];
+  const hidden = end - first - 2 * shownSteps;
+  for (let step = first; step < end; step++) {
+    if (hidden > 0 && step === first + shownSteps) {
+      lines.push(`        ${hidden} more steps`);
+      step += hidden;
+    }
+    lines.push(`    ${String(step - first + 1).padStart(2)}  ${stepText(stepAt(program, step))}`);
   }
   return lines;
 }

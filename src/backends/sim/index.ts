@@ -1,20 +1,21 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
 import type { AlgorithmChoice } from "../../algorithms/index.ts";
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
-import { type LinkOptions, linkOf } from "./clock.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import type { Fault } from "./faults.ts";
+import { type LinkOptions, linkOf } from "./link.ts";
 import { checkChoice, Plans } from "./plan.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
 
-export type { LinkOptions } from "./clock.ts";
+export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
 export { type Fault, failAt } from "./faults.ts";
+export type { LinkOptions } from "./link.ts";
 export { HostMemory } from "./memory.ts";
-export { type ChromeEvent, Trace } from "./trace.ts";
+export { Trace } from "./trace.ts";
 
 /** Options of `sim`. */
 export interface SimOptions {

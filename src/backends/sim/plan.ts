@@ -22,6 +22,7 @@ import {
 export interface Plan {
   readonly algorithm: Algorithm;
   readonly program: Program;
+  /** Made when it is first asked for: predicting time needs none. */
   readonly fused: FusedPlan;
   /** Layouts by count, for calls whose blocks are all alike. */
   readonly layouts: Map<number, Layout>;
@@ -46,10 +47,23 @@ export class Plans {
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
     const program = buildProgram(collective, algorithm, ranks, root);
-    const plan = { algorithm, program, fused: fuse(program), layouts: new Map<number, Layout>() };
+    const plan = planOf(algorithm, program);
     this.#plans.set(key, plan);
     return plan;
   }
+}
+
+function planOf(algorithm: Algorithm, program: Program): Plan {
+  let fused: FusedPlan | undefined;
+  return {
+    algorithm,
+    program,
+    layouts: new Map<number, Layout>(),
+    get fused() {
+      fused ??= fuse(program);
+      return fused;
+    },
+  };
 }
 
 /** The layout of a call under a plan. */

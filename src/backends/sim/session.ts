@@ -26,11 +26,12 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
-import { type Link, linkModel, SimClock } from "./clock.ts";
+import { SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 import { explainPlan } from "./explain.ts";
 import { type Fault, FaultPlan } from "./faults.ts";
+import { type Link, linkModel } from "./link.ts";
 import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
 import { randomOrder } from "./random.ts";

@@ -3,7 +3,7 @@
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
-import type { ChromeEvent } from "./trace.ts";
+import type { ChromeEvent } from "./chrome-event.ts";
 
 const left = 64;
 const width = 960;

@@ -7,6 +7,7 @@
 
 import type { MessageEvent } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, Transfer } from "../../api/index.ts";
+import type { ChromeEvent } from "./chrome-event.ts";
 import { timelineSvg } from "./timeline.ts";
 import type { TransferTimes } from "./transfers.ts";
 
@@ -19,20 +20,6 @@ interface Event {
   readonly text: string;
   /** The event as Chrome's trace viewer draws it; none for events that only the text shows. */
   readonly chrome: readonly ChromeEvent[];
-}
-
-/** An event of the Chrome trace format; times in microseconds. */
-export interface ChromeEvent {
-  readonly name: string;
-  readonly ph: "X" | "s" | "f" | "M";
-  readonly pid: number;
-  readonly tid: number;
-  readonly ts?: number;
-  readonly dur?: number;
-  readonly id?: number;
-  readonly bp?: "e";
-  readonly cat?: string;
-  readonly args?: Readonly<Record<string, unknown>>;
 }
 
 /** Rows of a rank in the Chrome trace. */

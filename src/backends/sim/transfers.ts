@@ -1,8 +1,8 @@
 /** Point to point in the simulation: when sends and receives are done, and how their bytes move. */
 import { type FusedPlan, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
-import { type Link, linkModel } from "./clock.ts";
 import type { BoundBuffer, BoundCall } from "./executor.ts";
+import { type Link, linkModel } from "./link.ts";
 import type { HostMemory } from "./memory.ts";
 
 /** When a message takes the sender's port and the receiver's, in picoseconds. */

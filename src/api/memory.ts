@@ -1,0 +1,15 @@
+/** Memory as backends provide it: what lies behind a buffer. */
+import type { DType } from "./dtype.ts";
+
+/** Memory of one device, addressed in bytes. Writes and fills take effect in call order. */
+export interface Memory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  /** The caller's own host memory, which other ranks may have been given too. */
+  readonly borrowed: boolean;
+  write(byteOffset: number, bytes: Uint8Array): void;
+  read(byteOffset: number, into: Uint8Array): void | Promise<void>;
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
+  free(): void;
+}
