@@ -56,6 +56,23 @@ const config: ViteUserConfig = defineConfig({
           testTimeout: 60_000,
         },
       },
+      // Long runs, by name: part of `npm run ok`, not of `npm test`.
+      {
+        extends: true,
+        test: {
+          name: "mutation",
+          include: ["test/mutation/**/*.test.ts"],
+          testTimeout: 300_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "programs",
+          include: ["test/programs/**/*.test.ts"],
+          testTimeout: 600_000,
+        },
+      },
     ],
   },
 });

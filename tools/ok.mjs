@@ -20,6 +20,8 @@ const checks = {
   "knip --production": "npm run -s knip -- --production",
   docs: "npm run -s docs",
   test: "npm test",
+  mutation: "npm run -s test:mutation",
+  programs: "npm run -s test:programs",
   build: "npm run -s build",
   "algorithms page": "node tools/algorithms-page.mjs --check",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
