@@ -6,12 +6,11 @@ import {
   type DType,
   InvalidArgumentError,
   type NamedReduceOp,
-  type Question,
   UnsupportedError,
   type World,
 } from "../api/index.ts";
 import { findCollective } from "./collectives/index.ts";
-import type { MeasuredCollective } from "./collectives/row.ts";
+import { type MeasuredCollective, questionOf } from "./collectives/row.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
 import { Oracle } from "./oracle.ts";
@@ -188,16 +187,8 @@ function planOf(
   world: World,
   { row, shape, dtype, op }: Omit<Trial, "inPlace">,
 ): { readonly algorithm: string; readonly predictedNs: number | undefined } {
-  const question: Question = {
-    collective: row.collective,
-    dtype: row.moves ? dtype : undefined,
-    op: row.reduces ? op : undefined,
-    count: shape.count,
-    root: row.rooted ? shape.root : undefined,
-    counts: shape.traffic ?? (shape.counts && [shape.counts]),
-  };
   try {
-    return world.explain(question);
+    return world.explain(questionOf(row, shape, dtype, op));
   } catch (error) {
     // A backend may run what it cannot explain; one that cannot run it says so when it is called.
     if (error instanceof UnsupportedError) return { algorithm: "none", predictedNs: undefined };

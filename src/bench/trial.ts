@@ -67,9 +67,10 @@ async function runRank(comm: Communicator, trial: Trial, shared: Shared): Promis
   for (const buffer of whole) buffer.dispose();
 }
 
-function buffersOf(
+/** The buffers of one rank's call: of its lengths, overlapping as the collective has it when in place. */
+export function buffersOf(
   comm: Communicator,
-  { row, shape, dtype, inPlace }: Trial,
+  { row, shape, dtype, inPlace }: Pick<Trial, "row" | "shape" | "dtype" | "inPlace">,
 ): { send: DeviceBuffer; recv: DeviceBuffer; whole: readonly DeviceBuffer[] } {
   const { rank } = comm;
   const sends = row.sendLength(shape, rank);

@@ -2,14 +2,17 @@
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError } from "../api/index.ts";
 import { sim, Trace } from "../backends/sim/index.ts";
-import type { BackendSettings, BackendTable } from "./context.ts";
+import { findCollective } from "../bench/index.ts";
+import { algorithmChoice } from "./algorithm-choice.ts";
+import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {} }) =>
     sim({
       seed,
       algorithms: algorithms as AlgorithmChoice,
+      link,
       ...(trace instanceof Trace && { trace }),
     }),
   nccl: () => {
@@ -36,4 +39,34 @@ export function namedBackend(
     headline: `backend ${name}: there is no such backend`,
     hint: `backends are ${Object.keys(table).join(", ")}`,
   });
+}
+
+/** How `variantBackend` reads a name, for help texts. */
+export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
+sim:allReduce=linear,seed=7. seed=N fixes the order in which ranks resume, COLLECTIVE=NAME chooses
+an algorithm of the catalogue.
+`;
+
+/**
+ * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`.
+ *
+ * @throws UsageError for a setting that does not exist. BackendUnavailableError for such a backend.
+ */
+export function variantBackend(table: BackendTable, option: string, text: string): Backend {
+  const [name = "", ...rest] = text.split(":");
+  let seed: number | undefined;
+  let algorithms: Readonly<Record<string, string>> = {};
+  for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
+    const [key = "", value = ""] = setting.split("=");
+    const row = findCollective(key);
+    if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
+    else if (row !== undefined && value !== "") {
+      algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
+    } else {
+      throw new UsageError(
+        `${option}: found "${setting}" in "${text}", needs seed=N or COLLECTIVE=ALGORITHM`,
+      );
+    }
+  }
+  return namedBackend(table, name, { seed, algorithms });
 }

@@ -7,6 +7,8 @@ import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";
+import { traceCommand } from "./trace.ts";
+import { verifyCommand } from "./verify.ts";
 
 /** Every command. A new one is a row. */
 const commands: readonly Command[] = [
@@ -14,6 +16,8 @@ const commands: readonly Command[] = [
   benchCommand,
   runCommand,
   explainCommand,
+  traceCommand,
+  verifyCommand,
   doctorCommand,
 ];
 

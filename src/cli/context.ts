@@ -8,6 +8,8 @@ export interface BackendSettings {
   readonly algorithms?: Readonly<Record<string, string>> | undefined;
   /** Where events go, for `--trace`. */
   readonly trace?: TraceSink | undefined;
+  /** How simulated ranks are connected. */
+  readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
 }
 
 /** A trace as the command line sees it. */

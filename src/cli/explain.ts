@@ -5,7 +5,7 @@ import { algorithmChoice } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { type OptionTable, oneOf, optionLines, parseOptions } from "./options.ts";
-import { wantedCollective, wantedDtype } from "./wanted.ts";
+import { rootOf, wantedCollective, wantedDtype } from "./wanted.ts";
 
 const options = {
   ranks: { value: "N", help: "number of ranks (8)" },
@@ -37,14 +37,14 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
   const parsed = parseOptions(args, options, 1);
   const row = wantedCollective(parsed.positionals[0]);
   const { collective } = row;
+  if (builtCollectives.every((built) => built !== collective)) {
+    throw new UsageError(`${collective} has no plan to explain`);
+  }
   const size = parsed.integer("ranks", 8, 1);
   const algorithms = algorithmChoice(collective, parsed.text("algorithm"));
   const name = parsed.text("backend") ?? "sim";
   const backend = namedBackend(context.backends, name, { algorithms });
-  const root = parsed.integer("root", 0);
-  if (row.rooted && root >= size) {
-    throw new UsageError(`--root: found ${root}, needs a rank in 0..${size - 1}`);
-  }
+  const root = rootOf(row, parsed.integer("root", 0), size);
   const question: Question = {
     collective,
     dtype: row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : undefined,

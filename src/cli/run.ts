@@ -1,15 +1,12 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
-import { existsSync, writeFileSync } from "node:fs";
-import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
-import { type Communicator, createWorld, DeviceBuffer } from "../api/index.ts";
+import { createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { namedBackend } from "./backends.ts";
-import { type Command, type Context, UsageError } from "./context.ts";
+import type { Command, Context } from "./context.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-
-type Program = (comm: Communicator) => unknown;
+import { loadProgram } from "./program-file.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
@@ -40,7 +37,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const trace = traceFile === undefined ? undefined : new Trace();
   const settings = { seed: parsed.integer("seed", 0), trace };
   const backend = namedBackend(context.backends, parsed.text("backend") ?? "sim", settings);
-  const program = await load(parsed.positionals[0]);
+  const program = await loadProgram(parsed.positionals[0]);
   const world = await createWorld({ backend, size: ranks, name: "run" });
   try {
     const results = await world.run(program);
@@ -53,17 +50,6 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     if (traceFile !== undefined && trace !== undefined) writeTrace(traceFile, trace);
     await world.close();
   }
-}
-
-async function load(path: string | undefined): Promise<Program> {
-  if (path === undefined) throw new UsageError("name a file that default-exports a function");
-  const absolute = resolve(path);
-  if (!existsSync(absolute)) throw new UsageError(`there is no file ${path}`);
-  const module = (await import(pathToFileURL(absolute).href)) as { default?: unknown };
-  if (typeof module.default === "function") return module.default as Program;
-  throw new UsageError(
-    `${path}: its default export is ${typeof module.default}, needs async (comm) => result`,
-  );
 }
 
 function writeTrace(path: string, trace: Trace): void {

@@ -55,6 +55,13 @@ export function wantedRoots(text: string | undefined, ranks: number): readonly n
   throw new UsageError(`--root: found "${text}", needs all or a rank in 0..${ranks - 1}`);
 }
 
+/** The root of one call; -1 where the collective has none. */
+export function rootOf({ rooted }: MeasuredCollective, root: number, ranks: number): number {
+  if (!rooted) return -1;
+  if (root < ranks) return root;
+  throw new UsageError(`--root: found ${root}, needs a rank in 0..${ranks - 1}`);
+}
+
 /** The sweep of `-b -e -f -i`. */
 export function sizesOf(parsed: Parsed<typeof benchOptions>): SizeSweep {
   const min = size(parsed, "minbytes", 8);

@@ -12,7 +12,7 @@ import { timelineSvg } from "./timeline.ts";
 import type { TransferTimes } from "./transfers.ts";
 
 /** Classes order events of the same time: first what ends, then what begins. */
-const classes = { finish: 0, receive: 1, work: 2, post: 3 } as const;
+const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
 
 interface Event {
   readonly timePs: number;
@@ -40,6 +40,7 @@ export class Trace {
   clear(): void {
     this.#events = [];
     this.#messages = 0;
+    this.#ranks = 0;
   }
 
   /** A line an event: time in picoseconds, what, who, and the facts, always in the same order. */
@@ -95,6 +96,7 @@ export class Trace {
     const from = set.comm.ranks[event.from] as number;
     const to = set.comm.ranks[event.to] as number;
     const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
+    this.#ranks = Math.max(this.#ranks, from + 1, to + 1);
     const id = this.#messages++;
     const text =
       `recv rank=${to} from=${from} comm=${set.comm.name} call=${set.number} channel=${channel} ` +

@@ -80,6 +80,25 @@ export const scatter: MeasuredCollective = {
     comm.scatter(comm.rank === root ? { send, recv, root } : { recv, root }),
 };
 
+/** As nccl-tests' sendrecv: every rank sends to the next one. */
+export const sendRecv: MeasuredCollective = {
+  ...copies,
+  collective: "sendRecv",
+  busFactor: () => 1,
+  shape: wholeShape,
+  sendLength: ({ count }) => count,
+  arrives: ({ count, ranks }, rank) => [
+    { at: 0, length: count, from: (rank + ranks - 1) % ranks, index: 0 },
+  ],
+  call: (comm, { send, recv, shape: { ranks } }) =>
+    comm.sendRecv({
+      send,
+      recv,
+      to: (comm.rank + 1) % ranks,
+      from: (comm.rank + ranks - 1) % ranks,
+    }),
+};
+
 export const barrier: MeasuredCollective = {
   ...copies,
   collective: "barrier",

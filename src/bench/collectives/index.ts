@@ -1,5 +1,5 @@
 /** The table of measured collectives. A new one is a row. */
-import { allGather, allToAll, barrier, broadcast, gather, scatter } from "./copies.ts";
+import { allGather, allToAll, barrier, broadcast, gather, scatter, sendRecv } from "./copies.ts";
 import { allReduce, reduce, reduceScatter } from "./reductions.ts";
 import type { MeasuredCollective } from "./row.ts";
 import { allGatherv, allToAllv, reduceScatterv } from "./variable.ts";
@@ -17,6 +17,7 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
   allToAllv,
   gather,
   scatter,
+  sendRecv,
   barrier,
 ];
 

@@ -5,7 +5,14 @@
  * `arrives` is a reading of the collective's meaning of its own: it shares nothing with the specifications from which
  * the library makes and judges its programs.
  */
-import type { CollectiveName, Communicator, DeviceBuffer, NamedReduceOp } from "../../api/index.ts";
+import type {
+  CollectiveName,
+  Communicator,
+  DeviceBuffer,
+  DType,
+  NamedReduceOp,
+  Question,
+} from "../../api/index.ts";
 import type { TrafficMatrix } from "../traffic.ts";
 
 /** The counts of one measured call. */
@@ -76,6 +83,23 @@ export interface MeasuredCollective {
   /** Left out: there is no in-place form. */
   readonly inPlace?: (shape: CallShape, rank: number) => InPlace;
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
+}
+
+/** A measured call as `explain` and `supports` are asked about it. */
+export function questionOf(
+  row: MeasuredCollective,
+  shape: CallShape,
+  dtype: DType,
+  op: NamedReduceOp,
+): Question {
+  return {
+    collective: row.collective,
+    dtype: row.moves ? dtype : undefined,
+    op: row.reduces ? op : undefined,
+    count: shape.count,
+    root: row.rooted ? shape.root : undefined,
+    counts: shape.traffic ?? (shape.counts && [shape.counts]),
+  };
 }
 
 /** Elements of a rank's output. */

@@ -1,8 +1,11 @@
 /** nccl-tests' factors and sizes, and that the rows read the collectives as the specifications do. */
-import { type SpecifiedCollective, specifications } from "twinccl";
+import { createWorld, type SpecifiedCollective, specifications } from "twinccl";
 import { findCollective, measuredCollectives } from "twinccl/bench";
+import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { type CallShape, recvLength } from "../../../src/bench/collectives/row.ts";
+import { Oracle } from "../../../src/bench/oracle.ts";
+import { runTrial } from "../../../src/bench/trial.ts";
 
 const skew = { spread: 0, seed: 0 };
 
@@ -16,6 +19,7 @@ test.each([
   ["allToAllv", 7 / 8, 1000, 1000],
   ["gather", 7 / 8, 125, 1000],
   ["scatter", 7 / 8, 125, 1000],
+  ["sendRecv", 1, 1000, 1000],
 ])("%s: bus factor %f, count %d, size %d", (name, factor, count, size) => {
   const row = findCollective(name)!;
   expect(row.busFactor(8)).toBe(factor);
@@ -74,3 +78,35 @@ describe("the meaning of a row is that of the specification", () => {
     }
   });
 });
+
+test.each(measuredCollectives)(
+  "$collective is right on 1 to 9 ranks, whatever the root",
+  async (row) => {
+    for (let ranks = 1; ranks <= 9; ranks++) {
+      const world = await createWorld({ backend: sim(), size: ranks });
+      for (const root of row.rooted ? Array.from({ length: ranks }, (_, rank) => rank) : [-1]) {
+        const shape: CallShape = {
+          ...row.shape(7 * ranks + 3, ranks, { spread: 0.5, seed: 1 }),
+          ranks,
+          root,
+        };
+        const oracle = new Oracle(row, shape, "float32", "sum", 1);
+        const trial = {
+          row,
+          shape,
+          dtype: "float32",
+          op: "sum",
+          oracle,
+          iterations: 1,
+          warmup: 0,
+        } as const;
+        for (const inPlace of row.inPlace === undefined ? [false] : [false, true]) {
+          const { nwrong, checked } = await runTrial(world, { ...trial, inPlace, check: true });
+          expect({ ranks, root, nwrong }).toEqual({ ranks, root, nwrong: 0 });
+          expect(checked).toBeGreaterThan(0);
+        }
+      }
+      await world.close();
+    }
+  },
+);

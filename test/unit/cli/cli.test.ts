@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
-const commands = ["start", "bench", "run", "explain", "doctor"];
+const commands = ["start", "bench", "run", "explain", "trace", "verify", "doctor"];
 
 describe("help", () => {
   test.each(["--help", "-h", "help"])("%s lists exactly the commands there are", async (line) => {
@@ -29,7 +29,10 @@ describe("help", () => {
 describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
   test.each([
     ["", /^Usage: twinccl COMMAND/],
-    ["bogus", /unknown command "bogus"; commands are start, bench, run, explain, doctor/],
+    [
+      "bogus",
+      /unknown command "bogus"; commands are start, bench, run, explain, trace, verify, doctor/,
+    ],
     ["bench", /name a collective/],
     ["bench allShuffle", /"allShuffle" is no collective/],
     ["bench all-reduce --nope", /unknown option '--nope'\nsee twinccl bench --help/],
@@ -51,6 +54,24 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["run no-such-file.mjs", /there is no file no-such-file.mjs/],
     ["explain", /name a collective/],
     ["explain broadcast --root 9", /--root: found 9/],
+    ["explain sendRecv", /sendRecv has no plan to explain/],
+    ["verify", /--against: name the other backend/],
+    ["verify --programs file.mjs", /FILE or --programs, not both/],
+    ["verify --against sim:sede=1", /--against: found "sede=1" in "sim:sede=1", needs seed=N/],
+    ["verify --against sim:seed=x", /needs seed=N or COLLECTIVE=ALGORITHM/],
+    ["verify --against sim:allReduce=magic", /found "magic", needs one of ring/],
+    ["verify --against sim --counts 1,x", /--counts: found "x"/],
+    ["verify --against sim --collective shuffle", /"shuffle" is no collective/],
+    ["verify --against magic", /backends are sim, nccl/],
+    ["verify no-such-file.mjs --against sim", /there is no file no-such-file.mjs/],
+    ["trace", /name a collective or a file/],
+    ["trace shuffle", /"shuffle" is neither a collective nor a file/],
+    ["trace package.json --count 3", /--count is of a collective, not of a file/],
+    ["trace broadcast --root 4", /--root: found 4, needs a rank in 0..3/],
+    ["trace all-reduce --format png", /--format: found "png", needs one of text, chrome, svg/],
+    ["trace all-reduce --latency-ns -1", /argument|needs a number of at least 0/],
+    ["trace all-reduce --gigabytes-per-second 0", /needs a number above 0/],
+    ["trace sendRecv --algorithm ring", /sendRecv has none to choose/],
     ["doctor now", /unexpected argument "now"/],
     ["start --fast", /unknown option '--fast'/],
   ])("twinccl %s", async (line, message) => {
@@ -61,7 +82,7 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
   });
 });
 
-test.each(["bench all-reduce", "run package.json", "explain all-reduce"])(
+test.each(["bench all-reduce", "run package.json", "explain all-reduce", "verify --against sim"])(
   "%s --backend nccl is refused, never replaced",
   async (line) => {
     const { status, out, err } = await cli(`${line} --backend nccl`);

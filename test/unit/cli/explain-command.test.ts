@@ -31,3 +31,13 @@ test("an element outside of the output is an error, not a crash", async () => {
   expect(err).toContain("element 10 lies in no chunk");
   expect(err).not.toMatch(/^ {4}at /m);
 });
+
+test("a large program is predicted without its folds, and shown by its first and last steps", async () => {
+  const { status, out } = await cli("explain allReduce --ranks 512 --count 262144");
+  expect(status).toBe(0);
+  expect(out).toContain("allReduce float32[262144] sum on 512 ranks: ring");
+  expect(out).toContain("1022 steps, at most 2093056 bytes sent per rank");
+  expect(out).toContain("512 chunks of the output of rank 0: chunkOf(element) tells");
+  expect(out.match(/^ +959 more steps$/gm)).toHaveLength(2);
+  expect(out.split("\n").length).toBeLessThan(150);
+});

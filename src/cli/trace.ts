@@ -1,0 +1,132 @@
+/** `twinccl trace`: what happens in virtual time during a call, or a program, drawn from a real run on the simulation. */
+import { existsSync, writeFileSync } from "node:fs";
+import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
+import { Trace } from "../backends/sim/index.ts";
+import { findCollective, type MeasuredCollective } from "../bench/index.ts";
+import { buffersOf } from "../bench/trial.ts";
+import { algorithmChoice } from "./algorithm-choice.ts";
+import { namedBackend } from "./backends.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { loadProgram, type RankProgram } from "./program-file.ts";
+import { rootOf, wantedDtype } from "./wanted.ts";
+
+const formats = ["text", "chrome", "svg"] as const;
+
+const options = {
+  ranks: { short: "n", value: "N", help: "number of ranks (4)" },
+  count: { value: "N", help: "elements as NCCL counts them; per peer for an all-to-all (1024)" },
+  dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
+  op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
+  root: { short: "r", value: "RANK", help: "root (0)" },
+  algorithm: { value: "NAME", help: "algorithm of the simulation (the catalogue's first)" },
+  seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  "latency-ns": { value: "NS", help: "from one rank to another (1000)" },
+  "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },
+  format: { value: "NAME", help: "text, chrome (chrome://tracing, Perfetto) or svg (text)" },
+  out: { value: "FILE", help: "write to FILE; without it standard output holds nothing else" },
+} as const satisfies OptionTable;
+
+type TraceOptions = Parsed<typeof options>;
+
+/** The `trace` command. */
+export const traceCommand: Command = {
+  name: "trace",
+  summary: "show a call or a program in virtual time: text, Chrome trace or SVG",
+  help: `Usage: twinccl trace COLLECTIVE|FILE [options]
+
+Runs a collective once, or FILE's program (it default-exports \`async (comm) => result\`), on the
+simulation and writes every call and message with its virtual time. The same command gives the
+same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE.
+
+${optionLines(options)}
+Exit status: 0 when it ran, 1 when a rank failed (its trace is written all the same), 2 for wrong
+usage.
+`,
+  run: runTrace,
+};
+
+async function runTrace(args: readonly string[], context: Context): Promise<number> {
+  const parsed = parseOptions(args, options, 1);
+  const [what] = parsed.positionals;
+  if (what === undefined) throw new UsageError("name a collective or a file");
+  const size = parsed.integer("ranks", 4, 1);
+  const format = oneOf("--format", parsed.text("format") ?? "text", formats);
+  const row = findCollective(what);
+  const algorithm = parsed.text("algorithm");
+  if (row === undefined) refuseCallOptions(what, parsed);
+  const program = row === undefined ? await loadProgram(what) : programOf(row, parsed, size);
+  const trace = new Trace();
+  const backend = namedBackend(context.backends, "sim", {
+    seed: parsed.integer("seed", 0),
+    algorithms: row === undefined ? {} : algorithmChoice(row.collective, algorithm),
+    trace,
+    link: {
+      latencyNs: decimal(parsed, "latency-ns", 1000, 0),
+      gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, Number.MIN_VALUE),
+    },
+  });
+  const world = await createWorld({ backend, size, name: "trace" });
+  try {
+    await world.run(program);
+  } finally {
+    const text = documentOf(trace, format, `${row?.collective ?? what}, ${size} ranks`);
+    const path = parsed.text("out");
+    if (path === undefined) context.out(text);
+    else {
+      writeFileSync(path, text);
+      context.out(`${path}: ${trace.length} events, ${format}\n`);
+    }
+    await world.close();
+  }
+  return 0;
+}
+
+function refuseCallOptions(what: string, parsed: TraceOptions): void {
+  if (!existsSync(what)) throw new UsageError(`"${what}" is neither a collective nor a file`);
+  for (const name of ["count", "dtype", "op", "root", "algorithm"] as const) {
+    if (parsed.has(name)) throw new UsageError(`--${name} is of a collective, not of a file`);
+  }
+}
+
+/** Makes the call once on every rank. */
+function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number): RankProgram {
+  const dtype = row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : "uint8";
+  const op = oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps);
+  const root = rootOf(row, parsed.integer("root", 0), ranks);
+  const count = parsed.integer("count", 1024);
+  const shape = { ...shapeOf(row, count, ranks), ranks, root };
+  return async (comm: Communicator) => {
+    const { send, recv } = buffersOf(comm, { row, shape, dtype, inPlace: false });
+    await row.call(comm, { shape, send, recv, op });
+  };
+}
+
+/** The benchmark cuts sizes into counts: what holds a block a rank needs as many counts. */
+function shapeOf(
+  row: MeasuredCollective,
+  count: number,
+  ranks: number,
+): ReturnType<MeasuredCollective["shape"]> {
+  const skew = { spread: 0.5, seed: 0 };
+  const whole = row.shape(count, ranks, skew);
+  return whole.count === count ? whole : row.shape(count * ranks, ranks, skew);
+}
+
+function documentOf(trace: Trace, format: (typeof formats)[number], title: string): string {
+  if (format === "text") return trace.toText();
+  return format === "svg" ? trace.toSvg(title) : `${JSON.stringify(trace.toChrome())}\n`;
+}
+
+function decimal(
+  parsed: TraceOptions,
+  name: "latency-ns" | "gigabytes-per-second",
+  fallback: number,
+  least: number,
+): number {
+  const text = parsed.text(name);
+  const value = text === undefined ? fallback : Number(text);
+  if (text?.trim() !== "" && value >= least && value < Infinity) return value;
+  const needs = least === 0 ? "a number of at least 0" : "a number above 0";
+  throw new UsageError(`--${name}: found "${text}", needs ${needs}`);
+}

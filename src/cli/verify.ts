@@ -1,0 +1,178 @@
+/** `twinccl verify`: two backends against each other, bit by bit, or the catalogue's programs against their meaning. */
+import { createWorld } from "../api/index.ts";
+import { measuredCollectives } from "../bench/index.ts";
+import { variantBackend, variantHelp } from "./backends.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { loadProgram, type RankProgram } from "./program-file.ts";
+import { Progress } from "./progress.ts";
+import { readBack, resultDifference } from "./verify/file-results.ts";
+import { catalogueRows, programsHead, programsLine, verifyPrograms } from "./verify/programs.ts";
+import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
+import { wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
+
+const options = {
+  backend: { value: "BACKEND", help: "the first backend (sim)" },
+  against: { value: "BACKEND", help: "the other one" },
+  ranks: {
+    short: "n",
+    value: "N",
+    help: "FILE: number of ranks; else rank counts 1..N (8; with --programs 64)",
+  },
+  collective: { value: "NAME", help: "only this collective" },
+  dtype: { short: "d", value: "TYPE", help: "only these element types (all)" },
+  op: { short: "o", value: "OP", help: "only these operators (all)" },
+  counts: {
+    value: "LIST",
+    help: "elements of a call, such as 0,17,65536 (around edges of chunks)",
+  },
+  seed: { value: "N", help: "fixes the data (0)" },
+  programs: { help: "no backends: verify every program of the catalogue symbolically" },
+} as const satisfies OptionTable;
+
+/** The `verify` command. */
+export const verifyCommand: Command = {
+  name: "verify",
+  summary: "compare two backends bit by bit, or verify the catalogue's programs",
+  help: `Usage: twinccl verify [FILE] --against BACKEND [options]
+       twinccl verify --programs [--ranks N]
+
+Makes the same calls on two backends and compares every result by its bits. FILE default-exports
+\`async (comm) => result\`: what its ranks return is compared. Without FILE every collective is
+swept over dtypes, operators, rank counts and element counts, on arbitrary bits where both
+backends follow the same plan, else on numbers whose folds never round.
+Of a reduction any NaN equals any NaN, and after min and max 0 equals -0.
+
+${variantHelp}
+${optionLines(options)}
+Exit status: 0 when all is identical (or sound), 1 when something differs, 2 for wrong usage.
+`,
+  run: runVerify,
+};
+
+type VerifyOptions = Parsed<typeof options>;
+
+async function runVerify(args: readonly string[], context: Context): Promise<number> {
+  const parsed = parseOptions(args, options, 1);
+  const [file] = parsed.positionals;
+  if (parsed.has("programs")) {
+    if (file !== undefined) throw new UsageError("FILE or --programs, not both");
+    return runPrograms(parsed, context);
+  }
+  const against = parsed.text("against");
+  if (against === undefined) throw new UsageError("--against: name the other backend");
+  const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim");
+  const b = sideOf(context, "--against", against);
+  if (file === undefined) return runSweep(parsed, context, a, b);
+  return runFile(await loadProgram(file), parsed.integer("ranks", 8, 1), context, [a, b]);
+}
+
+function sideOf({ backends }: Context, option: string, name: string): Side {
+  return { name, backend: variantBackend(backends, option, name) };
+}
+
+async function runSweep(
+  parsed: VerifyOptions,
+  context: Context,
+  a: Side,
+  b: Side,
+): Promise<number> {
+  const wanted = parsed.text("collective");
+  const rows = wanted === undefined ? measuredCollectives : [wantedCollective(wanted)];
+  const mostRanks = parsed.integer("ranks", 8, 1);
+  const seed = parsed.integer("seed", 0);
+  const progress = new Progress(context);
+  const found = await sweep({
+    a,
+    b,
+    rows,
+    dtypes: wantedDtypes(parsed.text("dtype") ?? "all"),
+    ops: wantedOps(parsed.text("op") ?? "all"),
+    mostRanks,
+    elements: wantedCounts(parsed.text("counts")),
+    seed,
+    onProgress: (text) => progress.show(text),
+  }).finally(() => progress.clear());
+  context.out(`# ${a.name} against ${b.name}, 1 to ${mostRanks} ranks, seed ${seed}\n`);
+  context.out(`#${"collective".padStart(15)}  results  on bits     elements\n`);
+  for (const comparison of found) context.out(comparisonLines(comparison));
+  const results = found.reduce((total, each) => total + each.results, 0);
+  const identical = found.reduce((total, each) => total + each.identical, 0);
+  return verdict(context, identical, results, "identical");
+}
+
+function wantedCounts(text: string | undefined): readonly number[] | undefined {
+  return text?.split(",").map((word) => {
+    if (/^\d{1,15}$/.test(word)) return Number(word);
+    throw new UsageError(`--counts: found "${word}", needs whole numbers with commas between`);
+  });
+}
+
+function comparisonLines({ row, results, identical, elements, ...rest }: Comparison): string {
+  const { onBits, leftOut, first } = rest;
+  const figures = `${`${results}`.padStart(9)}${`${onBits}`.padStart(9)}${`${elements}`.padStart(13)}`;
+  const differ = results - identical;
+  const state = differ === 0 ? "identical" : `${differ} differ`;
+  const lines = [
+    `${row.collective.padStart(16)}${figures}  ${results === 0 ? "" : state}`.trimEnd(),
+  ];
+  if (first !== undefined) lines.push(`#   first: ${first}`);
+  if (leftOut > 0)
+    lines.push(`#   left out: ${leftOut} calls that one of the backends does not do`);
+  return `${lines.join("\n")}\n`;
+}
+
+/** Runs a program on both backends, one after the other, and compares by rank. */
+async function runFile(
+  program: RankProgram,
+  ranks: number,
+  { out, err }: Context,
+  sides: readonly [Side, Side],
+): Promise<number> {
+  const results: unknown[][] = [];
+  for (const { name, backend } of sides) {
+    const world = await createWorld({ backend, size: ranks, name: "verify" });
+    try {
+      results.push(await world.run(async (comm) => readBack(await program(comm))));
+    } catch (error) {
+      err(`twinccl verify: on ${name}:\n`);
+      throw error;
+    } finally {
+      await world.close();
+    }
+  }
+  const [ofA = [], ofB = []] = results;
+  const names = [sides[0].name, sides[1].name] as const;
+  let identical = 0;
+  for (let rank = 0; rank < ranks; rank++) {
+    const difference = resultDifference(ofA[rank], ofB[rank], names);
+    if (difference === undefined) identical++;
+    out(`rank ${rank}: ${difference ?? "identical"}\n`);
+  }
+  return verdict({ out }, identical, ranks, "identical");
+}
+
+function runPrograms(parsed: VerifyOptions, context: Context): number {
+  const mostRanks = parsed.integer("ranks", 64, 1);
+  const wanted = parsed.text("collective");
+  const only = wanted === undefined ? undefined : wantedCollective(wanted).collective;
+  const progress = new Progress(context);
+  context.out(`${programsHead(mostRanks)}\n`);
+  let [sound, programs] = [0, 0];
+  for (const row of catalogueRows()) {
+    if (only !== undefined && row.collective !== only) continue;
+    progress.show(`${row.collective} ${row.algorithm.name}`);
+    const report = verifyPrograms(row, mostRanks);
+    progress.clear();
+    context.out(programsLine(report));
+    sound += report.sound;
+    programs += report.programs;
+  }
+  return verdict(context, sound, programs, "sound");
+}
+
+function verdict({ out }: Pick<Context, "out">, good: number, all: number, word: string): number {
+  out(`verify: ${good} of ${all} ${word}\n`);
+  // Where nothing could be compared, nothing was shown.
+  return good === all && all > 0 ? 0 : 1;
+}

@@ -1,0 +1,54 @@
+/** Where two results differ, and their bits as text. */
+import { canonicalise, type Lanes } from "../../algorithms/arithmetic/index.ts";
+import { type DType, dtypeInfo, type HostArray, type NamedReduceOp } from "../../api/index.ts";
+import { type BitArray, bitsOfArray } from "../../bench/encode.ts";
+
+/** The first difference between two results. */
+export interface Difference {
+  readonly element: number;
+  readonly length: number;
+  /** Bits of the element on either side; `nothing` beyond its end. */
+  readonly a: string;
+  readonly b: string;
+}
+
+/** The first element whose bits differ; `undefined` when there is none. */
+export function firstDifference(a: HostArray, b: HostArray): Difference | undefined {
+  if (a.length === b.length && Buffer.compare(bytesOf(a), bytesOf(b)) === 0) return undefined;
+  const [left, right] = [bitsOfArray(a), bitsOfArray(b)];
+  const length = Math.max(left.length, right.length);
+  let element = 0;
+  while (element < length && left[element] === right[element]) element++;
+  return { element, length, a: bitsText(left, element), b: bitsText(right, element) };
+}
+
+/**
+ * Writes a reduction's result as it is compared: one NaN, and after a minimum or maximum one zero, because these two
+ * are all that backends may differ in.
+ */
+export function comparable(dtype: DType, op: NamedReduceOp, array: HostArray): HostArray {
+  if (dtypeInfo[dtype].kind !== "float") return array;
+  canonicalise(dtype, array as Lanes, 0, array.length);
+  if (op !== "min" && op !== "max") return array;
+  const bits = bitsOfArray(array);
+  const negativeZero = 2n ** BigInt(8 * bits.BYTES_PER_ELEMENT - 1);
+  if (bits instanceof BigUint64Array) {
+    bits.forEach((value, i) => {
+      if (value === negativeZero) bits[i] = 0n;
+    });
+  } else {
+    const sign = Number(negativeZero);
+    for (let i = 0; i < bits.length; i++) if (bits[i] === sign) bits[i] = 0;
+  }
+  return array;
+}
+
+function bitsText(bits: BitArray, element: number): string {
+  const value = bits[element];
+  if (value === undefined) return "nothing";
+  return `0x${value.toString(16).padStart(2 * bits.BYTES_PER_ELEMENT, "0")}`;
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: HostArray): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}

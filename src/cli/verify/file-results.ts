@@ -1,0 +1,81 @@
+/** What a program returned on one rank: memory read back, so that it outlives its world, and compared with another's. */
+import { inspect, isDeepStrictEqual } from "node:util";
+import { DeviceBuffer, type HostArray } from "../../api/index.ts";
+import { firstDifference } from "./difference.ts";
+
+/** A result in which every buffer is a copy of its contents. */
+export async function readBack(
+  value: unknown,
+  seen = new Map<object, unknown>(),
+): Promise<unknown> {
+  if (typeof value !== "object" || value === null) return value;
+  if (seen.has(value)) return seen.get(value);
+  if (value instanceof DeviceBuffer) {
+    if (value.disposed) return "a disposed buffer";
+    return { dtype: value.dtype, contents: await value.toHost() };
+  }
+  if (ArrayBuffer.isView(value)) return structuredClone(value);
+  const prototype = Object.getPrototypeOf(value);
+  if (Array.isArray(value)) {
+    const copy: unknown[] = [];
+    seen.set(value, copy);
+    for (const each of value) copy.push(await readBack(each, seen));
+    return copy;
+  }
+  if (prototype !== Object.prototype && prototype !== null) return value;
+  const copy: Record<string, unknown> = {};
+  seen.set(value, copy);
+  for (const [key, each] of Object.entries(value)) copy[key] = await readBack(each, seen);
+  return copy;
+}
+
+/** The first place where two results differ, in words; `undefined` when there is none. */
+export function resultDifference(
+  a: unknown,
+  b: unknown,
+  names: readonly [string, string],
+): string | undefined {
+  const found = difference(a, b, "its result", new Set());
+  if (found === undefined) return undefined;
+  const [where, left, right] = found;
+  return `${where}: ${left} on ${names[0]}, ${right} on ${names[1]}`;
+}
+
+/** Where two values differ, and what stands there. */
+type Found = readonly [where: string, a: string, b: string] | undefined;
+
+function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): Found {
+  if (ArrayBuffer.isView(a) && ArrayBuffer.isView(b) && classOf(a) === classOf(b)) {
+    const found = firstDifference(elementsOf(a), elementsOf(b));
+    return found && [`${path}: element ${found.element} of ${found.length}`, found.a, found.b];
+  }
+  if (!isContainer(a) || !isContainer(b) || Array.isArray(a) !== Array.isArray(b)) {
+    return isDeepStrictEqual(a, b) ? undefined : [path, textOf(a), textOf(b)];
+  }
+  if (seen.has(a)) return undefined;
+  seen.add(a);
+  for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
+    const inner = Array.isArray(a) ? `${path}[${key}]` : `${path}.${key}`;
+    const found = difference(a[key], b[key], inner, seen);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function isContainer(value: unknown): value is Readonly<Record<string, unknown>> {
+  return Object.prototype.toString.call(value) === "[object Object]" || Array.isArray(value);
+}
+
+function classOf(value: object): string {
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
+
+function elementsOf(view: ArrayBufferView): HostArray {
+  if (view instanceof DataView)
+    return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+  return view as HostArray;
+}
+
+function textOf(value: unknown): string {
+  return inspect(value, { depth: 2, maxArrayLength: 8, breakLength: Infinity, compact: true });
+}

@@ -1,0 +1,97 @@
+/** The catalogue's programs under the verifier, as a table: an algorithm a line, over all rank counts. */
+import {
+  type Algorithm,
+  algorithmsOf,
+  builtCollectives,
+  type Verdict,
+  verifyAlgorithm,
+} from "../../algorithms/index.ts";
+import { type SpecifiedCollective, specifications } from "../../api/index.ts";
+
+/** An algorithm and what it does. */
+export interface CatalogueRow {
+  readonly collective: SpecifiedCollective;
+  readonly algorithm: Algorithm;
+}
+
+/** What the verifier said about one algorithm. */
+export interface ProgramReport extends CatalogueRow {
+  /** Programs judged, and those without a problem. */
+  readonly programs: number;
+  readonly sound: number;
+  /** Figures of the program for the most ranks. */
+  readonly steps: number;
+  readonly credits: number;
+  readonly seconds: number;
+  /** A line a problem, each with its rank count; the first few of a program. */
+  readonly problems: readonly string[];
+}
+
+/** Problems that are told of one program. */
+const mostProblems = 3;
+
+/** Every row of the catalogue. */
+export function catalogueRows(): CatalogueRow[] {
+  return builtCollectives.flatMap((collective) =>
+    algorithmsOf(collective).map((algorithm) => ({ collective, algorithm })),
+  );
+}
+
+/** Verifies an algorithm for every number of ranks up to one; where there is a root, the first and the last rank. */
+export function verifyPrograms(row: CatalogueRow, mostRanks: number): ProgramReport {
+  const { collective, algorithm } = row;
+  const began = performance.now();
+  const problems: string[] = [];
+  let [programs, sound, steps] = [0, 0, 0];
+  for (let ranks = 1; ranks <= mostRanks; ranks++) {
+    const roots = specifications[collective].rooted ? new Set([0, ranks - 1]) : [-1];
+    for (const root of roots) {
+      const verdict = verifyAlgorithm(collective, algorithm, ranks, root);
+      programs++;
+      steps = verdict.steps;
+      if (verdict.problems.length === 0) sound++;
+      else problems.push(...problemLines(row, verdict));
+    }
+  }
+  const seconds = (performance.now() - began) / 1000;
+  const credits = algorithm.credits(mostRanks);
+  return { ...row, programs, sound, steps, credits, seconds, problems };
+}
+
+/** The lines before the table. */
+export function programsHead(mostRanks: number): string {
+  return [
+    `# the verifier's verdict on every program of the catalogue, 1 to ${mostRanks} ranks`,
+    `# steps and credits are those of ${mostRanks} ranks`,
+    `#${tableLine("collective", "algorithm", ["programs", "sound", "steps", "credits", "seconds"]).slice(1)}`,
+  ].join("\n");
+}
+
+/** The line of an algorithm, and below it what is wrong. */
+export function programsLine({
+  collective,
+  algorithm,
+  problems,
+  ...report
+}: ProgramReport): string {
+  const { programs, sound, steps, credits, seconds } = report;
+  const figures = [programs, sound, steps, credits, seconds.toFixed(2)].map(String);
+  const line = tableLine(collective, algorithm.name, figures);
+  return [line, ...problems.map((problem) => `#   ${problem}`), ""].join("\n");
+}
+
+function tableLine(collective: string, algorithm: string, figures: readonly string[]): string {
+  const numbers = figures.map((figure) => figure.padStart(10)).join("");
+  return `  ${collective.padEnd(16)}${algorithm.padEnd(20)}${numbers}`;
+}
+
+function problemLines({ collective, algorithm }: CatalogueRow, verdict: Verdict): string[] {
+  const { program, problems } = verdict;
+  const root = program.root < 0 ? "" : `, root ${program.root}`;
+  const head = `${collective} ${algorithm.name} on ${program.ranks} ranks${root}`;
+  const lines = problems
+    .slice(0, mostProblems)
+    .map(({ pass, text }) => `${head}: ${pass}: ${text}`);
+  const more = problems.length - lines.length;
+  return more === 0 ? lines : [...lines, `${head}: ${more} more problems`];
+}

@@ -1,0 +1,251 @@
+/**
+ * The built-in comparison of two backends: every collective, dtype and operator, rank counts from one on, and element
+ * counts around the edges of chunks.
+ *
+ * Collectives that copy are compared on arbitrary bits. So are those that fold where both backends explain the same
+ * plan; else only exact numbers can be demanded to agree.
+ */
+import {
+  type Backend,
+  bytesOf,
+  type Communicator,
+  createWorld,
+  type DType,
+  type HostArray,
+  type NamedReduceOp,
+  UnsupportedError,
+  type World,
+} from "../../api/index.ts";
+import {
+  type CallShape,
+  type MeasuredCollective,
+  questionOf,
+} from "../../bench/collectives/row.ts";
+import { Oracle } from "../../bench/oracle.ts";
+import { buffersOf } from "../../bench/trial.ts";
+import { comparable, type Difference, firstDifference } from "./difference.ts";
+import { arbitraryBits, type Payload } from "./payload.ts";
+
+/** One of the two backends, and the name it goes by. */
+export interface Side {
+  readonly name: string;
+  readonly backend: Backend;
+}
+
+/** What is compared. */
+export interface SweepOptions {
+  readonly a: Side;
+  readonly b: Side;
+  readonly rows: readonly MeasuredCollective[];
+  readonly dtypes: readonly DType[];
+  readonly ops: readonly NamedReduceOp[];
+  /** Rank counts go from 1 to this one. */
+  readonly mostRanks: number;
+  /** Elements of a call, as sizes of the benchmark are; left out: around the edges of chunks. */
+  readonly elements: readonly number[] | undefined;
+  readonly seed: number;
+  readonly onProgress: (text: string) => void;
+}
+
+/** What was found out about one collective. A result is what one rank holds after one call, if anything. */
+export interface Comparison {
+  readonly row: MeasuredCollective;
+  results: number;
+  identical: number;
+  elements: number;
+  /** Results of calls on arbitrary bits. */
+  onBits: number;
+  /** Calls that one of the backends does not do. */
+  leftOut: number;
+  /** The first difference in words. */
+  first: string | undefined;
+}
+
+/** One call that both backends make. */
+interface Case {
+  readonly row: MeasuredCollective;
+  readonly shape: CallShape;
+  readonly dtype: DType;
+  readonly op: NamedReduceOp;
+  readonly inPlace: boolean;
+  readonly payload: Payload;
+  readonly input: (rank: number) => HostArray;
+}
+
+/** Output of a rank; `undefined` when the backend does not do the call. */
+type Output = HostArray | undefined;
+
+/** Bytes of outputs that are held at once. */
+const mostHeld = 2 ** 26;
+
+/** Runs the comparison and tells what was found, by collective. */
+export async function sweep(options: SweepOptions): Promise<Comparison[]> {
+  const found = options.rows.map((row): Comparison => {
+    return { row, results: 0, identical: 0, elements: 0, onBits: 0, leftOut: 0, first: undefined };
+  });
+  for (let ranks = 1; ranks <= options.mostRanks; ranks++) {
+    const worlds: World[] = [];
+    try {
+      for (const { backend } of [options.a, options.b]) {
+        worlds.push(await createWorld({ backend, size: ranks, name: "verify" }));
+      }
+      const [a, b] = worlds as [World, World];
+      for (const comparison of found) {
+        options.onProgress(
+          `${comparison.row.collective} on ${ranks} of ${options.mostRanks} ranks`,
+        );
+        for (const cases of batches(casesOf(options, comparison.row, a, b))) {
+          const outputs = [await outputsOf(a, cases), await outputsOf(b, cases)] as const;
+          for (const [index, each] of cases.entries())
+            compare(comparison, options, each, index, outputs);
+        }
+      }
+    } finally {
+      for (const world of worlds) await world.close();
+    }
+  }
+  return found;
+}
+
+/** Sizes at which blocks and chunks become empty, even, or one longer than others. */
+function edges(ranks: number): readonly number[] {
+  const square = ranks * ranks;
+  const sizes = [0, 1, ranks - 1, ranks, ranks + 1, square - 1, square, square + 1, 67 * ranks + 5];
+  return [...new Set(sizes)].sort((x, y) => x - y);
+}
+
+function* casesOf(
+  options: SweepOptions,
+  row: MeasuredCollective,
+  a: World,
+  b: World,
+): Generator<Case> {
+  const ranks = a.size;
+  const { seed } = options;
+  const all = row.moves ? (options.elements ?? edges(ranks)) : [0];
+  for (const dtype of row.moves ? options.dtypes : (["uint8"] as const)) {
+    for (const op of row.reduces ? options.ops : (["sum"] as const)) {
+      for (const elements of all) {
+        const root = row.rooted ? elements % ranks : -1;
+        const shape = { ...row.shape(elements, ranks, { spread: 0.5, seed }), ranks, root };
+        const payload = payloadOf(row, shape, dtype, op, a, b);
+        const input = inputOf(row, shape, dtype, op, payload, seed);
+        const common = { row, shape, dtype, op, payload, input };
+        yield { ...common, inPlace: false };
+        if (row.inPlace !== undefined) yield { ...common, inPlace: true };
+      }
+    }
+  }
+}
+
+function payloadOf(
+  row: MeasuredCollective,
+  shape: CallShape,
+  dtype: DType,
+  op: NamedReduceOp,
+  a: World,
+  b: World,
+): Payload {
+  if (!row.reduces) return "bits";
+  const question = questionOf(row, shape, dtype, op);
+  const [planOfA, planOfB] = [a, b].map((world) => planText(world, question));
+  return planOfA !== undefined && planOfA === planOfB ? "bits" : "exact";
+}
+
+/** The plan of a call as far as bits depend on it; `undefined` where the backend tells nothing. */
+function planText(world: World, question: ReturnType<typeof questionOf>): string | undefined {
+  try {
+    const { algorithm, protocol, channels, chunks } = world.explain(question);
+    return JSON.stringify({ algorithm, protocol, channels, chunks });
+  } catch (error) {
+    if (error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+function inputOf(
+  row: MeasuredCollective,
+  shape: CallShape,
+  dtype: DType,
+  op: NamedReduceOp,
+  payload: Payload,
+  seed: number,
+): (rank: number) => HostArray {
+  const oracle = new Oracle(row, shape, dtype, op, seed);
+  // The oracle's inputs of collectives that copy are arbitrary bits already.
+  if (payload === "exact" || !row.reduces) return (rank) => oracle.input(rank);
+  return (rank) => arbitraryBits(dtype, row.sendLength(shape, rank), seed, rank);
+}
+
+function* batches(cases: Iterable<Case>): Generator<Case[]> {
+  let batch: Case[] = [];
+  let held = 0;
+  for (const each of cases) {
+    batch.push(each);
+    held += each.shape.ranks * each.shape.sizeElements * bytesOf(each.dtype);
+    if (held < mostHeld) continue;
+    yield batch;
+    batch = [];
+    held = 0;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** Every rank's output of every case, by rank and case. */
+async function outputsOf(world: World, cases: readonly Case[]): Promise<Output[][]> {
+  return world.run(async (comm) => {
+    const outputs: Output[] = [];
+    for (const each of cases) outputs.push(await outputOf(comm, each));
+    return outputs;
+  });
+}
+
+async function outputOf(comm: Communicator, each: Case): Promise<Output> {
+  const { row, shape, dtype, op } = each;
+  if (!comm.supports(questionOf(row, shape, dtype, op))) return undefined;
+  const { send, recv, whole } = buffersOf(comm, each);
+  send.copyFrom(each.input(comm.rank));
+  await row.call(comm, { shape, send, recv, op });
+  const output = await recv.toHost();
+  for (const buffer of whole) buffer.dispose();
+  return row.reduces ? comparable(dtype, op, output) : output;
+}
+
+function compare(
+  comparison: Comparison,
+  { a, b }: SweepOptions,
+  each: Case,
+  index: number,
+  [outputsOfA, outputsOfB]: readonly [Output[][], Output[][]],
+): void {
+  for (let rank = 0; rank < each.shape.ranks; rank++) {
+    const left = outputsOfA[rank]?.[index];
+    const right = outputsOfB[rank]?.[index];
+    if (left === undefined || right === undefined) {
+      if (rank === 0) comparison.leftOut++;
+      continue;
+    }
+    // A rank without output has nothing to compare; of a barrier it counts that both came back.
+    if (left.length + right.length === 0 && each.row.moves) continue;
+    const difference = firstDifference(left, right);
+    comparison.results++;
+    comparison.elements += left.length;
+    if (each.payload === "bits") comparison.onBits++;
+    if (difference === undefined) comparison.identical++;
+    else comparison.first ??= differenceText(each, rank, difference, a.name, b.name);
+  }
+}
+
+function differenceText(
+  { row, shape, dtype, op, inPlace, payload }: Case,
+  rank: number,
+  { element, length, a, b }: Difference,
+  nameOfA: string,
+  nameOfB: string,
+): string {
+  const what: string[] = [row.collective, dtype];
+  if (row.reduces) what.push(op);
+  const root = row.rooted ? `, root ${shape.root}` : "";
+  const facts = `${shape.ranks} ranks, count ${shape.count}${root}, ${inPlace ? "in place" : "out of place"}, ${payload === "bits" ? "arbitrary bits" : "exact numbers"}`;
+  return `${what.join(" ")}, ${facts}: rank ${rank}, element ${element} of ${length}: ${a} on ${nameOfA}, ${b} on ${nameOfB}`;
+}

@@ -1,0 +1,81 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { measuredCollectives } from "twinccl/bench";
+import { afterAll, describe, expect, test } from "vitest";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-trace-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const names = measuredCollectives.map(({ collective }) => collective);
+
+describe("a collective", () => {
+  test.each(names)("%s in every format, on 1 and on 3 ranks", async (name) => {
+    for (const ranks of [1, 3]) {
+      const line = `trace ${name} --ranks ${ranks} --count 5`;
+      const { status, out, err } = await cli(line);
+      expect({ status, err }).toEqual({ status: 0, err: "" });
+      expect(out).toMatch(/^(\d+ (post|recv|done) rank=\d .*\n)+$/);
+      const chrome = JSON.parse((await cli(`${line} --format chrome`)).out);
+      expect(chrome.traceEvents.length).toBeGreaterThan(0);
+      const svg = (await cli(`${line} --format svg`)).out;
+      expect(svg).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
+      expect(svg).toContain(`<title>${name}, ${ranks} ranks</title>`);
+    }
+  });
+
+  test("counts are elements as NCCL counts them", async () => {
+    const { out } = await cli("trace all-gather --ranks 2 --count 6 --dtype float16");
+    expect(out).toContain("allGather float16[6] ring");
+    expect(out).toContain("elements=6");
+    expect((await cli("trace all-reduce --ranks 2 --count 6")).out).toContain("float32[6] ring");
+  });
+
+  test("the algorithm, the root and the link are those that were named", async () => {
+    const link = "--latency-ns 2.5 --gigabytes-per-second 4";
+    const line = `trace broadcast --ranks 3 --count 8 --root 2 --algorithm chain ${link}`;
+    const { out } = await cli(line);
+    expect(out).toContain("broadcast float32[8] chain");
+    expect(out).toMatch(/ recv rank=\d from=2 /);
+    // 8 elements in chunks of 1: each takes 4 bytes / 4 GB/s = 1 ns of a port, after 2.5 ns.
+    expect(out).toContain("3500 recv rank=0 from=2");
+  });
+
+  test("the same command gives the same bytes", async () => {
+    const line = "trace all-to-allv --ranks 4 --count 9 --seed 3 --format chrome";
+    expect(await cli(line)).toEqual(await cli(line));
+  });
+
+  test("--out takes the document, standard output a line about it", async () => {
+    const path = join(folder, "ring.svg");
+    const line = "trace all-reduce --ranks 2 --count 4 --format svg";
+    const { out } = await cli(`${line} --out ${path}`);
+    expect(out).toBe(`${path}: 8 events, svg\n`);
+    expect(readFileSync(path, "utf8")).toBe((await cli(line)).out);
+  });
+});
+
+describe("a file", () => {
+  function program(name: string, body: string): string {
+    const path = join(folder, `${name}.mjs`);
+    writeFileSync(path, `export default async (comm) => {${body}};\n`);
+    return path;
+  }
+
+  test("is run on every rank, and all its calls are shown", async () => {
+    const path = program("two", 'comm.work(50, "forward"); await comm.barrier();');
+    const { status, out } = await cli(`trace ${path} --ranks 2`);
+    expect(status).toBe(0);
+    expect(out).toContain("0 work rank=0 until=50000 forward\n");
+    expect(out).toContain("barrier dissemination");
+  });
+
+  test("that fails leaves its trace all the same", async () => {
+    const path = program("late", "await comm.barrier(); if (comm.rank === 1) throw Error('late');");
+    const { status, out, err } = await cli(`trace ${path} --ranks 2`);
+    expect(status).toBe(1);
+    expect(out).toContain("done rank=1");
+    expect(err).toContain("late");
+  });
+});

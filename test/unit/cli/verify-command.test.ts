@@ -1,0 +1,202 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { specifications } from "twinccl";
+import { catalogue } from "twinccl/algorithms";
+import { measuredCollectives } from "twinccl/bench";
+import { sim } from "twinccl/sim";
+import { afterAll, describe, expect, test } from "vitest";
+import { backends } from "../../../src/cli/backends.ts";
+import { catalogueRows, programsLine, verifyPrograms } from "../../../src/cli/verify/programs.ts";
+import { corrupting } from "../bench/corrupting-backend.ts";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-verify-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** A second backend that has one wrong bit on rank 1. */
+const withBroken = { backends: { ...backends, broken: () => corrupting(sim(), 1) } };
+
+const quick = "--ranks 3 --dtype float32,int8 --op sum,max";
+
+/** The figures of each collective: results, results on arbitrary bits, elements. */
+function figures(out: string): Record<string, number[]> {
+  const lines = [...out.matchAll(/^ +(\w+) +(\d+) +(\d+) +(\d+)/gm)];
+  return Object.fromEntries(lines.map(([, name, ...numbers]) => [name, numbers.map(Number)]));
+}
+
+describe("the sweep", () => {
+  test("covers every measured collective, on arbitrary bits where the plan is the same", async () => {
+    const { status, out, err } = await cli(`verify --against sim:seed=7 ${quick} --seed 5`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(out).toMatch(/^# sim against sim:seed=7, 1 to 3 ranks, seed 5\n/);
+    const found = figures(out);
+    expect(Object.keys(found)).toEqual(measuredCollectives.map(({ collective }) => collective));
+    for (const [results = 0, onBits, elements = 0] of Object.values(found)) {
+      expect(results).toBeGreaterThan(0);
+      expect(onBits).toBe(results);
+      expect(elements).toBeGreaterThanOrEqual(0);
+    }
+    const all = Object.values(found).reduce((sum, [results = 0]) => sum + results, 0);
+    expect(out.endsWith(`\nverify: ${all} of ${all} identical\n`)).toBe(true);
+  });
+
+  test("all dtypes and operators, of one collective, at counts that were named", async () => {
+    const line = "verify --against sim:seed=1 --collective all-reduce --ranks 2 --counts 0,33";
+    const { status, out } = await cli(line);
+    expect(status).toBe(0);
+    // Per rank 12 dtypes, 5 operators, in place and not; nothing is compared of the empty calls.
+    expect(figures(out)).toEqual({ allReduce: [3 * 120, 3 * 120, 3 * 120 * 33] });
+  });
+
+  test("every algorithm of the catalogue agrees with the default on exact numbers", async () => {
+    for (const [collective, algorithms] of Object.entries(catalogue)) {
+      for (const name of Object.keys(algorithms).slice(1)) {
+        const line = `verify --against sim:${collective}=${name} --collective ${collective}`;
+        const { status, out } = await cli(`${line} ${quick} --ranks 5`);
+        expect({ name, status, out }).toMatchObject({ name, status: 0 });
+        const [results = 0, onBits] = figures(out)[collective] ?? [];
+        expect(results).toBeGreaterThan(0);
+        const { reduces } = specifications[collective as keyof typeof specifications];
+        expect(onBits).toBe(reduces ? 0 : results);
+      }
+    }
+  });
+
+  test("names the first element and rank that differ, with both sides' bits", async () => {
+    const one = "--collective allReduce --ranks 2 --dtype int8 --op sum --counts 5";
+    const { status, out } = await cli(`verify --against broken ${one}`, withBroken);
+    expect(status).toBe(1);
+    expect(out).toMatch(
+      /^# {3}first: allReduce int8 sum, 2 ranks, count 5, out of place, arbitrary bits: rank 1, element 4 of 5: 0x([0-9a-f]{2}) on sim, 0x(?!\1)[0-9a-f]{2} on broken$/m,
+    );
+    expect(out).toContain("2 differ\n");
+    expect(out.endsWith("verify: 4 of 6 identical\n")).toBe(true);
+  });
+
+  test("finds the wrong bit of every collective that the backend spoils", async () => {
+    const { out } = await cli(`verify --against broken ${quick} --ranks 2`, withBroken);
+    const spoiled = [...out.matchAll(/first: (\w+) /g)].map(([, name]) => name);
+    const able = measuredCollectives.filter(({ moves, collective }) => {
+      return moves && collective !== "sendRecv";
+    });
+    expect(spoiled).toEqual(able.map(({ collective }) => collective));
+  });
+
+  test("counts what a backend does not do, and shows nothing where nothing was compared", async () => {
+    const lacking = {
+      ...sim(),
+      open: async (request: Parameters<ReturnType<typeof sim>["open"]>[0]) => {
+        const session = await sim().open(request);
+        session.refusal = ({ collective }) => (collective === "gather" ? "not here" : undefined);
+        return session;
+      },
+    };
+    const context = { backends: { ...backends, lacking: () => lacking } };
+    const line = "verify --against lacking --ranks 2 --dtype int8 --counts 4";
+    const { status, out } = await cli(`${line} --collective gather`, context);
+    expect(status).toBe(1);
+    expect(out).toContain("#   left out: 4 calls that one of the backends does not do");
+    expect(out).toContain("verify: 0 of 0 identical");
+  });
+
+  test("shows progress on terminals only", async () => {
+    const line = "verify --against sim --ranks 1 --collective barrier";
+    expect((await cli(line)).err).toBe("");
+    const { err } = await cli(line, { terminal: true });
+    expect(err).toContain("barrier on 1 of 1 ranks");
+    expect(err.endsWith("\r\x1b[K")).toBe(true);
+  });
+});
+
+describe("a file", () => {
+  function program(name: string, body: string): string {
+    const path = join(folder, `${name}.mjs`);
+    writeFileSync(path, `export default async (comm) => {${body}};\n`);
+    return path;
+  }
+
+  test("is run on both, and its results are compared by rank", async () => {
+    const body = `const send = comm.alloc("float32", 3).fill(comm.rank);
+      await comm.allReduce({ send, op: "sum" });
+      return { send, list: [1, comm.rank, NaN, 5n], none: undefined, bits: new Uint16Array([7]) };`;
+    const line = `verify ${program("same", body)} --against sim:seed=3 --ranks 3`;
+    expect(await cli(line)).toEqual({
+      status: 0,
+      out: "rank 0: identical\nrank 1: identical\nrank 2: identical\nverify: 3 of 3 identical\n",
+      err: "",
+    });
+  });
+
+  test("differs in an element", async () => {
+    const body = `const send = comm.alloc("float32", 3).fill(1);
+      await comm.allReduce({ send, op: "sum" });
+      return { loss: [0, send] };`;
+    const line = `verify ${program("bits", body)} --against broken -n 2`;
+    const { status, out } = await cli(line, withBroken);
+    expect(status).toBe(1);
+    expect(out).toBe(
+      "rank 0: identical\nrank 1: its result.loss[1].contents: element 2 of 3: 0x40000000 on sim, 0x41000000 on broken\nverify: 1 of 2 identical\n",
+    );
+  });
+
+  test.each([
+    ["a value", "{ a: { n } }", "its result.a.n: 0 on sim, 1 on sim:seed=1"],
+    ["a length", "new Uint8Array(n + 1)", "element 1 of 2: nothing on sim, 0x00 on sim:seed=1"],
+    ["a class", "n ? new Int8Array(1) : new Uint8Array(1)", "its result: Uint8Array(1) [ 0 ] on"],
+    ["a key", "n ? { b: 1 } : {}", "its result.b: undefined on sim, 1 on sim:seed=1"],
+    ["a shape", "n ? [1] : { 0: 1 }", "its result: { '0': 1 } on sim, [ 1 ] on sim:seed=1"],
+    ["a zero", "n ? -0 : 0", "its result: 0 on sim, -0 on sim:seed=1"],
+  ])("differs in %s", async (name, result, message) => {
+    const body = `const n = globalThis.runs++; return ${result};`;
+    Object.assign(globalThis, { runs: 0 });
+    const path = program(name.replace(" ", "-"), body);
+    const { status, out } = await cli(`verify ${path} --against sim:seed=1 -n 1`);
+    expect(status).toBe(1);
+    expect(out).toContain(message);
+  });
+
+  test("that fails says on which backend", async () => {
+    const path = program("stuck", "if (comm.rank !== 1) await comm.barrier();");
+    const { status, out, err } = await cli(`verify ${path} --against sim:seed=1 -n 2`);
+    expect({ status, out }).toEqual({ status: 1, out: "" });
+    expect(err).toMatch(/^twinccl verify: on sim:\ntwinccl verify: 1 of 2 ranks failed/);
+  });
+
+  test("may return what refers to itself", async () => {
+    const path = program("ring", "const a = { list: [comm.rank] }; a.self = a; return a;");
+    const { out } = await cli(`verify ${path} --against sim:seed=1 -n 2`);
+    expect(out).toContain("verify: 2 of 2 identical");
+  });
+});
+
+describe("programs", () => {
+  test("every algorithm is a line of the table", async () => {
+    const { status, out } = await cli("verify --programs --ranks 9");
+    expect(status).toBe(0);
+    const lines = out.split("\n").filter((line) => line.startsWith("  "));
+    expect(lines.map((line) => line.trim().split(/\s+/).slice(0, 2))).toEqual(
+      catalogueRows().map(({ collective, algorithm }) => [collective, algorithm.name]),
+    );
+    expect(out).toMatch(/^ {2}allReduce +ring +9 +9 +16 +1 +\d+\.\d\d$/m);
+    // Rooted ones from the first and from the last rank; of one rank these are the same.
+    expect(out).toMatch(/^ {2}broadcast +binomial +17 +17 +4 +0 /m);
+    expect(out).toMatch(/\nverify: (\d+) of \1 sound\n$/);
+  });
+
+  test("a problem is told, with its rank count", () => {
+    const algorithm = { ...catalogue.allReduce.ring, credits: () => 0 };
+    const report = verifyPrograms({ collective: "allReduce", algorithm }, 3);
+    expect(report).toMatchObject({ programs: 3, sound: 1 });
+    const text = programsLine(report);
+    expect(text).toContain(
+      "\n#   allReduce ring on 2 ranks: deadlock: with the declared 0 credits",
+    );
+    expect(text).toContain("\n#   allReduce ring on 3 ranks: ");
+  });
+
+  test("only the collective that was named", async () => {
+    const { out } = await cli("verify --programs --ranks 2 --collective gather");
+    expect(out).toContain("verify: 3 of 3 sound");
+  });
+});
