@@ -1,5 +1,22 @@
 /** How collectives are done: programs, the catalogue, the verifier, costs, and the arithmetic of every dtype. */
 export { type Algorithm, buildProgram, type Cost, type CostShape } from "./algorithm.ts";
+export {
+  averageScalar,
+  bitsToNumber,
+  canonicalise,
+  canonicalNaN,
+  type FloatDType,
+  type Fold,
+  foldFor,
+  type Lanes,
+  lanesOf,
+  lanesPerElement,
+  numberToBits,
+  roundScalar,
+  type ScalarRounding,
+  type SmallFloat,
+  scalarBits,
+} from "./arithmetic/index.ts";
 export { Lane, ProgramBuilder, type ProgramHead, type StepOptions } from "./builder.ts";
 export {
   type AlgorithmChoice,

@@ -12,7 +12,7 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
-export const bufferNames = ["in", "out", "scratch"] as const;
+const bufferNames = ["in", "out", "scratch"] as const;
 
 /** A chunk of a buffer in one integer: chunk · 4 + buffer; -1 for none. */
 export type Ref = number;

@@ -22,7 +22,11 @@ export function errorMessage({ headline, table = [], hint }: ErrorText): string 
   return lines.join("\n");
 }
 
-/** Pads every column to its widest cell. */
+/**
+ * Pads every column to its widest cell.
+ *
+ * @internal
+ */
 export function alignedTable(rows: readonly Row[]): string[] {
   const widths: number[] = [];
   for (const row of rows) {

@@ -97,7 +97,7 @@ export function nearest(format: SmallFormat, x: number): number {
 }
 
 /** The value of a 1-byte format that `x` becomes on its way through float16; never infinite. */
-export function nearestFloat8(format: SmallFormat, x: number): number {
+function nearestFloat8(format: SmallFormat, x: number): number {
   const half = nearest(smallFormats.float16, x);
   const rounded = nearest(format, half);
   return Math.max(-format.most, Math.min(format.most, rounded));

@@ -82,7 +82,7 @@ export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict 
 const noCost = { steps: 0, sentElements: 0 };
 
 /** A count that every chunking divides evenly, so that closed forms are exact. */
-export function costCount(program: Program): number {
+function costCount(program: Program): number {
   return 4 * program.chunksPerBlock;
 }
 

@@ -41,7 +41,7 @@ function differing(signatures: readonly (readonly SignatureField[])[], field: nu
 }
 
 /** Ranks whose value is not the most common one; of equally common values the one seen first is the norm. */
-export function outliers(values: readonly string[]): number[] {
+function outliers(values: readonly string[]): number[] {
   const counts = new Map<string, number>();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
   let norm = values[0] ?? "";

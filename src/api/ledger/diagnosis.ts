@@ -25,7 +25,7 @@ export function waitsOf({ size, finished, headWait }: Situation): RankWait[] {
 }
 
 /** The rows of a report, one a rank. */
-export function waitRows(waits: readonly RankWait[]): Row[] {
+function waitRows(waits: readonly RankWait[]): Row[] {
   return waits.map(({ rank, state, comm, collective, call, missing }) => {
     if (collective === undefined)
       return [`rank ${rank}`, state === "finished" ? "has finished" : "runs", "", ""];

@@ -16,14 +16,15 @@ export interface MonitorHost {
   readonly clock: VirtualClock | undefined;
   /** True when something the runtime does not list, such as a signal, may still end a wait. */
   readonly wakeable: boolean;
+  /** A stall is reported after this long. */
+  readonly stallMs: number;
   /** Nothing can move any more. */
   deadlocked(): void;
   /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
   stalled(alive: LiveResources | undefined): void;
 }
 
-/** A stall is reported after this long, and every look after that takes this long at most. */
-const stallReportMs = 10_000;
+/** The next look is due after as long as has been waited, and after this long at most. */
 const longestLookMs = 250;
 
 type RankState = "idle" | "running" | "finished";
@@ -153,9 +154,10 @@ export class Monitor implements OpWatcher {
     this.#looking = true;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
     const waited = waitedMs + lookMs;
+    const { stallMs } = this.#host;
     const timer: { unref?: () => void } | number = setTimeout(() => {
       const same = seen === this.#activity && this.#waiting();
-      if (same && waitedMs < stallReportMs && waited >= stallReportMs) this.#host.stalled(alive);
+      if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
       this.#decide(seen, waited);
     }, lookMs);
     // Looking must not keep the process alive: when nothing else does, the last turn decides.

@@ -22,7 +22,14 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       { field: "size" },
     );
   }
-  return openWorld({ backend, name, onStall: options.onStall }, size);
+  const { onStall, stallMs = 10_000 } = options;
+  if (typeof stallMs !== "number" || !(stallMs > 0)) {
+    throw new InvalidArgumentError(
+      { headline: `createWorld: stallMs: found ${String(stallMs)}, needs a number above 0` },
+      { field: "stallMs" },
+    );
+  }
+  return openWorld({ backend, name, onStall, stallMs }, size);
 }
 
 /** Options of `connect`. */
@@ -52,7 +59,7 @@ export async function connect(options: ConnectOptions): Promise<Communicator> {
       { size, field: "size" },
     );
   }
-  return (await openWorld({ backend, name, onStall: undefined }, size)).detach();
+  return (await openWorld({ backend, name, onStall: undefined, stallMs: 10_000 }, size)).detach();
 }
 
 function assertBackend(backend: unknown): asserts backend is Backend {

@@ -35,6 +35,7 @@ export interface Opening {
   readonly backend: Backend;
   readonly name: string;
   readonly onStall: ((report: StallReport) => void) | undefined;
+  readonly stallMs: number;
 }
 
 /** Opens a world of its first or a later generation. */
@@ -196,6 +197,10 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
 
   get session(): Session {
     return this.#session;
+  }
+
+  get stallMs(): number {
+    return this.#opening.stallMs;
   }
 
   get wakeable(): boolean {

@@ -20,8 +20,10 @@ export interface WorldOptions {
   readonly size: number;
   /** Shown in errors and traces. */
   readonly name?: string;
-  /** Called when nothing has moved for ten seconds; left out: a process warning. */
+  /** Called when ranks wait and nothing has moved for `stallMs`; left out: a process warning. */
   readonly onStall?: (report: StallReport) => void;
+  /** Real time after which a stall is reported; 10,000 when left out. */
+  readonly stallMs?: number;
 }
 
 /** Options of `rebuild`. */

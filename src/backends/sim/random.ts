@@ -4,7 +4,7 @@
  */
 
 /** 32 random bits for a key. */
-export function randomBits(seed: number, ...key: readonly number[]): number {
+function randomBits(seed: number, ...key: readonly number[]): number {
   let state = mix(seed ^ 0x9e3779b9);
   for (const part of key) state = mix(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;

@@ -257,7 +257,7 @@ describe.concurrent("a stall", () => {
   ): Promise<StallReport[]> {
     const reports: StallReport[] = [];
     const onStall = (report: StallReport): void => void reports.push(report);
-    const world = await createWorld({ backend: sim(), size: 2, onStall });
+    const world = await createWorld({ backend: sim(), size: 2, onStall, stallMs: 700 });
     const release: Release = { give: () => undefined };
     const released = new Promise<void>((resolve) => {
       release.give = resolve;
@@ -276,19 +276,19 @@ describe.concurrent("a stall", () => {
       const timer = setTimeout(() => undefined, 60_000);
       await Promise.race([comm.barrier().catch(() => undefined), released]);
       clearTimeout(timer);
-    }, 10_700);
+    }, 1_400);
     expect(reports).toHaveLength(1);
     expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier/);
     expect(reports[0]?.text).toMatch(/still alive: .*Timeout/);
     expect(reports[0]?.alive?.get("Timeout")).toBeGreaterThan(0);
-  }, 15_000);
+  }, 5_000);
 
   test("is reported when a rank waits for a promise that nothing resolves", async () => {
     const reports = await stalls(async (comm, released) => {
       if (comm.rank === 1) await released;
       else await comm.barrier().catch(() => undefined);
-    }, 10_700);
+    }, 1_400);
     expect(reports).toHaveLength(1);
     expect(reports[0]?.text).toMatch(/rank 1 {2}runs/);
-  }, 15_000);
+  }, 5_000);
 });
