@@ -38,7 +38,7 @@ export interface GoldenCase {
   readonly offset?: number;
 }
 
-const dtypeNames: { readonly [D in GoldenDType]: DType } = {
+export const dtypeNames: { readonly [D in GoldenDType]: DType } = {
   i8: "int8",
   u8: "uint8",
   i32: "int32",
@@ -68,7 +68,7 @@ const scalars: { readonly [D in GoldenDType]: number | bigint } = {
   e5m2: bitsToNumber("float8e5m2", 0x35),
 };
 
-const environments: { readonly [env: string]: NcclSettings } = {
+export const environments: { readonly [env: string]: NcclSettings } = {
   plain: {},
   sym: {},
   ch1: { maxChannels: 1 },
@@ -204,7 +204,7 @@ export class Replay {
 
 const blockElements = 2048;
 
-function opOf(op: GoldenCase["op"], dt: GoldenDType): ReduceOp {
+export function opOf(op: GoldenCase["op"], dt: GoldenDType): ReduceOp {
   return op === "preMul" ? { preMul: scalars[dt] } : op;
 }
 

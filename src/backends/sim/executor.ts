@@ -21,6 +21,11 @@ export interface BoundCall {
   readonly outputs: readonly (BoundBuffer | undefined)[];
   /** The fold of each rank's contribution: they differ only in the scalar of a pre-multiplied sum. Empty for copies. */
   readonly folds: readonly Fold[];
+  /**
+   * Given where a scalar's product is fused or not by the position in the chunk: every block is folded this way too,
+   * and `takeSeparate` joins the two. By rank.
+   */
+  readonly separate: readonly Fold[] | undefined;
   /** Some rank's output lies on its input. */
   readonly inPlace: boolean;
 }

@@ -21,25 +21,22 @@ import {
   specifications,
 } from "../../api/index.ts";
 import { type Link, linkModel } from "./link.ts";
-import { type Plan, planLayout } from "./plan.ts";
-
-/** What is said about NCCL by every plan that is not NCCL's own. */
-const noClaim = "a generic plan: no claim is made about NCCL's bits";
+import type { Plan } from "./plan.ts";
 
 /** Explains a call under a plan. */
 export function explainPlan(plan: Plan, question: Question, link: Link): Explanation {
-  const { program, algorithm } = plan;
+  const { program } = plan;
   const { ranks, collective, channels } = program;
   const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
-  const layout = planLayout(plan, shapeOf(question, program));
+  const layout = plan.layout(shapeOf(question, program));
   const start = new Float64Array(ranks);
   const timing = evaluate(program, layout, start, linkModel(link, bytes));
   const rounds = evaluate(program, layout, start, { latency: 0, occupancy: () => 1 });
   let chunks: readonly ChunkPlan[] | undefined;
   const explanation: Explanation = {
     collective,
-    algorithm: algorithm.name,
-    protocol: undefined,
+    algorithm: plan.name,
+    protocol: plan.protocol,
     channels,
     ranks,
     // Folds are read off the program only when somebody looks: of a large one that takes longer than all the rest.
@@ -50,7 +47,7 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
     steps: Math.max(...rounds.finished),
     sentBytes: Math.max(...timing.sentElements) * bytes,
     predictedNs: Math.max(...timing.finished) / 1000,
-    claim: noClaim,
+    claim: plan.claim,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
     toString: () => explanationText(explanation, question, plan, layout),
   };
@@ -144,7 +141,7 @@ function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan 
 function explanationText(
   explanation: Explanation,
   question: Question,
-  { program, algorithm: { summary } }: Plan,
+  { program, summary }: Plan,
   layout: Layout,
 ): string {
   const { collective, algorithm, ranks, steps, sentBytes, predictedNs, claim } = explanation;

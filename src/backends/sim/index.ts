@@ -1,13 +1,19 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
-import type { AlgorithmChoice } from "../../algorithms/index.ts";
-import { type Backend, InvalidArgumentError } from "../../api/index.ts";
+import {
+  type AlgorithmChoice,
+  type NcclSettings,
+  ncclVersions,
+  topologies,
+} from "../../algorithms/index.ts";
+import { type Backend, InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import type { Fault } from "./faults.ts";
 import { type LinkOptions, linkOf } from "./link.ts";
-import { checkChoice, Plans } from "./plan.ts";
+import { CataloguePlanner, checkChoice, type Planner } from "./plan.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
+import { type TwinForced, TwinPlanner } from "./twin.ts";
 
 export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
@@ -16,6 +22,7 @@ export { type Fault, failAt } from "./faults.ts";
 export type { LinkOptions } from "./link.ts";
 export { HostMemory } from "./memory.ts";
 export { Trace } from "./trace.ts";
+export type { TwinForced } from "./twin.ts";
 
 /** Options of `sim`. */
 export interface SimOptions {
@@ -23,6 +30,15 @@ export interface SimOptions {
   readonly seed?: number;
   /** Which algorithm does a collective; the catalogue's first one when left out. */
   readonly algorithms?: AlgorithmChoice;
+  /**
+   * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out: the catalogue's algorithms, and no claim
+   * about NCCL. Collectives chosen in `algorithms` keep that choice.
+   */
+  readonly like?: "nccl-2.28";
+  /** The machine whose plans are followed; eight H200 behind NVSwitch when left out. */
+  readonly topology?: keyof typeof topologies;
+  /** How NCCL is set up there: what NCCL_ALGO, NCCL_PROTO, NCCL_MAX_NCHANNELS and the buffer sizes say. */
+  readonly nccl?: TwinForced & NcclSettings;
   /** How ranks are connected, for virtual time. */
   readonly link?: LinkOptions;
   /** Who moves the data; `cpu()` when left out. */
@@ -62,11 +78,53 @@ export function sim(options: SimOptions = {}): Backend {
   }
   checkChoice(algorithms);
   const link = linkOf(options.link);
-  const plans = new Plans(algorithms);
+  const planners = plannersOf(options, algorithms);
   return {
     name: "sim",
     probe: () => ({ ok: true, reason: "needs nothing" }),
-    open: async ({ size }) =>
-      new SimSession(size, { seed, link, executor, trace, plans, faults, strict }),
+    open: async ({ size }) => {
+      // A named machine has so many devices and no more.
+      if (options.like !== undefined) topologies[options.topology ?? "h200x8"](size);
+      return new SimSession(size, { seed, link, executor, trace, planners, faults, strict });
+    },
   };
+}
+
+/** The catalogue has a plan for everything; a twin, where one was asked for, goes before it. */
+function plannersOf(options: SimOptions, algorithms: AlgorithmChoice): Planner[] {
+  const catalogue = new CataloguePlanner(algorithms);
+  const { like, topology = "h200x8", nccl = {} } = options;
+  if (like === undefined) {
+    if (options.topology === undefined && options.nccl === undefined) return [catalogue];
+    throw new InvalidArgumentError(
+      { headline: "sim: topology and nccl belong to like", hint: 'pass like: "nccl-2.28" too' },
+      { field: "like" },
+    );
+  }
+  const facts = topologies[topology];
+  if (facts === undefined || !String(like).startsWith("nccl-")) {
+    const field = facts === undefined ? "topology" : "like";
+    throw new InvalidArgumentError(
+      { headline: `sim: ${field}: found ${String(options[field])}, which is not known` },
+      { field },
+    );
+  }
+  const { algorithm, protocol, ...settings } = nccl;
+  const forced = { ...(algorithm && { algorithm }), ...(protocol && { protocol }) };
+  const version = like.slice("nccl-".length);
+  if (!(ncclVersions as readonly string[]).includes(version)) {
+    throw new UnsupportedError(
+      {
+        headline: `sim: like: the plans of NCCL ${version} are not known`,
+        hint: `known versions: ${ncclVersions.join(", ")}; others are not guessed`,
+      },
+      { field: "like" },
+    );
+  }
+  const twin = new TwinPlanner({ version, topology: facts, settings, forced });
+  const chosen = Object.keys(algorithms);
+  return [
+    { of: (call) => (chosen.includes(call.collective) ? undefined : twin.of(call)) },
+    catalogue,
+  ];
 }

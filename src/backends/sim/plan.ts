@@ -1,4 +1,4 @@
-/** The plan of a call: program, fused folds and layout, made once for each shape and kept. */
+/** The plan of a call: program, fused folds, layout and arithmetic, made once for each shape and kept. */
 import {
   type Algorithm,
   type AlgorithmChoice,
@@ -6,33 +6,61 @@ import {
   type CallShape,
   type FusedPlan,
   findAlgorithm,
+  foldFor,
   fuse,
   type Layout,
   layoutOf,
+  type PlanFolds,
   type Program,
 } from "../../algorithms/index.ts";
 import {
   type CollectiveName,
+  type DType,
   InvalidArgumentError,
+  type ReduceOp,
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
 
-/** How one collective is done among a number of ranks. */
+/** A call as far as its plan depends on it. */
+export interface PlanQuestion {
+  readonly collective: SpecifiedCollective;
+  readonly ranks: number;
+  /** -1 where the collective has none. */
+  readonly root: number;
+  readonly dtype: DType | undefined;
+  readonly op: ReduceOp | undefined;
+  readonly count: number;
+  /** The ranks keep the order of the devices they run on. */
+  readonly ordered: boolean;
+}
+
+/** How a call is done. */
 export interface Plan {
-  readonly algorithm: Algorithm;
+  readonly name: string;
+  readonly protocol: string | undefined;
+  /** One sentence for people. */
+  readonly summary: string;
+  /** What is said about equality with NCCL. */
+  readonly claim: string;
   readonly program: Program;
   /** Made when it is first asked for: predicting time needs none. */
   readonly fused: FusedPlan;
-  /** Layouts by count, for calls whose blocks are all alike. */
-  readonly layouts: Map<number, Layout>;
+  layout(shape: CallShape): Layout;
+  /** How a rank's contributions are folded. */
+  folds(dtype: DType, op: ReduceOp): PlanFolds;
+}
+
+/** Makes plans, or has none for a call. */
+export interface Planner {
+  of(question: PlanQuestion): Plan | undefined;
 }
 
 /** Layouts kept per plan; the oldest goes first. */
 const mostLayouts = 256;
 
-/** The plans of one world. */
-export class Plans {
+/** Plans of the catalogue's algorithms. */
+export class CataloguePlanner implements Planner {
   readonly #choice: AlgorithmChoice;
   readonly #plans = new Map<string, Plan>();
 
@@ -40,42 +68,51 @@ export class Plans {
     this.#choice = choice;
   }
 
-  /** The plan of a collective; programs of unrooted ones have root -1. */
-  of(collective: SpecifiedCollective, ranks: number, root: number): Plan {
+  of({ collective, ranks, root }: PlanQuestion): Plan {
     const key = `${collective}/${ranks}/${root}`;
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
-    const program = buildProgram(collective, algorithm, ranks, root);
-    const plan = planOf(algorithm, program);
+    const plan = new CataloguePlan(algorithm, buildProgram(collective, algorithm, ranks, root));
     this.#plans.set(key, plan);
     return plan;
   }
 }
 
-function planOf(algorithm: Algorithm, program: Program): Plan {
-  let fused: FusedPlan | undefined;
-  return {
-    algorithm,
-    program,
-    layouts: new Map<number, Layout>(),
-    get fused() {
-      fused ??= fuse(program);
-      return fused;
-    },
-  };
-}
+class CataloguePlan implements Plan {
+  readonly name: string;
+  readonly protocol = undefined;
+  readonly summary: string;
+  readonly claim = "a generic plan: no claim is made about NCCL's bits";
+  readonly program: Program;
+  readonly #layouts = new Map<number, Layout>();
+  #fused: FusedPlan | undefined;
 
-/** The layout of a call under a plan. */
-export function planLayout(plan: Plan, shape: CallShape): Layout {
-  if (shape.blocks !== undefined) return layoutOf(plan.program, shape);
-  const known = plan.layouts.get(shape.count);
-  if (known !== undefined) return known;
-  const layout = layoutOf(plan.program, shape);
-  const oldest = plan.layouts.keys().next();
-  if (plan.layouts.size >= mostLayouts && !oldest.done) plan.layouts.delete(oldest.value);
-  plan.layouts.set(shape.count, layout);
-  return layout;
+  constructor(algorithm: Algorithm, program: Program) {
+    this.name = algorithm.name;
+    this.summary = algorithm.summary;
+    this.program = program;
+  }
+
+  get fused(): FusedPlan {
+    this.#fused ??= fuse(this.program);
+    return this.#fused;
+  }
+
+  layout(shape: CallShape): Layout {
+    if (shape.blocks !== undefined) return layoutOf(this.program, shape);
+    const known = this.#layouts.get(shape.count);
+    if (known !== undefined) return known;
+    const layout = layoutOf(this.program, shape);
+    const oldest = this.#layouts.keys().next();
+    if (this.#layouts.size >= mostLayouts && !oldest.done) this.#layouts.delete(oldest.value);
+    this.#layouts.set(shape.count, layout);
+    return layout;
+  }
+
+  folds(dtype: DType, op: ReduceOp): PlanFolds {
+    return { fold: foldFor(dtype, op, this.program.ranks, "fused"), separate: undefined };
+  }
 }
 
 /** True when programs exist for a collective. */

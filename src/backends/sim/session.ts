@@ -1,5 +1,4 @@
 /** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
-import { type Fold, foldFor } from "../../algorithms/arithmetic/index.ts";
 import {
   type Blocks,
   type CallShape,
@@ -33,7 +32,7 @@ import { explainPlan } from "./explain.ts";
 import { type Fault, FaultPlan } from "./faults.ts";
 import { type Link, linkModel } from "./link.ts";
 import { HostMemory } from "./memory.ts";
-import { isBuilt, type Plan, type Plans, planLayout } from "./plan.ts";
+import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 import { randomOrder } from "./random.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
@@ -46,7 +45,8 @@ export interface SimSettings {
   readonly link: Link;
   readonly executor: Executor;
   readonly trace: Trace | undefined;
-  readonly plans: Plans;
+  /** Asked in turn; the last one has a plan for everything. */
+  readonly planners: readonly Planner[];
   readonly faults: readonly Fault[];
   readonly strict: boolean;
 }
@@ -137,7 +137,10 @@ export class SimSession implements Session {
         headline: `explain: ${collective} is not built in this version`,
       });
     }
-    return explainPlan(this.#plan(collective, this.size, root), question, this.#settings.link);
+    const { dtype, count = 0 } = question;
+    const op = question.op ?? (specifications[collective].reduces ? "sum" : undefined);
+    const call = { collective, ranks: this.size, root, dtype, op, count, ordered: true };
+    return explainPlan(this.#plan(call), question, this.#settings.link);
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -157,8 +160,8 @@ export class SimSession implements Session {
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
-    const plan = this.#plan(collective, calls.length, calls[0]?.root ?? 0);
-    const layout = planLayout(plan, shapeOf(set));
+    const plan = this.#plan(planQuestion(collective, set));
+    const layout = plan.layout(shapeOf(set));
     this.#streams.begin(set.comm, calls);
     this.#predict(set, plan, layout);
     this.#streams.end(set.comm, calls);
@@ -178,9 +181,14 @@ export class SimSession implements Session {
 
   close(): void {}
 
-  #plan(collective: SpecifiedCollective, ranks: number, root: number): Plan {
-    const { rooted } = specifications[collective];
-    return this.#settings.plans.of(collective, ranks, rooted ? root : -1);
+  #plan(question: PlanQuestion): Plan {
+    const { rooted } = specifications[question.collective];
+    const asked = rooted ? question : { ...question, root: -1 };
+    for (const planner of this.#settings.planners) {
+      const plan = planner.of(asked);
+      if (plan !== undefined) return plan;
+    }
+    throw new UnsupportedError({ headline: `${question.collective}: no plan` });
   }
 
   /** Sets the time at which each rank is done. */
@@ -197,7 +205,7 @@ export class SimSession implements Session {
       trace.message(set, event),
     );
     for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
-    trace.call(set, started, plan.algorithm.name);
+    trace.call(set, started, plan.name);
   }
 
   #address(byteLength: number): bigint {
@@ -205,6 +213,12 @@ export class SimSession implements Session {
     this.#nextAddress += ((BigInt(byteLength) + alignment) / alignment) * alignment;
     return address;
   }
+}
+
+function planQuestion(collective: SpecifiedCollective, { calls, comm }: CallSet): PlanQuestion {
+  const { dtype, op, count = 0, root = -1 } = calls[0] ?? {};
+  const ordered = comm.ranks.every((rank, i) => i === 0 || rank > (comm.ranks[i - 1] as number));
+  return { collective, ranks: calls.length, root, dtype, op, count, ordered };
 }
 
 /** Counts of a call; blocks of their own where some rank gave them. */
@@ -232,21 +246,18 @@ function bind(set: CallSet, plan: Plan, layout: Layout): BoundCall | undefined {
   const { calls } = set;
   const dtype = calls[0]?.dtype;
   if (dtype === undefined) return undefined;
+  const folds = calls.flatMap(({ op }) => (op === undefined ? [] : [plan.folds(dtype, op)]));
+  const joined = folds.some(({ separate }) => separate !== undefined);
   return {
     dtype,
     plan: plan.fused,
     layout,
     inputs: calls.map((call) => boundBuffer(call.send)),
     outputs: calls.map((call) => boundBuffer(call.recv)),
-    folds: foldsOf(calls),
+    folds: folds.map(({ fold }) => fold),
+    separate: joined ? folds.map(({ fold, separate }) => separate ?? fold) : undefined,
     inPlace: calls.some(overlaps),
   };
-}
-
-function foldsOf(calls: readonly RankCall[]): Fold[] {
-  return calls.flatMap(({ dtype, op }) =>
-    dtype === undefined || op === undefined ? [] : [foldFor(dtype, op, calls.length, "fused")],
-  );
 }
 
 function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {

@@ -66,6 +66,7 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
     inputs: transfers.map(({ send }) => bound(send.send)),
     outputs: transfers.map(({ recv }) => bound(recv.recv)),
     folds: [],
+    separate: undefined,
     inPlace: false,
   };
 }

@@ -10,7 +10,12 @@ import {
   lanesOf,
   lanesPerElement,
 } from "../../../algorithms/arithmetic/index.ts";
-import type { FusedFold, Operand, Place } from "../../../algorithms/index.ts";
+import {
+  type FusedFold,
+  type Operand,
+  type Place,
+  takeSeparate,
+} from "../../../algorithms/index.ts";
 import { bytesOf, type DType } from "../../../api/index.ts";
 import type { BoundBuffer, BoundCall, Executor } from "../executor.ts";
 
@@ -31,6 +36,9 @@ export function cpu(): Executor {
 
 /** Number of the scratch block that holds a contribution taken as a partial; folds have those from 0 on. */
 const partialBlock = -1;
+
+/** Number of the scratch block for the second way of folding a block. */
+const separateBlock = -2;
 
 /** Scratch blocks, kept from call to call: one for the running value of each fold of a group. */
 class Blocks {
@@ -96,7 +104,9 @@ class Run {
       const count = Math.min(this.#blockElements, length - at);
       group.forEach((fold, number) => {
         const value = this.#blocks.lanes(this.#call.dtype, number);
-        this.#fold(fold, value, at, count);
+        this.#fold(fold, this.#call.folds, value, at, count);
+        this.#joinSeparate(fold, value, at, count);
+        if (fold.final) foldOf(this.#call.folds, fold.operands[0]).finish(value, 0, count);
         const lanes = count * this.#width;
         const result = lanes === value.length ? value : value.subarray(0, lanes);
         for (const target of fold.targets) {
@@ -104,6 +114,15 @@ class Run {
         }
       });
     }
+  }
+
+  /** Where rounding goes by position, the block is folded the other way too, and each element taken from its way. */
+  #joinSeparate(fold: FusedFold, value: Lanes, at: number, count: number): void {
+    const { separate, dtype } = this.#call;
+    if (separate === undefined) return;
+    const other = this.#blocks.lanes(dtype, separateBlock);
+    this.#fold(fold, separate, other, at, count);
+    takeSeparate(value, other, count, bytesOf(dtype), at);
   }
 
   /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
@@ -138,24 +157,24 @@ class Run {
     }
   }
 
-  /** Leaves the block of a fold in `value`. */
-  #fold(fold: FusedFold, value: Lanes, at: number, count: number): void {
+  /** Leaves the block of a fold in `value`, not finished. */
+  #fold(fold: FusedFold, folds: readonly Fold[], value: Lanes, at: number, count: number): void {
     const { operands } = fold;
-    const firstFold = this.#foldOf(operands[0]);
-    const chained = this.#sameFold ? this.#gather(operands, at) : 0;
-    if (chained > 1) firstFold.chain(value, 0, this.#sources, this.#sourceAts, count);
+    const first = foldOf(folds, operands[0]);
+    const chained = this.#sameFold ? this.#gather(operands, first.scales, at) : 0;
+    if (chained > 1) first.chain(value, 0, this.#sources, this.#sourceAts, count);
     const start = chained > 1 ? chained : 0;
     for (let i = start; i < operands.length; i++) {
-      this.#apply(operands[i] as Operand, i === 0, value, at, count);
+      const operand = operands[i] as Operand;
+      this.#apply(operand, foldOf(folds, operand), i === 0, value, at, count);
     }
-    if (fold.final) firstFold.finish(value, 0, count);
   }
 
-  /** Lays out the contributions that a fold begins with; gives their number. */
-  #gather(operands: readonly Operand[], at: number): number {
+  /** Lays out the contributions that a fold begins with; gives their number. Unscaled partials of one rank count too. */
+  #gather(operands: readonly Operand[], scales: boolean, at: number): number {
     let count = 0;
     for (const operand of operands) {
-      if (operand.kind !== "contribution") break;
+      if (operand.kind === "fold" || (scales && operand.kind === "partial")) break;
       const { rank } = operand.place;
       this.#sources[count] = this.#inputs[rank] as Lanes;
       this.#sourceAts[count] = this.#inAt(operand.place) + at;
@@ -167,8 +186,14 @@ class Run {
   }
 
   /** Folds one operand into the running value, or begins it. */
-  #apply(operand: Operand, first: boolean, value: Lanes, at: number, count: number): void {
-    const fold = this.#foldOf(operand);
+  #apply(
+    operand: Operand,
+    fold: Fold,
+    first: boolean,
+    value: Lanes,
+    at: number,
+    count: number,
+  ): void {
     if (operand.kind === "fold") {
       const other = this.#blocks.lanes(this.#call.dtype, operand.fold);
       if (first) value.set(other);
@@ -188,11 +213,6 @@ class Run {
     }
   }
 
-  #foldOf(operand: Operand | undefined): Fold {
-    const rank = operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank;
-    return this.#call.folds[rank] as Fold;
-  }
-
   #inAt({ rank, chunk }: Place): number {
     return (this.#inStarts[rank] as number) + (this.#call.layout.in[rank]?.offsets[chunk] ?? 0);
   }
@@ -200,6 +220,12 @@ class Run {
   #outAt({ rank, chunk }: Place): number {
     return (this.#outStarts[rank] as number) + (this.#call.layout.out[rank]?.offsets[chunk] ?? 0);
   }
+}
+
+/** The fold of the rank whose contribution an operand is. */
+function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold {
+  const rank = operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank;
+  return folds[rank] as Fold;
 }
 
 /** The lanes of a buffer's whole memory, or of a copy of the buffer alone. */

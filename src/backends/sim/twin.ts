@@ -1,0 +1,128 @@
+/**
+ * The twin: calls are done as NCCL does them, channel by channel and chunk by chunk, so that they give NCCL's bits.
+ *
+ * It has plans for the collectives whose rules are known; for the others, and for ranks that do not keep the order of
+ * their devices, the catalogue's plans stand in and no claim is made.
+ */
+import {
+  type CallShape,
+  type FusedPlan,
+  type Layout,
+  type NcclPlan,
+  type NcclSettings,
+  ncclFused,
+  ncclLayout,
+  ncclPlan,
+  ncclProgram,
+  type PlanFolds,
+  type Program,
+  planFolds,
+  programName,
+  type Topology,
+} from "../../algorithms/index.ts";
+import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
+import type { Plan, Planner, PlanQuestion } from "./plan.ts";
+
+/** What a twin is a twin of, and how NCCL is set up there. */
+export interface TwinOptions {
+  readonly version: string;
+  /** The facts about so many ranks. Throws for more than there are devices. */
+  readonly topology: (ranks: number) => Topology;
+  readonly settings: NcclSettings;
+  readonly forced: TwinForced;
+}
+
+/** Algorithm and protocol, as NCCL_ALGO and NCCL_PROTO force them; left out: NCCL's own choice. */
+export interface TwinForced {
+  readonly algorithm?: "Ring" | "Tree";
+  readonly protocol?: "LL" | "LL128" | "Simple";
+}
+
+/** Plans kept; the oldest goes first. */
+const mostPlans = 256;
+
+const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"] as const;
+
+type KnownCollective = (typeof known)[number];
+
+/** Plans of NCCL. */
+export class TwinPlanner implements Planner {
+  readonly #options: TwinOptions;
+  readonly #plans = new Map<string, Plan>();
+
+  constructor(options: TwinOptions) {
+    this.#options = options;
+  }
+
+  of(question: PlanQuestion): Plan | undefined {
+    const { collective, ranks, root, dtype, op, count, ordered } = question;
+    if (!isKnown(collective) || !ordered || dtype === undefined) return undefined;
+    // All scalars of a pre-multiplied sum are planned alike.
+    const operator = typeof op === "object" ? "preMul" : op;
+    const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}`;
+    const found = this.#plans.get(key);
+    if (found !== undefined) return found;
+    const { version, topology, settings, forced } = this.#options;
+    const request = {
+      version,
+      topology: topology(ranks),
+      collective,
+      dtype,
+      op,
+      count,
+      settings,
+      forced,
+    };
+    const plan = new TwinPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
+    const oldest = this.#plans.keys().next();
+    if (this.#plans.size >= mostPlans && !oldest.done) this.#plans.delete(oldest.value);
+    this.#plans.set(key, plan);
+    return plan;
+  }
+}
+
+function isKnown(collective: string): collective is KnownCollective {
+  return (known as readonly string[]).includes(collective);
+}
+
+class TwinPlan implements Plan {
+  readonly name: string;
+  readonly protocol: string | undefined;
+  readonly summary: string;
+  readonly claim: string;
+  readonly #plan: NcclPlan;
+  #program: Program | undefined;
+  #fused: FusedPlan | undefined;
+  #layout: Layout | undefined;
+
+  constructor(plan: NcclPlan) {
+    this.#plan = plan;
+    this.name = programName(plan);
+    this.protocol = plan.protocol;
+    this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} channels`;
+    this.claim = `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`;
+  }
+
+  get program(): Program {
+    this.#program ??= ncclProgram(this.#plan);
+    return this.#program;
+  }
+
+  get fused(): FusedPlan {
+    this.#fused ??= ncclFused(this.#plan);
+    return this.#fused;
+  }
+
+  /** A plan is made for one count, so it has one layout. */
+  layout(shape: CallShape): Layout {
+    if (shape.blocks !== undefined) {
+      throw new InvalidArgumentError({ headline: `${this.name}: blocks of different lengths` });
+    }
+    this.#layout ??= ncclLayout(this.#plan);
+    return this.#layout;
+  }
+
+  folds(_dtype: DType, op: ReduceOp): PlanFolds {
+    return planFolds(this.#plan, op);
+  }
+}
