@@ -8,9 +8,11 @@ import { type BackendSettings, type BackendTable, UsageError } from "./context.t
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {} }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like }) =>
     sim({
       seed,
+      // sim() itself refuses what it does not know.
+      ...(like !== undefined && { like: like as "nccl-2.28" }),
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),
@@ -43,8 +45,8 @@ export function namedBackend(
 
 /** How `variantBackend` reads a name, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
-sim:allReduce=linear,seed=7. seed=N fixes the order in which ranks resume, COLLECTIVE=NAME chooses
-an algorithm of the catalogue.
+sim:allReduce=linear,seed=7, sim:like=nccl-2.28. seed=N fixes the order in which ranks resume,
+COLLECTIVE=NAME chooses an algorithm of the catalogue, like=LIBRARY follows that library's plans.
 `;
 
 /**
@@ -55,18 +57,20 @@ an algorithm of the catalogue.
 export function variantBackend(table: BackendTable, option: string, text: string): Backend {
   const [name = "", ...rest] = text.split(":");
   let seed: number | undefined;
+  let like: string | undefined;
   let algorithms: Readonly<Record<string, string>> = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
+    else if (key === "like" && value !== "") like = value;
     else if (row !== undefined && value !== "") {
       algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY or COLLECTIVE=ALGORITHM`,
       );
     }
   }
-  return namedBackend(table, name, { seed, algorithms });
+  return namedBackend(table, name, { seed, algorithms, like });
 }

@@ -3,6 +3,8 @@ import type { Backend } from "../api/index.ts";
 
 /** What the command line may say about a backend. */
 export interface BackendSettings {
+  /** Library whose plans the simulation follows, such as `nccl-2.28`. */
+  readonly like?: string | undefined;
   readonly seed?: number | undefined;
   /** Algorithm by collective. */
   readonly algorithms?: Readonly<Record<string, string>> | undefined;

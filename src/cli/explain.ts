@@ -14,6 +14,7 @@ const options = {
   op: { value: "OP", help: "sum, prod, max, min or avg (sum)" },
   root: { value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME", help: "algorithm of the simulation (the catalogue's first)" },
+  like: { value: "LIBRARY", help: "follow this library's plans, such as nccl-2.28" },
   element: { value: "I", help: "only the chunk of element I of the output, and its fold order" },
   backend: { value: "NAME", help: "sim or nccl (sim)" },
   json: { help: "print one JSON document" },
@@ -41,9 +42,13 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
     throw new UsageError(`${collective} has no plan to explain`);
   }
   const size = parsed.integer("ranks", 8, 1);
-  const algorithms = algorithmChoice(collective, parsed.text("algorithm"));
+  const chosen = parsed.text("algorithm");
+  const algorithms = chosen === undefined ? {} : algorithmChoice(collective, chosen);
   const name = parsed.text("backend") ?? "sim";
-  const backend = namedBackend(context.backends, name, { algorithms });
+  const backend = namedBackend(context.backends, name, {
+    algorithms,
+    like: parsed.text("like"),
+  });
   const root = rootOf(row, parsed.integer("root", 0), size);
   const question: Question = {
     collective,

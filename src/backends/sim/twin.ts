@@ -99,7 +99,7 @@ class TwinPlan implements Plan {
     this.#plan = plan;
     this.name = programName(plan);
     this.protocol = plan.protocol;
-    this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} channels`;
+    this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} ${plan.channels === 1 ? "channel" : "channels"}`;
     this.claim = `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`;
   }
 
