@@ -86,7 +86,8 @@ describe("src", () => {
 
 describe("the project", () => {
   test("runs every test file", () => {
-    const homes = /^test\/((unit|property|regression|conformance|golden|mutation|programs)\/.*|[^/]*)\.test\.ts$/;
+    const homes =
+      /^test\/((unit|property|regression|conformance|golden|mutation|programs)\/.*|[^/]*)\.test\.ts$/;
     const stray = list("test/", ".test.ts").filter((path) => !homes.test(path));
     expect(stray, "no project of vitest.config.ts includes these").toEqual([]);
   });
@@ -116,7 +117,7 @@ describe("the checkers notice", () => {
     ["sim -> nccl", "src/backends/sim/index.ts", "../nccl/index.ts"],
     ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
     ["parallel -> algorithms", "src/parallel/x.ts", "../algorithms/index.ts"],
-    ["the core entry -> sim", "src/index.ts", "./backends/sim/index.ts"],
+    ["testing -> sim", "src/testing/x.ts", "../backends/sim/index.ts"],
     ["cli -> test", "src/cli/main.ts", "../../test/support/tidy.ts"],
     ["koffi outside sys", "src/backends/nccl/index.ts", "koffi"],
     ["an undeclared package", "src/cli/main.ts", "chalk"],

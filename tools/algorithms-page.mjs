@@ -4,8 +4,8 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { createWorld, specifications } from "../dist/api/index.js";
 import { algorithmsOf, builtCollectives } from "../dist/algorithms/index.js";
+import { createWorld, specifications } from "../dist/api/index.js";
 import { sim, Trace } from "../dist/backends/sim/index.js";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
@@ -112,7 +112,10 @@ async function page() {
     lines.push("", `## ${collective}`, "");
     const { reduces } = specifications[collective];
     lines.push(reduces ? "Folds with an operator." : "Copies bytes.", "");
-    lines.push("| algorithm | what it does | steps | sent | credits | source |", "|---|---|---|---|---|---|");
+    lines.push(
+      "| algorithm | what it does | steps | sent | credits | source |",
+      "|---|---|---|---|---|---|",
+    );
     for (const algorithm of algorithmsOf(collective)) lines.push(costRow(algorithm));
     for (const { name } of algorithmsOf(collective)) {
       const file = `images/${kebab(collective)}-${name}.svg`;

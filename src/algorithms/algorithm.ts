@@ -35,6 +35,7 @@ export interface Algorithm {
   readonly chunksPerBlock: (ranks: number) => number;
   /** Chunks of scratch memory per rank; none when left out. */
   readonly scratchChunks?: (ranks: number) => number;
+  /** Closed form of what it costs. */
   readonly cost: (shape: CostShape) => Cost;
   /** Writes the steps of every rank. */
   readonly write: (program: ProgramBuilder) => void;

@@ -60,6 +60,7 @@ export {
   type Forced,
   type HopRounding,
   h200x8,
+  type NamedTopologies,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclPlan,

@@ -85,6 +85,7 @@ export interface Capabilities {
 
 /** Virtual time of each rank, in integer picoseconds. */
 export interface VirtualClock {
+  /** The time on a rank's clock. */
   now(rank: number): number;
   /** The rank learns of something that happened at `timePs`: its clock moves up to it, never back. */
   reach(rank: number, timePs: number): void;

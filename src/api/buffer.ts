@@ -131,6 +131,7 @@ export class DeviceBuffer<D extends DType = DType> {
     this.allocation.memory.free();
   }
 
+  /** Same as `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

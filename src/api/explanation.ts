@@ -48,6 +48,7 @@ export interface Explanation {
   readonly claim: string;
   /** The chunk that holds an element of the output. */
   chunkOf(element: number): ChunkPlan;
+  /** The plan as lines of text. */
   toString(): string;
 }
 

@@ -8,8 +8,12 @@ export interface Memory {
   readonly byteLength: number;
   /** The caller's own host memory, which other ranks may have been given too. */
   readonly borrowed: boolean;
+  /** Copies bytes in. */
   write(byteOffset: number, bytes: Uint8Array): void;
+  /** Copies bytes out, at once or when the promise is done. */
   read(byteOffset: number, into: Uint8Array): void | Promise<void>;
+  /** Sets elements to a value, rounded to the dtype. */
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
+  /** Gives the memory back. */
   free(): void;
 }

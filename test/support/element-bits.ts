@@ -45,7 +45,7 @@ export function bytesFromBits(dtype: OracleDType, bits: readonly bigint[]): Uint
 }
 
 /** Reads elements. */
-function bitsFromBytes(dtype: OracleDType, bytes: Uint8Array): bigint[] {
+export function bitsFromBytes(dtype: OracleDType, bytes: Uint8Array): bigint[] {
   const width = widths[dtype];
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return Array.from({ length: bytes.length / width }, (_, i) => {

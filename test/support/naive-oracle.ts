@@ -66,7 +66,7 @@ function transposed(
 }
 
 /** Folds exact contributions element by element; `ops` differ in the scalar of a pre-multiplied sum only. */
-function naiveReduce(
+export function naiveReduce(
   dtype: OracleDType,
   ops: readonly OracleOp[],
   sent: readonly (readonly bigint[])[],

@@ -26,7 +26,7 @@ const LAYERS: readonly { folder: string; sees: readonly string[] }[] = [
   { folder: "src/backends/sim/", sees: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
   { folder: "src/backends/nccl/", sees: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
   { folder: "src/parallel/", sees: ["src/parallel/", "src/api/"] },
-  { folder: "src/index.ts", sees: ["src/api/"] },
+  { folder: "src/testing/", sees: ["src/testing/", "src/api/"] },
   { folder: "src/", sees: ["src/"] },
 ];
 

@@ -33,6 +33,7 @@ export type { SymmetricKernel } from "./symmetric-choice.ts";
 export {
   type ChannelPaths,
   h200x8,
+  type NamedTopologies,
   type SearchResult,
   type Topology,
   topologies,

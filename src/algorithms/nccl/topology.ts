@@ -38,8 +38,14 @@ const presetGpus = 8;
 const presetChannels = 24;
 const searchChannels = 12;
 
+/** Machines that go by a name. */
+export interface NamedTopologies {
+  /** Eight H200 behind NVSwitch. */
+  readonly h200x8: (ranks: number) => Topology;
+}
+
 /** The named presets. */
-export const topologies = { h200x8 } as const;
+export const topologies: NamedTopologies = { h200x8 };
 
 /** The first `ranks` GPUs of eight H200 behind NVSwitch, GPU r as rank r. */
 export function h200x8(ranks: number): Topology {

@@ -99,10 +99,12 @@ export class ValueTable {
     }
   }
 
+  /** True for a rank's untouched chunk. */
   isLeaf(value: ValueId): boolean {
     return this.#kind[value] === kinds.leaf;
   }
 
+  /** True for a complete value. */
   isFinal(value: ValueId): boolean {
     return this.#kind[value] === kinds.final;
   }

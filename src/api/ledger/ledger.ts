@@ -63,7 +63,7 @@ export class Ledger {
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failed(posting.op, error),
       later: (settle) => this.#later(settle),
-      overdue: (posting) => this.timeOut(posting, []),
+      overdue: (posting, missing) => this.timeOut(posting, missing),
     };
   }
 

@@ -25,7 +25,7 @@ export interface ServeHost {
   /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
   later(settle: () => void): void;
   /** A call took longer than its deadline. */
-  overdue(posting: Posting): void;
+  overdue(posting: Posting, missing: readonly number[]): void;
 }
 
 /** Serves a complete collective call. A promise means that the session is still at it. */
@@ -45,7 +45,9 @@ export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): vo
   const fitting = meetings.filter((meeting) => {
     const errorOf = transferMismatch(host.comm, meeting) ?? disposedTransfer(host.comm, meeting);
     if (errorOf === undefined) return true;
-    for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
+    host.later(() => {
+      for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
+    });
     return false;
   });
   if (fitting.length === 0) return;
@@ -121,7 +123,7 @@ function wake(host: ServeHost, postings: readonly Posting[]): void {
   const inTime = postings.filter((posting) => {
     const { call, deadlinePs } = posting;
     const late = deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
-    if (late) host.overdue(posting);
+    if (late) host.overdue(posting, latecomers(postings, deadlinePs));
     return !late;
   });
   host.later(() => {
@@ -132,12 +134,20 @@ function wake(host: ServeHost, postings: readonly Posting[]): void {
   });
 }
 
+/** Fails every rank of a call, once those that were about to await it do. */
 function failAll(
   host: ServeHost,
   postings: readonly Posting[],
   errorOf: (rank: number) => unknown,
 ): void {
-  for (const posting of postings) host.fail(posting, errorOf(posting.op.rank));
+  host.later(() => {
+    for (const posting of postings) host.fail(posting, errorOf(posting.op.rank));
+  });
+}
+
+/** Ranks that made a call only after a deadline. */
+function latecomers(postings: readonly Posting[], deadlinePs: number): number[] {
+  return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
 }
 
 function errorByRank(error: unknown): (rank: number) => unknown {
@@ -163,7 +173,7 @@ export function timeoutError(
   const { op, call, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - call.postedAtPs) / 1e9} ms`;
   const why =
-    missing.length === 0 ? "all ranks made the call" : `${ranksText(missing)} had not made it`;
+    missing.length === 0 ? "all ranks had made it" : `${ranksText(missing)} had not made it`;
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,

@@ -10,9 +10,11 @@ import type { Prepared, PreparedCall } from "./prepared.ts";
 /** Posts the calls of a synchronous callback as one operation. */
 export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
   const whole = poster.createOp<void>();
+  let calls: readonly Collected[] = [];
   try {
-    const calls = poster.collect("group", callback);
-    assertNoExchange("group", calls);
+    calls = poster.collect("group", callback);
+    assertNoExchange(poster, "group", calls);
+    poster.assertApart(calls);
     completeTogether(
       whole,
       calls.map(({ op }) => op.partOf(whole)),
@@ -20,6 +22,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     );
     if (!poster.collecting) poster.submit(calls);
   } catch (error) {
+    for (const { op } of calls) op.fail(error);
     poster.refuse(whole, error);
   }
   return whole;
@@ -29,7 +32,8 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
 export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const calls = poster.collect("capture", callback);
-    assertNoExchange("capture", calls);
+    assertNoExchange(poster, "capture", calls);
+    poster.assertApart(calls);
     for (const { op } of calls) op.fail(recordedError(poster));
     const signature: SignatureField[] = [["collective", "capture"]];
     calls.forEach(({ prepared }, index) => {
@@ -58,9 +62,11 @@ class RecordedGraph implements Graph {
 
   replay(options?: CallOptions): CommOp<void> {
     const poster = this.#poster;
+    if (poster.collecting) throw insideError(poster);
     const whole = poster.createOp<void>();
     try {
       poster.assertOpen("replay");
+      poster.assertOptions("capture", options);
       assertLive(poster, this.#calls);
       const calls = this.#calls.map((call) => ({
         ...call,
@@ -81,7 +87,7 @@ class RecordedGraph implements Graph {
 }
 
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
-function assertNoExchange(action: string, calls: readonly Collected[]): void {
+function assertNoExchange(poster: Poster, action: string, calls: readonly Collected[]): void {
   for (const { collective, prepared } of calls) {
     const exchanges =
       collective === "allToAllv" &&
@@ -93,7 +99,7 @@ function assertNoExchange(action: string, calls: readonly Collected[]): void {
         headline: `${action}: ${collective}${exchanges ? " without recvCounts" : ""} needs an answer in between`,
         hint: exchanges ? "pass recvCounts and recv" : "call it outside",
       },
-      { collective, field: exchanges ? "recvCounts" : "calls" },
+      { ...poster.facts, collective, field: exchanges ? "recvCounts" : "calls" },
     );
   }
 }
@@ -109,6 +115,13 @@ function assertLive(poster: Poster, calls: readonly Collected[]): void {
       { ...poster.facts, collective },
     );
   }
+}
+
+function insideError(poster: Poster): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: "replay: called inside of group or capture, needs a place outside" },
+    poster.facts,
+  );
 }
 
 function recordedError(poster: Poster): InvalidArgumentError {

@@ -5,6 +5,7 @@
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
 import type { Session } from "../backend.ts";
+import { overlapBytes } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import {
@@ -73,7 +74,7 @@ export class Poster {
     try {
       this.assertOpen(collective);
       const prepared = prepare();
-      this.#assertOptions(collective, options);
+      this.assertOptions(collective, options);
       if (!("transfers" in prepared)) this.check.supported(prepared.call.dtype, prepared.call.op);
       const call: Collected = { collective, prepared, options, op };
       if (this.#collected === undefined) this.submit([call]);
@@ -121,6 +122,8 @@ export class Poster {
     try {
       const returned = callback() as unknown;
       if (typeof returned === "object" && returned !== null && "then" in returned) {
+        // Its calls fail; nobody else is left to look at that.
+        Promise.resolve(returned).catch(() => undefined);
         throw new InvalidArgumentError(
           { headline: `${action}: the callback returned a promise, needs a synchronous function` },
           { ...this.facts, collective: action, field: "calls" },
@@ -138,6 +141,29 @@ export class Poster {
   /** True while a callback of `group` or `capture` runs. */
   get collecting(): boolean {
     return this.#collected !== undefined;
+  }
+
+  /** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
+  assertApart(calls: readonly Collected[]): void {
+    const buffers = calls.flatMap(({ prepared }) =>
+      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [],
+    );
+    for (const { recv } of buffers) {
+      if (recv === undefined) continue;
+      const others = buffers.flatMap((call) => [
+        call.send,
+        call.recv === recv ? undefined : call.recv,
+      ]);
+      const other = others.find((buffer) => buffer !== undefined && overlapBytes(recv, buffer) > 0);
+      if (other === undefined) continue;
+      throw this.check
+        .begin("recv", {})
+        .fault(
+          "recv",
+          "it overlaps memory of another send or receive of the group",
+          "memory of its own",
+        );
+    }
   }
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
@@ -254,7 +280,8 @@ export class Poster {
     op.whenSettled(() => signal.removeEventListener("abort", cancel));
   }
 
-  #assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
+  /** Throws for a signal or deadline that is none, or that has already passed. */
+  assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
     this.check.options(options?.signal, options?.timeoutMs);
     if (options?.signal?.aborted === true) throw this.#cancelled(collective, -1, options.signal);
   }

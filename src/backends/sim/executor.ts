@@ -33,5 +33,6 @@ export interface BoundCall {
 /** Moves and folds data. The result depends on the call alone: every executor gives the same bits. */
 export interface Executor {
   readonly name: string;
+  /** Runs a call; a promise means that it is still at it. */
   execute(call: BoundCall): void | Promise<void>;
 }

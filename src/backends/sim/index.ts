@@ -22,6 +22,7 @@ export { type Fault, failAt } from "./faults.ts";
 export type { LinkOptions } from "./link.ts";
 export { HostMemory } from "./memory.ts";
 export { Trace } from "./trace.ts";
+export type { TransferTimes } from "./transfers.ts";
 export type { TwinForced } from "./twin.ts";
 
 /** Options of `sim`. */

@@ -42,14 +42,17 @@ export class HostMemory implements Memory {
     return lanes;
   }
 
+  /** Copies bytes in. */
   write(byteOffset: number, bytes: Uint8Array): void {
     new Uint8Array(this.buffer, byteOffset, bytes.length).set(bytes);
   }
 
+  /** Copies bytes out. */
   read(byteOffset: number, into: Uint8Array): void {
     into.set(new Uint8Array(this.buffer, byteOffset, into.length));
   }
 
+  /** Sets elements to a value, rounded to the dtype. */
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
     const { view, kind, bytes, bits } = dtypeInfo[dtype];
     const array = view(this.buffer, byteOffset, count);
@@ -61,6 +64,7 @@ export class HostMemory implements Memory {
     else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
   }
 
+  /** Lets go of the memory. */
   free(): void {
     this.#buffer = undefined;
     this.#lanes.clear();

@@ -82,6 +82,7 @@ export interface MeasuredCollective {
   readonly arrives: (shape: CallShape, rank: number) => Arrival[];
   /** Left out: there is no in-place form. */
   readonly inPlace?: (shape: CallShape, rank: number) => InPlace;
+  /** Makes the call on one rank. */
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
 }
 

@@ -1,0 +1,142 @@
+/**
+ * Whole random programs: healthy ones, over several communicators at once.
+ *
+ * Shapes are drawn first and fitted to the communicators afterwards, so that shrinking may lower the size, drop splits
+ * and calls, and cut counts without leaving the legal programs.
+ */
+import fc from "fast-check";
+import { countsUpTo, dtypesOf, seeds, worldSizes } from "./arbitraries.ts";
+import { type CallShape, type FitRules, fittedCall, kindsOfCalls } from "./fit-call.ts";
+import {
+  communicatorsOf,
+  type PayloadClass,
+  type Placement,
+  type Program,
+  type ProgramCall,
+  type ProgramSplit,
+  type ProgramStep,
+} from "./program.ts";
+
+/** What programs may contain. */
+export interface ProgramConstraints {
+  /** Contents of reductions; `exact` when left out. Copies always carry any bits. */
+  readonly payload?: PayloadClass;
+  readonly sizes?: fc.Arbitrary<number>;
+  /** Most steps; 4 when left out. */
+  readonly mostSteps?: number;
+  /** Most splits; 2 when left out. */
+  readonly mostSplits?: number;
+  /** Most elements of a rank's block; 40 when left out. */
+  readonly mostElements?: number;
+  /** Which calls; all when left out. */
+  readonly kinds?: readonly ProgramCall["kind"][];
+}
+
+interface SplitShape {
+  readonly parent: number;
+  readonly colors: readonly (number | null)[];
+  readonly reversed: boolean;
+}
+
+interface StepShape {
+  readonly kind: ProgramStep["kind"];
+  readonly comm: number;
+  readonly times: number;
+  readonly calls: readonly CallShape[];
+}
+
+/**
+ * Programs that every backend must run without an error.
+ *
+ * @example
+ * fc.assert(fc.asyncProperty(programs({ payload: "bits" }), async (program) => { … }));
+ */
+export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Program> {
+  const { payload = "exact", sizes = worldSizes(), mostSteps = 4, mostSplits = 2 } = constraints;
+  return fc
+    .record({
+      size: sizes,
+      issue: fc.constantFrom<Program["issue"]>("each", "together"),
+      splits: fc.array(splitShapes(), { maxLength: mostSplits }),
+      steps: fc.array(stepShapes(constraints), { minLength: 1, maxLength: mostSteps }),
+    })
+    .map(({ size, issue, splits: drawn, steps }) => {
+      const splits = fittedSplits(size, drawn);
+      const comms = communicatorsOf({ size, splits });
+      return { size, issue, splits, steps: steps.map((step) => fittedStep(step, comms, payload)) };
+    });
+}
+
+function splitShapes(): fc.Arbitrary<SplitShape> {
+  const color = fc.oneof(
+    { weight: 5, arbitrary: fc.constantFrom(0, 1, 2) },
+    { weight: 1, arbitrary: fc.constant(null) },
+  );
+  return fc.record({
+    parent: fc.nat({ max: 5 }),
+    colors: fc.array(color, { minLength: 1, maxLength: 7 }),
+    reversed: fc.boolean(),
+  });
+}
+
+function stepShapes({ mostElements, kinds }: ProgramConstraints): fc.Arbitrary<StepShape> {
+  const calls = callShapes(kinds ?? kindsOfCalls, mostElements ?? 40);
+  return fc.record({
+    kind: fc.constantFrom<StepShape["kind"]>("call", "call", "call", "group", "replay"),
+    comm: fc.nat({ max: 7 }),
+    times: fc.integer({ min: 1, max: 3 }),
+    calls: fc.array(calls, { minLength: 1, maxLength: 3 }),
+  });
+}
+
+function callShapes(
+  kinds: readonly ProgramCall["kind"][],
+  mostElements: number,
+): fc.Arbitrary<CallShape> {
+  const placements: fc.Arbitrary<Placement> = fc.record({
+    form: fc.constantFrom<Placement["form"]>("apart", "oneBlock", "inPlace"),
+    lead: fc.nat({ max: 3 }),
+    tail: fc.nat({ max: 2 }),
+    host: fc.boolean(),
+  });
+  return fc.record({
+    kind: fc.constantFrom(...kinds),
+    dtype: dtypesOf(),
+    op: fc.constantFrom("sum", "prod", "min", "max", "avg", "preMul"),
+    scalarsDiffer: fc.boolean(),
+    count: countsUpTo({ max: mostElements }),
+    root: fc.nat({ max: 16 }),
+    give: fc.constantFrom("exchange", "both"),
+    recv: fc.constantFrom("allocated", "exact", "longer"),
+    order: fc.constantFrom("packed", "reversed", "even"),
+    placement: placements,
+    seed: seeds(),
+  });
+}
+
+function fittedSplits(size: number, shapes: readonly SplitShape[]): ProgramSplit[] {
+  const splits: ProgramSplit[] = [];
+  for (const { parent: drawn, colors: pattern, reversed } of shapes) {
+    const comms = communicatorsOf({ size, splits });
+    const parent = drawn % comms.length;
+    const members = comms[parent] ?? [];
+    const colors = members.map((_, rank) => pattern[rank % pattern.length] ?? null);
+    splits.push({ parent, colors, reversed });
+  }
+  return splits;
+}
+
+function fittedStep(
+  shape: StepShape,
+  comms: readonly (readonly number[])[],
+  payload: PayloadClass,
+): ProgramStep {
+  const comm = shape.comm % comms.length;
+  const { kind, times } = shape;
+  const size = comms[comm]?.length ?? 1;
+  const rules: FitRules = { size, payload, within: kind };
+  const calls = shape.calls.map((call) => fittedCall(call, rules));
+  const first = calls[0] ?? { kind: "barrier" };
+  if (kind === "call") return { kind, comm, call: first };
+  return kind === "group" ? { kind, comm, calls } : { kind, comm, calls, times };
+}

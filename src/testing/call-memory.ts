@@ -1,0 +1,138 @@
+/**
+ * The memory of one call on one rank: ranges for `send` and `recv` between guards that no call may touch.
+ *
+ * One class for buffers and TypedArrays, in place or apart, so that a program reads the same for all of them.
+ */
+import { asDType, bytesOf, type Communicator, type Data, dtypeInfo } from "../api/index.ts";
+import type { Layout, Range } from "./layout.ts";
+import type { ProgramDataCall } from "./program.ts";
+
+/** Every byte that no call may write. */
+const guardByte = 0xa5;
+
+/** One allocation: what it holds before a call. */
+interface Arena {
+  readonly data: Data;
+  readonly before: Uint8Array;
+}
+
+/** Where a range lies. */
+interface Place {
+  readonly arena: Arena;
+  /** First element. */
+  readonly at: number;
+  readonly range: Range;
+}
+
+/** Ranges of one call between guards. */
+export class CallMemory {
+  readonly send: Data | undefined;
+  readonly recv: Data | undefined;
+  readonly #call: ProgramDataCall;
+  readonly #arenas: Arena[] = [];
+  readonly #send: Place | undefined;
+  readonly #recv: Place | undefined;
+
+  constructor(comm: Communicator, call: ProgramDataCall, layout: Layout, inPlace: boolean) {
+    this.#call = call;
+    const { send, recv, inPlaceAt = 0 } = layout;
+    const { lead, tail, form } = call.placement;
+    const arena = (elements: number): Arena => {
+      const made = arenaOf(comm, call, lead + elements + tail);
+      this.#arenas.push(made);
+      return made;
+    };
+    if (send !== undefined && recv !== undefined && (inPlace || form === "oneBlock")) {
+      const recvAt = inPlace ? Math.max(0, -inPlaceAt) : send.length + lead;
+      const sendAt = inPlace ? recvAt + inPlaceAt : 0;
+      const both = arena(Math.max(sendAt + send.length, recvAt + recv.length));
+      this.#send = { arena: both, at: lead + sendAt, range: send };
+      this.#recv = { arena: both, at: lead + recvAt, range: recv };
+    } else {
+      if (send !== undefined) this.#send = { arena: arena(send.length), at: lead, range: send };
+      if (recv !== undefined) this.#recv = { arena: arena(recv.length), at: lead, range: recv };
+    }
+    this.send = this.#send && part(call, this.#send);
+    this.recv = this.#recv && part(call, this.#recv);
+  }
+
+  /** Guards everywhere but for these elements in the blocks of `send`. */
+  refill(content: Uint8Array): void {
+    const width = bytesOf(this.#call.dtype);
+    for (const { before } of this.#arenas) before.fill(guardByte);
+    let from = 0;
+    for (const { offset, count } of this.#send?.range.blocks ?? []) {
+      const bytes = content.subarray(from, from + count * width);
+      this.#send?.arena.before.set(bytes, (this.#send.at + offset) * width);
+      from += bytes.length;
+    }
+    for (const { data, before } of this.#arenas) write(data, before);
+  }
+
+  /** The received blocks one after another, once everything else was seen to be as it was. */
+  async received(): Promise<Uint8Array> {
+    const width = bytesOf(this.#call.dtype);
+    let found = new Uint8Array(0);
+    for (const { data, before } of this.#arenas) {
+      const now = await hostBytes(data);
+      if (data === this.#recv?.arena.data) {
+        found = take(now, width, this.#recv);
+        for (const { offset, count } of this.#recv.range.blocks) {
+          const at = (this.#recv.at + offset) * width;
+          now.set(before.subarray(at, at + count * width), at);
+        }
+      }
+      const at = now.findIndex((byte, i) => byte !== before[i]);
+      if (at < 0) continue;
+      throw new Error(`${this.#call.kind}: byte ${at} was written, which is no part of recv`);
+    }
+    return found;
+  }
+}
+
+/** A copy of the bytes behind a buffer or array. */
+export async function hostBytes(data: Data): Promise<Uint8Array> {
+  const view = "array" in data ? data.array : "toHost" in data ? await data.toHost() : data;
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength).slice();
+}
+
+function take(bytes: Uint8Array, width: number, { at, range }: Place): Uint8Array<ArrayBuffer> {
+  const total = range.blocks.reduce((sum, { count }) => sum + count, 0);
+  const taken = new Uint8Array(total * width);
+  let to = 0;
+  for (const { offset, count } of range.blocks) {
+    const from = (at + offset) * width;
+    taken.set(bytes.subarray(from, from + count * width), to);
+    to += count * width;
+  }
+  return taken;
+}
+
+function arenaOf(comm: Communicator, call: ProgramDataCall, length: number): Arena {
+  const { dtype, placement } = call;
+  const before = new Uint8Array(length * bytesOf(dtype));
+  if (!placement.host || !comm.capabilities.hostArrays) {
+    return { data: comm.alloc(dtype, length), before };
+  }
+  const memory = new ArrayBuffer(before.length);
+  return { data: asDType(dtypeInfo[dtype].view(memory, 0, length), dtype) as Data, before };
+}
+
+function part({ dtype }: ProgramDataCall, { arena, at, range }: Place): Data {
+  const { data } = arena;
+  const { length } = range;
+  if ("allocation" in data) return data.subarray(at, at + length);
+  const { buffer } = "array" in data ? data.array : data;
+  const view = dtypeInfo[dtype].view(buffer, at * bytesOf(dtype), length);
+  return (dtypeInfo[dtype].bits ? asDType(view, dtype) : view) as Data;
+}
+
+function write(data: Data, bytes: Uint8Array): void {
+  if ("allocation" in data) {
+    const array = dtypeInfo[data.dtype].view(bytes.slice().buffer, 0, data.length);
+    data.copyFrom(array);
+    return;
+  }
+  const { buffer } = "array" in data ? data.array : data;
+  new Uint8Array(buffer).set(bytes);
+}

@@ -1,0 +1,85 @@
+/** Compares what a program left on two backends, and says where they differ first. */
+import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
+import { floatFormat, floatKind } from "./float-format.ts";
+import type { ProgramCall } from "./program.ts";
+import type { CallOutcome, ProgramRun } from "./run-program.ts";
+import { dataView, readBits } from "./words.ts";
+
+/**
+ * What must agree. `results`: the library's promise, same bytes, where any NaN equals any other after a reduction and
+ * zeros of both signs are equal after a minimum or maximum. `bytes`: every byte.
+ */
+export type SameRule = "results" | "bytes";
+
+/**
+ * Compares two runs of one program.
+ *
+ * @throws Error naming the first backend pair, call, rank and element that differ, with both bit patterns.
+ * @example
+ * const [a, b] = await runOn({ ring: sim(), linear: sim({ algorithms: { allReduce: "linear" } }) }, program);
+ * expectSame(a, b);
+ */
+export function expectSame(a: ProgramRun, b: ProgramRun, rule: SameRule = "results"): void {
+  const pair = `${a.backend} and ${b.backend} differ`;
+  if (a.outcomes.length !== b.outcomes.length) {
+    throw new Error(`${pair}: ${a.outcomes.length} calls against ${b.outcomes.length}`);
+  }
+  for (const [at, left] of a.outcomes.entries()) {
+    const right = b.outcomes[at];
+    const difference = right && differenceOf(left, right, rule);
+    if (difference !== undefined) throw new Error(`${pair}: ${difference}`);
+  }
+}
+
+/** Where two outcomes of one call differ first; `undefined` when they agree. */
+function differenceOf(a: CallOutcome, b: CallOutcome, rule: SameRule): string | undefined {
+  const where = `call ${a.label} (${callName(a.call)})`;
+  if (callName(a.call) !== callName(b.call)) return `${where} against ${callName(b.call)}`;
+  if (a.ranks.length !== b.ranks.length) return `${a.ranks.length} ranks against ${b.ranks.length}`;
+  for (const [rank, left] of a.ranks.entries()) {
+    const right = b.ranks[rank];
+    if (left === undefined && right === undefined) continue;
+    if (left === undefined || right === undefined) return `${where}: rank ${rank} is in one only`;
+    for (const field of ["recvCounts", "recvOffsets"] as const) {
+      const [mine, theirs] = [String(left[field]), String(right[field])];
+      if (mine !== theirs) return `${where}, rank ${rank}: ${field} ${mine} against ${theirs}`;
+    }
+    if (a.call.kind === "barrier") continue;
+    const op = rule === "results" && "op" in a.call ? a.call.op : undefined;
+    const found = differingElement(a.call.dtype, op, left.bytes, right.bytes);
+    if (found !== undefined) return `${where}, rank ${rank}, ${found}`;
+  }
+  return undefined;
+}
+
+/** The first element that two results differ in, with both bit patterns; `op` for results of a reduction. */
+function differingElement(
+  dtype: DType,
+  op: ReduceOp | undefined,
+  a: Uint8Array,
+  b: Uint8Array,
+): string | undefined {
+  if (a.length !== b.length) return `${a.length} bytes against ${b.length}`;
+  if (a.every((byte, i) => byte === b[i])) return undefined;
+  const width = bytesOf(dtype);
+  const [left, right] = [dataView(a), dataView(b)];
+  for (let i = 0; i < a.length / width; i++) {
+    const [x, y] = [readBits(left, dtype, i), readBits(right, dtype, i)];
+    if (x === y || (op !== undefined && equalAfter(op, dtype, x, y))) continue;
+    const hex = (bits: bigint): string => `0x${bits.toString(16).padStart(2 * width, "0")}`;
+    return `element ${i}: ${hex(x)} against ${hex(y)}`;
+  }
+  return undefined;
+}
+
+function equalAfter(op: ReduceOp, dtype: DType, x: bigint, y: bigint): boolean {
+  const format = floatFormat(dtype);
+  if (format === undefined) return false;
+  const kind = floatKind(format, x);
+  if (kind !== floatKind(format, y)) return false;
+  return kind === "nan" || (kind === "zero" && (op === "min" || op === "max"));
+}
+
+function callName(call: ProgramCall): string {
+  return call.kind === "barrier" ? call.kind : `${call.kind} ${call.dtype}`;
+}

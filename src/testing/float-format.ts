@@ -1,0 +1,51 @@
+/** The six float formats as fields of bits; enough to make contents and to tell NaN and zero. */
+import type { DType } from "../api/index.ts";
+import type { Bits } from "./words.ts";
+
+/** A binary format. */
+export interface FloatFormat {
+  readonly width: number;
+  /** Bits of the fraction; the hidden one is not counted. */
+  readonly fractionBits: number;
+  /** Exponent field of the number 1. */
+  readonly bias: number;
+  /** Bits of infinity without a sign, or, where there is none, of the largest number. */
+  readonly largest: bigint;
+}
+
+const formats: Partial<Readonly<Record<DType, FloatFormat>>> = {
+  float16: { width: 16, fractionBits: 10, bias: 15, largest: 0x7c00n },
+  bfloat16: { width: 16, fractionBits: 7, bias: 127, largest: 0x7f80n },
+  float32: { width: 32, fractionBits: 23, bias: 127, largest: 0x7f80_0000n },
+  float64: { width: 64, fractionBits: 52, bias: 1023, largest: 0x7ff0_0000_0000_0000n },
+  float8e4m3: { width: 8, fractionBits: 3, bias: 7, largest: 0x7en },
+  float8e5m2: { width: 8, fractionBits: 2, bias: 15, largest: 0x7cn },
+};
+
+/** The format of a float; `undefined` for integers. */
+export function floatFormat(dtype: DType): FloatFormat | undefined {
+  return formats[dtype];
+}
+
+/** Bits of `units · 2^exponent`, for a few units that need no rounding and a result that is a normal number. */
+export function smallFloat(format: FloatFormat, units: number, exponent: number): Bits {
+  if (units === 0) return [0, 0];
+  const size = Math.abs(units);
+  const top = 31 - Math.clz32(size);
+  const field = BigInt(format.bias + top + exponent) << BigInt(format.fractionBits);
+  const fraction = BigInt(size - 2 ** top) << BigInt(Math.max(0, format.fractionBits - top));
+  const sign = units < 0 ? 1n << BigInt(format.width - 1) : 0n;
+  return halves(sign | field | fraction);
+}
+
+/** The value `kind` of an element: how results are compared. */
+export function floatKind(format: FloatFormat, bits: bigint): "nan" | "zero" | "number" {
+  const size = BigInt.asUintN(format.width - 1, bits);
+  if (size > format.largest) return "nan";
+  return size === 0n ? "zero" : "number";
+}
+
+/** Bits in the two halves in which they are written. */
+export function halves(bits: bigint): Bits {
+  return [Number(BigInt.asUintN(32, bits)), Number(BigInt.asUintN(32, bits >> 32n))];
+}

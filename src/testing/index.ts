@@ -1,0 +1,46 @@
+/** The testing kit: random programs and their runner, comparison by bits, life cycles. Needs `fast-check`. */
+export {
+  bitsPayload,
+  countsMatrix,
+  countsUpTo,
+  type DTypeConstraints,
+  dtypesOf,
+  exactPayload,
+  type PayloadConstraints,
+  reduceOps,
+  type SizeConstraints,
+  seeds,
+  worldSizes,
+} from "./arbitraries.ts";
+export { type ProgramConstraints, programs } from "./arbitrary-programs.ts";
+export type { RankOutcome } from "./call-site.ts";
+export {
+  type CheckOptions,
+  checkProperty,
+  environmentReplay,
+  type Replay,
+  replayLine,
+} from "./check-property.ts";
+export { expectSame, type SameRule } from "./expect-same.ts";
+export {
+  type LifeCycleCommand,
+  type LifeCycleConstraints,
+  type LifeCycleModel,
+  type LifeCycleReal,
+  lifeCycleCommands,
+  runLifeCycle,
+} from "./life-cycle.ts";
+export {
+  type BlockOrder,
+  communicatorsOf,
+  type DataCall,
+  type FoldingCall,
+  type Occurrence,
+  type PayloadClass,
+  type Placement,
+  type Program,
+  type ProgramCall,
+  type ProgramSplit,
+  type ProgramStep,
+} from "./program.ts";
+export { type CallOutcome, type ProgramRun, runOn, runProgram } from "./run-program.ts";

@@ -1,0 +1,250 @@
+/**
+ * Life cycles of worlds as commands for fast-check's model runs: open, run, allocate and dispose, split, close a
+ * communicator, abort, rebuild, close, in any order a program may try, with the answer that each must get.
+ */
+import fc from "fast-check";
+import {
+  type Backend,
+  type Communicator,
+  createWorld,
+  type DeviceBuffer,
+  type World,
+} from "../api/index.ts";
+import { environmentReplay } from "./check-property.ts";
+
+/** What a world should be by now. */
+export interface LifeCycleModel {
+  state: "none" | "open" | "aborted" | "closed";
+  size: number;
+  generation: number;
+  /** Generation in which every rank kept a buffer; 0: none did. */
+  keptIn: number;
+}
+
+/** The world under test. */
+export interface LifeCycleReal {
+  readonly backend: Backend;
+  world: World | undefined;
+  /** A buffer of each rank, kept beyond its run. */
+  kept: DeviceBuffer<"int32">[];
+}
+
+/** One step of a life cycle. */
+export type LifeCycleCommand = fc.AsyncCommand<LifeCycleModel, LifeCycleReal>;
+
+/** Which life cycles. */
+export interface LifeCycleConstraints {
+  /** Most ranks; 5 when left out. */
+  readonly mostRanks?: number;
+  /** Most commands; 12 when left out. */
+  readonly mostCommands?: number;
+}
+
+/**
+ * Sequences of commands, for `runLifeCycle`.
+ *
+ * @example
+ * await checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(sim(), commands));
+ */
+export function lifeCycleCommands({
+  mostRanks = 5,
+  mostCommands = 12,
+}: LifeCycleConstraints = {}): fc.Arbitrary<Iterable<LifeCycleCommand>> {
+  const { commands: replayPath } = environmentReplay();
+  const kinds = [
+    fc.integer({ min: 1, max: mostRanks }).map(openWorld),
+    fc.constant(runSum),
+    fc.constant(disposeBuffer),
+    fc.constant(keepBuffer),
+    fc.constant(passKept),
+    fc.integer({ min: 1, max: 3 }).map(splitRanks),
+    fc.constant(closeCommunicator),
+    fc.boolean().map(abortWorld),
+    fc.boolean().map(rebuildWorld),
+    fc.constant(closeWorld),
+  ];
+  return fc.commands(kinds, {
+    maxCommands: mostCommands,
+    ...(replayPath === undefined ? {} : { replayPath }),
+  });
+}
+
+/** Runs a life cycle on a backend; throws at the first answer that is not the expected one. */
+export async function runLifeCycle(
+  backend: Backend,
+  commands: Iterable<LifeCycleCommand>,
+): Promise<void> {
+  const real: LifeCycleReal = { backend, world: undefined, kept: [] };
+  try {
+    await fc.asyncModelRun(() => {
+      const model: LifeCycleModel = { state: "none", size: 0, generation: 0, keptIn: 0 };
+      return { model, real };
+    }, commands);
+  } finally {
+    await real.world?.close();
+  }
+}
+
+type Check = (model: LifeCycleModel) => boolean;
+type Act = (model: LifeCycleModel, world: World, real: LifeCycleReal) => Promise<void>;
+
+/** A command on a world that was opened before. */
+function command(name: string, check: Check, act: Act): LifeCycleCommand {
+  return {
+    check: (model) => model.state !== "none" && check(model),
+    run: async (model, real) => {
+      if (real.world === undefined) throw new Error("there is no world");
+      await act(model, real.world, real);
+    },
+    toString: () => name,
+  };
+}
+
+const isOpen: Check = ({ state }) => state === "open";
+
+function openWorld(size: number): LifeCycleCommand {
+  return {
+    check: ({ state }) => state === "none" || state === "closed",
+    run: async (model, real) => {
+      real.world = await createWorld({ backend: real.backend, size });
+      Object.assign(model, { state: "open", size, generation: 1, keptIn: 0 });
+      equal("generation", real.world.generation, 1);
+    },
+    toString: () => `open(${size})`,
+  };
+}
+
+/** A sum over all ranks, or the refusal of a world that is no longer open. */
+const runSum = command(
+  "run",
+  () => true,
+  async (model, world) => {
+    const running = world.run(async (comm) => {
+      const send = comm.alloc("int32", 2).fill(comm.rank + 1);
+      await comm.allReduce({ send, op: "sum" });
+      return (await send.toHost())[1];
+    });
+    if (model.state !== "open") {
+      await refused(running, model.state === "aborted" ? "ERR_COMM_ABORTED" : "ERR_COMM_CLOSED");
+      return;
+    }
+    const { size } = model;
+    equal("sums", await running, new Array<number>(size).fill((size * (size + 1)) / 2));
+  },
+);
+
+const disposeBuffer = command("dispose", isOpen, async (_model, world) => {
+  await world.run(async (comm) => {
+    const send = comm.alloc("float32", 3);
+    const part = send.subarray(1);
+    send.dispose();
+    send.dispose();
+    await refused(comm.allReduce({ send: part, op: "sum" }), "ERR_COMM_CLOSED");
+    await refused(send.toHost(), "ERR_COMM_CLOSED");
+    await comm.barrier();
+  });
+});
+
+const keepBuffer = command("keep", isOpen, async (model, world, real) => {
+  real.kept = await world.run((comm) => comm.alloc("int32", 1).fill(1));
+  model.keptIn = model.generation;
+});
+
+/** A buffer works as long as its generation, and not in any other one. */
+const passKept = command(
+  "passKept",
+  ({ state, keptIn }) => state === "open" && keptIn > 0,
+  async (model, world, real) => {
+    await world.run(async (comm) => {
+      const send = real.kept[comm.rank];
+      if (send === undefined) throw new Error(`rank ${comm.rank} kept nothing`);
+      const op = comm.allReduce({ send, op: "max" });
+      if (model.keptIn !== model.generation) return refused(op, "ERR_COMM_ARG");
+      await op;
+      equal("kept", (await send.toHost())[0], 1);
+    });
+  },
+);
+
+function splitRanks(colors: number): LifeCycleCommand {
+  return command(`split(${colors})`, isOpen, async (_model, world) => {
+    await world.run(async (comm) => {
+      const child = await comm.split({ color: comm.rank % colors, key: -comm.rank });
+      if (child === undefined) throw new Error("a rank with a color got no communicator");
+      const send = child.alloc("int32", 1).fill(1);
+      await child.allReduce({ send, op: "sum" });
+      equal("members", (await send.toHost())[0], child.size);
+      await child.close();
+      await refused(child.barrier(), "ERR_COMM_CLOSED");
+      await comm.barrier();
+    });
+  });
+}
+
+/** Closed for the rest of this run and open again in the next. */
+const closeCommunicator = command("closeComm", isOpen, async (_model, world) => {
+  await world.run(async (comm: Communicator) => {
+    await comm.barrier();
+    await comm.close();
+    await comm.close();
+    await refused(comm.barrier(), "ERR_COMM_CLOSED");
+  });
+});
+
+function abortWorld(inside: boolean): LifeCycleCommand {
+  return command(inside ? "abortInside" : "abort", isOpen, async (model, world) => {
+    if (inside) {
+      const running = world.run(async (comm) => {
+        if (comm.rank === 0) comm.abort("enough");
+        await comm.barrier();
+      });
+      await refused(running, "ERR_COMM_WORLD");
+    } else world.abort("enough");
+    world.abort("again");
+    model.state = "aborted";
+  });
+}
+
+/** Without the last rank or with all; a closed world is refused, and the old world is closed afterwards. */
+function rebuildWorld(loses: boolean): LifeCycleCommand {
+  return command(loses ? "rebuild(lost)" : "rebuild", isAnything, async (model, world, real) => {
+    const without = loses && model.size > 1 ? [model.size - 1] : [];
+    const rebuilding = world.rebuild({ without });
+    if (model.state === "closed") {
+      await refused(rebuilding, "ERR_COMM_CLOSED");
+      return;
+    }
+    real.world = await rebuilding;
+    await refused(
+      world.run(() => undefined),
+      "ERR_COMM_CLOSED",
+    );
+    model.size -= without.length;
+    model.generation += 1;
+    model.state = "open";
+    equal("generation", real.world.generation, model.generation);
+    equal("size", real.world.size, model.size);
+  });
+}
+
+const isAnything: Check = () => true;
+
+const closeWorld = command("close", isAnything, async (model, world) => {
+  await world.close();
+  await world.close();
+  model.state = "closed";
+});
+
+/** Needs a rejection with this code. */
+async function refused(outcome: PromiseLike<unknown>, code: string): Promise<void> {
+  const found = await outcome.then(
+    () => "nothing was refused",
+    (error: unknown) => (error as { readonly code?: unknown }).code ?? error,
+  );
+  equal("error", found, code);
+}
+
+function equal(what: string, found: unknown, needed: unknown): void {
+  if (String(found) === String(needed)) return;
+  throw new Error(`${what}: found ${String(found)}, needed ${String(needed)}`);
+}

@@ -1,0 +1,74 @@
+/**
+ * Contents of send buffers, fixed by a seed.
+ *
+ * `bits` is anything an element can hold: NaN payloads, infinities, subnormals, both zeros, any integer. `exact` is
+ * whatever gives the same result in every order of folding: any integer, any extreme, and floats whose every partial
+ * sum or product is representable. A result that differs on exact contents is wrong whatever the plan.
+ */
+import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
+import { type FloatFormat, floatFormat, halves, smallFloat } from "./float-format.ts";
+import type { PayloadClass } from "./program.ts";
+import { type Bits, dataView, randomWords, writeBits } from "./words.ts";
+
+/** What contents are for. */
+export interface PayloadRequest {
+  readonly dtype: DType;
+  readonly payload: PayloadClass;
+  /** Left out for calls that do not fold: these get any bits. */
+  readonly op?: ReduceOp | undefined;
+  /** Ranks that fold together. */
+  readonly size: number;
+  readonly seed: number;
+}
+
+/** The bytes of `count` elements that `rank` sends. */
+export function payloadBytes(request: PayloadRequest, rank: number, count: number): Uint8Array {
+  const { dtype, payload, op, size, seed } = request;
+  const next = randomWords(seed ^ Math.imul(rank + 1, 0x632be5ab));
+  const format = floatFormat(dtype);
+  const bytes = new Uint8Array(count * bytesOf(dtype));
+  const view = dataView(bytes);
+  const folds = op !== undefined && op !== "min" && op !== "max";
+  for (let i = 0; i < count; i++) {
+    let bits: Bits;
+    if (format === undefined) bits = [next(), next()];
+    else if (payload === "bits" || !folds) bits = anyFloat(format, next);
+    else if (op === "prod") bits = exactFactor(format, rank, next);
+    else bits = exactTerm(format, size, rank + i, next);
+    writeBits(view, dtype, i, bits);
+  }
+  return bytes;
+}
+
+/** Any bits; values near one and the edges of the format more often. */
+function anyFloat(format: FloatFormat, next: () => number): Bits {
+  const low = next();
+  const high = next();
+  const choice = next() % 8;
+  if (choice < 3) return [low, high];
+  const { width, fractionBits, bias, largest } = format;
+  const sign = BigInt(high & 1) << BigInt(width - 1);
+  const fraction = BigInt.asUintN(fractionBits, (BigInt(low) << 32n) | BigInt(high));
+  if (choice < 5) {
+    const exponent = BigInt(bias + (low % 4) - 2);
+    return halves(sign | (exponent << BigInt(fractionBits)) | fraction);
+  }
+  const leastNormal = 1n << BigInt(fractionBits);
+  const edges = [0n, 1n, leastNormal - 1n, leastNormal, largest, largest - 1n, largest + 1n];
+  return halves(sign | (edges[low % edges.length] ?? 0n));
+}
+
+/** Whole numbers whose sum over all ranks stays below the first whole number that is lost. */
+function exactTerm(format: FloatFormat, size: number, place: number, next: () => number): Bits {
+  const most = Math.min(2 ** (format.fractionBits + 1), 2 ** 20);
+  const share = Math.max(1, Math.floor(most / size));
+  // With more ranks than the format can count, some of them add nothing.
+  const value = place % size < most ? (next() % (2 * share + 1)) - share : 0;
+  return smallFloat(format, value, 0);
+}
+
+/** Powers of two near one, so few of them that no product leaves the format. */
+function exactFactor(format: FloatFormat, rank: number, next: () => number): Bits {
+  const exponent = rank < 4 ? (next() % 3) - 1 : 0;
+  return smallFloat(format, (next() & 1) === 0 ? 1 : -1, exponent);
+}

@@ -1,0 +1,158 @@
+/**
+ * A program as data: communicators, calls, and where their buffers lie.
+ *
+ * Contents are a seed, made when the program runs, so that a whole program prints in one line and shrinks well. The
+ * runner (`runProgram`) computes no expectation; an oracle needs nothing but this data and the bytes that were sent.
+ */
+import type { DType, ReduceOp } from "../api/index.ts";
+
+/** `exact`: every partial result is representable, so any order gives the same bits; `bits`: anything. */
+export type PayloadClass = "exact" | "bits";
+
+/** Where a call's buffers lie. */
+export interface Placement {
+  /** Two allocations, two ranges of one, or `send` and `recv` at the in-place position where the call has one. */
+  readonly form: "apart" | "oneBlock" | "inPlace";
+  /** Elements before each range. */
+  readonly lead: number;
+  /** Elements after the last range. */
+  readonly tail: number;
+  /** TypedArrays instead of buffers, where the backend takes them. */
+  readonly host: boolean;
+}
+
+/** What every call with data has. */
+export interface DataCall {
+  readonly dtype: DType;
+  readonly payload: PayloadClass;
+  /** Fixes the contents, by rank and by replay. */
+  readonly seed: number;
+  readonly placement: Placement;
+}
+
+/** What every folding call has; `scalars` gives each rank its own scalar of a pre-multiplied sum. */
+export interface FoldingCall extends DataCall {
+  readonly op: ReduceOp;
+  readonly scalars?: readonly (number | bigint)[];
+}
+
+/** Blocks one after another, or last one first with a gap of one element before each. */
+export type BlockOrder = "packed" | "reversed";
+
+/** One call of all ranks of a communicator; counts are elements. */
+export type ProgramCall =
+  | { readonly kind: "barrier" }
+  | (FoldingCall & { readonly kind: "allReduce"; readonly count: number })
+  | (FoldingCall & { readonly kind: "reduce"; readonly count: number; readonly root: number })
+  | (FoldingCall & { readonly kind: "reduceScatter"; readonly count: number })
+  | (FoldingCall & { readonly kind: "reduceScatterv"; readonly counts: readonly number[] })
+  | (DataCall & { readonly kind: "broadcast"; readonly count: number; readonly root: number })
+  | (DataCall & { readonly kind: "allGather"; readonly count: number })
+  | (DataCall & {
+      readonly kind: "allGatherv";
+      readonly counts: readonly number[];
+      readonly order: BlockOrder;
+    })
+  | (DataCall & {
+      readonly kind: "gather" | "scatter";
+      readonly root: number;
+      readonly counts: readonly number[];
+      /** `even`: all counts are the same and none are given. */
+      readonly order: BlockOrder | "even";
+    })
+  | (DataCall & { readonly kind: "allToAll"; readonly count: number })
+  | (DataCall & {
+      readonly kind: "allToAllv";
+      /** Row i: what rank i sends to each rank. */
+      readonly counts: readonly (readonly number[])[];
+      /** `exchange`: `recvCounts` left out on all ranks. */
+      readonly give: "exchange" | "both";
+      readonly recv: "allocated" | "exact" | "longer";
+      readonly order: BlockOrder;
+    })
+  | (DataCall & {
+      readonly kind: "sendRecv";
+      readonly count: number;
+      /** Rank r sends to rank `to[r]`: a permutation. */
+      readonly to: readonly number[];
+    })
+  | (DataCall & {
+      readonly kind: "pair";
+      readonly count: number;
+      readonly from: number;
+      readonly to: number;
+    });
+
+/** A call with data. */
+export type ProgramDataCall = Exclude<ProgramCall, { readonly kind: "barrier" }>;
+
+/** A split of an earlier communicator, made before all steps. */
+export interface ProgramSplit {
+  /** Number of the parent: 0 is the world's, the others follow in the order of splits and, within one, of colors. */
+  readonly parent: number;
+  /** By rank of the parent; `null` joins no communicator. */
+  readonly colors: readonly (number | null)[];
+  /** The parent's last rank comes first. */
+  readonly reversed: boolean;
+}
+
+/** What the ranks of one communicator do next. */
+export type ProgramStep =
+  | { readonly kind: "call"; readonly comm: number; readonly call: ProgramCall }
+  | { readonly kind: "group"; readonly comm: number; readonly calls: readonly ProgramCall[] }
+  | {
+      readonly kind: "replay";
+      readonly comm: number;
+      readonly calls: readonly ProgramCall[];
+      /** How often the captured calls run, with new contents each time. */
+      readonly times: number;
+    };
+
+/** The same steps, in the same order, on every rank that is a member of their communicator. */
+export interface Program {
+  readonly size: number;
+  /** `each`: await one step after the other; `together`: make all calls, then await them. */
+  readonly issue: "each" | "together";
+  readonly splits: readonly ProgramSplit[];
+  readonly steps: readonly ProgramStep[];
+}
+
+/** World ranks of every communicator of a program, by rank in it. */
+export function communicatorsOf(
+  program: Pick<Program, "size" | "splits">,
+): readonly (readonly number[])[] {
+  const comms: (readonly number[])[] = [Array.from({ length: program.size }, (_, rank) => rank)];
+  for (const { parent, colors, reversed } of program.splits) {
+    const members = comms[parent] ?? [];
+    const found = new Set(colors.filter((color) => color !== null));
+    for (const color of [...found].sort((a, b) => a - b)) {
+      const group = members.filter((_, rank) => colors[rank] === color);
+      comms.push(reversed ? group.reverse() : group);
+    }
+  }
+  return comms;
+}
+
+/** One execution of one call. */
+export interface Occurrence {
+  /** Such as `2` for step 2, `2.1` for its second call, `2.1#3` for that call's fourth replay. */
+  readonly label: string;
+  readonly comm: number;
+  readonly call: ProgramCall;
+  readonly round: number;
+}
+
+/** Every execution of every call, in program order. */
+export function occurrencesOf(program: Program): Occurrence[] {
+  return program.steps.flatMap((step, at): Occurrence[] => {
+    const { comm } = step;
+    if (step.kind === "call") return [{ label: `${at}`, comm, call: step.call, round: 0 }];
+    const rounds = step.kind === "replay" ? step.times : 1;
+    return Array.from({ length: rounds }, (_, round) =>
+      step.calls.map((call, part) => {
+        const label = `${at}.${part}${step.kind === "replay" ? `#${round}` : ""}`;
+        return { label, comm, call, round };
+      }),
+    ).flat();
+  });
+}

@@ -1,0 +1,158 @@
+/** Runs programs on backends and hands back raw bytes; it computes no expectation. */
+import { type Backend, type Communicator, createWorld } from "../api/index.ts";
+import { CallSite, type RankOutcome } from "./call-site.ts";
+import {
+  communicatorsOf,
+  type Occurrence,
+  occurrencesOf,
+  type Program,
+  type ProgramStep,
+} from "./program.ts";
+
+/** One execution of one call, and what every rank of the world holds after it. */
+export interface CallOutcome extends Occurrence {
+  /** By world rank; `undefined` for ranks that are no members of the communicator. */
+  readonly ranks: readonly (RankOutcome | undefined)[];
+}
+
+/** What a program left on one backend. */
+export interface ProgramRun {
+  /** The label given to `runOn`, or the backend's own name. */
+  readonly backend: string;
+  /** In program order. */
+  readonly outcomes: readonly CallOutcome[];
+}
+
+/**
+ * Runs a program in a world of its own and checks that no byte outside of receive buffers was written.
+ *
+ * @throws WorldError when any call fails: programs are healthy, so that is a bug.
+ * @example
+ * const { outcomes } = await runProgram(sim(), program);
+ */
+export async function runProgram(
+  backend: Backend,
+  program: Program,
+  label: string = backend.name,
+): Promise<ProgramRun> {
+  const world = await createWorld({ backend, size: program.size });
+  try {
+    const byRank = await world.run((comm) => runRank(comm, program));
+    const outcomes = occurrencesOf(program).map((occurrence, at) => ({
+      ...occurrence,
+      ranks: byRank.map((rank) => rank[at]),
+    }));
+    return { backend: label, outcomes };
+  } finally {
+    await world.close();
+  }
+}
+
+/**
+ * Runs a program on several backends, one after the other.
+ *
+ * @example
+ * const [a, b] = await runOn({ ring: sim(), nccl: nccl() }, program);
+ */
+export async function runOn(
+  backends: Readonly<Record<string, Backend>>,
+  program: Program,
+): Promise<ProgramRun[]> {
+  const runs: ProgramRun[] = [];
+  for (const [label, backend] of Object.entries(backends)) {
+    runs.push(await runProgram(backend, program, label));
+  }
+  return runs;
+}
+
+/** One rank's part; its outcomes stand where `occurrencesOf` has the call. */
+async function runRank(
+  world: Communicator,
+  program: Program,
+): Promise<(RankOutcome | undefined)[]> {
+  const comms = await openCommunicators(world, program);
+  const outcomes: (RankOutcome | undefined)[] = [];
+  const open: Promise<void>[] = [];
+  let at = 0;
+  for (const step of program.steps) {
+    const comm = comms[step.comm];
+    const rounds = step.kind === "replay" ? step.times : 1;
+    const calls = step.kind === "call" ? 1 : step.calls.length;
+    const first = at;
+    at += rounds * calls;
+    for (let i = first; i < at; i++) outcomes.push(undefined);
+    if (comm === undefined) continue;
+    const keep = (place: number, outcome: RankOutcome): void => {
+      outcomes[first + place] = outcome;
+    };
+    // Replays are posted between awaits, so all that was posted before must be over on every rank.
+    if (step.kind === "replay") await Promise.all(open.splice(0));
+    const done = runStep(comm, step, keep);
+    if (program.issue === "each" || step.kind === "replay") await done;
+    else open.push(done);
+  }
+  await Promise.all(open);
+  return outcomes;
+}
+
+async function runStep(
+  comm: Communicator,
+  step: ProgramStep,
+  keep: (place: number, outcome: RankOutcome) => void,
+): Promise<void> {
+  if (step.kind === "call") {
+    const site = new CallSite(comm, step.call);
+    await site.post();
+    keep(0, await site.outcome());
+    return;
+  }
+  const sites = step.calls.map((call) => new CallSite(comm, call));
+  const keepAll = async (round: number): Promise<void> => {
+    for (const [part, site] of sites.entries()) {
+      keep(round * sites.length + part, await site.outcome());
+    }
+  };
+  if (step.kind === "group") {
+    await comm.group(() => {
+      for (const site of sites) void site.post();
+    });
+    await keepAll(0);
+    return;
+  }
+  const graph = await comm.capture(() => {
+    for (const site of sites) void site.record();
+  });
+  for (let round = 0; round < step.times; round++) {
+    for (const site of sites) site.refill(round);
+    await graph.replay();
+    await keepAll(round);
+  }
+}
+
+/** The program's communicators that this rank is a member of, by number. */
+async function openCommunicators(
+  world: Communicator,
+  program: Program,
+): Promise<(Communicator | undefined)[]> {
+  const planned = communicatorsOf(program);
+  const comms: (Communicator | undefined)[] = [world];
+  for (const { parent, colors, reversed } of program.splits) {
+    const sorted = [...new Set(colors.filter((color) => color !== null))].sort((a, b) => a - b);
+    const base = comms.length;
+    for (const _ of sorted) comms.push(undefined);
+    const comm = comms[parent];
+    if (comm === undefined) continue;
+    const color = colors[comm.rank] ?? undefined;
+    const child = await comm.split({ color, ...(reversed ? { key: -comm.rank } : {}) });
+    if (color === undefined || child === undefined) continue;
+    const number = base + sorted.indexOf(color);
+    comms[number] = child;
+    const rank = planned[number]?.indexOf(world.rank);
+    if (child.rank !== rank || child.size !== planned[number]?.length) {
+      throw new Error(
+        `split: world rank ${world.rank} is ${child.rank} of ${child.size}, planned ${rank} of ${planned[number]?.length}`,
+      );
+    }
+  }
+  return comms;
+}

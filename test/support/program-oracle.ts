@@ -1,0 +1,218 @@
+/**
+ * What every rank must hold after every call of a whole program: a second reading of splits and collectives.
+ *
+ * Plain loops over the program's data and the bytes that ranks sent; no code of the library. Reductions are for exact
+ * contents only, where the order of folding cannot matter, and contents that are not exact are reported as such.
+ */
+import type { Program, ProgramCall } from "../../src/testing/program.ts";
+import type { ProgramRun } from "../../src/testing/run-program.ts";
+import { bitsFromBytes, comparable, firstDifference, widths } from "./element-bits.ts";
+import { naiveReduce } from "./naive-oracle.ts";
+import type { OracleOp } from "./rounding-oracle.ts";
+
+const nothing = new Uint8Array(0);
+
+/** What a rank must hold after a call. */
+interface Needed {
+  readonly bytes: Uint8Array;
+  readonly recvCounts?: readonly number[];
+  readonly recvOffsets?: readonly number[];
+}
+
+/** Throws when a run holds anything else than the program says. */
+export function judgeRun(program: Program, run: ProgramRun): void {
+  const comms = naiveCommunicators(program);
+  const planned = plannedCalls(program);
+  if (planned.length !== run.outcomes.length) {
+    throw new Error(`${run.outcomes.length} outcomes of ${planned.length} calls`);
+  }
+  for (const [at, { call, comm, captured }] of planned.entries()) {
+    const { ranks, label } = run.outcomes[at]!;
+    const members = comms[comm]!;
+    const where = `call ${label} (${call.kind}${"dtype" in call ? ` ${call.dtype}` : ""})`;
+    for (let rank = 0; rank < program.size; rank++) {
+      if ((ranks[rank] === undefined) === members.includes(rank)) {
+        throw new Error(`${where}: world rank ${rank} took part wrongly`);
+      }
+    }
+    const sent = members.map((member) => ranks[member]!.sent);
+    assertSentLengths(where, call, sent);
+    const needed = neededOf(call, sent);
+    for (const [rank, member] of members.entries()) {
+      const found = ranks[member]!;
+      const expected = needed[rank]!;
+      for (const field of ["recvCounts", "recvOffsets"] as const) {
+        // A captured call resolves to nothing.
+        const value = captured ? undefined : expected[field];
+        if (String(found[field]) === String(value)) continue;
+        throw new Error(`${where}, rank ${rank}: ${field} ${found[field]}, not ${value}`);
+      }
+      if (call.kind === "barrier") continue;
+      // Which zero a naive minimum finds depends on its order.
+      const extreme = "op" in call && (call.op === "min" || call.op === "max");
+      const view = (bytes: Uint8Array): Uint8Array =>
+        extreme && members.length > 1 ? comparable(call.dtype, "min", bytes) : bytes;
+      const difference = firstDifference(call.dtype, view(found.bytes), view(expected.bytes));
+      if (difference !== undefined) throw new Error(`${where}, rank ${rank}: ${difference}`);
+    }
+  }
+}
+
+/** World ranks by communicator: a color is a communicator, by ascending color, kept or turned round. */
+function naiveCommunicators(program: Program): number[][] {
+  const comms: number[][] = [[]];
+  for (let rank = 0; rank < program.size; rank++) comms[0]!.push(rank);
+  for (const split of program.splits) {
+    for (let color = 0; color <= 9; color++) {
+      const group: number[] = [];
+      for (const [rank, member] of comms[split.parent]!.entries()) {
+        if (split.colors[rank] !== color) continue;
+        if (split.reversed) group.unshift(member);
+        else group.push(member);
+      }
+      if (group.length > 0) comms.push(group);
+    }
+  }
+  return comms;
+}
+
+interface Planned {
+  readonly comm: number;
+  readonly call: ProgramCall;
+  readonly captured: boolean;
+}
+
+function plannedCalls(program: Program): Planned[] {
+  const planned: Planned[] = [];
+  for (const step of program.steps) {
+    if (step.kind === "call") planned.push({ comm: step.comm, call: step.call, captured: false });
+    else {
+      for (let time = 0; time < (step.kind === "replay" ? step.times : 1); time++) {
+        for (const call of step.calls) {
+          planned.push({ comm: step.comm, call, captured: step.kind === "replay" });
+        }
+      }
+    }
+  }
+  return planned;
+}
+
+/** Bytes of `count` elements after `start` ones. */
+function cut(call: ProgramCall, bytes: Uint8Array, start: number, count: number): Uint8Array {
+  const width = "dtype" in call ? widths[call.dtype] : 1;
+  return bytes.subarray(start * width, (start + count) * width);
+}
+
+/** Each rank's block of the same bytes. */
+function dealt(call: ProgramCall, bytes: Uint8Array, counts: readonly number[]): Needed[] {
+  let start = 0;
+  return counts.map((count) => {
+    const block = cut(call, bytes, start, count);
+    start += count;
+    return { bytes: block };
+  });
+}
+
+function neededOf(call: ProgramCall, sent: readonly Uint8Array[]): Needed[] {
+  const size = sent.length;
+  const everywhere = (bytes: Uint8Array): Needed[] => sent.map(() => ({ bytes }));
+  const onlyAt = (root: number, bytes: Uint8Array): Needed[] =>
+    sent.map((_, rank) => ({ bytes: rank === root ? bytes : nothing }));
+  switch (call.kind) {
+    case "barrier":
+      return everywhere(nothing);
+    case "allReduce":
+      return everywhere(folded(call, sent));
+    case "reduce":
+      return onlyAt(call.root, folded(call, sent));
+    case "reduceScatter":
+      return dealt(call, folded(call, sent), new Array<number>(size).fill(call.count));
+    case "reduceScatterv":
+      return dealt(call, folded(call, sent), call.counts);
+    case "broadcast":
+      return everywhere(sent[call.root]!);
+    case "allGather":
+    case "allGatherv":
+      return everywhere(Buffer.concat(sent));
+    case "gather":
+      return onlyAt(call.root, Buffer.concat(sent));
+    case "scatter":
+      return dealt(call, sent[call.root]!, call.counts);
+    case "allToAll":
+    case "allToAllv":
+      return exchanged(call, sent);
+    case "sendRecv": {
+      const needed: Needed[] = sent.map(() => ({ bytes: nothing }));
+      for (const [from, to] of call.to.entries()) needed[to] = { bytes: sent[from]! };
+      return needed;
+    }
+    case "pair":
+      return onlyAt(call.to, sent[call.from]!);
+  }
+}
+
+function folded(
+  call: Extract<ProgramCall, { readonly op: unknown }>,
+  sent: readonly Uint8Array[],
+): Uint8Array {
+  const ops = sent.map((_, rank): OracleOp => {
+    const scalar = call.scalars?.[rank];
+    return scalar === undefined ? call.op : { preMul: scalar };
+  });
+  return naiveReduce(
+    call.dtype,
+    ops,
+    sent.map((bytes) => bitsFromBytes(call.dtype, bytes)),
+  );
+}
+
+function exchanged(
+  call: Extract<ProgramCall, { readonly kind: "allToAll" | "allToAllv" }>,
+  sent: readonly Uint8Array[],
+): Needed[] {
+  const counts =
+    call.kind === "allToAllv" ? call.counts : sent.map(() => sent.map(() => call.count));
+  return sent.map((_, to) => {
+    const blocks = sent.map((bytes, from) => {
+      let start = 0;
+      for (let before = 0; before < to; before++) start += counts[from]![before]!;
+      return cut(call, bytes, start, counts[from]![to]!);
+    });
+    const bytes = Buffer.concat(blocks);
+    if (call.kind === "allToAll") return { bytes };
+    const recvCounts = counts.map((row) => row[to]!);
+    const reversed = call.give === "both" && call.order === "reversed";
+    return { bytes, recvCounts, recvOffsets: naiveOffsets(recvCounts, reversed) };
+  });
+}
+
+/** Blocks one after another; reversed: the last one first, each behind a gap of one. */
+function naiveOffsets(counts: readonly number[], reversed: boolean): number[] {
+  return counts.map((_, block) => {
+    let at = reversed ? 1 : 0;
+    for (let other = 0; other < counts.length; other++) {
+      if (reversed ? other > block : other < block) at += counts[other]! + (reversed ? 1 : 0);
+    }
+    return at;
+  });
+}
+
+/** A runner that sends nothing would be right about everything. */
+function assertSentLengths(where: string, call: ProgramCall, sent: readonly Uint8Array[]): void {
+  const sum = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
+  const size = sent.length;
+  for (const [rank, bytes] of sent.entries()) {
+    let count = 0;
+    if (call.kind === "scatter") count = rank === call.root ? sum(call.counts) : 0;
+    else if (call.kind === "gather" || call.kind === "allGatherv") count = call.counts[rank]!;
+    else if (call.kind === "reduceScatterv") count = sum(call.counts);
+    else if (call.kind === "allToAllv") count = sum(call.counts[rank]!);
+    else if (call.kind === "pair") count = rank === call.from ? call.count : 0;
+    else if (call.kind === "broadcast") count = rank === call.root ? call.count : 0;
+    else if (call.kind === "reduceScatter" || call.kind === "allToAll") count = size * call.count;
+    else if ("count" in call) count = call.count;
+    const needed = "dtype" in call ? count * widths[call.dtype] : 0;
+    if (bytes.length === needed) continue;
+    throw new Error(`${where}, rank ${rank}: sent ${bytes.length} bytes, not ${needed}`);
+  }
+}

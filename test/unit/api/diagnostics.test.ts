@@ -1,0 +1,288 @@
+/** What is told of every operation: hooks, Node's diagnostics channels, and the books of `stats`. */
+
+import { tracingChannel } from "node:diagnostics_channel";
+import { type CommOp, type Communicator, createWorld, type OpInfo } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { within } from "../../support/planted.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
+type Thrown = any;
+
+const size = 2;
+
+async function inWorld<T>(program: (comm: Communicator) => T | PromiseLike<T>) {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    return await within(3000, world.run(program));
+  } finally {
+    await world.close();
+  }
+}
+
+const i8 = (length: number): Int8Array => new Int8Array(length);
+const root = ({ rank }: Communicator, args: object): object => (rank === 0 ? args : {});
+
+/** Every operation on two ranks, what it counts, and the bytes that rank 0 sends. */
+const operations: readonly {
+  readonly name: string;
+  readonly call: (comm: Communicator) => CommOp;
+  readonly count: number;
+  readonly bytes: number;
+  readonly dtype?: string;
+  /** What rank 0's part is called where it is not `name`. */
+  readonly told?: readonly string[];
+}[] = [
+  { name: "allReduce", call: (c) => c.allReduce({ send: i8(6), op: "sum" }), count: 6, bytes: 6 },
+  {
+    name: "reduce",
+    call: (c) => c.reduce({ send: i8(6), op: "sum", root: 0 }),
+    count: 6,
+    bytes: 6,
+  },
+  { name: "broadcast", call: (c) => c.broadcast({ recv: i8(5), root: 0 }), count: 5, bytes: 5 },
+  { name: "allGather", call: (c) => c.allGather({ send: i8(3), recv: i8(6) }), count: 3, bytes: 3 },
+  {
+    name: "allGatherv",
+    call: (c) => c.allGatherv({ send: i8(c.rank + 1), recv: i8(3), recvCounts: [1, 2] }),
+    count: 1,
+    bytes: 1,
+  },
+  {
+    name: "reduceScatter",
+    call: (c) => c.reduceScatter({ send: i8(6), recv: i8(3), op: "max" }),
+    count: 3,
+    bytes: 6,
+  },
+  {
+    name: "reduceScatterv",
+    call: (c) =>
+      c.reduceScatterv({ send: i8(3), recv: i8(c.rank + 1), op: "max", sendCounts: [1, 2] }),
+    count: 1,
+    bytes: 3,
+  },
+  { name: "allToAll", call: (c) => c.allToAll({ send: i8(4), recv: i8(4) }), count: 2, bytes: 4 },
+  {
+    name: "allToAllv",
+    call: (c) => c.allToAllv({ send: i8(3), sendCounts: [1, 1] }),
+    count: 2,
+    bytes: 3,
+  },
+  {
+    name: "gather",
+    call: (c) => c.gather({ send: i8(2), root: 0, ...root(c, { recv: i8(4) }) }),
+    count: 2,
+    bytes: 2,
+  },
+  {
+    name: "scatter",
+    call: (c) => c.scatter({ recv: i8(2), root: 0, ...root(c, { send: i8(4) }) }),
+    count: 2,
+    bytes: 4,
+  },
+  { name: "barrier", call: (c) => c.barrier(), count: 0, bytes: 0, dtype: "undefined" },
+  { name: "split", call: (c) => c.split({ color: 0 }), count: 0, bytes: 0, dtype: "undefined" },
+  {
+    name: "capture",
+    call: (c) => c.capture(() => undefined),
+    count: 0,
+    bytes: 0,
+    dtype: "undefined",
+  },
+  {
+    name: "send",
+    call: (c) =>
+      c.rank === 0 ? c.send({ send: i8(3), peer: 1 }) : c.recv({ recv: i8(3), peer: 0 }),
+    count: 3,
+    bytes: 3,
+  },
+  {
+    name: "recv",
+    call: (c) =>
+      c.rank === 1 ? c.send({ send: i8(3), peer: 0 }) : c.recv({ recv: i8(3), peer: 1 }),
+    count: 3,
+    bytes: 0,
+  },
+];
+
+const sendRecv = (c: Communicator): CommOp =>
+  c.sendRecv({ send: i8(3), recv: i8(3), to: 1 - c.rank, from: 1 - c.rank });
+
+describe("hooks", () => {
+  test.each(operations)(
+    "tell of $name before and after",
+    async ({ name, call, count, dtype = "int8" }) => {
+      const seen: string[] = [];
+      await inWorld(async (comm) => {
+        if (comm.rank === 0) {
+          const note = (when: string, info: OpInfo): void => {
+            const { collective, comm: named, rank } = info;
+            seen.push(`${when} ${collective} ${info.dtype} ${info.count} ${named} ${rank}`);
+          };
+          comm.hooks.before((info) => note("before", info));
+          comm.hooks.after((info, error) => note(error === undefined ? "after" : "failed", info));
+        }
+        await call(comm);
+      });
+      const facts = `${name} ${dtype} ${count} world 0`;
+      expect(seen).toEqual([`before ${facts}`, `after ${facts}`]);
+    },
+  );
+
+  test("of a subgroup are its own", async () => {
+    const seen: string[] = [];
+    await inWorld(async (comm) => {
+      const sub = (await comm.split({ color: 0, key: -comm.rank })) as Communicator;
+      comm.hooks.before((info) => seen.push(`world ${info.comm} ${info.rank}`));
+      sub.hooks.before((info) => seen.push(`sub ${info.comm} ${info.rank}`));
+      if (comm.rank === 1) await sub.barrier();
+      else await sub.barrier().then(() => undefined);
+      await comm.barrier();
+    });
+    expect(seen.sort()).toEqual([
+      "sub world/0 0",
+      "sub world/0 1",
+      "world world 0",
+      "world world 1",
+    ]);
+  });
+
+  test("tell of every part of a group and of every replay, with the numbers of their calls", async () => {
+    const seen: string[] = [];
+    await inWorld(async (comm) => {
+      if (comm.rank === 0) {
+        comm.hooks.after(({ collective, call }) => seen.push(`${collective} ${call}`));
+      }
+      await comm.group(() => {
+        void comm.barrier();
+        void comm.allReduce({ send: i8(1), op: "sum" });
+      });
+      const graph = await comm.capture(() => void comm.barrier());
+      await graph.replay();
+      await graph.replay();
+    });
+    expect(seen).toEqual(["barrier 0", "allReduce 1", "capture 2", "barrier 3", "barrier 4"]);
+  });
+});
+
+describe("diagnostics channels", () => {
+  interface Message extends OpInfo {
+    readonly error?: unknown;
+  }
+
+  /** Messages of one channel while a program runs. */
+  async function listen(
+    name: string,
+    program: (comm: Communicator) => unknown,
+  ): Promise<readonly (readonly [string, Message])[]> {
+    const messages: (readonly [string, Message])[] = [];
+    const note = (what: string) => (message: unknown) => {
+      messages.push([what, message as Message]);
+    };
+    const subscribers = {
+      start: note("start"),
+      end: note("end"),
+      asyncStart: note("asyncStart"),
+      asyncEnd: note("asyncEnd"),
+      error: note("error"),
+    };
+    const channel = tracingChannel(`twinccl:${name}`);
+    channel.subscribe(subscribers);
+    await inWorld(program).finally(() => channel.unsubscribe(subscribers));
+    return messages;
+  }
+
+  test.each(operations)("tell of $name on its own channel", async ({ name, call, count }) => {
+    const messages = await listen(name, call);
+    const both = name === "send" || name === "recv" ? 1 : size;
+    expect(messages.map(([what]) => what).sort()).toEqual([
+      ...new Array(both).fill("asyncEnd"),
+      ...new Array(both).fill("start"),
+    ]);
+    const mine = messages.filter(([, { rank }]) => rank === 0 || both === 1);
+    expect(mine[0]).toEqual([
+      "start",
+      expect.objectContaining({ collective: name, comm: "world", count }),
+    ]);
+    expect(mine[1]).toEqual(["asyncEnd", expect.objectContaining({ collective: name, call: 0 })]);
+  });
+
+  test("tell of a failure, before the end, with its error", async () => {
+    const messages = await listen("allGather", async (comm) => {
+      const length = comm.rank + 1;
+      await comm
+        .allGather({ send: i8(length), recv: i8(2 * length) })
+        .catch((error: Thrown) => error.code);
+    });
+    const first = messages.filter(([, { rank }]) => rank === 1);
+    expect(first.map(([what]) => what)).toEqual(["start", "error", "asyncEnd"]);
+    expect(first[1]?.[1].error).toMatchObject({ code: "ERR_COMM_MISMATCH", rank: 1 });
+  });
+
+  test("are silent about calls that were never posted, and without subscribers", async () => {
+    const messages = await listen("reduce", async (comm) => {
+      await comm.reduce({ send: i8(1), op: "sum", root: 9 }).catch(() => undefined);
+    });
+    expect(messages).toEqual([]);
+    const others = await listen("reduce", (comm) => comm.barrier());
+    expect(others).toEqual([]);
+  });
+
+  // BUG: sendRecv and group are told as their parts; their own channels, names of the contract, stay silent.
+  test.fails.each([
+    ["sendRecv", sendRecv],
+    ["group", (comm: Communicator) => comm.group(() => void comm.barrier())],
+  ] as const)("tell of %s on its own channel", async (name, call) => {
+    const messages = await listen(name, call);
+    expect(messages.map(([what]) => what).sort()).toEqual([
+      "asyncEnd",
+      "asyncEnd",
+      "start",
+      "start",
+    ]);
+  });
+});
+
+describe("stats", () => {
+  test.each(operations)("count $name and its bytes", async ({ name, call, bytes }) => {
+    const [stats] = await inWorld(async (comm) => {
+      await call(comm);
+      await call(comm);
+      return comm.stats();
+    });
+    expect(stats).toEqual({ calls: { [name]: 2 }, sendBytes: 2 * bytes, failures: 0 });
+  });
+
+  test("of a subgroup and of the world are apart; a group counts its parts", async () => {
+    const results = await inWorld(async (comm) => {
+      const sub = (await comm.split({ color: 0 })) as Communicator;
+      await sub.group(() => {
+        void sub.allReduce({ send: i8(4), op: "sum" });
+        void sub.send({ send: i8(2), peer: 1 - sub.rank });
+        void sub.recv({ recv: i8(2), peer: 1 - sub.rank });
+      });
+      return [comm.stats(), sub.stats()];
+    });
+    const world = { calls: { split: 1 }, sendBytes: 0, failures: 0 };
+    const sub = { calls: { allReduce: 1, send: 1, recv: 1 }, sendBytes: 6, failures: 0 };
+    expect(results).toEqual(new Array(size).fill([world, sub]));
+  });
+
+  // BUG: as above: a sendRecv is counted as a send and a recv.
+  test.fails("count a sendRecv as one call", async () => {
+    const [stats] = await inWorld(async (comm) => {
+      await sendRecv(comm);
+      return comm.stats();
+    });
+    expect(stats?.calls).toEqual({ sendRecv: 1 });
+  });
+
+  test("are a copy: changing them changes nothing", async () => {
+    const results = await inWorld(async (comm) => {
+      (comm.stats().calls as Record<string, number>)["barrier"] = 9;
+      await comm.barrier();
+      return comm.stats().calls;
+    });
+    expect(results).toEqual([{ barrier: 1 }, { barrier: 1 }]);
+  });
+});

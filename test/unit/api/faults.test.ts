@@ -1,0 +1,188 @@
+/** Injected faults: the call that was asked for fails, there alone; the peers are told, and the next run is healthy. */
+
+import { type CommError, type Communicator, createWorld, type WorldError } from "twinccl";
+import { type Fault, failAt, sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { expectHealthy, within } from "../../support/planted.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
+type Thrown = any;
+
+/** What each rank saw, by code, of a program under faults; the world must be healthy afterwards. */
+async function struck(
+  size: number,
+  faults: readonly Fault[],
+  program: (comm: Communicator) => unknown,
+): Promise<(readonly [string, readonly number[], string | undefined] | "fine")[]> {
+  const world = await createWorld({ backend: sim({ faults }), size });
+  const outcomes = new Array(size).fill("fine");
+  const run = world.run(async (comm) => {
+    try {
+      await program(comm);
+    } catch (error) {
+      const { code, ranks, collective } = error as CommError;
+      outcomes[comm.rank] = [code, [...ranks], collective];
+      throw error;
+    }
+  });
+  const failed = await within(
+    3000,
+    run.then(
+      () => undefined,
+      (error: WorldError) => error,
+    ),
+  );
+  expect(failed?.code).toBe(
+    outcomes.every((each) => each === "fine") ? undefined : "ERR_COMM_WORLD",
+  );
+  await expectHealthy(world);
+  await world.close();
+  return outcomes;
+}
+
+const injected = (rank: number, collective: string) => ["ERR_COMM_FAULT", [rank], collective];
+const remote = (rank: number) => ["ERR_COMM_REMOTE", [rank], undefined];
+
+const sum = (comm: Communicator, data = new Int32Array(1)) =>
+  comm.allReduce({ send: data, op: "sum" });
+
+describe("failAt", () => {
+  test.each([0, 1, 4])("fails call %i of one rank; the peers are told who threw", async (call) => {
+    let made = 0;
+    const outcomes = await struck(3, [failAt(1, call)], async (comm) => {
+      for (let step = 0; step < 5; step++) {
+        if (comm.rank === 1) made = step;
+        await sum(comm);
+      }
+    });
+    expect(outcomes).toEqual([remote(1), injected(1, "allReduce"), remote(1)]);
+    expect(made).toBe(call);
+  });
+
+  test("beyond the last call changes nothing", async () => {
+    const outcomes = await struck(2, [failAt(0, 40), failAt(7, 0)], (comm) => sum(comm));
+    expect(outcomes).toEqual(["fine", "fine"]);
+  });
+
+  test("writes nothing on any rank", async () => {
+    const data = [0, 1, 2].map((rank) => new Int32Array(4).fill(rank + 1));
+    await struck(3, [failAt(2, 1)], async (comm) => {
+      await comm.barrier();
+      await sum(comm, data[comm.rank]);
+    });
+    expect(data.map((array) => [...array])).toEqual([1, 2, 3].map((own) => [own, own, own, own]));
+  });
+
+  test("carries its facts: the rank, the call, the collective; the cause of the run", async () => {
+    const world = await createWorld({ backend: sim({ faults: [failAt(1, 0)] }), size: 2 });
+    const failure = await world.run((comm) => comm.barrier()).catch((error: WorldError) => error);
+    const { failures, cause, ranks } = failure as WorldError;
+    const [first, second] = failures;
+    expect(ranks).toEqual([1, 0]);
+    expect(cause).toBe(first?.error);
+    expect(first?.error).toMatchObject({
+      name: "InjectedFaultError",
+      code: "ERR_COMM_FAULT",
+      rank: 1,
+      call: 0,
+      collective: "barrier",
+    });
+    expect(second?.error).toMatchObject({ name: "RemoteRankError", rank: 0, cause });
+    await world.close();
+  });
+
+  test("several faults strike one after another, each in a run of its own", async () => {
+    const faults = [failAt(0, 1), failAt(1, 2)];
+    const world = await createWorld({ backend: sim({ faults }), size: 2 });
+    const codes: unknown[] = [];
+    for (let run = 0; run < 4; run++) {
+      const ranks = await world
+        .run((comm) => sum(comm))
+        .then(
+          () => "fine",
+          (error: WorldError) => [...error.ranks],
+        );
+      codes.push(ranks);
+    }
+    expect(codes).toEqual(["fine", [0, 1], [1, 0], "fine"]);
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("counts calls over all communicators, and fails those of a subgroup alone", async () => {
+    const world = await createWorld({ backend: sim({ faults: [failAt(0, 2)] }), size: 4 });
+    const results = await world
+      .run(async (comm) => {
+        const sub = await comm.split({ color: comm.rank % 2 });
+        await sub?.barrier();
+        await sub?.barrier();
+        return "done";
+      })
+      .catch((error: WorldError) =>
+        error.failures.map(({ rank, error: each }) => [rank, (each as CommError).code]),
+      );
+    expect(results).toEqual([
+      [0, "ERR_COMM_FAULT"],
+      [2, "ERR_COMM_REMOTE"],
+    ]);
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("a program may catch it and go on in step", async () => {
+    const world = await createWorld({ backend: sim({ faults: [failAt(1, 0)] }), size: 2 });
+    const results = await world.run(async (comm) => {
+      const data = new Int32Array(1).fill(1);
+      if (comm.rank === 1) {
+        const code = await sum(comm, data).catch((error: Thrown) => error.code);
+        expect([code, data[0]]).toEqual(["ERR_COMM_FAULT", 1]);
+      }
+      await sum(comm, data);
+      return [data[0], comm.stats().failures];
+    });
+    expect(results).toEqual([
+      [2, 0],
+      [2, 1],
+    ]);
+    await world.close();
+  });
+
+  test.each([
+    ["send", (comm: Communicator) => comm.send({ send: new Int8Array(1), peer: 1 })],
+    ["recv", (comm: Communicator) => comm.recv({ recv: new Int8Array(1), peer: 1 })],
+    ["split", (comm: Communicator) => comm.split({ color: 0 })],
+    ["capture", (comm: Communicator) => comm.capture(() => undefined)],
+    [
+      "allToAllv",
+      (comm: Communicator) => comm.allToAllv({ send: new Int8Array(2), sendCounts: [1, 1] }),
+    ],
+  ])("strikes %s", async (name, call) => {
+    const outcomes = await struck(2, [failAt(0, 0)], (comm) =>
+      comm.rank === 0 ? call(comm) : comm.barrier(),
+    );
+    expect(outcomes).toEqual([injected(0, name), remote(0)]);
+  });
+
+  // BUG: `posted` is called for each half of a sendRecv, which is one call.
+  test.fails("counts a sendRecv as one call", async () => {
+    const outcomes = await struck(1, [failAt(0, 1)], async (comm) => {
+      await comm.sendRecv({ send: new Int8Array(1), recv: new Int8Array(1), to: 0, from: 0 });
+      await comm.barrier();
+    });
+    expect(outcomes).toEqual([injected(0, "barrier")]);
+  });
+
+  test.each([
+    ["rank", [-1, 0]],
+    ["rank", [0.5, 0]],
+    ["rank", [Number.NaN, 0]],
+    ["call", [0, -1]],
+    ["call", [0, "1"]],
+    ["call", [0, 2 ** 53]],
+    ["call", [0, undefined]],
+  ])("refuses a %s that is none: %j", (field, args) => {
+    expect(() => failAt(...(args as [number, number]))).toThrowError(
+      expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+    );
+  });
+});

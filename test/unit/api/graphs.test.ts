@@ -1,0 +1,223 @@
+/** Recordings: a replay does what the recorded calls would do, on what the buffers hold then. */
+
+import { type Communicator, createWorld } from "twinccl";
+import { sim, Trace } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { within } from "../../support/planted.ts";
+
+async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    return await within(3000, world.run(program));
+  } finally {
+    await world.close();
+  }
+}
+
+const ints = (...values: number[]): Int32Array => Int32Array.from(values);
+
+/** Memory for every collective on three ranks. */
+function memory({ rank }: Communicator) {
+  const fill = (length: number, scale: number) =>
+    Int32Array.from({ length }, (_, i) => scale * (rank + 1) + i) as Int32Array;
+  return { a: fill(6, 3), b: fill(6, 5), c: fill(2, 7), d: fill(rank + 1, 11), e: fill(6, 13) };
+}
+
+type Memory = ReturnType<typeof memory>;
+type Step = (comm: Communicator, memory: Memory) => PromiseLike<unknown>;
+
+const only = (comm: Communicator, rank: number, args: object): object =>
+  comm.rank === rank ? args : {};
+
+const steps: readonly (readonly [string, Step])[] = [
+  ["allReduce", (comm, { a }) => comm.allReduce({ send: a, op: "sum" })],
+  [
+    "reduce",
+    (comm, { a, b }) => comm.reduce({ send: a, op: "max", root: 1, ...only(comm, 1, { recv: b }) }),
+  ],
+  ["broadcast", (comm, { b }) => comm.broadcast({ recv: b, root: 2 })],
+  ["allGather", (comm, { c, e }) => comm.allGather({ send: c, recv: e })],
+  ["allGatherv", (comm, { d, e }) => comm.allGatherv({ send: d, recv: e, recvCounts: [1, 2, 3] })],
+  ["reduceScatter", (comm, { a, c }) => comm.reduceScatter({ send: a, recv: c, op: "min" })],
+  [
+    "reduceScatterv",
+    (comm, { e, d }) =>
+      comm.reduceScatterv({ send: e, recv: d, op: "prod", sendCounts: [1, 2, 3] }),
+  ],
+  ["allToAll", (comm, { a, b }) => comm.allToAll({ send: a, recv: b })],
+  [
+    "allToAllv",
+    (comm, { a, e }) =>
+      comm.allToAllv({ send: a, recv: e, sendCounts: [2, 2, 2], recvCounts: [2, 2, 2] }),
+  ],
+  [
+    "gather",
+    (comm, { c, e }) => comm.gather({ send: c, root: 0, ...only(comm, 0, { recv: e }) } as never),
+  ],
+  [
+    "scatter",
+    (comm, { a, c }) => comm.scatter({ recv: c, root: 1, ...only(comm, 1, { send: a }) } as never),
+  ],
+  ["barrier", (comm) => comm.barrier()],
+  [
+    "sendRecv",
+    (comm, { a, b }) =>
+      comm.sendRecv({ send: a, recv: b, to: (comm.rank + 1) % 3, from: (comm.rank + 2) % 3 }),
+  ],
+];
+
+/** The memory of all ranks after some rounds of steps, made directly or replayed. */
+function outcome(chosen: readonly Step[], rounds: number, replayed: boolean) {
+  return inWorld(3, async (comm) => {
+    const own = memory(comm);
+    const record = () => {
+      for (const step of chosen) void step(comm, own);
+    };
+    const graph = replayed ? await comm.capture(record) : undefined;
+    for (let round = 0; round < rounds; round++) {
+      if (graph !== undefined) await graph.replay();
+      else for (const step of chosen) await step(comm, own);
+      own.a[round] = 100 * round + comm.rank;
+    }
+    return Object.values(own).map((array) => [...array]);
+  });
+}
+
+describe("capture and replay", () => {
+  test.each(steps)("%s: equals direct calls, twice", async (_, step) => {
+    expect(await outcome([step], 2, true)).toEqual(await outcome([step], 2, false));
+  });
+
+  test("all collective calls in a row equal direct calls, three times", async () => {
+    const all = steps.filter(([name]) => name !== "sendRecv").map(([, step]) => step);
+    expect(await outcome(all, 3, true)).toEqual(await outcome(all, 3, false));
+  });
+
+  // BUG: `submit` posts what was recorded "collective ones in order, then all sends and receives together".
+  test.fails("a message before a collective call stays before it", async () => {
+    const chosen = [steps.at(-1)?.[1] as Step, steps[2]?.[1] as Step];
+    expect(await outcome(chosen, 1, true)).toEqual(await outcome(chosen, 1, false));
+  });
+
+  // BUG: the same: messages that follow one another are exchanged at once, so a relay passes on old data.
+  test.fails("a message that passes on what was received before does so in a replay", async () => {
+    const relay = (replayed: boolean) =>
+      inWorld(3, async (comm) => {
+        const data = ints(comm.rank + 1);
+        // From rank 2 over rank 1 to rank 0; the ends talk to themselves, so that all record two calls.
+        const alone = () =>
+          void comm.sendRecv({ send: ints(0), recv: ints(0), to: comm.rank, from: comm.rank });
+        const record = () => {
+          if (comm.rank < 2) void comm.recv({ recv: data, peer: comm.rank + 1 });
+          else alone();
+          if (comm.rank > 0) void comm.send({ send: data, peer: comm.rank - 1 });
+          else alone();
+        };
+        if (replayed) await (await comm.capture(record)).replay();
+        else record();
+        await comm.barrier();
+        return data[0];
+      });
+    expect(await relay(true)).toEqual(await relay(false));
+  });
+
+  test("reads what the buffers hold at the replay, device and host memory alike", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const device = comm.alloc("int32", 1);
+      const host = ints(0);
+      const graph = await comm.capture(() => {
+        void comm.allReduce({ send: device, op: "sum" });
+        void comm.allReduce({ send: host, op: "max" });
+      });
+      const seen: unknown[] = [];
+      for (const value of [1, 10, 100]) {
+        device.fill(value);
+        host[0] = value + comm.rank;
+        await graph.replay();
+        seen.push((await device.toHost())[0], host[0]);
+      }
+      return seen;
+    });
+    expect(results).toEqual(new Array(2).fill([2, 2, 20, 11, 200, 101]));
+  });
+
+  test("a recording runs nothing and counts as one call", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const data = ints(comm.rank);
+      const op = comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
+      const graph = await op;
+      const calls = { ...comm.stats().calls };
+      const kept = data[0];
+      const replay = graph.replay();
+      await replay;
+      return [op.call, calls, kept, replay.call, comm.stats().calls];
+    });
+    const calls = { capture: 1 };
+    expect(results).toEqual(
+      [0, 1].map((rank) => [0, calls, rank, 1, { capture: 1, allReduce: 1 }]),
+    );
+  });
+
+  test("an empty recording replays at once; replays that nobody awaits in between stay in order", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const empty = await comm.capture(() => undefined);
+      await empty.replay();
+      const data = ints(1);
+      const graph = await comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
+      await Promise.all([graph.replay(), graph.replay(), comm.barrier(), graph.replay()]);
+      return data[0];
+    });
+    expect(results).toEqual([8, 8]);
+  });
+
+  test("a replay meets direct calls of other ranks, and works in a later run", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const graphs = await world.run(async (comm) => {
+      const data = ints(comm.rank + 1);
+      const graph = await comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
+      if (comm.rank === 0) await graph.replay();
+      else await comm.allReduce({ send: data, op: "sum" });
+      return { graph, data };
+    });
+    expect(graphs.map(({ data }) => data[0])).toEqual([3, 3]);
+    await world.run((comm) => graphs[comm.rank]?.graph.replay());
+    expect(graphs.map(({ data }) => data[0])).toEqual([6, 6]);
+    await world.close();
+  });
+
+  test("several graphs, and graphs of subgroups, are apart", async () => {
+    const results = await inWorld(4, async (comm) => {
+      const sub = await comm.split({ color: comm.rank % 2 });
+      const [a, b] = [ints(1), ints(comm.rank)];
+      const sum = await comm.capture(() => void comm.allReduce({ send: a, op: "sum" }));
+      const max = await sub?.capture(() => void sub.allReduce({ send: b, op: "max" }));
+      for (let round = 0; round < 2; round++) await sum.replay();
+      await max?.replay();
+      return [a[0], b[0]];
+    });
+    expect(results).toEqual([
+      [16, 2],
+      [16, 3],
+      [16, 2],
+      [16, 3],
+    ]);
+  });
+
+  test("a replay takes the virtual time of its calls", async () => {
+    const timeOf = async (replayed: boolean): Promise<string[]> => {
+      const trace = new Trace();
+      const world = await createWorld({ backend: sim({ trace }), size: 4 });
+      await world.run(async (comm) => {
+        const send = new Float32Array(1000);
+        const call = () => comm.allReduce({ send, op: "sum" });
+        if (replayed) await (await comm.capture(() => void call())).replay();
+        else await call();
+      });
+      await world.close();
+      return [...trace.toText().matchAll(/^(\d+) done /gm)].map(([, time]) => String(time));
+    };
+    const direct = await timeOf(false);
+    expect(direct).toHaveLength(4);
+    expect(await timeOf(true)).toEqual(direct);
+  });
+});

@@ -1,0 +1,211 @@
+/** Groups: calls made as one give what single calls give; sends and receives inside meet in any order. */
+
+import { type CommOp, type Communicator, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { within } from "../../support/planted.ts";
+
+async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    return await within(3000, world.run(program));
+  } finally {
+    await world.close();
+  }
+}
+
+const ints = (...values: number[]): Int32Array => Int32Array.from(values);
+
+describe("a group", () => {
+  test("of nothing is done at once", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const whole = comm.group(() => undefined);
+      const before = whole.status;
+      await whole;
+      return [before, comm.stats().calls];
+    });
+    expect(results).toEqual(new Array(2).fill(["done", {}]));
+  });
+
+  test("lets two ranks send first, and a circle of five", async () => {
+    for (const size of [2, 5]) {
+      const results = await inWorld(size, async (comm) => {
+        const recv = ints(-1);
+        await comm.group(() => {
+          void comm.send({ send: ints(comm.rank), peer: (comm.rank + 1) % size });
+          void comm.recv({ recv, peer: (comm.rank + size - 1) % size });
+        });
+        return recv[0];
+      });
+      expect(results).toEqual(Array.from({ length: size }, (_, rank) => (rank + size - 1) % size));
+    }
+  });
+
+  test.each([1, 2, 3, 6])("of all pairs of %i ranks is an all-to-all", async (size) => {
+    const results = await inWorld(size, async (comm) => {
+      const send = Int32Array.from({ length: 2 * size }, (_, i) => 100 * comm.rank + i);
+      const direct = new Int32Array(2 * size);
+      await comm.allToAll({ send, recv: direct });
+      const recv = new Int32Array(2 * size);
+      await comm.group(() => {
+        for (let peer = size - 1; peer >= 0; peer--) {
+          const part = [2 * peer, 2 * peer + 2] as const;
+          const args = { send: send.subarray(...part), recv: recv.subarray(...part) };
+          if (peer === comm.rank) void comm.sendRecv({ ...args, to: peer, from: peer });
+          else {
+            void comm.recv({ recv: args.recv, peer });
+            void comm.send({ send: args.send, peer });
+          }
+        }
+      });
+      return [[...recv], [...direct]];
+    });
+    for (const [grouped, direct] of results) expect(grouped).toEqual(direct);
+  });
+
+  test("of collective calls gives what single calls give, in their order", async () => {
+    const calls: readonly ((comm: Communicator, a: Int32Array, b: Int32Array) => CommOp)[] = [
+      (comm, a) => comm.allReduce({ send: a, op: "sum" }),
+      (comm, a, b) => comm.allReduce({ send: a, recv: b, op: "max" }),
+      (comm, _, b) => comm.reduce({ send: b, op: "sum", root: 2 }),
+      (comm, _, b) => comm.broadcast({ recv: b, root: 2 }),
+    ];
+    const run = (grouped: boolean) =>
+      inWorld(3, async (comm) => {
+        const a = ints(comm.rank, 5, -comm.rank);
+        const b = new Int32Array(3);
+        const parts: CommOp[] = [];
+        const post = (call: (typeof calls)[0]): CommOp => {
+          const op = call(comm, a, b);
+          parts.push(op);
+          return op;
+        };
+        if (grouped) await comm.group(() => calls.forEach((call) => void post(call)));
+        else for (const call of calls) await post(call);
+        const numbers = parts.map(({ call }) => call);
+        return [numbers, [...a], [...b], comm.stats().calls, comm.stats().sendBytes];
+      });
+    const single = await run(false);
+    expect(await run(true)).toEqual(single);
+    expect(single[0]?.[0]).toEqual([0, 1, 2, 3]);
+  });
+
+  test("on one rank meets single calls on another", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const a = ints(comm.rank + 1);
+      const recv = ints(0);
+      if (comm.rank === 0) {
+        await comm.group(() => {
+          void comm.allReduce({ send: a, op: "sum" });
+          void comm.send({ send: ints(7), peer: 1 });
+          void comm.send({ send: ints(8), peer: 1 });
+        });
+        return [a[0]];
+      }
+      await comm.allReduce({ send: a, op: "sum" });
+      const got = [a[0]];
+      for (let message = 0; message < 2; message++) {
+        await comm.recv({ recv, peer: 0 });
+        got.push(recv[0] as number);
+      }
+      return got;
+    });
+    expect(results).toEqual([[3], [3, 7, 8]]);
+  });
+
+  test("inside a group belongs to the outer one", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const peer = 1 - comm.rank;
+      const recv = ints(-1, -1);
+      const inner: CommOp[] = [];
+      await comm.group(() => {
+        void comm.send({ send: ints(comm.rank), peer });
+        inner.push(comm.group(() => void comm.send({ send: ints(comm.rank + 10), peer })));
+        expect(inner[0]?.status).toBe("waiting");
+        inner.push(
+          comm.group(() => {
+            void comm.recv({ recv: recv.subarray(0, 1), peer });
+            void comm.group(() => void comm.recv({ recv: recv.subarray(1), peer }));
+          }),
+        );
+      });
+      await Promise.all(inner);
+      return [[...recv], inner.map(({ status }) => status)];
+    });
+    expect(results).toEqual([
+      [
+        [1, 11],
+        ["done", "done"],
+      ],
+      [
+        [0, 10],
+        ["done", "done"],
+      ],
+    ]);
+  });
+
+  test("gives every part its own result, and the number of its first call", async () => {
+    const results = await inWorld(2, async (comm) => {
+      await comm.barrier();
+      const recv = comm.alloc("int32", 2);
+      const parts: PromiseLike<unknown>[] = [];
+      const whole = comm.group(() => {
+        parts.push(comm.allGather({ send: ints(comm.rank), recv: recv as never }));
+        parts.push(comm.barrier());
+        const counts = { sendCounts: [1, 1], recvCounts: [1, 1] };
+        parts.push(comm.allToAllv({ send: ints(comm.rank, 5), recv: ints(0, 0), ...counts }));
+      });
+      expect(await whole).toBeUndefined();
+      expect(await parts[0]).toBe(recv);
+      expect(await parts[1]).toBeUndefined();
+      const exchanged = (await parts[2]) as { recv: Int32Array; recvCounts: number[] };
+      return [whole.call, [...(await recv.toHost())], [...exchanged.recv], exchanged.recvCounts];
+    });
+    expect(results).toEqual([
+      [1, [0, 1], [0, 1], [1, 1]],
+      [1, [0, 1], [5, 5], [1, 1]],
+    ]);
+  });
+
+  test("calls on another communicator inside its callback run as always", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const sub = await comm.split({ color: 0 });
+      if (sub === undefined) throw new Error("no subgroup");
+      const a = ints(1);
+      const b = ints(2);
+      const others: CommOp[] = [];
+      await comm.group(() => {
+        void comm.allReduce({ send: a, op: "sum" });
+        others.push(sub.allReduce({ send: b, op: "sum" }));
+      });
+      await Promise.all(others);
+      return [a[0], b[0]];
+    });
+    expect(results).toEqual([
+      [2, 4],
+      [2, 4],
+    ]);
+  });
+
+  // BUG: the parts' submission never reaches the whole: `enqueued` of a group resolves when the group is done.
+  test.fails("tells with `enqueued` that it was submitted, before it is done", async () => {
+    let finish: () => void = () => undefined;
+    const running = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const executor = { name: "slow", execute: () => running };
+    const world = await createWorld({ backend: sim({ executor }), size: 1 });
+    const run = world.run(async (comm) => {
+      const whole = comm.group(() => void comm.allReduce({ send: ints(1), op: "sum" }));
+      const first = await Promise.race([
+        whole.enqueued.then(() => "enqueued"),
+        new Promise((resolve) => setTimeout(() => resolve("late"), 20)),
+      ]);
+      finish();
+      await whole;
+      return first;
+    });
+    const results = await within(2000, run).finally(() => world.close());
+    expect(results).toEqual(["enqueued"]);
+  });
+});

@@ -1,0 +1,244 @@
+/** Deadlines: virtual time on the simulation. A call that is late fails, and its communicator with it. */
+
+import { type CommOp, type Communicator, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { expectHealthy, within } from "../../support/planted.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
+type Thrown = any;
+
+const ms = 1_000_000;
+
+interface Seen {
+  readonly name: string;
+  readonly code?: string;
+  readonly ranks?: readonly number[];
+  readonly collective?: string | undefined;
+  readonly call?: number | undefined;
+}
+
+const seen = (op: PromiseLike<unknown>): PromiseLike<Seen> =>
+  op.then(
+    () => ({ name: "ok" }),
+    ({ name, code, ranks, collective, call }: Thrown) => ({
+      name,
+      code,
+      ranks: [...ranks],
+      collective,
+      call,
+    }),
+  );
+
+const timeout = (ranks: readonly number[], collective: string, call = 0): Seen => ({
+  name: "CommTimeoutError",
+  code: "ERR_COMM_TIMEOUT",
+  ranks,
+  collective,
+  call,
+});
+
+const aborted = (rank: number): object =>
+  expect.objectContaining({ name: "CommAbortedError", code: "ERR_COMM_ABORTED", ranks: [rank] });
+
+/** What a program gives on every rank; the world must be healthy after it. */
+async function judged(size: number, program: (comm: Communicator) => unknown): Promise<Thrown[]> {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    const results = await within(3000, world.run<Thrown>(program));
+    await expectHealthy(world);
+    return results;
+  } finally {
+    await world.close();
+  }
+}
+
+/** One call of each kind that a late or absent rank 2 holds up. */
+const calls: readonly (readonly [string, (comm: Communicator, timeoutMs: number) => CommOp])[] = [
+  ["barrier", (comm, timeoutMs) => comm.barrier({ timeoutMs })],
+  [
+    "allReduce",
+    (comm, timeoutMs) => comm.allReduce({ send: new Int8Array(3), op: "sum", timeoutMs }),
+  ],
+  [
+    "allGather",
+    (comm, timeoutMs) =>
+      comm.allGather({ send: new Int8Array(1), recv: new Int8Array(3), timeoutMs }),
+  ],
+  [
+    "allToAllv",
+    (comm, timeoutMs) =>
+      comm.allToAllv({ send: new Int8Array(3), sendCounts: [1, 1, 1], timeoutMs }),
+  ],
+  [
+    "sendRecv",
+    (comm, timeoutMs) =>
+      comm.sendRecv({
+        send: new Int8Array(1),
+        recv: new Int8Array(1),
+        to: (comm.rank + 1) % 3,
+        from: (comm.rank + 2) % 3,
+        timeoutMs,
+      }),
+  ],
+];
+
+describe("a rank that never comes", () => {
+  test.each(calls.slice(0, 4))("makes %s time out, by name", async (collective, call) => {
+    const results = await judged(3, (comm) => (comm.rank === 2 ? "away" : seen(call(comm, 5))));
+    const first = results.findIndex((result) => (result as Seen).name === "CommTimeoutError");
+    expect(results[first]).toEqual(timeout([2], collective));
+    expect(results[1 - first]).toEqual(aborted(first));
+    expect(results[2]).toBe("away");
+  });
+
+  test("the earlier of two deadlines fires, whoever came first", async () => {
+    for (const early of [0, 1]) {
+      const results = await judged(3, (comm) => {
+        if (comm.rank === 2) return "away";
+        return seen(comm.barrier({ timeoutMs: comm.rank === early ? 3 : 7 }));
+      });
+      expect(results[early]).toEqual(timeout([2], "barrier"));
+      expect(results[1 - early]).toEqual(aborted(early));
+    }
+  });
+
+  test("the earlier of two deadlines fires, also on another communicator", async () => {
+    for (const early of [0, 1]) {
+      const results = await judged(2, async (comm) => {
+        const subs = [await comm.split({ color: 0 }), await comm.split({ color: 1 })];
+        const [own, other] = comm.rank === 0 ? subs : [...subs].reverse();
+        const first = await seen(
+          own?.barrier({ timeoutMs: comm.rank === early ? 3 : 7 }) as CommOp,
+        );
+        const second = comm.rank === early ? await seen(other?.barrier() as CommOp) : undefined;
+        return [first.name, second?.name];
+      });
+      expect(results[early]).toEqual(["CommTimeoutError", "ok"]);
+      expect(results[1 - early]).toEqual(["ok", undefined]);
+    }
+  });
+
+  test("a deadline counts from the call on, in virtual time", async () => {
+    const results = await judged(3, (comm) => {
+      if (comm.rank === 2) return "away";
+      if (comm.rank === 0) comm.work(10 * ms);
+      return seen(comm.barrier({ timeoutMs: comm.rank === 0 ? 1 : 5 }));
+    });
+    expect(results.slice(0, 2)).toEqual([aborted(1), timeout([2], "barrier")]);
+  });
+
+  test("a message that is never received times out, and one that is never sent", async () => {
+    const results = await judged(2, (comm) => {
+      if (comm.rank === 1) return "away";
+      return seen(comm.send({ send: new Int8Array(1), peer: 1, timeoutMs: 2 }));
+    });
+    expect(results).toEqual([timeout([1], "send"), "away"]);
+    const others = await judged(2, (comm) => {
+      if (comm.rank === 0) return "away";
+      return seen(comm.recv({ recv: new Int8Array(1), peer: 0, timeoutMs: 2 }));
+    });
+    expect(others).toEqual(["away", timeout([0], "recv")]);
+  });
+
+  test("a split times out too", async () => {
+    const results = await judged(2, (comm) =>
+      comm.rank === 1 ? "away" : seen(comm.split({ color: 0, timeoutMs: 4 })),
+    );
+    expect(results).toEqual([timeout([1], "split"), "away"]);
+  });
+});
+
+describe("a rank that comes too late", () => {
+  test.each(calls.slice(0, 4))(
+    "makes %s time out on those who set a deadline",
+    async (name, call) => {
+      const results = await judged(3, (comm) => {
+        if (comm.rank === 2) comm.work(10 * ms);
+        return seen(comm.rank === 1 ? call(comm, 1000) : call(comm, 5));
+      });
+      expect(results[0]).toMatchObject({ name: "CommTimeoutError", collective: name, call: 0 });
+      expect(results[1]).toEqual({ name: "ok" });
+      expect(results[2]).toEqual({ name: "ok" });
+    },
+  );
+
+  test("is in time when its work is shorter", async () => {
+    const results = await judged(3, (comm) => {
+      if (comm.rank === 2) comm.work(4.9 * ms);
+      return seen(comm.barrier({ timeoutMs: 5 }));
+    });
+    expect(results).toEqual(new Array(3).fill({ name: "ok" }));
+  });
+
+  test("aborts the communicator: later calls of everybody fail", async () => {
+    const results = await judged(2, async (comm) => {
+      if (comm.rank === 1) comm.work(10 * ms);
+      const first = await seen(comm.barrier(comm.rank === 0 ? { timeoutMs: 5 } : {}));
+      return [first.name, await seen(comm.barrier())];
+    });
+    expect(results).toEqual([
+      ["CommTimeoutError", aborted(0)],
+      ["ok", aborted(0)],
+    ]);
+  });
+
+  test("aborts its subgroup alone: the world goes on", async () => {
+    const results = await judged(3, async (comm) => {
+      const sub = await comm.split({ color: comm.rank < 2 ? 0 : undefined });
+      if (comm.rank === 1) comm.work(10 * ms);
+      const first = sub && (await seen(sub.barrier({ timeoutMs: comm.rank === 0 ? 5 : 50 })));
+      const data = new Int32Array(1).fill(1);
+      await comm.allReduce({ send: data, op: "sum" });
+      return [first?.name, data[0], sub && (await seen(sub.barrier())).code];
+    });
+    expect(results).toEqual([
+      ["CommTimeoutError", 3, "ERR_COMM_ABORTED"],
+      ["ok", 3, "ERR_COMM_ABORTED"],
+      [undefined, 3, undefined],
+    ]);
+  });
+
+  // BUG: the rank had not come when the deadline passed, but `ranks` is empty and the text says that all had.
+  test("is named by the error", async () => {
+    const results = await judged(2, (comm) => {
+      if (comm.rank === 1) comm.work(10 * ms);
+      return seen(comm.barrier({ timeoutMs: 5 }));
+    });
+    expect(results[0]?.ranks).toEqual([1]);
+  });
+
+  // BUG: split and capture take no virtual time at all: who waits for a late rank is done before it came.
+  test.fails.each([["split", (comm: Communicator) => comm.split({ color: 0, timeoutMs: 5 })]])(
+    "makes a %s time out",
+    async (_, call) => {
+      const results = await judged(2, (comm) => {
+        if (comm.rank === 1) comm.work(10 * ms);
+        return seen(call(comm));
+      });
+      expect(results[0]?.name).toBe("CommTimeoutError");
+    },
+  );
+});
+
+describe("a deadline that is kept", () => {
+  test("changes nothing", async () => {
+    const results = await judged(3, async (comm) => {
+      for (let round = 0; round < 3; round++) {
+        for (const [, call] of calls) await call(comm, 1);
+      }
+      return comm.stats().failures;
+    });
+    expect(results).toEqual([0, 0, 0]);
+  });
+
+  test("holds for a replay", async () => {
+    const results = await judged(2, async (comm) => {
+      const graph = await comm.capture(() => void comm.barrier());
+      await graph.replay({ timeoutMs: 1 });
+      if (comm.rank === 1) comm.work(10 * ms);
+      return (await seen(graph.replay(comm.rank === 0 ? { timeoutMs: 1 } : {}))).name;
+    });
+    expect(results).toEqual(["CommTimeoutError", "ok"]);
+  });
+});

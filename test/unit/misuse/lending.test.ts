@@ -1,0 +1,187 @@
+/** Strict lending on the simulation: writing what was lent is an error, reading it is not. */
+
+import { type Communicator, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { expectHealthy, within } from "../../support/planted.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
+type Thrown = any;
+
+type Outcome = readonly [code: string, field?: string | undefined, ranks?: readonly number[]];
+
+const outcome = (op: PromiseLike<unknown>): PromiseLike<Outcome> =>
+  op.then(
+    () => ["ok"] as const,
+    ({ code, field, ranks }: Thrown) => [code, field, [...ranks]] as const,
+  );
+
+/** Rank 0 has its turn first and comes as far as it can; so its memory is lent for a while. */
+async function strictly<T>(
+  size: number,
+  program: (comm: Communicator, turn: Promise<void>) => Promise<T>,
+): Promise<T[]> {
+  const world = await createWorld({ backend: sim({ strict: true }), size });
+  let next: () => void = () => undefined;
+  const others = new Promise<void>((resolve) => {
+    next = resolve;
+  });
+  try {
+    const results = await within(
+      3000,
+      world.run((comm) => {
+        if (comm.rank > 0) return program(comm, others);
+        setTimeout(next, 0);
+        return program(comm, Promise.resolve());
+      }),
+    );
+    await expectHealthy(world);
+    return results;
+  } finally {
+    await world.close();
+  }
+}
+
+const fault: Outcome = ["ERR_COMM_ARG", "send", [0]];
+
+describe("strict lending", () => {
+  test.each([
+    ["fill", (buffer: { fill(value: number): unknown }) => buffer.fill(9)],
+    [
+      "copyFrom",
+      (buffer: { copyFrom(array: Int32Array): unknown }) => buffer.copyFrom(Int32Array.of(1, 2)),
+    ],
+  ] as const)("finds %s into a send that is lent, and nothing is written", async (_, write) => {
+    const results = await strictly(3, async (comm, turn) => {
+      await turn;
+      const send = comm.alloc("int32", 2).fill(1);
+      const recv: Int32Array = new Int32Array(2).fill(7);
+      const op = comm.allReduce({ send, recv: recv as never, op: "sum" });
+      if (comm.rank === 0) write(send as never);
+      return [await outcome(op), [...recv]];
+    });
+    expect(results).toEqual(new Array(3).fill([fault, [7, 7]]));
+  });
+
+  test("finds a write to a host array, of one element, in place", async () => {
+    const results = await strictly(2, async (comm, turn) => {
+      await turn;
+      const send: Float32Array = new Float32Array(100).fill(comm.rank);
+      const op = comm.allReduce({ send, op: "sum" });
+      if (comm.rank === 0) send[99] = 5;
+      return [await outcome(op), send[0], send[99]];
+    });
+    expect(results).toEqual([
+      [fault, 0, 5],
+      [fault, 1, 1],
+    ]);
+  });
+
+  test("finds a root that writes while a broadcast is on its way", async () => {
+    const results = await strictly(3, async (comm, turn) => {
+      await turn;
+      const data: Int32Array = new Int32Array(2).fill(comm.rank);
+      const op = comm.broadcast({ recv: data, root: 0 });
+      if (comm.rank === 0) data.fill(4);
+      return [await outcome(op), data[0]];
+    });
+    expect(results).toEqual([
+      [fault, 4],
+      [fault, 1],
+      [fault, 2],
+    ]);
+  });
+
+  test("lets reads of lent memory, and writes beside it, pass", async () => {
+    const results = await strictly(2, async (comm, turn) => {
+      await turn;
+      const whole: Int32Array = new Int32Array(6).fill(comm.rank + 1);
+      const op = comm.allReduce({ send: whole.subarray(2, 4), op: "sum" });
+      const read = whole[2];
+      whole[1] = 8;
+      whole[4] = 9;
+      // The last rank to come is served at once.
+      return [await outcome(op), comm.rank === 0 ? read : 2, [...whole]];
+    });
+    expect(results).toEqual([
+      [["ok"], 1, [1, 8, 3, 3, 9, 1]],
+      [["ok"], 2, [2, 8, 3, 3, 9, 2]],
+    ]);
+  });
+
+  test("lets writes pass after the call, and before the next one", async () => {
+    const results = await strictly(2, async (comm) => {
+      const send = new Int32Array(1);
+      for (let call = 0; call < 3; call++) {
+        send[0] = call;
+        await comm.allReduce({ send, op: "sum" });
+      }
+      return send[0];
+    });
+    expect(results).toEqual([4, 4]);
+  });
+
+  test("changes no result", async () => {
+    const results = await strictly(4, async (comm) => {
+      const data = comm.alloc("int32", 8).fill(comm.rank + 1);
+      const recv = comm.alloc("int32", 2);
+      await comm.reduceScatter({ send: data, recv, op: "sum" });
+      await comm.allGather({ send: recv, recv: data });
+      const [to, from] = [(comm.rank + 1) % 4, (comm.rank + 3) % 4];
+      await comm.sendRecv({ send: data, recv: comm.alloc("int32", 8), to, from });
+      return Array.from(await data.toHost());
+    });
+    expect(results).toEqual(new Array(4).fill(new Array(8).fill(10)));
+  });
+
+  test("is off unless asked for", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const codes = await world.run(async (comm) => {
+      if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 3));
+      const send = new Int32Array(2);
+      const op = comm.allReduce({ send, recv: new Int32Array(2), op: "sum" });
+      if (comm.rank === 0) send.fill(3);
+      return outcome(op);
+    });
+    expect(codes).toEqual([["ok"], ["ok"]]);
+    await world.close();
+  });
+
+  // BUG: one error object for all ranks: `rank` is the careless one's everywhere.
+  test.fails("tells every rank with an error of its own", async () => {
+    const ranks = await strictly(3, async (comm, turn) => {
+      await turn;
+      const send = new Int32Array(2);
+      const op = comm.allReduce({ send, recv: new Int32Array(2), op: "sum" });
+      if (comm.rank === 0) send.fill(3);
+      return op.catch((error: Thrown) => error.rank);
+    });
+    expect(ranks).toEqual([0, 1, 2]);
+  });
+
+  // BUG: `SimSession.exchange` lends and never checks.
+  test.fails("finds a write into a message that is lent", async () => {
+    const results = await strictly(2, async (comm, turn) => {
+      await turn;
+      const data: Int32Array = new Int32Array(2).fill(comm.rank);
+      if (comm.rank === 1) return [await outcome(comm.recv({ recv: data, peer: 0 })), data[0]];
+      const op = comm.send({ send: data, peer: 1 });
+      data.fill(4);
+      return [await outcome(op), 4];
+    });
+    expect(results).toEqual([
+      [fault, 4],
+      [fault, 1],
+    ]);
+  });
+
+  // BUG: the checksum is taken when the call is made, so what an earlier call of the same rank writes is blamed on it.
+  test.fails("raises no false alarm when calls in a row use the same memory", async () => {
+    const results = await strictly(3, async (comm) => {
+      const send = new Int32Array(1).fill(1);
+      const ops = [1, 2, 3].map(() => comm.allReduce({ send, op: "sum" }));
+      return [await Promise.all(ops.map(outcome)), send[0]];
+    });
+    expect(results).toEqual(new Array(3).fill([[["ok"], ["ok"], ["ok"]], 27]));
+  });
+});

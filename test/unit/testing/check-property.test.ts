@@ -1,0 +1,89 @@
+/** A failing check prints one line, and that line finds the same case again. */
+import fc from "fast-check";
+import { sim } from "twinccl/sim";
+import {
+  checkProperty,
+  environmentReplay,
+  lifeCycleCommands,
+  programs,
+  replayLine,
+} from "twinccl/testing";
+import { afterEach, describe, expect, test, vi } from "vitest";
+
+const small = (value: number): void => {
+  if (value > 20) throw new Error(`${value} is too large`);
+};
+
+async function messageOf(running: Promise<void>): Promise<string> {
+  return running.then(
+    () => "passed",
+    (error: Error) => error.message,
+  );
+}
+
+afterEach(() => vi.unstubAllEnvs());
+
+describe("checkProperty", () => {
+  test("passes, runs as often as asked, and always on the same cases", async () => {
+    const seen: number[][] = [[], []];
+    for (const list of seen) {
+      await checkProperty(fc.nat(), (value) => void list.push(value), { runs: 30 });
+    }
+    expect(seen[0]).toHaveLength(30);
+    expect(seen[1]).toEqual(seen[0]);
+  });
+
+  test("ends with one line that replays the shrunk case", async () => {
+    const message = await messageOf(checkProperty(fc.nat(), small, { command: "npm test" }));
+    expect(message).toContain("21 is too large");
+    expect(message).toMatch(/after \d+ shrinks: 21\n/);
+    const line = message.split("\n").at(-1) ?? "";
+    const [, seed, path] =
+      /^replay: TWINCCL_SEED=(\d+) TWINCCL_PATH=([\d:]+) npm test$/.exec(line) ?? [];
+    vi.stubEnv("TWINCCL_SEED", seed);
+    vi.stubEnv("TWINCCL_PATH", path);
+    const tried: number[] = [];
+    const again = checkProperty(
+      fc.nat(),
+      (value) => {
+        tried.push(value);
+        small(value);
+      },
+      environmentReplay(),
+    );
+    expect(await messageOf(again)).toContain("21 is too large");
+    expect(tried[0]).toBe(21);
+  });
+
+  test("prints what a sequence of commands needs as well, and replays it", async () => {
+    const backend = { ...sim(), open: () => Promise.reject(new Error("planted")) };
+    const { runLifeCycle } = await import("twinccl/testing");
+    const check = (more: object): Promise<string> =>
+      messageOf(
+        checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(backend, commands), {
+          command: "again",
+          ...more,
+        }),
+      );
+    const message = await check({});
+    const line = /replay: TWINCCL_SEED=(\S+) TWINCCL_PATH=(\S+) TWINCCL_COMMANDS=(\S+) again$/;
+    const [, seed = "", path, commands] = line.exec(message) ?? [];
+    expect(commands, message).toBeDefined();
+    vi.stubEnv("TWINCCL_COMMANDS", commands);
+    expect(await check({ seed: Number(seed), path })).toContain("planted");
+  });
+
+  test("reads nothing but whole seeds", () => {
+    expect(replayLine({ seed: 3 }, "x")).toBe("TWINCCL_SEED=3 x");
+    vi.stubEnv("TWINCCL_SEED", "many");
+    expect(() => environmentReplay()).toThrow("TWINCCL_SEED=many is no integer");
+  });
+
+  test("prints whole programs so that they can be pasted", async () => {
+    const message = await messageOf(
+      checkProperty(programs(), () => Promise.reject(new Error("always"))),
+    );
+    const printed = /shrinks: (.*)\nreplay/.exec(message)?.[1] ?? "";
+    expect(JSON.parse(printed)).toMatchObject({ size: 1, splits: [] });
+  });
+});

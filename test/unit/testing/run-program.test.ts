@@ -1,0 +1,135 @@
+/** The runner notices what no call may do, and life cycles notice a wrong answer. */
+import fc from "fast-check";
+import { type Backend, DeviceBuffer, type Session } from "twinccl";
+import { type Executor, sim } from "twinccl/sim";
+import {
+  expectSame,
+  lifeCycleCommands,
+  type Program,
+  programs,
+  runLifeCycle,
+  runOn,
+  runProgram,
+} from "twinccl/testing";
+import { describe, expect, test } from "vitest";
+import { judgeRun } from "../../support/program-oracle.ts";
+
+const placement = { form: "oneBlock", lead: 1, tail: 1, host: false } as const;
+const program: Program = {
+  size: 2,
+  issue: "each",
+  splits: [],
+  steps: [
+    {
+      kind: "call",
+      comm: 0,
+      call: { kind: "allGather", dtype: "uint8", payload: "bits", seed: 4, placement, count: 3 },
+    },
+  ],
+};
+
+/** A backend whose sessions do something else than asked for. */
+function changed(change: (session: Session) => Partial<Session>): Backend {
+  const backend = sim();
+  return {
+    ...backend,
+    open: async (request) => {
+      const session = await backend.open(request);
+      const changes = change(session);
+      return new Proxy(session, {
+        get: (target, key) => {
+          const value = Reflect.get(key in changes ? changes : target, key) as unknown;
+          return typeof value === "function" ? value.bind(target) : value;
+        },
+      });
+    },
+  };
+}
+
+/** Spoils one byte of rank 1's memory after every call, `distance` from the end of its `recv`. */
+function spoiling(distance: number): Backend {
+  return changed((session) => ({
+    execute: (set) => {
+      const done = session.execute(set);
+      const { recv } = set.calls[1] ?? {};
+      if (recv instanceof DeviceBuffer) {
+        const at = recv.byteOffset + recv.byteLength + distance;
+        recv.allocation.memory.write(at, Uint8Array.of(0x3c));
+      }
+      return done;
+    },
+  }));
+}
+
+describe("runProgram", () => {
+  test("gives what was sent and what is held, by world rank", async () => {
+    const { backend, outcomes } = await runProgram(sim(), program);
+    expect(backend).toBe("sim");
+    const [a, b] = outcomes[0]?.ranks ?? [];
+    expect(a?.sent).toHaveLength(3);
+    expect(a?.sent).not.toEqual(b?.sent);
+    expect(a?.bytes).toEqual(b?.bytes);
+    expect([...(a?.bytes ?? [])]).toEqual([...(a?.sent ?? []), ...(b?.sent ?? [])]);
+  });
+
+  test("runs on several backends under their labels", async () => {
+    const runs = await runOn({ one: sim(), two: sim({ seed: 9 }) }, program);
+    expect(runs.map(({ backend }) => backend)).toEqual(["one", "two"]);
+  });
+
+  test("notices a byte behind recv, and one of send", async () => {
+    await expect(runProgram(spoiling(0), program)).rejects.toThrow("which is no part of recv");
+    await expect(runProgram(spoiling(-8), program)).rejects.toThrow("which is no part of recv");
+  });
+
+  test("leaves a wrong element to the oracle and to expectSame, who both find it", async () => {
+    const run = await runProgram(spoiling(-1), program, "spoiled");
+    expect(() => judgeRun(program, run)).toThrow(/call 0 \(allGather uint8\), rank 1: element 5/);
+    const healthy = await runProgram(sim(), program);
+    expect(() => expectSame(healthy, run)).toThrow("sim and spoiled differ: call 0");
+    expect(() => judgeRun(program, healthy)).not.toThrow();
+  });
+});
+
+describe("life cycles", () => {
+  test("try every command", async () => {
+    const seen = new Set<string>();
+    const cycles = fc.sample(lifeCycleCommands({ mostCommands: 30 }), { seed: 1, numRuns: 60 });
+    for (const commands of cycles) {
+      await runLifeCycle(sim(), commands);
+      for (const name of String(commands).split(/[,/]/)) seen.add(name.replace(/\(.*/, ""));
+    }
+    const needed = "open run dispose keep passKept split closeComm abort abortInside rebuild close";
+    expect([...seen]).toEqual(expect.arrayContaining(needed.split(" ")));
+  });
+
+  test("notice a world that computes a wrong sum", async () => {
+    const cycles = fc.sample(lifeCycleCommands(), { seed: 1, numRuns: 40 });
+    let failures = 0;
+    for (const commands of cycles) {
+      await runLifeCycle(spoilingSum(), commands).catch(() => {
+        failures += 1;
+      });
+    }
+    expect(failures).toBeGreaterThan(5);
+  });
+});
+
+function spoilingSum(): Backend {
+  return changed((session) => ({
+    execute: (set) => {
+      const done = session.execute(set);
+      for (const { recv } of set.calls)
+        recv?.allocation.memory.write(0, Uint8Array.of(99, 9, 9, 9, 9));
+      return done;
+    },
+  }));
+}
+
+test("programs run on any executor", async () => {
+  const { cpu } = await import("twinccl/sim");
+  const executor: Executor = cpu();
+  for (const each of fc.sample(programs(), { seed: 2, numRuns: 20 })) {
+    judgeRun(each, await runProgram(sim({ executor }), each));
+  }
+});
