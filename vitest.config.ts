@@ -23,6 +23,8 @@ const config: ViteUserConfig = defineConfig({
     retry: 0,
     passWithNoTests: false,
     pool: "forks",
+    // The default leaves a core idle, which on two cores is half of the machine.
+    maxWorkers: "100%",
     reporters: ["default", "./tools/closing-line-reporter.ts"],
     projects: [
       {
