@@ -45,7 +45,13 @@ export function remoteError(
 }
 
 /** Ranks that stay when some are left out. */
-export function survivorsOf(size: number, without: readonly number[]): number[] {
+export function survivorsOf(size: number, without: unknown): number[] {
+  if (!Array.isArray(without)) {
+    throw new InvalidArgumentError(
+      { headline: `rebuild: without: found ${String(without)}, needs an array of ranks` },
+      { field: "without" },
+    );
+  }
   for (const rank of without) {
     if (Number.isInteger(rank) && rank >= 0 && rank < size) continue;
     throw new InvalidArgumentError(
