@@ -20,6 +20,8 @@ export interface MonitorHost {
   readonly stallMs: number;
   /** Nothing can move any more. */
   deadlocked(): void;
+  /** Nothing can move any more, and no rank waits for another one. */
+  abandoned(): void;
   /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
   stalled(alive: LiveResources | undefined): void;
 }
@@ -146,8 +148,15 @@ export class Monitor implements OpWatcher {
     return nothingNew(start, now);
   }
 
+  /** Nothing will ever happen again: ranks that have not returned by then never will. */
   #lastTurn(): void {
-    if (this.#waiting()) this.#host.deadlocked();
+    if (this.#waiting()) {
+      this.#host.deadlocked();
+      // One more turn, so that ranks which even then do not return are found by the next last one.
+      nextTurn(() => undefined);
+    } else if (this.#running > 0 && this.#executing === 0) {
+      this.#host.abandoned();
+    }
   }
 
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {

@@ -26,7 +26,13 @@ import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
 import { assertLent, assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
-import { abortedError, remoteError, survivorsOf, worldError } from "./world-errors.ts";
+import {
+  abortedError,
+  neverReturned,
+  remoteError,
+  survivorsOf,
+  worldError,
+} from "./world-errors.ts";
 
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
 
@@ -66,6 +72,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   readonly #children = new WeakMap<RankCall, Member>();
   #state: State = "idle";
   #abortReason: unknown;
+  #giveUp: () => void = () => undefined;
   #failures: RankFailure[] = [];
 
   constructor(
@@ -112,7 +119,11 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     this.#monitor.start();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
-    await Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
+    const given = new Promise<void>((resolve) => {
+      this.#giveUp = resolve;
+    });
+    const ranks = Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
+    await Promise.race([ranks, given]);
     await this.#drained();
     this.#monitor.stop();
     this.#endRun();
@@ -238,6 +249,16 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     }
     const waits = waitsOf(this.#situation());
     this.#killAll((worldRank) => deadlockError(waits, worldRank));
+  }
+
+  /** The runtime has nothing left to wait for: ranks that have not returned are lost, and the run is over. */
+  abandoned(): void {
+    for (const { rank } of this.#members) {
+      if (this.#monitor.state(rank) === "finished") continue;
+      this.#failures.push({ rank, error: neverReturned(this, rank) });
+      this.#monitor.finished(rank);
+    }
+    this.#giveUp();
   }
 
   stalled(alive: LiveResources | undefined): void {

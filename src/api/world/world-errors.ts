@@ -1,6 +1,7 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import {
   CommAbortedError,
+  DeadlockError,
   InvalidArgumentError,
   type RankFailure,
   RemoteRankError,
@@ -24,6 +25,17 @@ export function abortedError(
       hint: "open a new world, or rebuild this one",
     },
     { rank, size, comm: name, cause: reason },
+  );
+}
+
+/** A rank that waits for something outside of the library that can no longer happen. */
+export function neverReturned({ name, size }: Named, rank: number): DeadlockError {
+  return new DeadlockError(
+    {
+      headline: `deadlock: rank ${rank} waits for something that can no longer happen, and never returned`,
+      hint: "it awaits a promise that nothing resolves: no timer, I/O or call is left that could",
+    },
+    { rank, size, comm: name, ranks: [rank], waits: [{ rank, state: "waits", missing: [] }] },
   );
 }
 
