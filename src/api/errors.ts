@@ -12,6 +12,7 @@ export type CommErrorCode =
   | "ERR_COMM_ARG"
   | "ERR_COMM_UNSUPPORTED"
   | "ERR_COMM_BACKEND"
+  | "ERR_COMM_RENDEZVOUS"
   | "ERR_COMM_MISMATCH"
   | "ERR_COMM_DEADLOCK"
   | "ERR_COMM_TIMEOUT"
@@ -89,6 +90,31 @@ export class UnsupportedError extends CommError {
 /** A backend cannot be used here; the table says what was tried and why it failed. */
 export class BackendUnavailableError extends CommError {
   readonly code = "ERR_COMM_BACKEND";
+}
+
+/** The processes of a job did not come together, or lost the place where they meet. */
+export class RendezvousError extends CommError {
+  readonly code = "ERR_COMM_RENDEZVOUS";
+  /** Where they meet: a host and port, or a file. */
+  readonly address: string;
+  /** The ranks that had joined; empty where this process was not told. */
+  readonly joined: readonly number[];
+  /** The ranks that had not; empty where this process was not told. */
+  readonly missing: readonly number[];
+
+  constructor(
+    text: ErrorText,
+    facts: CommErrorFacts & {
+      readonly address: string;
+      readonly joined?: readonly number[] | undefined;
+      readonly missing?: readonly number[] | undefined;
+    },
+  ) {
+    super(text, facts);
+    this.address = facts.address;
+    this.joined = facts.joined ?? [];
+    this.missing = facts.missing ?? [];
+  }
 }
 
 /** Ranks made different calls where the same was needed; nothing was written on any of them. */

@@ -68,6 +68,7 @@ export {
   type RankFailure,
   type RankWait,
   RemoteRankError,
+  RendezvousError,
   UnsupportedError,
   WorldError,
 } from "./errors.ts";

@@ -14,6 +14,7 @@ const {
   DeadlockError,
   InvalidArgumentError,
   RemoteRankError,
+  RendezvousError,
   UnsupportedError,
   WorldError,
 } = api;
@@ -69,6 +70,7 @@ describe("the classes", () => {
     [new InvalidArgumentError(text, facts), "ERR_COMM_ARG"],
     [new UnsupportedError(text, facts), "ERR_COMM_UNSUPPORTED"],
     [new BackendUnavailableError(text, facts), "ERR_COMM_BACKEND"],
+    [new RendezvousError(text, { ...facts, address: "127.0.0.1:1" }), "ERR_COMM_RENDEZVOUS"],
     [new CollectiveMismatchError(text, { ...facts, values: ["1"] }), "ERR_COMM_MISMATCH"],
     [new DeadlockError(text, { ...facts, waits: [] }), "ERR_COMM_DEADLOCK"],
     [new CommTimeoutError(text, facts), "ERR_COMM_TIMEOUT"],
