@@ -183,13 +183,19 @@ export interface Communicator extends AsyncDisposable {
    */
   barrier(args?: CallOptions): CommOp<void>;
 
-  /** Runs calls as one: sends and receives inside meet freely. The callback is synchronous. */
+  /**
+   * Runs calls as one, posted when the synchronous callback has returned: collective calls in order, then all sends and
+   * receives, which meet freely. A group inside a group belongs to the outer one; what is wrong with it is thrown there.
+   */
   group(calls: () => void): CommOp<void>;
 
   /** Divides the ranks into communicators by color; ranks without a color get `undefined`. */
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 
-  /** Records the calls of a synchronous callback, for `replay`. */
+  /**
+   * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
+   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks.
+   */
   capture(calls: () => void): CommOp<Graph>;
 
   /** The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. */
@@ -201,7 +207,7 @@ export interface Communicator extends AsyncDisposable {
   /** What this rank has done so far. */
   stats(): CommStats;
 
-  /** Virtual compute on the simulation's clock; nothing on real devices. */
+  /** Virtual compute on the simulation's clock, recorded inside of `capture`; nothing on real devices. */
   work(durationNs: number, label?: string): void;
 
   /** Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. */

@@ -4,15 +4,19 @@ import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
-import { type Collected, completeTogether, type Poster } from "./poster.ts";
+import { type Collected, isWork, type Step } from "./collecting.ts";
+import { completeTogether, type Poster } from "./poster.ts";
 import type { Prepared, PreparedCall } from "./prepared.ts";
 
-/** Posts the calls of a synchronous callback as one operation. */
+/**
+ * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
+ * callback it is thrown instead, and ends that one too.
+ */
 export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
   const whole = poster.createOp<void>();
   let calls: readonly Collected[] = [];
   try {
-    calls = poster.collect("group", callback);
+    calls = poster.collect("group", callback).calls;
     assertNoExchange(poster, "group", calls);
     poster.assertApart(calls);
     completeTogether(
@@ -20,9 +24,10 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
-    if (!poster.collecting) poster.submit(calls);
+    poster.postTogether(calls);
   } catch (error) {
     for (const { op } of calls) op.fail(error);
+    if (poster.collecting) throw error;
     poster.refuse(whole, error);
   }
   return whole;
@@ -31,9 +36,8 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
 /** Records the calls of a synchronous callback; all ranks record the same ones. */
 export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
-    const calls = poster.collect("capture", callback);
+    const { steps, calls } = poster.collect("capture", callback);
     assertNoExchange(poster, "capture", calls);
-    poster.assertApart(calls);
     for (const { op } of calls) op.fail(recordedError(poster));
     const signature: SignatureField[] = [["collective", "capture"]];
     calls.forEach(({ prepared }, index) => {
@@ -45,7 +49,7 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
     return {
       call: { count: calls.length },
       signature,
-      resultOf: () => new RecordedGraph(poster, calls),
+      resultOf: () => new RecordedGraph(poster, steps, calls),
     };
   });
 }
@@ -53,10 +57,12 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
 /** Recorded calls of one rank. */
 class RecordedGraph implements Graph {
   readonly #poster: Poster;
+  readonly #steps: readonly Step[];
   readonly #calls: readonly Collected[];
 
-  constructor(poster: Poster, calls: readonly Collected[]) {
+  constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
     this.#poster = poster;
+    this.#steps = steps;
     this.#calls = calls;
   }
 
@@ -68,17 +74,20 @@ class RecordedGraph implements Graph {
       poster.assertOpen("replay");
       poster.assertOptions("capture", options);
       assertLive(poster, this.#calls);
-      const calls = this.#calls.map((call) => ({
-        ...call,
-        options,
-        op: poster.createOp().partOf(whole),
-      }));
-      completeTogether(
-        whole,
-        calls.map(({ op }) => op),
-        undefined,
-      );
-      poster.submit(calls);
+      const parts: CommOp[] = [];
+      const steps = this.#steps.map((step): Step => {
+        if (isWork(step)) return step;
+        return step.map((call) => {
+          const op = poster.createOp().partOf(whole);
+          parts.push(op);
+          return { ...call, options, op };
+        });
+      });
+      completeTogether(whole, parts, undefined);
+      for (const step of steps) {
+        if (isWork(step)) poster.work(step);
+        else poster.submit(step);
+      }
     } catch (error) {
       poster.refuse(whole, error);
     }

@@ -226,7 +226,7 @@ export class Member implements Communicator {
         { ...this.#poster.facts, field: "durationNs" },
       );
     }
-    this.#session.clock?.work(this.#poster.worldRank, durationNs, label);
+    this.#poster.work({ durationNs, label });
   }
 
   /** A new run begins: a communicator that was closed in an earlier one is open again. */

@@ -18,6 +18,7 @@ import { HookList, type OpInfo } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Posting, TransferPosting } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
+import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import { type Prepared, type PreparedTransfer, rankCall } from "./prepared.ts";
 import { Validator } from "./validate.ts";
@@ -26,14 +27,6 @@ import { Validator } from "./validate.ts";
 export interface PosterHost {
   /** Why this world rank may make no calls now; `undefined` when it may. */
   refusal(worldRank: number): string | undefined;
-}
-
-/** A checked call that was not posted yet. */
-export interface Collected {
-  readonly collective: CollectiveName;
-  readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
-  readonly options: CallOptions | undefined;
-  readonly op: CommOp;
 }
 
 /** The way of one rank's calls to the ledger. */
@@ -48,8 +41,8 @@ export class Poster {
   readonly #calls: Record<string, number> = {};
   #sendBytes = 0;
   #closed = false;
-  /** Calls of the callback that is running; `undefined` outside of one. */
-  #collected: Collected[] | undefined;
+  /** What the innermost callback that is running has asked for; `undefined` outside of one. */
+  #collecting: Collecting | undefined;
 
   constructor(rank: number, ledger: Ledger, session: Session, host: PosterHost) {
     const { ranks, name } = ledger.comm;
@@ -76,11 +69,9 @@ export class Poster {
       const prepared = prepare();
       this.assertOptions(collective, options);
       if (!("transfers" in prepared)) this.check.supported(prepared.call.dtype, prepared.call.op);
-      const call: Collected = { collective, prepared, options, op };
-      if (this.#collected === undefined) this.submit([call]);
-      else this.#collected.push(call);
+      this.postTogether([{ collective, prepared, options, op }]);
     } catch (error) {
-      if (this.#collected !== undefined) throw error;
+      if (this.collecting) throw error;
       this.refuse(op, error);
     }
     return op as CommOp<T>;
@@ -109,16 +100,15 @@ export class Poster {
     }
   }
 
-  /** Runs a synchronous callback and gives the calls it made, checked and not posted. */
-  collect(action: "group" | "capture", callback: () => void): Collected[] {
+  /** Runs a synchronous callback and gives what it asked for, checked and not posted. */
+  collect(action: "group" | "capture", callback: () => void): Collecting {
     this.assertOpen(action);
     if (typeof callback !== "function") {
       throw this.check.begin(action, {}).fault("calls", `found ${typeof callback}`, "a function");
     }
-    const outer = this.#collected;
-    const collected: Collected[] = outer ?? [];
-    const before = collected.length;
-    this.#collected = collected;
+    const outer = this.#collecting;
+    const collecting = new Collecting(action, outer);
+    this.#collecting = collecting;
     try {
       const returned = callback() as unknown;
       if (typeof returned === "object" && returned !== null && "then" in returned) {
@@ -130,17 +120,29 @@ export class Poster {
         );
       }
     } catch (error) {
-      for (const { op } of collected.splice(before)) op.fail(error);
+      for (const { op } of collecting.calls) op.fail(error);
       throw error;
     } finally {
-      this.#collected = outer;
+      this.#collecting = outer;
     }
-    return outer === undefined ? collected : collected.slice(before);
+    return collecting;
   }
 
   /** True while a callback of `group` or `capture` runs. */
   get collecting(): boolean {
-    return this.#collected !== undefined;
+    return this.#collecting !== undefined;
+  }
+
+  /** Posts checked calls that belong together, or leaves them to the callback that is running. */
+  postTogether(calls: readonly Collected[]): void {
+    if (this.#collecting === undefined) this.submit(calls);
+    else this.#collecting.add(calls);
+  }
+
+  /** Virtual compute: now, or at every replay where it is being recorded. */
+  work(work: Work): void {
+    if (this.#collecting?.addWork(work) === true) return;
+    this.#session.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
   /** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */

@@ -299,23 +299,66 @@ describe("a callback that cannot be grouped or recorded", () => {
     expect(await within(1000, run)).toEqual(["ERR_COMM_ARG", "ERR_COMM_ARG"]);
   });
 
-  // BUG: inside a callback wrong calls throw; a wrong inner group is refused instead, and the outer one is told by
-  // way of the poison only (CommAbortedError), and only when it has a call of its own.
-  test.fails("a wrong inner group ends the outer one with its own error", async () => {
-    const world = await createWorld({ backend: sim(), size: 2 });
-    const results = await world
-      .run((comm) =>
-        codeOf(
-          comm.group(() => {
-            void comm.group(() => void comm.broadcast({ recv: new Int8Array(1), root: 7 }));
-            void comm.barrier();
-          }),
-        ),
-      )
-      .catch((error) => error.code);
-    await world.close();
-    expect(results).toEqual(["ERR_COMM_ARG", "ERR_COMM_ARG"]);
-  });
+  const wrongInside: readonly (readonly [string, (comm: Communicator) => void])[] = [
+    ["call", (comm) => void comm.broadcast({ recv: new Int8Array(1), root: 7 })],
+    ["split", (comm) => void comm.split({ color: 0 })],
+    [
+      "pair of overlapping receives",
+      (comm) => {
+        const recv = new Int8Array(1);
+        for (let twice = 0; twice < 2; twice++) void comm.recv({ recv, peer: 1 - comm.rank });
+      },
+    ],
+    ["callback", () => Promise.resolve()],
+  ];
+
+  test.each(wrongInside)(
+    "an inner group with a wrong %s ends the outer one with its own error",
+    async (_, wrong) => {
+      for (const action of ["group", "capture"] as const) {
+        const world = await createWorld({ backend: sim(), size: 2 });
+        const results = await world.run(async (comm) => {
+          const parts: CommOp[] = [];
+          let after = false;
+          const whole = comm[action](() => {
+            parts.push(comm.barrier());
+            void comm.group(() => wrong(comm));
+            after = true;
+          });
+          const codes = await Promise.all([whole, ...parts].map(codeOf));
+          return [...codes, after, comm.stats().calls];
+        });
+        expect(results).toEqual(new Array(2).fill(["ERR_COMM_ARG", "ERR_COMM_ARG", false, {}]));
+        await expectHealthy(world);
+        await world.close();
+      }
+    },
+  );
+
+  test.each(wrongInside)(
+    "an inner group with a wrong %s that is caught leaves nothing behind",
+    async (_, wrong) => {
+      const world = await createWorld({ backend: sim(), size: 2 });
+      const results = await world.run(async (comm) => {
+        const send = new Int32Array(1).fill(1);
+        const dropped: CommOp[] = [];
+        await comm.group(() => {
+          void comm.allReduce({ send, op: "sum" });
+          expect(() =>
+            comm.group(() => {
+              dropped.push(comm.allReduce({ send, op: "sum" }));
+              return wrong(comm);
+            }),
+          ).toThrowError(expect.objectContaining({ code: "ERR_COMM_ARG" }));
+          void comm.allReduce({ send, op: "sum" });
+        });
+        return [send[0], await codeOf(dropped[0] as CommOp), comm.stats().calls];
+      });
+      expect(results).toEqual(new Array(2).fill([4, "ERR_COMM_ARG", { allReduce: 2 }]));
+      await expectHealthy(world);
+      await world.close();
+    },
+  );
 
   // BUG: the promise of an async callback is dropped; when the callback awaits a call of its own, Node ends.
   test("an async callback that awaits its calls does not end the process", () => {

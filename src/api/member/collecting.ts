@@ -1,0 +1,62 @@
+/** What a callback of `group` or `capture` asks for while it runs: checked calls that nobody has posted yet. */
+import type { CallOptions } from "../calls.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { CommOp } from "../op.ts";
+import type { Prepared, PreparedTransfer } from "./prepared.ts";
+
+/** A checked call that was not posted yet. */
+export interface Collected {
+  readonly collective: CollectiveName;
+  readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
+  readonly options: CallOptions | undefined;
+  readonly op: CommOp;
+}
+
+/** Virtual compute that a recording contains. */
+export interface Work {
+  readonly durationNs: number;
+  readonly label: string | undefined;
+}
+
+/** What is posted together, or done between two such postings. */
+export type Step = readonly Collected[] | Work;
+
+/** True for virtual compute. */
+export function isWork(step: Step): step is Work {
+  return "durationNs" in step;
+}
+
+/** Gathers what one callback asks for. A group is one step; a recording has one for each thing it was asked. */
+export class Collecting {
+  readonly #steps: Step[] = [];
+  readonly #action: "group" | "capture";
+  /** The callback in which this one runs. */
+  readonly outer: Collecting | undefined;
+
+  constructor(action: "group" | "capture", outer: Collecting | undefined) {
+    this.#action = action;
+    this.outer = outer;
+  }
+
+  /** Takes calls that belong together: a single one, or those of an inner group. */
+  add(calls: readonly Collected[]): void {
+    if (this.#action === "capture") this.#steps.push(calls);
+    else this.#steps[0] = [...this.calls, ...calls];
+  }
+
+  /** Takes virtual compute if a recording is under way; a group alone does not hold it back. */
+  addWork(work: Work): boolean {
+    if (this.#action === "group") return this.outer?.addWork(work) ?? false;
+    this.#steps.push(work);
+    return true;
+  }
+
+  get steps(): readonly Step[] {
+    return this.#steps;
+  }
+
+  /** All calls, in the order in which they were made. */
+  get calls(): readonly Collected[] {
+    return this.#steps.flatMap((step) => (isWork(step) ? [] : step));
+  }
+}
