@@ -56,8 +56,10 @@ export interface Session {
   refusal(question: Question): string | undefined;
   /** What this backend would do for a call. Local, predicted, runs nothing. */
   explain(question: Question): Explanation;
-  /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults, strict checks. */
+  /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults. */
   posted?(worldRank: number, call: RankCall): void;
+  /** Present where the memory that calls were lent is watched. */
+  readonly lending?: Lending | undefined;
   /**
    * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
    * one communicator come one after another, never two at a time.
@@ -81,6 +83,22 @@ export interface Capabilities {
   readonly virtualTime: boolean;
   /** The same calls give the same bits in every run. */
   readonly deterministic: boolean;
+}
+
+/** Watches the memory that calls were lent, from the moment they are posted until they are served. */
+export interface Lending {
+  /** A rank posted a call. */
+  lend(comm: CommInfo, call: RankCall): void;
+  /** Who wrote memory that one of these calls was lent; asked right before they are served together. */
+  writer(calls: readonly RankCall[]): LendingFault | undefined;
+  /** The call has settled. */
+  settled(call: RankCall): void;
+}
+
+/** A rank that wrote a buffer while it was lent. */
+export interface LendingFault {
+  readonly rank: number;
+  readonly field: "send" | "recv";
 }
 
 /** Virtual time of each rank, in integer picoseconds. */

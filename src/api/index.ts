@@ -5,6 +5,8 @@ export type {
   CallSet,
   Capabilities,
   CommInfo,
+  Lending,
+  LendingFault,
   OpenRequest,
   Probe,
   RankCall,

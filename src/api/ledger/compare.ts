@@ -5,7 +5,7 @@
  */
 import type { CommInfo, RankCall } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
-import { CollectiveMismatchError, CommClosedError } from "../errors.ts";
+import { CollectiveMismatchError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
 import type { Posting, SignatureField } from "./posting.ts";
 import type { Slot } from "./slot.ts";
@@ -169,31 +169,6 @@ export function transferMismatch(
         ranks,
         field,
         values,
-      },
-    );
-}
-
-/** The error of a transfer whose buffer was disposed while it was lent; `undefined` when both are alive. */
-export function disposedTransfer(
-  comm: CommInfo,
-  { send, recv }: Meeting,
-): ((posting: Posting) => CommClosedError) | undefined {
-  const sender = send.call.send?.disposed === true;
-  if (!sender && recv.call.recv?.disposed !== true) return undefined;
-  const careless = sender ? send.call.rank : recv.call.rank;
-  return ({ op, call }) =>
-    new CommClosedError(
-      {
-        headline: `${call.collective}: rank ${careless} disposed a buffer while it was lent, needs it until the call settles`,
-        hint: "await the operation before disposing its buffers",
-      },
-      {
-        rank: op.rank,
-        size: comm.ranks.length,
-        comm: comm.name,
-        collective: call.collective,
-        call: op.call,
-        ranks: [careless],
       },
     );
 }

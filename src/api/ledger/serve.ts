@@ -5,10 +5,11 @@
  */
 import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
-import { CommAbortedError, CommTimeoutError } from "../errors.ts";
+import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
-import { disposedTransfer, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { andThen, exchangeCounts } from "./counts-exchange.ts";
+import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
@@ -43,7 +44,7 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
 /** Serves sends with the receives they met, as one exchange. */
 export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): void | Promise<void> {
   const fitting = meetings.filter((meeting) => {
-    const errorOf = transferMismatch(host.comm, meeting) ?? disposedTransfer(host.comm, meeting);
+    const errorOf = transferFault(host, meeting);
     if (errorOf === undefined) return true;
     host.later(() => {
       for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
@@ -62,6 +63,17 @@ export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): vo
     () => submitted(postings, host.session.exchange(host.comm, transfers)),
     () => wake(host, postings),
   );
+}
+
+/** Why a send and the receive it met are not served, as either side is told. */
+function transferFault(
+  { comm, session }: ServeHost,
+  meeting: Meeting,
+): ((posting: Posting) => CommError) | undefined {
+  const fault = transferMismatch(comm, meeting) ?? disposedTransfer(comm, meeting);
+  if (fault !== undefined) return fault;
+  const written = session.lending?.writer([meeting.send.call, meeting.recv.call]);
+  return written && writtenTransfer(comm, written);
 }
 
 function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): void | Promise<void> {
@@ -92,6 +104,8 @@ function execute(
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
   return andThen(unknown ? exchangeCounts(host.session, set) : undefined, () => {
     host.prepare(set);
+    const written = host.session.lending?.writer(set.calls);
+    if (written !== undefined) throw refuseWritten(set, written);
     return submitted(postings, host.session.execute(set));
   });
 }

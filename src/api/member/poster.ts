@@ -220,6 +220,11 @@ export class Poster {
     const timeoutMs = options?.timeoutMs;
     const deadlinePs = timeoutMs === undefined ? undefined : nowPs + timeoutMs * 1e9;
     this.#session.posted?.(this.worldRank, call);
+    const { lending } = this.#session;
+    if (lending !== undefined) {
+      lending.lend(this.#ledger.comm, call);
+      op.whenSettled(() => lending.settled(call));
+    }
     const cancellable = options?.signal !== undefined;
     return { call, signature, op, resultOf, deadlinePs, cancellable };
   }

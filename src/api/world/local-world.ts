@@ -20,11 +20,12 @@ import {
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
+import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
-import { assertLent, assertTargetsApart } from "./targets.ts";
+import { assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,

@@ -1,40 +1,13 @@
 /**
- * Buffers of a complete call as a whole: alive, and not written by two ranks.
+ * What a complete call writes, as a whole: no memory of two ranks.
  *
  * In one process a TypedArray made outside of the program is the same memory on every rank. Used as `recv` there, ranks
  * would overwrite each other's results in silence.
  */
 import type { CallSet, RankCall } from "../backend.ts";
 import { type DeviceBuffer, overlapBytes } from "../buffer.ts";
-import { ranksText } from "../error-text.ts";
-import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import { InvalidArgumentError } from "../errors.ts";
 import { UnservedError } from "../ledger/unserved.ts";
-
-/** Refuses a call whose buffers were disposed after the rank made it: they were lent until it settles. */
-export function assertLent(set: CallSet): void {
-  const careless = set.calls.filter(
-    ({ send, recv }) => send?.disposed === true || recv?.disposed === true,
-  );
-  if (careless.length === 0) return;
-  const ranks = careless.map(({ rank }) => rank);
-  throw new UnservedError(
-    (rank) =>
-      new CommClosedError(
-        {
-          headline: `${set.collective}: ${ranksText(ranks)} disposed a buffer while it was lent, needs it until the call settles`,
-          hint: "await the operation before disposing its buffers",
-        },
-        {
-          rank,
-          size: set.calls.length,
-          comm: set.comm.name,
-          collective: set.collective,
-          call: set.number,
-          ranks,
-        },
-      ),
-  );
-}
 
 /** Refuses a call in which a rank writes memory that another rank reads or writes. */
 export function assertTargetsApart(set: CallSet): void {

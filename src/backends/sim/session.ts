@@ -72,6 +72,7 @@ export class SimSession implements Session {
   readonly backend = "sim";
   readonly size: number;
   readonly clock: SimClock;
+  readonly lending: StrictLending | undefined;
   readonly capabilities: Capabilities = {
     hostArrays: true,
     virtualTime: true,
@@ -82,7 +83,6 @@ export class SimSession implements Session {
   readonly #durations: Durations;
   readonly #streams = new Streams();
   readonly #faults: FaultPlan;
-  readonly #lending: StrictLending | undefined;
   #nextAddress = 0x1000_0000n;
   #runs = 0;
 
@@ -92,7 +92,7 @@ export class SimSession implements Session {
     this.clock = new SimClock(size, settings.trace);
     this.#durations = new Durations(settings.link);
     this.#faults = new FaultPlan(size, settings.faults);
-    this.#lending = settings.strict ? new StrictLending() : undefined;
+    this.lending = settings.strict ? new StrictLending() : undefined;
   }
 
   device(rank: number): string {
@@ -151,12 +151,10 @@ export class SimSession implements Session {
 
   posted(worldRank: number, call: RankCall): void {
     this.#faults.strike(worldRank, call);
-    this.#lending?.lend(call);
   }
 
   execute(set: CallSet): void | Promise<void> {
     const { collective, calls } = set;
-    this.#lending?.check(set);
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
@@ -166,7 +164,7 @@ export class SimSession implements Session {
     this.#predict(set, plan, layout);
     this.#streams.end(set.comm, calls);
     const bound = bind(set, plan, layout);
-    if (bound !== undefined) return this.#settings.executor.execute(bound);
+    if (bound !== undefined) return this.#move(set.comm, calls, bound);
   }
 
   exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
@@ -176,10 +174,17 @@ export class SimSession implements Session {
       this.#settings.trace?.transfer(comm, transfer, times),
     );
     this.#streams.end(comm, calls);
-    return this.#settings.executor.execute(bindTransfers(transfers));
+    return this.#move(comm, calls, bindTransfers(transfers));
   }
 
   close(): void {}
+
+  /** Has the executor move the data of these calls. */
+  #move(comm: CommInfo, calls: readonly RankCall[], bound: BoundCall): void | Promise<void> {
+    const { executor } = this.#settings;
+    const move = (): void | Promise<void> => executor.execute(bound);
+    return this.lending === undefined ? move() : this.lending.written(comm, calls, move);
+  }
 
   #plan(question: PlanQuestion): Plan {
     const { rooted } = specifications[question.collective];

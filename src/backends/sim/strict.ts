@@ -1,52 +1,115 @@
 /**
  * Strict lending: proves that nobody wrote a buffer between the call and the moment it was served.
  *
- * A checksum of every lent range is taken when the call is made and compared before the data moves.
+ * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one
+ * communicator run in call order, so a rank may lend what its earlier calls there have yet to write: when they do, the
+ * checksum is compared once more and taken anew.
  */
 import {
-  type CallSet,
+  type CommInfo,
   type DeviceBuffer,
-  InvalidArgumentError,
+  type Lending,
+  type LendingFault,
+  overlapBytes,
   type RankCall,
 } from "../../api/index.ts";
 import type { HostMemory } from "./memory.ts";
 
-/** Checksums of the ranges that calls were lent. */
-export class StrictLending {
-  readonly #sums = new WeakMap<RankCall, number>();
+/** A range that a call was lent. */
+interface Lent {
+  readonly comm: CommInfo;
+  readonly call: RankCall;
+  readonly field: "send" | "recv";
+  readonly buffer: DeviceBuffer;
+  sum: number;
+  /** It was seen to be written. */
+  spoiled: boolean;
+}
 
-  lend(call: RankCall): void {
-    this.#sums.set(call, checksum(call.send));
+/** Checksums of the ranges that calls were lent. */
+export class StrictLending implements Lending {
+  readonly #byCall = new Map<RankCall, Lent[]>();
+  readonly #byMemory = new Map<object, Set<Lent>>();
+
+  lend(comm: CommInfo, call: RankCall): void {
+    const ranges: Lent[] = [];
+    for (const field of ["send", "recv"] as const) {
+      const buffer = call[field];
+      if (buffer === undefined || buffer.length === 0) continue;
+      const lent = { comm, call, field, buffer, sum: checksum(buffer), spoiled: false };
+      ranges.push(lent);
+      this.#of(buffer).add(lent);
+    }
+    if (ranges.length > 0) this.#byCall.set(call, ranges);
   }
 
-  /** Throws when a rank's `send` changed since it made the call. */
-  check({ calls, comm, number }: CallSet): void {
+  writer(calls: readonly RankCall[]): LendingFault | undefined {
     for (const call of calls) {
-      const before = this.#sums.get(call);
-      if (before === undefined || before === checksum(call.send)) continue;
-      throw new InvalidArgumentError(
-        {
-          headline: `${call.collective}: send: rank ${call.rank} wrote it while it was lent, needs it untouched until the call settles`,
-          hint: "await the operation before writing its buffers",
-        },
-        {
-          rank: call.rank,
-          size: calls.length,
-          comm: comm.name,
-          collective: call.collective,
-          call: number,
-          ranks: [call.rank],
-          field: "send",
-        },
-      );
+      for (const lent of this.#byCall.get(call) ?? []) {
+        if (wasWritten(lent)) return { rank: call.rank, field: lent.field };
+      }
     }
+    return undefined;
+  }
+
+  settled(call: RankCall): void {
+    for (const lent of this.#byCall.get(call) ?? []) {
+      const { memory } = lent.buffer.allocation;
+      const beside = this.#byMemory.get(memory);
+      beside?.delete(lent);
+      if (beside?.size === 0) this.#byMemory.delete(memory);
+    }
+    this.#byCall.delete(call);
+  }
+
+  /** Lets `write` write the `recv` of these calls, which later calls of the same ranks may have been lent already. */
+  written(
+    comm: CommInfo,
+    calls: readonly RankCall[],
+    write: () => void | Promise<void>,
+  ): void | Promise<void> {
+    const later = calls.flatMap((call) => this.#lentAgain(comm, call));
+    for (const lent of later) lent.spoiled = wasWritten(lent);
+    const again = (): void => {
+      for (const lent of later) lent.sum = checksum(lent.buffer);
+    };
+    const done = write();
+    if (done instanceof Promise) return done.then(again);
+    again();
+  }
+
+  /** What the rank lent to other calls of the communicator out of the memory that this one writes. */
+  #lentAgain(comm: CommInfo, call: RankCall): Lent[] {
+    const { recv, rank } = call;
+    const beside = recv && this.#byMemory.get(recv.allocation.memory);
+    if (recv === undefined || beside === undefined) return [];
+    return [...beside].filter(
+      (lent) =>
+        lent.comm === comm &&
+        lent.call.rank === rank &&
+        lent.call !== call &&
+        overlapBytes(lent.buffer, recv) > 0,
+    );
+  }
+
+  #of({ allocation }: DeviceBuffer): Set<Lent> {
+    let lent = this.#byMemory.get(allocation.memory);
+    if (lent === undefined) {
+      lent = new Set();
+      this.#byMemory.set(allocation.memory, lent);
+    }
+    return lent;
   }
 }
 
+/** A disposed buffer has no bytes to compare; that it was disposed is an error of its own. */
+function wasWritten({ buffer, sum, spoiled }: Lent): boolean {
+  return spoiled || (!buffer.disposed && checksum(buffer) !== sum);
+}
+
 /** FNV-1a over the bytes of a range. */
-function checksum(buffer: DeviceBuffer | undefined): number {
-  if (buffer === undefined || buffer.length === 0) return 0;
-  const { allocation, byteOffset, byteLength } = buffer;
+function checksum({ allocation, byteOffset, byteLength, disposed }: DeviceBuffer): number {
+  if (disposed) return 0;
   const bytes = new Uint8Array((allocation.memory as HostMemory).buffer, byteOffset, byteLength);
   let hash = 0x811c9dc5;
   for (let i = 0; i < byteLength; i++) hash = Math.imul(hash ^ (bytes[i] as number), 0x01000193);

@@ -1,0 +1,84 @@
+/**
+ * What ranks did to memory that they had lent: the errors of a call whose buffers were disposed or written before it
+ * was served. A careless rank fails the call on every rank of it, and nothing is written.
+ */
+import type { CallSet, CommInfo, LendingFault, RankCall } from "../backend.ts";
+import { ranksText } from "../error-text.ts";
+import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import type { Meeting } from "./batch.ts";
+import type { Posting } from "./posting.ts";
+import { UnservedError } from "./unserved.ts";
+
+/** Who is told: a rank, and the number of its call. */
+interface Told {
+  readonly comm: CommInfo;
+  readonly collective: RankCall["collective"];
+  readonly rank: number;
+  readonly call: number;
+}
+
+/** Refuses a call whose buffers were disposed after the rank made it: they were lent until it settles. */
+export function assertLent(set: CallSet): void {
+  const careless = set.calls.filter(isDisposed).map(({ rank }) => rank);
+  if (careless.length === 0) return;
+  throw new UnservedError((rank) => disposedError(toldIn(set, rank), careless));
+}
+
+/** Refuses a call whose buffers were written after the rank made it. */
+export function refuseWritten(set: CallSet, fault: LendingFault): UnservedError {
+  return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
+}
+
+/** The error of a transfer whose buffer was disposed while it was lent; `undefined` when both are alive. */
+export function disposedTransfer(
+  comm: CommInfo,
+  { send, recv }: Meeting,
+): ((posting: Posting) => CommError) | undefined {
+  const careless = [send.call, recv.call].find(isDisposed);
+  if (careless === undefined) return undefined;
+  return (posting) => disposedError(toldOf(comm, posting), [careless.rank]);
+}
+
+/** The error of a transfer whose buffer was written while it was lent. */
+export function writtenTransfer(
+  comm: CommInfo,
+  fault: LendingFault,
+): (posting: Posting) => CommError {
+  return (posting) => writtenError(toldOf(comm, posting), fault);
+}
+
+function isDisposed({ send, recv }: RankCall): boolean {
+  return send?.disposed === true || recv?.disposed === true;
+}
+
+function toldIn({ comm, collective, number }: CallSet, rank: number): Told {
+  return { comm, collective, rank, call: number };
+}
+
+function toldOf(comm: CommInfo, { op, call }: Posting): Told {
+  return { comm, collective: call.collective, rank: op.rank, call: op.call };
+}
+
+function disposedError(told: Told, ranks: readonly number[]): CommClosedError {
+  return new CommClosedError(
+    {
+      headline: `${told.collective}: ${ranksText(ranks)} disposed a buffer while it was lent, needs it until the call settles`,
+      hint: "await the operation before disposing its buffers",
+    },
+    factsOf(told, ranks),
+  );
+}
+
+function writtenError(told: Told, { rank, field }: LendingFault): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: `${told.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
+      hint: "await the operation before writing its buffers",
+    },
+    { ...factsOf(told, [rank]), field },
+  );
+}
+
+function factsOf({ comm, collective, rank, call }: Told, ranks: readonly number[]) {
+  return { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks };
+}
