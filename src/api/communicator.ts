@@ -189,7 +189,10 @@ export interface Communicator extends AsyncDisposable {
    */
   group(calls: () => void): CommOp<void>;
 
-  /** Divides the ranks into communicators by color; ranks without a color get `undefined`. */
+  /**
+   * Divides the ranks into communicators by color; ranks without a color get `undefined`. A communicator lives on after
+   * the one it was split from, and takes memory until all its ranks have closed it, or one has aborted it.
+   */
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 
   /**
@@ -213,6 +216,11 @@ export interface Communicator extends AsyncDisposable {
   /** Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. */
   close(): Promise<void>;
 
-  /** Ends the communicator at once on every rank of this process: open and later calls fail with the reason. */
+  /**
+   * Ends the communicator at once and for good, on every rank of this process: open and later calls fail with
+   * `CommAbortedError`, whose cause is the reason, and the `onAbort` hooks of every rank are told once. Aborting the
+   * communicator of all ranks ends the world. Aborting one from `split` ends that one alone: the communicator it was
+   * split from, its siblings and what was split from it go on.
+   */
   abort(reason?: unknown): void;
 }

@@ -20,7 +20,10 @@ import { Slot } from "./slot.ts";
 export type Death = (rank: number) => CommError;
 
 /** What a ledger needs from its world. */
-export type LedgerHost = Pick<ServeHost, "session" | "prepare" | "organise">;
+export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
+  /** An operation of this ledger has failed that nobody has looked at. */
+  unseen(ledger: Ledger): void;
+}
 
 /** What a rank is waiting for at the head of its line. */
 export interface HeadWait {
@@ -36,6 +39,7 @@ export class Ledger {
   readonly comm: CommInfo;
   readonly #serve: ServeHost;
   readonly #monitor: Monitor;
+  readonly #host: LedgerHost;
   readonly #lines: Lines;
   #next: number[];
   #nextTransfer: number[];
@@ -51,6 +55,7 @@ export class Ledger {
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
     this.comm = comm;
     this.#monitor = monitor;
+    this.#host = host;
     this.#lines = new Lines(comm.ranks.length);
     this.#next = comm.ranks.map(() => 0);
     this.#nextTransfer = comm.ranks.map(() => 0);
@@ -325,7 +330,10 @@ export class Ledger {
   #failed(op: CommOp, error: unknown): void {
     if (!op.pending) return;
     this.#failures[op.rank] = this.failures(op.rank) + 1;
-    if (!op.isObserved) this.#unseen[op.rank]?.push(op);
+    if (!op.isObserved) {
+      this.#unseen[op.rank]?.push(op);
+      this.#host.unseen(this);
+    }
     op.fail(error);
   }
 }

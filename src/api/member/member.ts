@@ -2,7 +2,7 @@
  * One rank's end of a communicator, written once for all backends: has the arguments checked, posts the call to the
  * ledger, and answers what needs no other rank.
  */
-import type { Capabilities, RankCall, Session } from "../backend.ts";
+import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
 import { assertShape, DeviceBuffer } from "../buffer.ts";
 import type * as calls from "../calls.ts";
 import { prepareAllGather } from "../collectives/all-gather.ts";
@@ -31,7 +31,8 @@ import { prepareSplit } from "./split.ts";
 
 /** What a member asks of its world. */
 export interface MemberHost extends PosterHost {
-  abort(reason: unknown): void;
+  /** Ends one communicator on all its ranks. */
+  abortOne(comm: CommInfo, reason: unknown): void;
   /** The communicator that a split gave this rank. */
   child(call: RankCall): Communicator | undefined;
 }
@@ -42,6 +43,7 @@ export class Member implements Communicator {
   readonly size: number;
   readonly name: string;
   readonly hooks: HookList;
+  readonly #comm: CommInfo;
   readonly #session: Session;
   readonly #host: MemberHost;
   readonly #poster: Poster;
@@ -50,6 +52,7 @@ export class Member implements Communicator {
     this.rank = rank;
     this.size = ledger.comm.ranks.length;
     this.name = ledger.comm.name;
+    this.#comm = ledger.comm;
     this.#session = session;
     this.#host = host;
     this.#poster = new Poster(rank, ledger, session, host);
@@ -229,6 +232,11 @@ export class Member implements Communicator {
     this.#poster.work({ durationNs, label });
   }
 
+  /** True once this rank has closed its end and its calls are done. */
+  get closed(): boolean {
+    return this.#poster.closed;
+  }
+
   /** A new run begins: a communicator that was closed in an earlier one is open again. */
   reopen(): void {
     this.#poster.reopen();
@@ -239,7 +247,7 @@ export class Member implements Communicator {
   }
 
   abort(reason?: unknown): void {
-    this.#host.abort(reason);
+    this.#host.abortOne(this.#comm, reason);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -4,7 +4,7 @@
  *
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
-import type { Session } from "../backend.ts";
+import type { CommInfo, Session } from "../backend.ts";
 import { overlapBytes } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -27,6 +27,8 @@ import { Validator } from "./validate.ts";
 export interface PosterHost {
   /** Why this world rank may make no calls now; `undefined` when it may. */
   refusal(worldRank: number): string | undefined;
+  /** A rank has closed its end of a communicator, and its calls are done. */
+  closed(comm: CommInfo): void;
 }
 
 /** The way of one rank's calls to the ledger. */
@@ -40,6 +42,7 @@ export class Poster {
   readonly #host: PosterHost;
   readonly #calls: Record<string, number> = {};
   #sendBytes = 0;
+  #closing = false;
   #closed = false;
   /** What the innermost callback that is running has asked for; `undefined` outside of one. */
   #collecting: Collecting | undefined;
@@ -89,7 +92,7 @@ export class Poster {
 
   /** Throws when the communicator was closed, or when this rank makes no calls now. */
   assertOpen(action: string): void {
-    const reason = this.#closed
+    const reason = this.#closing
       ? "the communicator was closed"
       : this.#host.refusal(this.worldRank);
     if (reason !== undefined) {
@@ -193,17 +196,25 @@ export class Poster {
     return { calls: { ...this.#calls }, sendBytes: this.#sendBytes, failures };
   }
 
+  /** True once it was closed and its calls are done. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
   reopen(): void {
+    this.#closing = false;
     this.#closed = false;
   }
 
   /** Waits for what is pending, then refuses everything. Rethrows the first failure nobody has seen. */
   async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
+    if (this.#closing) return;
+    this.#closing = true;
     const { rank } = this.facts;
     const poison = this.#ledger.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank));
+    this.#closed = true;
+    this.#host.closed(this.#ledger.comm);
     if (poison !== undefined) throw poison;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
     if (failed !== undefined) throw failed.reason as CommError;

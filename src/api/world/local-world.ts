@@ -12,19 +12,18 @@ import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
 import {
   CommClosedError,
-  type CommError,
   InvalidArgumentError,
   type RankFailure,
   UnsupportedError,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
-import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
 import type { LiveResources } from "../ledger/resources.ts";
-import { Member, type MemberHost } from "../member/member.ts";
-import { childInfo, splitGroups } from "../member/split.ts";
+import type { Member } from "../member/member.ts";
+import { type CirclesHost, Communicators } from "./communicators.ts";
 import { assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
@@ -58,7 +57,7 @@ export async function openWorld(
 }
 
 /** All ranks of a job in this process. */
-export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
+export class LocalWorld implements World, MonitorHost, CirclesHost {
   readonly name: string;
   readonly size: number;
   readonly generation: number;
@@ -67,10 +66,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
   readonly #monitor: Monitor;
-  /** The ledger of all ranks, and those of splits, oldest first. */
-  readonly #ledgers: Ledger[];
-  readonly #members: readonly Member[];
-  readonly #children = new WeakMap<RankCall, Member>();
+  readonly #communicators: Communicators;
   #state: State = "idle";
   #abortReason: unknown;
   #giveUp: () => void = () => undefined;
@@ -90,12 +86,8 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     this.#session = session;
     this.#onStall = onStall ?? warn;
     this.#monitor = new Monitor(session.size, this);
-    const ranks = Array.from({ length: session.size }, (_, rank) => rank);
-    this.origins = origins ?? ranks;
-    const comm: CommInfo = { id: 0, name, ranks };
-    const ledger = new Ledger(comm, this.#monitor, this);
-    this.#ledgers = [ledger];
-    this.#members = ranks.map((rank) => new Member(rank, ledger, session, this));
+    this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
+    this.#communicators = new Communicators(name, this.#monitor, this);
   }
 
   get backend(): string {
@@ -115,8 +107,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     this.#assertRunnable(program);
     this.#state = "running";
     this.#failures = [];
-    for (const ledger of this.#ledgers) ledger.reset();
-    for (const member of this.#members) member.reopen();
+    this.#communicators.reset();
     this.#monitor.start();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
@@ -125,7 +116,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     });
     const ranks = Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
     await Promise.race([ranks, given]);
-    await this.#drained();
+    await this.#communicators.drained();
     this.#monitor.stop();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this, this.#failures);
@@ -159,29 +150,33 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
     this.#abortReason = reason;
-    this.#killAll((rank) => abortedError(this, rank, reason));
-    const faults: unknown[] = [];
-    for (const member of this.#members) {
-      try {
-        member.hooks.aborted(reason);
-      } catch (fault) {
-        faults.push(fault);
-      }
-    }
-    if (faults.length > 0) throw faults[0];
+    this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
+  }
+
+  abortOne(comm: CommInfo, reason: unknown): void {
+    if (comm.id === 0) this.abort(reason);
+    else this.#communicators.abort(comm, reason);
+  }
+
+  closed(comm: CommInfo): void {
+    this.#communicators.closed(comm);
+  }
+
+  unseen(ledger: Ledger): void {
+    this.#communicators.unseen(ledger);
   }
 
   async close(): Promise<void> {
     if (this.#state === "closed") return;
     this.#state = "closed";
-    this.#killAll(
+    this.#communicators.killAll(
       (rank) =>
         new CommClosedError(
           { headline: `the world "${this.name}" was closed while a call was open` },
           { rank, size: this.size, comm: this.name },
         ),
     );
-    await this.#drained();
+    await this.#communicators.drained();
     await this.#session.close();
   }
 
@@ -192,7 +187,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
-    const member = this.#members[0] as Member;
+    const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
     member.close = () => closeMember().finally(() => this.close());
     return member;
@@ -211,12 +206,17 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     return this.#session;
   }
 
+  /** Communicators that are kept: that of all ranks, and those of splits that may still be used. */
+  get openCommunicators(): number {
+    return this.#communicators.ledgers.length;
+  }
+
   get stallMs(): number {
     return this.#opening.stallMs;
   }
 
   get wakeable(): boolean {
-    return this.#ledgers.some((ledger) => ledger.cancellable);
+    return this.#communicators.ledgers.some((ledger) => ledger.cancellable);
   }
 
   prepare(set: CallSet): void {
@@ -226,17 +226,17 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
   }
 
   organise(set: CallSet): boolean {
-    if (set.collective === "split") this.#split(set);
+    if (set.collective === "split") this.#communicators.split(set);
     return set.collective === "split" || set.collective === "capture";
   }
 
   child(call: RankCall): Communicator | undefined {
-    return this.#children.get(call);
+    return this.#communicators.child(call);
   }
 
   /** Nothing can move: the earliest deadline passes, or, without one, everybody is told. */
   deadlocked(): void {
-    const due = this.#ledgers
+    const due = this.#communicators.ledgers
       .flatMap((ledger) => {
         const posting = ledger.firstDeadline();
         return posting === undefined ? [] : [{ ledger, posting }];
@@ -249,12 +249,12 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
       return;
     }
     const waits = waitsOf(this.#situation());
-    this.#killAll((worldRank) => deadlockError(waits, worldRank));
+    this.#communicators.killAll((worldRank) => deadlockError(waits, worldRank));
   }
 
   /** The runtime has nothing left to wait for: ranks that have not returned are lost, and the run is over. */
   abandoned(): void {
-    for (const { rank } of this.#members) {
+    for (const { rank } of this.#communicators.members) {
       if (this.#monitor.state(rank) === "finished") continue;
       this.#failures.push({ rank, error: neverReturned(this, rank) });
       this.#monitor.finished(rank);
@@ -273,51 +273,22 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
     results: T[],
   ): Promise<void> {
     try {
-      results[rank] = await program(this.#members[rank] as Member);
+      results[rank] = await program(this.#communicators.members[rank] as Member);
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#killAll((survivor) => remoteError(this, survivor, rank, error), rank);
+      this.#communicators.killAll((survivor) => remoteError(this, survivor, rank, error), rank);
     }
     this.#monitor.finished(rank);
   }
 
   /** Calls that were left open, and failures that nobody looked at, are failures of the run. */
   #endRun(): void {
-    if (this.#ledgers.some((ledger) => ledger.busy)) this.deadlocked();
-    for (const ledger of this.#ledgers) {
-      ledger.comm.ranks.forEach((rank, member) => {
-        const poison = ledger.poison(member);
-        const known = this.#failures.some((failure) => failure.rank === rank);
-        if (poison !== undefined && !known) {
-          this.#failures.push({ rank, error: poison.cause ?? poison });
-        }
-      });
+    if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.deadlocked();
+    for (const [rank, poison] of this.#communicators.poisons()) {
+      const known = this.#failures.some((failure) => failure.rank === rank);
+      if (!known) this.#failures.push({ rank, error: poison.cause ?? poison });
     }
     if (this.#state === "running") this.#state = "idle";
-  }
-
-  #split(set: CallSet): void {
-    for (const { color, members } of splitGroups(set)) {
-      const comm = childInfo(set.comm, this.#ledgers.length, color, members);
-      const ledger = new Ledger(comm, this.#monitor, this);
-      this.#ledgers.push(ledger);
-      members.forEach((call, rank) => {
-        this.#children.set(call, new Member(rank, ledger, this.#session, this));
-      });
-    }
-  }
-
-  /** Ends every communicator, or those that a world rank is a member of; errors are made by world rank. */
-  #killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
-    for (const ledger of this.#ledgers) {
-      const { ranks } = ledger.comm;
-      if (member !== undefined && !ranks.includes(member)) continue;
-      ledger.kill((rank) => errorOf(ranks[rank] as number));
-    }
-  }
-
-  async #drained(): Promise<void> {
-    for (const ledger of this.#ledgers) await ledger.drained();
   }
 
   #situation(): Situation {
@@ -325,7 +296,7 @@ export class LocalWorld implements World, MonitorHost, MemberHost, LedgerHost {
       size: this.size,
       finished: (rank) => this.#monitor.state(rank) === "finished",
       headWait: (rank) => {
-        const waits = this.#ledgers.flatMap((ledger) => {
+        const waits = this.#communicators.ledgers.flatMap((ledger) => {
           const member = ledger.comm.ranks.indexOf(rank);
           return member < 0 ? [] : (ledger.headWait(member) ?? []);
         });

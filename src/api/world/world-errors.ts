@@ -18,11 +18,15 @@ export function abortedError(
   { name, size }: Named,
   rank: number | undefined,
   reason: unknown,
+  from: "world" | "split" = "world",
 ): CommAbortedError {
   return new CommAbortedError(
     {
       headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${reason.message}` : ""}`,
-      hint: "open a new world, or rebuild this one",
+      hint:
+        from === "world"
+          ? "open a new world, or rebuild this one"
+          : "its ranks' other communicators go on; split anew to replace it",
     },
     { rank, size, comm: name, cause: reason },
   );

@@ -73,7 +73,10 @@ export interface World extends AsyncDisposable {
    */
   rebuild(options?: RebuildOptions): Promise<World>;
 
-  /** Ends all communicators at once: open and later calls fail with the reason. */
+  /**
+   * Ends all communicators at once, those of splits too: open and later calls fail with the reason, and the `onAbort`
+   * hooks of every rank are told once for every communicator that was not aborted before.
+   */
   abort(reason?: unknown): void;
 
   /** Gives all memory back. Idempotent. Calls that are still open fail with `CommClosedError`. */

@@ -6,7 +6,7 @@ import type { CommInfo, RankCall } from "../../api/index.ts";
 
 /** When each rank is done with its last call, by communicator. */
 export class Streams {
-  readonly #free = new Map<number, Float64Array>();
+  readonly #free = new WeakMap<CommInfo, Float64Array>();
 
   /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
   begin(comm: CommInfo, calls: readonly RankCall[]): void {
@@ -25,10 +25,10 @@ export class Streams {
   }
 
   #of(comm: CommInfo): Float64Array {
-    let free = this.#free.get(comm.id);
+    let free = this.#free.get(comm);
     if (free === undefined) {
       free = new Float64Array(comm.ranks.length);
-      this.#free.set(comm.id, free);
+      this.#free.set(comm, free);
     }
     return free;
   }

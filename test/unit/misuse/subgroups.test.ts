@@ -323,8 +323,7 @@ describe("a subgroup", () => {
     await world.close();
   });
 
-  // BUG: `abort` of a subgroup aborts the whole world, for good; its documentation says "ends the communicator".
-  test.fails("aborted: other communicators go on", async () => {
+  test("aborted: other communicators go on", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     const run = world.run(async (comm) => {
       const sub = await subgroup(comm, comm.rank % 2);
@@ -336,8 +335,7 @@ describe("a subgroup", () => {
     expect(results).toEqual(["ERR_COMM_ABORTED", "ok", "ERR_COMM_ABORTED", "ok"]);
   });
 
-  // BUG: `LocalWorld.abort` tells the hooks of the world's members only.
-  test.fails("aborted: its onAbort hooks are told, once a rank", async () => {
+  test("aborted: its onAbort hooks are told, once a rank", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const told: unknown[] = [];
     await world.run(async (comm) => {
@@ -351,6 +349,100 @@ describe("a subgroup", () => {
       [0, "enough"],
       [1, "enough"],
     ]);
+  });
+});
+
+/** Lets every other rank go on before this one. */
+const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 3));
+
+describe("abort of a subgroup", () => {
+  test("leaves its parent, its siblings and what was split from it alone; later runs too", async () => {
+    const world = await createWorld({ backend: sim(), size: 4 });
+    const kept: Communicator[] = [];
+    const results = await world.run(async (comm) => {
+      const sub = await subgroup(comm, 0);
+      const sibling = await subgroup(comm, 1);
+      const child = await subgroup(sub, 0);
+      kept[comm.rank] = sub;
+      if (comm.rank === 2) sub.abort(new Error("enough"));
+      await settle();
+      return Promise.all([sub, child, sibling, comm].map((each) => codeOf(each.barrier())));
+    });
+    expect(results).toEqual(new Array(4).fill(["ERR_COMM_ABORTED", "ok", "ok", "ok"]));
+    const late = await world.run((comm) => codeOf((kept[comm.rank] as Communicator).barrier()));
+    expect(late).toEqual(new Array(4).fill("ERR_COMM_ABORTED"));
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("names the subgroup, its ranks and the reason", async () => {
+    const world = await createWorld({ backend: sim(), size: 4, name: "job" });
+    const reason = new Error("enough");
+    const errors = await world.run(async (comm) => {
+      const sub = await subgroup(comm, comm.rank % 2);
+      if (comm.rank === 3) sub.abort(reason);
+      await settle();
+      return sub.barrier().catch((error: Thrown) => error);
+    });
+    const fault = (rank: number) => ({ comm: "job/1", size: 2, rank, cause: reason });
+    expect([errors[1], errors[3]]).toMatchObject([fault(0), fault(1)]);
+    expect(String(errors[1])).toMatch(/"job\/1" was aborted: enough\n.*split/s);
+    await world.close();
+  });
+
+  test("fails an open call that nobody awaits, and the run tells it", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const run = world.run(async (comm) => {
+      const sub = await subgroup(comm, 0);
+      if (comm.rank === 0) void sub.barrier();
+      await comm.barrier();
+      if (comm.rank === 1) sub.abort("enough");
+    });
+    const { failures } = await run.catch((error: Thrown) => error);
+    expect(failures).toMatchObject([{ rank: 0, error: { code: "ERR_COMM_ABORTED" } }]);
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("tells hooks once: not again for a second abort, nor for the world's", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const told: string[] = [];
+    await world.run(async (comm) => {
+      const sub = await subgroup(comm, 0);
+      const other = await subgroup(comm, 1);
+      for (const each of [comm, sub, other]) {
+        each.hooks.onAbort((reason) => told.push(`${each.name} ${each.rank} ${reason}`));
+      }
+      await comm.barrier();
+      if (comm.rank === 0) sub.abort("first");
+      else sub.abort("second");
+    });
+    expect(told.sort()).toEqual(["world/0 0 first", "world/0 1 first"]);
+    told.length = 0;
+    world.abort("stop");
+    world.abort("stop again");
+    const all = ["world 0 stop", "world 1 stop", "world/1 0 stop", "world/1 1 stop"];
+    expect(told.sort()).toEqual(all);
+    await world.close();
+  });
+
+  test("throws what a hook threw, after every rank was told", async () => {
+    const world = await createWorld({ backend: sim(), size: 3 });
+    const told: number[] = [];
+    const results = await world.run(async (comm) => {
+      const sub = await subgroup(comm, 0);
+      sub.hooks.onAbort(() => {
+        told.push(sub.rank);
+        throw new Error(`hook ${sub.rank}`);
+      });
+      await comm.barrier();
+      if (comm.rank === 1) expect(() => sub.abort()).toThrow("hook 0");
+      await settle();
+      return codeOf(sub.barrier());
+    });
+    expect(told).toEqual([0, 1, 2]);
+    expect(results).toEqual(new Array(3).fill("ERR_COMM_ABORTED"));
+    await world.close();
   });
 });
 

@@ -1,0 +1,165 @@
+/**
+ * The communicators of a world: the one of all ranks, and those of splits.
+ *
+ * A communicator from a split is kept until all its ranks have closed it or it was aborted, so that a long run with many
+ * splits takes no more memory than the communicators that are open at once. An id is never used twice.
+ */
+import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import type { CommError } from "../errors.ts";
+import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
+import type { Monitor } from "../ledger/monitor.ts";
+import { Member, type MemberHost } from "../member/member.ts";
+import { childInfo, splitGroups } from "../member/split.ts";
+import { abortedError } from "./world-errors.ts";
+
+/** One communicator: its ledger, and each rank's end of it. */
+interface Circle {
+  readonly ledger: Ledger;
+  readonly members: readonly Member[];
+  aborted: boolean;
+}
+
+/** What the communicators need from their world. */
+export interface CirclesHost extends MemberHost, LedgerHost {
+  readonly session: Session;
+}
+
+/** Makes, finds and forgets the communicators of one world. */
+export class Communicators {
+  /** Each rank's end of the communicator of all ranks. */
+  readonly members: readonly Member[];
+  readonly #monitor: Monitor;
+  readonly #host: CirclesHost;
+  /** Those in use, oldest first. */
+  readonly #circles = new Map<CommInfo, Circle>();
+  /** Ledgers in which an operation has failed that nobody had looked at by then, in use or not. */
+  readonly #unseen = new Set<Ledger>();
+  readonly #children = new WeakMap<RankCall, Member>();
+  #made = 0;
+
+  constructor(name: string, monitor: Monitor, host: CirclesHost) {
+    this.#monitor = monitor;
+    this.#host = host;
+    const ranks = Array.from({ length: host.session.size }, (_, rank) => rank);
+    this.members = this.#make({ id: this.#made++, name, ranks }).members;
+  }
+
+  /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
+  get ledgers(): readonly Ledger[] {
+    return Array.from(this.#circles.values(), ({ ledger }) => ledger);
+  }
+
+  /** Makes the communicators of a complete split. */
+  split(set: CallSet): void {
+    for (const { color, members } of splitGroups(set)) {
+      const circle = this.#make(childInfo(set.comm, this.#made++, color, members));
+      members.forEach((call, rank) => {
+        this.#children.set(call, circle.members[rank] as Member);
+      });
+    }
+  }
+
+  /** The communicator that a split gave a rank; `undefined` for one without a color. */
+  child(call: RankCall): Member | undefined {
+    return this.#children.get(call);
+  }
+
+  /** A run begins: all as new, but what was aborted or closed stays so. */
+  reset(): void {
+    this.#unseen.clear();
+    for (const [comm, circle] of this.#circles) {
+      if (isOver(circle)) this.#circles.delete(comm);
+      else circle.ledger.reset();
+    }
+    for (const member of this.members) member.reopen();
+  }
+
+  /** A rank has closed its end; when all have, the communicator is forgotten. */
+  closed(comm: CommInfo): void {
+    const circle = this.#circles.get(comm);
+    if (circle !== undefined && isOver(circle)) this.#forgetLater(circle);
+  }
+
+  /** An operation has failed that nobody has looked at. */
+  unseen(ledger: Ledger): void {
+    this.#unseen.add(ledger);
+  }
+
+  /** Failures nobody has looked at, by world rank: those of the oldest communicator first. */
+  *poisons(): Iterable<readonly [worldRank: number, poison: CommError]> {
+    const ledgers = [...this.#unseen].sort((a, b) => a.comm.id - b.comm.id);
+    for (const ledger of ledgers) {
+      for (const [member, worldRank] of ledger.comm.ranks.entries()) {
+        const poison = ledger.poison(member);
+        if (poison !== undefined) yield [worldRank, poison];
+      }
+    }
+  }
+
+  /** Aborts one communicator, and tells its hooks. */
+  abort(comm: CommInfo, reason: unknown): void {
+    const circle = this.#circles.get(comm);
+    if (circle === undefined || circle.aborted) return;
+    const named = { name: comm.name, size: comm.ranks.length };
+    circle.ledger.kill((rank) => abortedError(named, rank, reason, "split"));
+    this.#forgetLater(circle);
+    tellAborted([circle], reason);
+  }
+
+  /** Aborts every communicator, and tells the hooks of those that were not aborted before. */
+  abortAll(errorOf: (worldRank: number) => CommError, reason: unknown): void {
+    this.killAll(errorOf);
+    tellAborted([...this.#circles.values()], reason);
+  }
+
+  /** Ends every communicator, or those that a world rank is a member of; errors are made by world rank. */
+  killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
+    for (const ledger of this.ledgers) {
+      const { ranks } = ledger.comm;
+      if (member !== undefined && !ranks.includes(member)) continue;
+      ledger.kill((rank) => errorOf(ranks[rank] as number));
+    }
+  }
+
+  /** Resolves when no call is being executed or about to wake its ranks. */
+  async drained(): Promise<void> {
+    for (const ledger of this.ledgers) await ledger.drained();
+  }
+
+  /** Forgets a communicator as soon as nothing of it is under way. */
+  #forgetLater(circle: Circle): void {
+    const { ledger } = circle;
+    void ledger.drained().then(() => {
+      if (isOver(circle) && !ledger.busy) this.#circles.delete(ledger.comm);
+    });
+  }
+
+  #make(comm: CommInfo): Circle {
+    const ledger = new Ledger(comm, this.#monitor, this.#host);
+    const { session } = this.#host;
+    const members = comm.ranks.map((_, rank) => new Member(rank, ledger, session, this.#host));
+    const circle = { ledger, members, aborted: false };
+    this.#circles.set(comm, circle);
+    return circle;
+  }
+}
+
+/** True for a split's communicator that no rank can use any more. */
+function isOver({ ledger, members, aborted }: Circle): boolean {
+  return ledger.comm.id !== 0 && (aborted || members.every((member) => member.closed));
+}
+
+/** Tells the hooks of communicators that were not aborted before; then throws what the first of them threw. */
+function tellAborted(circles: readonly Circle[], reason: unknown): void {
+  const faults: unknown[] = [];
+  const told = circles.filter(({ aborted }) => !aborted);
+  for (const circle of told) circle.aborted = true;
+  for (const member of told.flatMap(({ members }) => members)) {
+    try {
+      member.hooks.aborted(reason);
+    } catch (fault) {
+      faults.push(fault);
+    }
+  }
+  if (faults.length > 0) throw faults[0];
+}

@@ -1,0 +1,87 @@
+/** How many communicators a world keeps: those that may still be used, however many there were. */
+
+import { type Communicator, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import type { LocalWorld } from "../../../src/api/world/local-world.ts";
+import { expectHealthy } from "../../support/planted.ts";
+
+async function openWorld(size: number): Promise<LocalWorld> {
+  return (await createWorld({ backend: sim(), size })) as LocalWorld;
+}
+
+async function half(comm: Communicator): Promise<Communicator> {
+  return (await comm.split({ color: comm.rank % 2 })) as Communicator;
+}
+
+describe("a world keeps", () => {
+  test("as many communicators after 10,000 splits as are open at once", async () => {
+    const world = await openWorld(3);
+    let most = 0;
+    await world.run(async (comm) => {
+      for (let split = 0; split < 10_000; split++) {
+        const sub = await half(comm);
+        const op = sub.allReduce({ send: Int32Array.of(1), op: "sum" });
+        if (split % 3 === 0) await op;
+        await sub.close();
+        if (comm.rank === 0) most = Math.max(most, world.openCommunicators);
+      }
+    });
+    expect(most).toBeGreaterThan(1);
+    expect(most).toBeLessThanOrEqual(5);
+    expect(world.openCommunicators).toBe(1);
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("what was aborted no longer than its calls are under way", async () => {
+    const world = await openWorld(2);
+    await world.run(async (comm) => {
+      for (let split = 0; split < 50; split++) {
+        const sub = (await comm.split({ color: 0 })) as Communicator;
+        const op = sub.barrier();
+        if (comm.rank === split % 2) sub.abort("enough");
+        await op.catch(() => undefined);
+        await comm.barrier();
+      }
+    });
+    expect(world.openCommunicators).toBe(1);
+    await world.close();
+  });
+
+  test("one that a rank has not closed, and it still works in the next run", async () => {
+    const world = await openWorld(4);
+    const kept: Communicator[] = [];
+    await world.run(async (comm) => {
+      const sub = await half(comm);
+      kept[comm.rank] = sub;
+      if (comm.rank === 1) await sub.close();
+    });
+    expect(world.openCommunicators).toBe(3);
+    const sums = await world.run(async (comm) => {
+      const data = Int32Array.of(comm.rank);
+      if (comm.rank % 2 === 1) return -1;
+      await (kept[comm.rank] as Communicator).allReduce({ send: data, op: "sum" });
+      return data[0];
+    });
+    expect(sums).toEqual([2, -1, 2, -1]);
+    await world.close();
+  });
+
+  test("no wrong call of a closed one from the run: it is still told", async () => {
+    const world = await openWorld(2);
+    const run = world.run(async (comm) => {
+      const sub = (await comm.split({ color: 0 })) as Communicator;
+      await sub.close();
+      await comm.barrier();
+      if (comm.rank === 1) void sub.barrier();
+    });
+    await expect(run).rejects.toMatchObject({
+      ranks: [1],
+      cause: { code: "ERR_COMM_CLOSED", comm: "world/0" },
+    });
+    expect(world.openCommunicators).toBe(1);
+    await expectHealthy(world);
+    await world.close();
+  });
+});
