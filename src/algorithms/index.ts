@@ -85,7 +85,7 @@ export {
   type Topology,
   takeSeparate,
   topologies,
-  type WindowOffsets,
+  undefinedReason,
 } from "./nccl/index.ts";
 export {
   input,

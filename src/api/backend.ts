@@ -48,14 +48,14 @@ export interface Session {
   readonly selection?: readonly Attempt[];
   /** Name of a rank's device, such as `sim:3`. */
   device(rank: number): string;
-  /** New memory on a rank's device; contents are zero. */
-  allocate(rank: number, byteLength: number): Memory;
+  /** New memory on a rank's device; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
+  allocate(rank: number, byteLength: number, symmetric?: boolean): Memory;
   /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
   borrow(rank: number, memory: ArrayBufferLike): Memory;
-  /** Why a call cannot be made here; `undefined` when it can. */
-  refusal(question: Question): string | undefined;
-  /** What this backend would do for a call. Local, predicted, runs nothing. */
-  explain(question: Question): Explanation;
+  /** Why a call cannot be made on a communicator; `undefined` when it can. */
+  refusal(question: Question, comm: CommInfo): string | undefined;
+  /** What this backend would do for a call on a communicator. Local, predicted, runs nothing. */
+  explain(question: Question, comm: CommInfo): Explanation;
   /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults. */
   posted?(worldRank: number, call: RankCall): void;
   /** Present where the memory that calls were lent is watched. */
@@ -83,6 +83,8 @@ export interface Capabilities {
   readonly virtualTime: boolean;
   /** The same calls give the same bits in every run. */
   readonly deterministic: boolean;
+  /** `alloc` gives symmetric memory when asked. */
+  readonly symmetricMemory: boolean;
 }
 
 /** Watches the memory that calls were lent, from the moment they are posted until they are served. */

@@ -18,6 +18,8 @@ export interface Allocation {
   /** The session it belongs to; a buffer of another session is refused. */
   readonly session: object;
   disposed: boolean;
+  /** Symmetric memory, of which a communicator makes a window when it is first used for one. */
+  readonly symmetric?: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
   lastUse: PromiseLike<unknown> | undefined;
 }

@@ -46,8 +46,15 @@ export interface CommStats {
 /** Options of `alloc`. */
 export interface AllocOptions {
   /**
-   * Symmetric memory, which other kernels reduce in another order: results may differ in their last bits. Only when
-   * asked for; refused with `UnsupportedError` where the backend has none.
+   * Symmetric memory, which ranks reach into directly. An `allReduce`, `reduceScatter` or `allGather` whose buffers are
+   * both symmetric runs other kernels: faster for small sizes, and float sums differ in their last bits, because they
+   * are folded in another order and rounded once. Every other call treats it as any other memory.
+   *
+   * The first such call that uses an allocation of every rank makes a window of them; ranks must bring equally long
+   * allocations in the same order, and start at the same place of them (`CollectiveMismatchError`). Sums of 1- and
+   * 2-byte floats from addresses that are no multiple of 4 are refused where NCCL computes them wrongly.
+   *
+   * @throws UnsupportedError where the backend has none (`capabilities.symmetricMemory`).
    */
   readonly symmetric?: boolean;
 }
@@ -74,6 +81,7 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Allocates a buffer on this rank's device, filled with zeros. Host memory on the simulation.
+   * With `symmetric`, calls may take other kernels; see `AllocOptions`.
    *
    * @throws InvalidArgumentError for a dtype that does not exist or a length that is no count of elements.
    */

@@ -1,8 +1,9 @@
 /** What `explain` answers: the plan of a call, predicted, without running it. */
 import type { CollectiveName } from "./collectives/spec.ts";
-import { type DType, isDType } from "./dtype.ts";
+import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
+import { reachedBuffers, type SymmetricPlace } from "./symmetric.ts";
 
 /** A call described by its shape alone. */
 export interface Question {
@@ -16,6 +17,14 @@ export interface Question {
   readonly root?: number | undefined;
   /** For an all-to-allv: row i holds what rank i sends to each rank. Left out: `count` to every peer. */
   readonly counts?: readonly (readonly number[])[] | undefined;
+  /** Both buffers are symmetric memory: where in it they start, in elements; `true` for its start. */
+  readonly symmetric?: boolean | SymmetricOffsets | undefined;
+}
+
+/** Elements from the start of symmetric memory to each buffer of a call. */
+export interface SymmetricOffsets {
+  readonly sendOffset: number;
+  readonly recvOffset: number;
 }
 
 /** One chunk of the buffer and what becomes of it. */
@@ -54,7 +63,7 @@ export interface Explanation {
 
 /** A question whose every field makes sense among so many ranks; throws for one that does not. */
 export function checkedQuestion(question: Question, size: number): Question {
-  const { dtype, op, count, root, counts } = question;
+  const { dtype, op, count, root, counts, symmetric } = question;
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
       { headline: `explain: ${field}: found ${String(found)}, needs ${needed}` },
@@ -78,7 +87,21 @@ export function checkedQuestion(question: Question, size: number): Question {
       counts.every((row) => Array.isArray(row) && row.length === size && row.every(isCount));
     if (!whole) throw fault("counts", "another shape", `${rows} rows of ${size} counts`);
   }
+  if (symmetric !== undefined && typeof symmetric !== "boolean") {
+    const whole = isCount(symmetric?.sendOffset) && isCount(symmetric.recvOffset);
+    if (!whole) throw fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
+  }
   return question;
+}
+
+/** Where a question's buffers start in symmetric memory, in bytes; `undefined` where they are other memory. */
+export function questionPlace(question: Question): SymmetricPlace | undefined {
+  const { collective, dtype, symmetric = false } = question;
+  if (symmetric === false || dtype === undefined) return undefined;
+  if (reachedBuffers(collective) === undefined) return undefined;
+  const { sendOffset, recvOffset } =
+    symmetric === true ? { sendOffset: 0, recvOffset: 0 } : symmetric;
+  return { send: sendOffset * bytesOf(dtype), recv: recvOffset * bytesOf(dtype) };
 }
 
 function isCount(value: unknown): boolean {

@@ -74,7 +74,13 @@ export {
   UnsupportedError,
   WorldError,
 } from "./errors.ts";
-export type { ChunkPlan, Explanation, Question } from "./explanation.ts";
+export {
+  type ChunkPlan,
+  type Explanation,
+  type Question,
+  questionPlace,
+  type SymmetricOffsets,
+} from "./explanation.ts";
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type TypedHost } from "./host-array.ts";
 export type { LiveResources } from "./ledger/resources.ts";
@@ -88,6 +94,7 @@ export {
   reduceOpFault,
   reduceOpName,
 } from "./reduce-op.ts";
+export { type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
 export { type ConnectOptions, connect, createWorld } from "./world/create-world.ts";
 export { firstAvailable } from "./world/first-available.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";

@@ -6,12 +6,12 @@ conformance({
   name: "sim(cpu)",
   backend: () => sim({ executor: cpu() }),
   sizes: [1, 2, 3, 8],
-  capabilities: { hostArrays: true, virtualTime: true, deterministic: true },
+  capabilities: { hostArrays: true, virtualTime: true, deterministic: true, symmetricMemory: true },
 });
 
 conformance({
   name: "sim(cpu), linear",
   backend: () => sim({ executor: cpu(), seed: 9, algorithms: { allReduce: "linear" } }),
   sizes: [1, 5],
-  capabilities: { hostArrays: true, virtualTime: true, deterministic: true },
+  capabilities: { hostArrays: true, virtualTime: true, deterministic: true, symmetricMemory: true },
 });

@@ -25,12 +25,13 @@ async function resultOf(comm: Communicator, golden: GoldenCase): Promise<string 
   const { coll, dt, op, count, root = 0, inplace = false, offset = 0 } = golden;
   const dtype = dtypeNames[dt];
   const blocks = coll === "reduceScatter" ? comm.size : 1;
-  const send = comm.alloc(dtype, offset + blocks * count).subarray(offset);
+  const memory = { symmetric: golden.env === "sym" };
+  const send = comm.alloc(dtype, offset + blocks * count, memory).subarray(offset);
   fill(send, golden, comm.rank);
   const own = coll === "reduceScatter" ? comm.rank * count : 0;
   const recv = inplace
     ? send.subarray(own, own + count)
-    : comm.alloc(dtype, offset + count).subarray(offset);
+    : comm.alloc(dtype, offset + count, memory).subarray(offset);
   const reduction = opOf(op, dt);
   if (coll === "allReduce") await comm.allReduce({ send, recv, op: reduction });
   else if (coll === "reduceScatter") await comm.reduceScatter({ send, recv, op: reduction });

@@ -29,11 +29,10 @@ test.each(files)(
   600_000,
 );
 
-// Symmetric memory is not part of the simulated backend yet.
 test.each(files)(
   "%s through createWorld",
   async (name) => {
-    const cases = readCases(name).filter(({ env }) => env !== "sym");
+    const cases = readCases(name);
     const chosen = everything ? cases : sample(cases, 2e7);
     const wrong: string[] = [];
     for (const golden of chosen) if (!(await productAgrees(golden))) wrong.push(idOf(golden));

@@ -22,7 +22,6 @@ export type {
   PlannedPart,
   PlanRequest,
   SymmetricPlan,
-  WindowOffsets,
 } from "./plan-shape.ts";
 export { ncclProgram, programName } from "./program.ts";
 export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
@@ -30,6 +29,7 @@ export type { HopRounding } from "./rounding.ts";
 export { takeSeparate } from "./select.ts";
 export type { NcclSettings } from "./settings.ts";
 export type { SymmetricKernel } from "./symmetric-choice.ts";
+export { undefinedReason } from "./symmetric-defect.ts";
 export {
   type ChannelPaths,
   h200x8,

@@ -1,14 +1,10 @@
 /** The pieces of a plan: which elements are folded in which order. */
+
 import { bytesOf } from "../../api/dtype.ts";
+import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
 import { at, type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./orders.ts";
-import type {
-  ChannelPlan,
-  Piece,
-  PlannedPart,
-  SymmetricPlan,
-  WindowOffsets,
-} from "./plan-shape.ts";
+import type { ChannelPlan, Piece, PlannedPart, SymmetricPlan } from "./plan-shape.ts";
 import { stretchesOf } from "./symmetric-stretches.ts";
 import type { ChannelPaths } from "./topology.ts";
 
@@ -75,7 +71,7 @@ function orderOf(
 /** Pieces of a call through a symmetric kernel; its blocks of threads do not matter once they are dealt. */
 export function symmetricPieces(
   plan: Pick<SymmetricPlan, "ranks" | "collective" | "protocol" | "dtype" | "count" | "channels">,
-  { send, recv }: WindowOffsets,
+  { send, recv }: SymmetricPlace,
 ): Piece[] {
   const { ranks, collective, protocol, dtype, count } = plan;
   if (count === 0) return [];

@@ -1,6 +1,7 @@
 /** What a plan of NCCL tells, and what it is asked for with. */
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { SymmetricPlace } from "../../api/symmetric.ts";
 import type { Forced } from "./choice.ts";
 import type { FoldOrder } from "./orders.ts";
 import type { Part } from "./partition.ts";
@@ -42,13 +43,7 @@ export interface PlanRequest {
   readonly settings?: NcclSettings | undefined;
   readonly forced?: Forced | undefined;
   /** Both buffers lie in symmetric windows, so many bytes from their starts. */
-  readonly symmetric?: WindowOffsets | undefined;
-}
-
-/** Bytes from the start of a symmetric window to each buffer. */
-export interface WindowOffsets {
-  readonly send: number;
-  readonly recv: number;
+  readonly symmetric?: SymmetricPlace | undefined;
 }
 
 /** The elements of one channel, and how many of them a full chunk holds. */

@@ -5,8 +5,10 @@
  * same plan is also a program of sends and receives (`ncclProgram`) and a list of folds (`ncclFused`) over the same
  * pieces (`ncclLayout`). Planning depends on sizes only; nothing in it is done for each element.
  */
+
 import { bytesOf } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
+import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { channelBudget } from "./budget.ts";
 import { choose } from "./choice.ts";
 import { chunkElements } from "./chunks.ts";
@@ -20,7 +22,6 @@ import type {
   PlanFacts,
   PlanRequest,
   SymmetricPlan,
-  WindowOffsets,
 } from "./plan-shape.ts";
 import { modelBytes } from "./protocol.ts";
 import { hopRounding } from "./rounding.ts";
@@ -58,7 +59,7 @@ type CallFacts = Omit<
 
 function channelPlan(
   facts: CallFacts,
-  { version, topology, forced }: PlanRequest,
+  { version, topology, forced, symmetric }: PlanRequest,
   settings: ResolvedSettings,
 ): ChannelPlan {
   const { ranks, collective, dtype, op, count } = facts;
@@ -76,7 +77,10 @@ function channelPlan(
   const paths = everyChannel.slice(0, parts.length);
   const rounding = op === undefined ? "none" : hopRounding(dtype, op, choice.protocol);
   const plan = { ...facts, ...choice, parts, paths, channels: parts.length, rounding };
-  return lazily({ ...plan, accumulator: "element" as const, undefinedBlocks: [] }, () =>
+  // A gather through symmetric memory copies alike, but by a kernel of which only the defect is known.
+  const copied = symmetric !== undefined && collective === "allGather";
+  const wrong = copied ? undefinedBlocks({ collective, ranks, bytes }, symmetric) : [];
+  return lazily({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
     channelPieces(plan),
   );
 }
@@ -84,7 +88,7 @@ function channelPlan(
 function symmetricPlan(
   facts: CallFacts,
   collective: SymmetricCollective,
-  offsets: WindowOffsets,
+  offsets: SymmetricPlace,
   settings: ResolvedSettings,
 ): SymmetricPlan {
   const { ranks, dtype, count } = facts;
@@ -97,8 +101,7 @@ function symmetricPlan(
     channels: blocks,
     rounding: "none" as const,
     accumulator: "float32" as const,
-    undefinedBlocks:
-      kernel === "LL" ? undefinedBlocks(collective, ranks, dtype, count, offsets.send) : [],
+    undefinedBlocks: kernel === "LL" ? undefinedBlocks({ collective, ranks, bytes }, offsets) : [],
   };
   return lazily(plan, () => symmetricPieces(plan, offsets));
 }

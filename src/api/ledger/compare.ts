@@ -28,16 +28,25 @@ export function mismatchOf(slot: Slot): Mismatch | undefined {
   for (let field = 0; field < first.length; field++) {
     const expected = first[field]?.[1];
     if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
-      return differing(signatures, field);
+      return differingField(signatures, field);
     }
   }
   return transposeFault(slot);
 }
 
-function differing(signatures: readonly (readonly SignatureField[])[], field: number): Mismatch {
+function differingField(
+  signatures: readonly (readonly SignatureField[])[],
+  field: number,
+): Mismatch {
   const values = signatures.map((signature) => String(signature[field]?.[1]));
   const name = signatures[0]?.[field]?.[0] ?? "collective";
   return { field: name, values, ranks: outliers(values) };
+}
+
+/** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
+export function differing(field: string, values: readonly string[]): Mismatch | undefined {
+  if (values.every((value) => value === values[0])) return undefined;
+  return { field, values, ranks: outliers(values) };
 }
 
 /** Ranks whose value is not the most common one; of equally common values the one seen first is the norm. */

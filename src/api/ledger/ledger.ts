@@ -15,6 +15,7 @@ import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
 import { Slot } from "./slot.ts";
+import { Windows } from "./windows.ts";
 
 /** Makes the error that a rank of a dead communicator gets. */
 export type Death = (rank: number) => CommError;
@@ -64,6 +65,7 @@ export class Ledger {
     this.#serve = {
       session: host.session,
       comm,
+      windows: new Windows(),
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failed(posting.op, error),

@@ -7,17 +7,19 @@ import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
-import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { andThen, exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
+import type { Windows } from "./windows.ts";
 
 /** What serving needs from the ledger and its world. */
 export interface ServeHost {
   readonly session: Session;
   readonly comm: CommInfo;
+  readonly windows: Windows;
   /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
   prepare(set: CallSet): void;
   /** Serves a call that changes communicators instead of data; false when it is none. */
@@ -33,12 +35,16 @@ export interface ServeHost {
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const postings = slot.postings as Posting[];
   const cancelled = postings.flatMap(({ op }, rank) => (op.pending ? [] : [rank]));
-  const mismatch = cancelled.length === 0 ? mismatchOf(slot) : undefined;
+  const mismatch = cancelled.length === 0 ? wrongSet(host, slot, postings) : undefined;
   if (cancelled.length > 0) {
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
   } else if (mismatch !== undefined) {
     failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
   } else return perform(host, slot, postings);
+}
+
+function wrongSet(host: ServeHost, slot: Slot, postings: readonly Posting[]): Mismatch | undefined {
+  return mismatchOf(slot) ?? host.windows.join(postings.map(({ call }) => call));
 }
 
 /** Serves sends with the receives they met, as one exchange. */

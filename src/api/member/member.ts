@@ -74,20 +74,16 @@ export class Member implements Communicator {
   alloc<D extends DType>(dtype: D, length: number, options: AllocOptions = {}): DeviceBuffer<D> {
     this.#poster.assertOpen("alloc");
     assertShape("alloc", dtype, length);
-    if (options.symmetric === true) {
-      throw new UnsupportedError(
-        { headline: `alloc: ${this.backend} has no symmetric memory in this version` },
-        this.#poster.facts,
-      );
-    }
+    const symmetric = this.#wantsSymmetric(options);
     const session = this.#session;
     const rank = this.#poster.worldRank;
-    const memory = session.allocate(rank, length * bytesOf(dtype));
+    const memory = session.allocate(rank, length * bytesOf(dtype), symmetric);
     return new DeviceBuffer(dtype, length, {
       memory,
       rank,
       session,
       disposed: false,
+      symmetric,
       lastUse: undefined,
     });
   }
@@ -209,11 +205,11 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    return this.#session.explain(checkedQuestion(question, this.size));
+    return this.#session.explain(checkedQuestion(question, this.size), this.#comm);
   }
 
   supports(question: Question): boolean {
-    return this.#session.refusal(question) === undefined;
+    return this.#session.refusal(question, this.#comm) === undefined;
   }
 
   stats(): CommStats {
@@ -235,6 +231,26 @@ export class Member implements Communicator {
   /** True once this rank has closed its end and its calls are done. */
   get closed(): boolean {
     return this.#poster.closed;
+  }
+
+  #wantsSymmetric(options: AllocOptions): boolean {
+    const { symmetric = false } = options;
+    if (typeof symmetric !== "boolean") {
+      throw new InvalidArgumentError(
+        { headline: `alloc: symmetric: found ${typeof symmetric}, needs a boolean` },
+        { ...this.#poster.facts, field: "symmetric" },
+      );
+    }
+    if (symmetric && !this.capabilities.symmetricMemory) {
+      throw new UnsupportedError(
+        {
+          headline: `alloc: symmetric: ${this.backend} has no symmetric memory here`,
+          hint: "leave symmetric out; comm.capabilities.symmetricMemory tells",
+        },
+        { ...this.#poster.facts, field: "symmetric" },
+      );
+    }
+    return symmetric;
   }
 
   /** A new run begins: a communicator that was closed in an earlier one is open again. */

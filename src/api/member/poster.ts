@@ -51,7 +51,7 @@ export class Poster {
     const { ranks, name } = ledger.comm;
     this.worldRank = ranks[rank] as number;
     this.facts = { rank, size: ranks.length, comm: name };
-    this.check = new Validator(session, this.worldRank, this.facts);
+    this.check = new Validator(session, ledger.comm, rank);
     this.#session = session;
     this.#ledger = ledger;
     this.#host = host;
@@ -71,7 +71,7 @@ export class Poster {
       this.assertOpen(collective);
       const prepared = prepare();
       this.assertOptions(collective, options);
-      if (!("transfers" in prepared)) this.check.supported(prepared.call.dtype, prepared.call.op);
+      if (!("transfers" in prepared)) this.check.supported(prepared.call);
       this.postTogether([{ collective, prepared, options, op }]);
     } catch (error) {
       if (this.collecting) throw error;

@@ -3,7 +3,7 @@
  *
  * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
  */
-import type { Session } from "../backend.ts";
+import type { CommInfo, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -11,23 +11,23 @@ import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { typedHost } from "../host-array.ts";
 import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
+import { symmetricPlace } from "../symmetric.ts";
+import type { PreparedCall } from "./prepared.ts";
 
 /** Checks the arguments of one call of one rank. */
 export class Validator {
   readonly #session: Session;
   readonly #worldRank: number;
+  readonly #comm: CommInfo;
   readonly #facts: { readonly rank: number; readonly size: number; readonly comm: string };
   readonly #borrowed: WeakMap<ArrayBufferLike, Allocation>;
   #collective: CollectiveName = "barrier";
 
-  constructor(
-    session: Session,
-    worldRank: number,
-    facts: { readonly rank: number; readonly size: number; readonly comm: string },
-  ) {
+  constructor(session: Session, comm: CommInfo, rank: number) {
     this.#session = session;
-    this.#worldRank = worldRank;
-    this.#facts = facts;
+    this.#comm = comm;
+    this.#worldRank = comm.ranks[rank] as number;
+    this.#facts = { rank, size: comm.ranks.length, comm: comm.name };
     this.#borrowed = new WeakMap();
   }
 
@@ -211,12 +211,20 @@ export class Validator {
   }
 
   /** Refuses what the session cannot do. */
-  supported(dtype: DType | undefined, op: ReduceOp | undefined): void {
-    const reason = this.#session.refusal({ collective: this.#collective, dtype, op });
+  supported({ dtype, op, count, root, send, recv }: PreparedCall): void {
+    const collective = this.#collective;
+    const place = symmetricPlace({ collective, send, recv });
+    const bytes = dtype === undefined ? 1 : bytesOf(dtype);
+    const symmetric = place && {
+      sendOffset: place.send / bytes,
+      recvOffset: place.recv / bytes,
+    };
+    const question = { collective, dtype, op, count, root, symmetric };
+    const reason = this.#session.refusal(question, this.#comm);
     if (reason === undefined) return;
     throw new UnsupportedError(
       {
-        headline: `${this.#collective}: ${reason}`,
+        headline: `${collective}: ${reason}`,
         hint: "comm.supports(...) answers before a failure does",
       },
       { ...this.#facts, collective: this.#collective },

@@ -19,6 +19,7 @@ import {
   InvalidArgumentError,
   type ReduceOp,
   type SpecifiedCollective,
+  type SymmetricPlace,
   specifications,
 } from "../../api/index.ts";
 
@@ -33,6 +34,8 @@ export interface PlanQuestion {
   readonly count: number;
   /** The ranks keep the order of the devices they run on. */
   readonly ordered: boolean;
+  /** Where both buffers lie in symmetric memory. */
+  readonly place: SymmetricPlace | undefined;
 }
 
 /** How a call is done. */
@@ -43,6 +46,8 @@ export interface Plan {
   readonly summary: string;
   /** What is said about equality with NCCL. */
   readonly claim: string;
+  /** Why a call that would take this plan is refused; `undefined` when it is not. */
+  readonly refusal: string | undefined;
   readonly program: Program;
   /** Made when it is first asked for: predicting time needs none. */
   readonly fused: FusedPlan;
@@ -84,6 +89,7 @@ class CataloguePlan implements Plan {
   readonly protocol = undefined;
   readonly summary: string;
   readonly claim = "a generic plan: no claim is made about NCCL's bits";
+  readonly refusal = undefined;
   readonly program: Program;
   readonly #layouts = new Map<number, Layout>();
   #fused: FusedPlan | undefined;

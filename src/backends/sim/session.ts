@@ -18,10 +18,12 @@ import {
   type Memory,
   overlapBytes,
   type Question,
+  questionPlace,
   type RankCall,
   type Session,
   type SpecifiedCollective,
   specifications,
+  symmetricPlace,
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
@@ -77,6 +79,7 @@ export class SimSession implements Session {
     hostArrays: true,
     virtualTime: true,
     deterministic: true,
+    symmetricMemory: true,
   };
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
@@ -125,22 +128,32 @@ export class SimSession implements Session {
     return memory;
   }
 
-  refusal({ collective }: Question): string | undefined {
-    const known = isBuilt(collective) || withoutProgram.has(collective);
-    return known ? undefined : "there is no such call";
+  refusal(question: Question, comm: CommInfo): string | undefined {
+    const { collective } = question;
+    if (!isBuilt(collective)) {
+      return withoutProgram.has(collective) ? undefined : "there is no such call";
+    }
+    if (questionPlace(question) === undefined) return undefined;
+    return this.#plan(this.#asked(collective, question, comm)).refusal;
   }
 
-  explain(question: Question): Explanation {
-    const { collective, root = 0 } = question;
+  explain(question: Question, comm: CommInfo): Explanation {
+    const { collective } = question;
     if (!isBuilt(collective)) {
       throw new UnsupportedError({
         headline: `explain: ${collective} is not built in this version`,
       });
     }
-    const { dtype, count = 0 } = question;
+    const plan = this.#plan(this.#asked(collective, question, comm));
+    return explainPlan(plan, question, this.#settings.link);
+  }
+
+  #asked(collective: SpecifiedCollective, question: Question, comm: CommInfo): PlanQuestion {
+    const { dtype, count = 0, root = 0 } = question;
     const op = question.op ?? (specifications[collective].reduces ? "sum" : undefined);
-    const call = { collective, ranks: this.size, root, dtype, op, count, ordered: true };
-    return explainPlan(this.#plan(call), question, this.#settings.link);
+    const place = questionPlace(question);
+    const ranks = comm.ranks.length;
+    return { collective, ranks, root, dtype, op, count, ordered: isOrdered(comm), place };
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -222,8 +235,21 @@ export class SimSession implements Session {
 
 function planQuestion(collective: SpecifiedCollective, { calls, comm }: CallSet): PlanQuestion {
   const { dtype, op, count = 0, root = -1 } = calls[0] ?? {};
-  const ordered = comm.ranks.every((rank, i) => i === 0 || rank > (comm.ranks[i - 1] as number));
-  return { collective, ranks: calls.length, root, dtype, op, count, ordered };
+  const place = calls[0] && symmetricPlace(calls[0]);
+  return {
+    collective,
+    ranks: calls.length,
+    root,
+    dtype,
+    op,
+    count,
+    ordered: isOrdered(comm),
+    place,
+  };
+}
+
+function isOrdered({ ranks }: CommInfo): boolean {
+  return ranks.every((rank, i) => i === 0 || rank > (ranks[i - 1] as number));
 }
 
 /** Counts of a call; blocks of their own where some rank gave them. */

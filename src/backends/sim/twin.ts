@@ -19,6 +19,7 @@ import {
   planFolds,
   programName,
   type Topology,
+  undefinedReason,
 } from "../../algorithms/index.ts";
 import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
 import type { Plan, Planner, PlanQuestion } from "./plan.ts";
@@ -41,6 +42,9 @@ export interface TwinForced {
 /** Plans kept; the oldest goes first. */
 const mostPlans = 256;
 
+/** Plans depend on the place of a buffer in its symmetric memory no further than this. */
+const lineBytes = 16;
+
 const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"] as const;
 
 type KnownCollective = (typeof known)[number];
@@ -55,11 +59,13 @@ export class TwinPlanner implements Planner {
   }
 
   of(question: PlanQuestion): Plan | undefined {
-    const { collective, ranks, root, dtype, op, count, ordered } = question;
+    const { collective, ranks, root, dtype, op, count, ordered, place } = question;
     if (!isKnown(collective) || !ordered || dtype === undefined) return undefined;
     // All scalars of a pre-multiplied sum are planned alike.
     const operator = typeof op === "object" ? "preMul" : op;
-    const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}`;
+    const symmetric = place && { send: place.send % lineBytes, recv: place.recv % lineBytes };
+    const at = symmetric === undefined ? "" : `/${symmetric.send}/${symmetric.recv}`;
+    const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}${at}`;
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
     const { version, topology, settings, forced } = this.#options;
@@ -72,6 +78,7 @@ export class TwinPlanner implements Planner {
       count,
       settings,
       forced,
+      symmetric,
     };
     const plan = new TwinPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
     const oldest = this.#plans.keys().next();
@@ -90,6 +97,7 @@ class TwinPlan implements Plan {
   readonly protocol: string | undefined;
   readonly summary: string;
   readonly claim: string;
+  readonly refusal: string | undefined;
   readonly #plan: NcclPlan;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
@@ -100,7 +108,11 @@ class TwinPlan implements Plan {
     this.name = programName(plan);
     this.protocol = plan.protocol;
     this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} ${plan.channels === 1 ? "channel" : "channels"}`;
-    this.claim = `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`;
+    this.refusal = undefinedReason(plan);
+    this.claim =
+      this.refusal === undefined
+        ? `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`
+        : `no call: ${this.refusal}`;
   }
 
   get program(): Program {

@@ -173,12 +173,6 @@ describe("alloc", () => {
     });
     await world.close();
   });
-
-  test("has no symmetric memory yet, and says so", () => {
-    expect(() => comm.alloc("int8", 1, { symmetric: true })).toThrowError(
-      expect.objectContaining({ code: "ERR_COMM_UNSUPPORTED" }),
-    );
-  });
 });
 
 describe("reading", () => {

@@ -108,7 +108,12 @@ describe("sim", () => {
 
   test("says what callers may rely on", async () => {
     const comm = await connect({ backend: sim() });
-    expect(comm.capabilities).toEqual({ hostArrays: true, virtualTime: true, deterministic: true });
+    expect(comm.capabilities).toEqual({
+      hostArrays: true,
+      virtualTime: true,
+      deterministic: true,
+      symmetricMemory: true,
+    });
     await comm.close();
   });
 });

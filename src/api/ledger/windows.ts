@@ -1,0 +1,63 @@
+/**
+ * The windows of one communicator: symmetric allocations that its ranks have used together.
+ *
+ * The first call that uses an allocation of every rank makes one window of them, as a collective registration would;
+ * from then on they belong together. Ranks that bring allocations of different windows are out of order, which real
+ * registration would leave as a hang.
+ */
+import type { RankCall } from "../backend.ts";
+import type { Allocation, DeviceBuffer } from "../buffer.ts";
+import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
+import { differing, type Mismatch } from "./compare.ts";
+
+/** A buffer of a call that lies in symmetric memory. */
+type Side = "send" | "recv";
+
+const sides: readonly Side[] = ["send", "recv"];
+
+/** Numbers the windows of one communicator. */
+export class Windows {
+  readonly #numbers = new WeakMap<Allocation, number>();
+  #made = 0;
+
+  /** What keeps the buffers of a complete call from lying in common windows; makes new windows when nothing does. */
+  join(calls: readonly RankCall[]): Mismatch | undefined {
+    const places = calls.map(symmetricPlace);
+    if (places.every((place) => place === undefined)) return undefined;
+    const reached = reachedBuffers((calls[0] as RankCall).collective);
+    for (const side of sides) {
+      const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
+      const fault = differing(`symmetric ${side}`, windows);
+      if (fault !== undefined) return { ...fault, law: windowLaw };
+      if (reached?.[side] !== true) continue;
+      const offsets = places.map((place) => `byte ${place?.[side]} of it`);
+      const apart = differing(`place of ${side}`, offsets);
+      if (apart !== undefined) return { ...apart, law: placeLaw };
+    }
+    for (const side of sides) this.#make(calls, side);
+    return undefined;
+  }
+
+  #window(call: RankCall, side: Side): string {
+    const { allocation } = call[side] as DeviceBuffer;
+    const number = this.#numbers.get(allocation);
+    if (number !== undefined) return `window ${number}`;
+    // In place, or beside its input, the output makes no window of its own.
+    if (side === "recv" && allocation === call.send?.allocation) return "the window of send";
+    return `a new window of ${allocation.memory.byteLength} bytes`;
+  }
+
+  #make(calls: readonly RankCall[], side: Side): void {
+    const isNew = calls.some(({ [side]: buffer }) => {
+      return buffer !== undefined && !this.#numbers.has(buffer.allocation);
+    });
+    if (!isNew) return;
+    for (const { [side]: buffer } of calls) {
+      if (buffer !== undefined) this.#numbers.set(buffer.allocation, this.#made);
+    }
+    this.#made++;
+  }
+}
+
+const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
+const placeLaw = "ranks reach it at the same place of everyone's window";

@@ -1,0 +1,42 @@
+/**
+ * Symmetric memory: which calls use it, and where their buffers lie in it.
+ *
+ * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run when
+ * both buffers of the call are symmetric; every other call treats such a buffer as any other memory.
+ */
+import type { DeviceBuffer } from "./buffer.ts";
+import type { CollectiveName } from "./collectives/spec.ts";
+
+/** Bytes from the start of the symmetric memory to each buffer of a call. */
+export interface SymmetricPlace {
+  readonly send: number;
+  readonly recv: number;
+}
+
+/** The buffers that ranks reach in each other's memory: these must start at the same place of it on every rank. */
+type Reached = { readonly [B in keyof SymmetricPlace]: boolean };
+
+const reached: { readonly [C in CollectiveName]?: Reached } = {
+  allReduce: { send: true, recv: true },
+  reduceScatter: { send: true, recv: false },
+  allGather: { send: false, recv: true },
+};
+
+/** Which buffers of a collective are reached; `undefined` for one that has no kernels for symmetric memory. */
+export function reachedBuffers(collective: CollectiveName): Reached | undefined {
+  return reached[collective];
+}
+
+/** What a call tells about its memory. */
+interface CallMemory {
+  readonly collective: CollectiveName;
+  readonly send?: DeviceBuffer | undefined;
+  readonly recv?: DeviceBuffer | undefined;
+}
+
+/** Where the buffers of a call lie in symmetric memory; `undefined` for a call that does not use it. */
+export function symmetricPlace({ collective, send, recv }: CallMemory): SymmetricPlace | undefined {
+  if (send?.allocation.symmetric !== true || recv?.allocation.symmetric !== true) return undefined;
+  if (reached[collective] === undefined) return undefined;
+  return { send: send.byteOffset, recv: recv.byteOffset };
+}
