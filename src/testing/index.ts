@@ -43,4 +43,10 @@ export {
   type ProgramSplit,
   type ProgramStep,
 } from "./program.ts";
-export { type CallOutcome, type ProgramRun, runOn, runProgram } from "./run-program.ts";
+export {
+  type CallOutcome,
+  type ProgramRun,
+  type RunOptions,
+  runOn,
+  runProgram,
+} from "./run-program.ts";

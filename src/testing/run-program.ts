@@ -1,5 +1,5 @@
 /** Runs programs on backends and hands back raw bytes; it computes no expectation. */
-import { type Backend, type Communicator, createWorld } from "../api/index.ts";
+import { type Backend, type Communicator, createWorld, type WorldOptions } from "../api/index.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -23,21 +23,35 @@ export interface ProgramRun {
   readonly outcomes: readonly CallOutcome[];
 }
 
+/** How a program is run; `onStall` and `stallMs` are the world's. */
+export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
+  /** Name of the run in comparisons; the backend's own when left out. */
+  readonly label?: string;
+  /**
+   * What a rank of the world does before a step, beside making calls: sleep, compute, wait for input. Nothing when left
+   * out. A healthy program must not mind.
+   */
+  readonly pace?: (rank: number, step: number) => PromiseLike<unknown> | undefined;
+}
+
 /**
  * Runs a program in a world of its own and checks that no byte outside of receive buffers was written.
  *
  * @throws WorldError when any call fails: programs are healthy, so that is a bug.
  * @example
  * const { outcomes } = await runProgram(sim(), program);
+ * @example
+ * const pace = (rank) => (rank === 1 ? new Promise((resolve) => setTimeout(resolve, 2)) : undefined);
+ * await runProgram(sim(), program, { pace });
  */
 export async function runProgram(
   backend: Backend,
   program: Program,
-  label: string = backend.name,
+  { label = backend.name, pace, ...stalls }: RunOptions = {},
 ): Promise<ProgramRun> {
-  const world = await createWorld({ backend, size: program.size });
+  const world = await createWorld({ backend, size: program.size, ...stalls });
   try {
-    const byRank = await world.run((comm) => runRank(comm, program));
+    const byRank = await world.run((comm) => runRank(comm, program, pace));
     const outcomes = occurrencesOf(program).map((occurrence, at) => ({
       ...occurrence,
       ranks: byRank.map((rank) => rank[at]),
@@ -60,7 +74,7 @@ export async function runOn(
 ): Promise<ProgramRun[]> {
   const runs: ProgramRun[] = [];
   for (const [label, backend] of Object.entries(backends)) {
-    runs.push(await runProgram(backend, program, label));
+    runs.push(await runProgram(backend, program, { label }));
   }
   return runs;
 }
@@ -69,12 +83,14 @@ export async function runOn(
 async function runRank(
   world: Communicator,
   program: Program,
+  pace: RunOptions["pace"],
 ): Promise<(RankOutcome | undefined)[]> {
   const comms = await openCommunicators(world, program);
   const outcomes: (RankOutcome | undefined)[] = [];
   const open: Promise<void>[] = [];
   let at = 0;
-  for (const step of program.steps) {
+  for (const [number, step] of program.steps.entries()) {
+    if (pace !== undefined) await pace(world.rank, number);
     const comm = comms[step.comm];
     const rounds = step.kind === "replay" ? step.times : 1;
     const calls = step.kind === "call" ? 1 : step.calls.length;

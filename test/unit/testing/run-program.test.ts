@@ -83,7 +83,7 @@ describe("runProgram", () => {
   });
 
   test("leaves a wrong element to the oracle and to expectSame, who both find it", async () => {
-    const run = await runProgram(spoiling(-1), program, "spoiled");
+    const run = await runProgram(spoiling(-1), program, { label: "spoiled" });
     expect(() => judgeRun(program, run)).toThrow(/call 0 \(allGather uint8\), rank 1: element 5/);
     const healthy = await runProgram(sim(), program);
     expect(() => expectSame(healthy, run)).toThrow("sim and spoiled differ: call 0");
