@@ -24,6 +24,9 @@ const checks = {
   programs: "npm run -s test:programs",
   build: "npm run -s build",
   "algorithms page": "node tools/algorithms-page.mjs --check",
+  golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
+  "golden settings":
+    "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
   publint: `npm run -s publint -- "${tarball}"`,
   attw: `npm run -s attw -- "${tarball}"`,

@@ -1,18 +1,20 @@
 /** The backends that `--backend` can name. The library itself has no such table: there a backend is a value. */
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError } from "../api/index.ts";
-import { sim, Trace } from "../backends/sim/index.ts";
+import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl }) =>
     sim({
       seed,
       // sim() itself refuses what it does not know.
       ...(like !== undefined && { like: like as "nccl-2.28" }),
+      ...(topology !== undefined && { topology }),
+      ...(nccl !== undefined && { nccl: nccl as NonNullable<SimOptions["nccl"]> }),
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),

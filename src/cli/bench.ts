@@ -1,5 +1,4 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
-import { writeFileSync } from "node:fs";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -17,6 +16,7 @@ import { algorithmChoice } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { benchHelp, benchOptions } from "./bench-options.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { outputFile } from "./files.ts";
 import { type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./progress.ts";
 import { sizesOf, wantedCollective, wantedDtypes, wantedOps, wantedRoots } from "./wanted.ts";
@@ -40,6 +40,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const algorithms = algorithmChoice(row.collective, parsed.text("algorithm"));
   const backend = namedBackend(context.backends, name, { seed, algorithms });
   const ranks = parsed.integer("ranks", 8, 1);
+  const write = outputFile("--out", parsed.text("out"));
   const simulated = name === "sim";
   const progress = new Progress(context);
   const print = (text: string): void => {
@@ -67,7 +68,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const document = await bench(options).finally(() => progress.clear());
   print(tableFoot(document.results, { simulated }));
   if (format !== "table") context.out(documentText(document, format));
-  writeOut(parsed.text("out"), document, format);
+  write?.(documentText(document, format));
   return tally(document.results).wrong === 0 ? 0 : 1;
 }
 
@@ -101,8 +102,4 @@ function headLines(options: BenchOptions, row: MeasuredCollective, backend: stri
 
 function documentText(document: BenchDocument, format: Format): string {
   return format === "csv" ? toCsv(document.results) : `${JSON.stringify(document, null, 2)}\n`;
-}
-
-function writeOut(path: string | undefined, document: BenchDocument, format: Format): void {
-  if (path !== undefined) writeFileSync(path, documentText(document, format));
 }

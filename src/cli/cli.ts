@@ -5,6 +5,7 @@ import { benchCommand } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
+import { goldenCommand } from "./golden.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";
 import { traceCommand } from "./trace.ts";
@@ -18,6 +19,7 @@ const commands: readonly Command[] = [
   explainCommand,
   traceCommand,
   verifyCommand,
+  goldenCommand,
   doctorCommand,
 ];
 

@@ -1,10 +1,16 @@
 /** What a command may touch: its output, and the backends that names stand for. Tests pass their own. */
+
 import type { Backend } from "../api/index.ts";
+import type { NcclSetup } from "../golden/case.ts";
 
 /** What the command line may say about a backend. */
 export interface BackendSettings {
   /** Library whose plans the simulation follows, such as `nccl-2.28`. */
   readonly like?: string | undefined;
+  /** The machine whose plans are followed. */
+  readonly topology?: "h200x8" | undefined;
+  /** How NCCL is set up, for NCCL itself and for its plans. */
+  readonly nccl?: NcclSetup | undefined;
   readonly seed?: number | undefined;
   /** Algorithm by collective. */
   readonly algorithms?: Readonly<Record<string, string>> | undefined;

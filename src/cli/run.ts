@@ -1,10 +1,10 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
-import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
+import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { loadProgram } from "./program-file.ts";
 
@@ -34,6 +34,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const parsed = parseOptions(args, options, 1);
   const ranks = parsed.integer("ranks", 8, 1);
   const traceFile = parsed.text("trace");
+  const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const settings = { seed: parsed.integer("seed", 0), trace };
   const backend = namedBackend(context.backends, parsed.text("backend") ?? "sim", settings);
@@ -47,14 +48,13 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     return 0;
   } finally {
     // A failed run is the one whose trace is wanted most.
-    if (traceFile !== undefined && trace !== undefined) writeTrace(traceFile, trace);
+    if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
     await world.close();
   }
 }
 
-function writeTrace(path: string, trace: Trace): void {
-  const text = path.endsWith(".json") ? `${JSON.stringify(trace.toChrome())}\n` : trace.toText();
-  writeFileSync(path, text);
+function traceText(trace: Trace, isChrome: boolean): string {
+  return isChrome ? `${JSON.stringify(trace.toChrome())}\n` : trace.toText();
 }
 
 /** A result on one line; of a buffer its contents. */

@@ -1,5 +1,5 @@
 /** `twinccl trace`: what happens in virtual time during a call, or a program, drawn from a real run on the simulation. */
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective } from "../bench/index.ts";
@@ -7,6 +7,7 @@ import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
 import { rootOf, wantedDtype } from "./wanted.ts";
@@ -56,6 +57,8 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const algorithm = parsed.text("algorithm");
   if (row === undefined) refuseCallOptions(what, parsed);
   const program = row === undefined ? await loadProgram(what) : programOf(row, parsed, size);
+  const path = parsed.text("out");
+  const write = outputFile("--out", path);
   const trace = new Trace();
   const backend = namedBackend(context.backends, "sim", {
     seed: parsed.integer("seed", 0),
@@ -71,10 +74,9 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     await world.run(program);
   } finally {
     const text = documentOf(trace, format, `${row?.collective ?? what}, ${size} ranks`);
-    const path = parsed.text("out");
-    if (path === undefined) context.out(text);
+    if (write === undefined) context.out(text);
     else {
-      writeFileSync(path, text);
+      write(text);
       context.out(`${path}: ${trace.length} events, ${format}\n`);
     }
     await world.close();

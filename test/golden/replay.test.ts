@@ -1,9 +1,13 @@
 /**
  * Recorded results of real NCCL, replayed: a sample in every run, all of them with TWINCCL_GOLDEN=all.
  */
+
+import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
-import { productAgrees } from "./product.ts";
-import { type GoldenCase, idOf, Replay, readCases } from "./replay.ts";
+import { isSymmetric, sentBlocks } from "../../src/golden/case.ts";
+import { check } from "../../src/golden/check.ts";
+import { type GoldenRecord, idOf } from "../../src/golden/format.ts";
+import { Replay, recordsOf } from "./replay.ts";
 
 const everything = process.env["TWINCCL_GOLDEN"] === "all";
 
@@ -18,7 +22,7 @@ const files = [
 test.each(files)(
   "%s",
   (name, total) => {
-    const cases = readCases(name);
+    const cases = recordsOf(name);
     expect(cases).toHaveLength(total);
     const chosen = everything ? cases : sample(cases);
     const replay = new Replay();
@@ -32,23 +36,22 @@ test.each(files)(
 test.each(files)(
   "%s through createWorld",
   async (name) => {
-    const cases = readCases(name);
+    const cases = recordsOf(name);
     const chosen = everything ? cases : sample(cases, 2e7);
-    const wrong: string[] = [];
-    for (const golden of chosen) if (!(await productAgrees(golden))) wrong.push(idOf(golden));
-    if (everything)
-      console.log(`${name}: ${chosen.length - wrong.length} of ${chosen.length} identical`);
-    expect(wrong.slice(0, 10)).toEqual([]);
-    expect(wrong).toHaveLength(0);
+    const found = await check(chosen, (nccl) => sim({ like: "nccl-2.28", nccl }));
+    if (everything) console.log(`${name}: ${found.identical} of ${found.cases} identical`);
+    expect(found.mismatches.slice(0, 10)).toEqual([]);
+    expect(found).toMatchObject({ cases: chosen.length, identical: chosen.length });
   },
   600_000,
 );
 
 /** Every small or symmetric case, and of the others those at even distances that the budget allows. */
-function sample(cases: readonly GoldenCase[], budget = sampleElements): GoldenCase[] {
-  const elements = ({ n, coll, count }: GoldenCase): number =>
-    n * count * (coll === "reduceScatter" ? n : 1);
-  const always = (golden: GoldenCase): boolean => golden.env === "sym" || elements(golden) < 40_000;
+function sample(cases: readonly GoldenRecord[], budget = sampleElements): GoldenRecord[] {
+  const elements = (golden: GoldenRecord): number =>
+    golden.ranks * golden.count * sentBlocks(golden);
+  const always = (golden: GoldenRecord): boolean =>
+    isSymmetric(golden) || elements(golden) < 40_000;
   const large = cases.filter((golden) => !always(golden));
   const work = large.reduce((sum, golden) => sum + elements(golden), 0);
   const stride = Math.ceil(work / budget);

@@ -26,6 +26,7 @@ const LAYERS: readonly { folder: string; sees: readonly string[] }[] = [
   { folder: "src/backends/sim/", sees: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
   { folder: "src/backends/nccl/", sees: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
   { folder: "src/parallel/", sees: ["src/parallel/", "src/api/"] },
+  { folder: "src/golden/", sees: ["src/golden/", "src/algorithms/", "src/api/"] },
   { folder: "src/testing/", sees: ["src/testing/", "src/api/"] },
   { folder: "src/", sees: ["src/"] },
 ];
@@ -38,7 +39,7 @@ const PACKAGE_HOMES: Readonly<Record<string, string>> = {
 };
 
 /** Folders that need Node; everything else in src must also run in a browser. */
-const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/backends/nccl/"];
+const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/golden/", "src/backends/nccl/"];
 
 /** Folders whose results must depend on their arguments only. */
 const PURE_FOLDERS = ["src/api/", "src/algorithms/", "src/backends/sim/"];

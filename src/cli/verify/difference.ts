@@ -1,6 +1,5 @@
 /** Where two results differ, and their bits as text. */
-import { canonicalise, type Lanes } from "../../algorithms/arithmetic/index.ts";
-import { type DType, dtypeInfo, type HostArray, type NamedReduceOp } from "../../api/index.ts";
+import type { HostArray } from "../../api/index.ts";
 import { type BitArray, bitsOfArray } from "../../bench/encode.ts";
 
 /** The first difference between two results. */
@@ -20,27 +19,6 @@ export function firstDifference(a: HostArray, b: HostArray): Difference | undefi
   let element = 0;
   while (element < length && left[element] === right[element]) element++;
   return { element, length, a: bitsText(left, element), b: bitsText(right, element) };
-}
-
-/**
- * Writes a reduction's result as it is compared: one NaN, and after a minimum or maximum one zero, because these two
- * are all that backends may differ in.
- */
-export function comparable(dtype: DType, op: NamedReduceOp, array: HostArray): HostArray {
-  if (dtypeInfo[dtype].kind !== "float") return array;
-  canonicalise(dtype, array as Lanes, 0, array.length);
-  if (op !== "min" && op !== "max") return array;
-  const bits = bitsOfArray(array);
-  const negativeZero = 2n ** BigInt(8 * bits.BYTES_PER_ELEMENT - 1);
-  if (bits instanceof BigUint64Array) {
-    bits.forEach((value, i) => {
-      if (value === negativeZero) bits[i] = 0n;
-    });
-  } else {
-    const sign = Number(negativeZero);
-    for (let i = 0; i < bits.length; i++) if (bits[i] === sign) bits[i] = 0;
-  }
-  return array;
 }
 
 function bitsText(bits: BitArray, element: number): string {

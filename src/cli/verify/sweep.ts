@@ -23,7 +23,8 @@ import {
 } from "../../bench/collectives/row.ts";
 import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
-import { comparable, type Difference, firstDifference } from "./difference.ts";
+import { canonicalForm } from "../../golden/canonical.ts";
+import { type Difference, firstDifference } from "./difference.ts";
 import { arbitraryBits, type Payload } from "./payload.ts";
 
 /** One of the two backends, and the name it goes by. */
@@ -208,7 +209,7 @@ async function outputOf(comm: Communicator, each: Case): Promise<Output> {
   await row.call(comm, { shape, send, recv, op });
   const output = await recv.toHost();
   for (const buffer of whole) buffer.dispose();
-  return row.reduces ? comparable(dtype, op, output) : output;
+  return row.reduces ? canonicalForm(output, dtype, op) : output;
 }
 
 function compare(

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
-const commands = ["start", "bench", "run", "explain", "trace", "verify", "doctor"];
+const commands = ["start", "bench", "run", "explain", "trace", "verify", "golden", "doctor"];
 
 describe("help", () => {
   test.each(["--help", "-h", "help"])("%s lists exactly the commands there are", async (line) => {
@@ -31,7 +31,7 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["", /^Usage: twinccl COMMAND/],
     [
       "bogus",
-      /unknown command "bogus"; commands are start, bench, run, explain, trace, verify, doctor/,
+      /unknown command "bogus"; commands are start, bench, run, explain, trace, verify, golden, doctor/,
     ],
     ["bench", /name a collective/],
     ["bench allShuffle", /"allShuffle" is no collective/],

@@ -1,22 +1,14 @@
-/** Regenerates the inputs of recorded cases: the rule of golden/README.md, in typed-array loops. */
-
-/** The recorder's names of the element types. */
-export type GoldenDType =
-  | "i8"
-  | "u8"
-  | "i32"
-  | "u32"
-  | "i64"
-  | "u64"
-  | "f16"
-  | "f32"
-  | "f64"
-  | "bf16"
-  | "e4m3"
-  | "e5m2";
+/**
+ * The input rule of recorded calls: every element is a hash of the call's name, the rank and the element's number.
+ *
+ * Typed-array loops, because recorded files are replayed whole.
+ */
+import { bytesOf, type DType, dtypeInfo, type HostArray } from "../api/index.ts";
+import { type GoldenCase, sentBlocks } from "./case.ts";
+import { idOf } from "./format.ts";
 
 /** How the bits of elements are drawn: raw, with moderate exponents, or with exponents close to 0. */
-export type InputClass = "wild" | "norm" | "narrow";
+type InputClass = "wild" | "norm" | "narrow";
 
 /** Sign bit, fraction bits and exponent of a small float, as the recorder draws them. */
 interface SmallRule {
@@ -28,18 +20,22 @@ interface SmallRule {
   readonly narrowBase: number;
 }
 
-const smallRules: Partial<Record<GoldenDType, SmallRule>> = {
-  f16: { sign: 0x8000, fraction: 0x3ff, fractionBits: 10, base: 11, mask: 7, narrowBase: 14 },
-  bf16: { sign: 0x8000, fraction: 0x7f, fractionBits: 7, base: 119, mask: 15, narrowBase: 126 },
-  e4m3: { sign: 0x80, fraction: 7, fractionBits: 3, base: 3, mask: 7, narrowBase: 6 },
-  e5m2: { sign: 0x80, fraction: 3, fractionBits: 2, base: 11, mask: 7, narrowBase: 14 },
+const smallRules: Partial<Record<DType, SmallRule>> = {
+  float16: { sign: 0x8000, fraction: 0x3ff, fractionBits: 10, base: 11, mask: 7, narrowBase: 14 },
+  bfloat16: { sign: 0x8000, fraction: 0x7f, fractionBits: 7, base: 119, mask: 15, narrowBase: 126 },
+  float8e4m3: { sign: 0x80, fraction: 7, fractionBits: 3, base: 3, mask: 7, narrowBase: 6 },
+  float8e5m2: { sign: 0x80, fraction: 3, fractionBits: 2, base: 11, mask: 7, narrowBase: 14 },
 };
 
-/** Bytes of an element. */
-export function bytesOfGolden(dt: GoldenDType): 1 | 2 | 4 | 8 {
-  if (dt === "f16" || dt === "bf16") return 2;
-  if (dt.endsWith("64")) return 8;
-  return dt.endsWith("32") ? 4 : 1;
+/** What a rank sends in a call. */
+export function inputOf(golden: GoldenCase, rank: number): HostArray {
+  const { dtype, op, count, values } = golden;
+  const elements = sentBlocks(golden) * count;
+  const memory = new ArrayBuffer(elements * bytesOf(dtype));
+  // Products leave the range of most types after a few moderate factors.
+  const drawn = values === "wild" ? "wild" : op === "prod" ? "narrow" : "norm";
+  fillInput(memory, elements, dtype, drawn, idOf(golden), rank);
+  return dtypeInfo[dtype].view(memory, 0, elements);
 }
 
 /** FNV-1a over the characters of a text. */
@@ -50,20 +46,20 @@ function fnv(text: string): number {
 }
 
 /** Writes elements 0 to `count` of rank `rank` of the case named `id` into `memory`. */
-export function fillInput(
+function fillInput(
   memory: ArrayBuffer,
   count: number,
-  dt: GoldenDType,
+  dtype: DType,
   drawn: InputClass,
   id: string,
   rank: number,
 ): void {
   const seed = (fnv(id) + Math.imul(rank + 1, 0x9e3779b9)) | 0;
-  const bytes = bytesOfGolden(dt);
-  const small = smallRules[dt];
-  if (bytes === 8) fillWide(new Int32Array(memory, 0, 2 * count), seed, dt, drawn);
+  const bytes = bytesOf(dtype);
+  const small = smallRules[dtype];
+  if (bytes === 8) fillWide(new Int32Array(memory, 0, 2 * count), seed, dtype, drawn);
   else if (small !== undefined && drawn !== "wild") fillSmall(memory, count, seed, small, drawn);
-  else if (dt === "f32" && drawn !== "wild") {
+  else if (dtype === "float32" && drawn !== "wild") {
     fillFloat32(new Int32Array(memory, 0, count), seed, drawn);
   } else if (bytes === 4) fillRaw(new Int32Array(memory, 0, count), seed);
   else if (bytes === 2) fillRaw(new Uint16Array(memory, 0, count), seed);
@@ -137,8 +133,8 @@ function fillSmall8(out: Uint8Array, seed: number, rule: SmallRule, drawn: Input
   }
 }
 
-function fillWide(out: Int32Array, seed: number, dt: GoldenDType, drawn: InputClass): void {
-  const raw = dt !== "f64" || drawn === "wild";
+function fillWide(out: Int32Array, seed: number, dtype: DType, drawn: InputClass): void {
+  const raw = dtype !== "float64" || drawn === "wild";
   const modulus = drawn === "narrow" ? 3 : 17;
   const base = 1023 - (modulus >> 1);
   for (let i = 0, at = seed; i < out.length; i += 2, at = (at + stride) | 0) {

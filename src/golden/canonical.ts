@@ -1,32 +1,30 @@
-/** The canonical form of recorded outputs: one NaN for each type, and for min and max one zero. */
-import { bytesOfGolden, type GoldenDType } from "./inputs.ts";
+/**
+ * The canonical form of what a reduction gives: one NaN for each type and, after a minimum or maximum, one zero.
+ * These two are all that libraries may differ in.
+ */
+import { type DType, dtypeInfo, type HostArray } from "../api/index.ts";
 
 /** Magnitude of infinity (or of the largest number, where there is none) and the one NaN, of narrow floats. */
-const narrow: Partial<Record<GoldenDType, readonly [last: number, nan: number]>> = {
-  f16: [0x7c00, 0x7e00],
-  bf16: [0x7f80, 0x7fc0],
-  e4m3: [0x7e, 0x7f],
-  e5m2: [0x7c, 0x7e],
+const narrow: Partial<Record<DType, readonly [last: number, nan: number]>> = {
+  float16: [0x7c00, 0x7e00],
+  bfloat16: [0x7f80, 0x7fc0],
+  float8e4m3: [0x7e, 0x7f],
+  float8e5m2: [0x7c, 0x7e],
 };
 
-/** Rewrites `count` elements from element `first` on; integers stay as they are. */
-export function canonicalise(
-  memory: ArrayBuffer,
-  first: number,
-  count: number,
-  dt: GoldenDType,
-  dropsSignOfZero: boolean,
-): void {
-  if (dt.startsWith("i") || dt.startsWith("u")) return;
-  const at = first * bytesOfGolden(dt);
-  if (dt === "f32") floats(new Int32Array(memory, at, count), dropsSignOfZero);
-  else if (dt === "f64") doubles(new Int32Array(memory, at, 2 * count), dropsSignOfZero);
-  else {
-    const [last, nan] = narrow[dt] ?? [0, 0];
-    if (bytesOfGolden(dt) === 2)
-      halves(new Uint16Array(memory, at, count), last, nan, dropsSignOfZero);
-    else bytes(new Uint8Array(memory, at, count), last, nan, dropsSignOfZero);
-  }
+/** Rewrites an array in place and gives it back; integers stay as they are. */
+export function canonicalForm<A extends HostArray>(array: A, dtype: DType, op: string): A {
+  if (dtypeInfo[dtype].kind !== "float") return array;
+  const { buffer, byteOffset, length } = array;
+  const dropsSignOfZero = op === "min" || op === "max";
+  const [last, nan] = narrow[dtype] ?? [0, 0];
+  if (dtype === "float32") floats(new Int32Array(buffer, byteOffset, length), dropsSignOfZero);
+  else if (dtype === "float64") {
+    doubles(new Int32Array(buffer, byteOffset, 2 * length), dropsSignOfZero);
+  } else if (dtypeInfo[dtype].bytes === 2) {
+    halves(new Uint16Array(buffer, byteOffset, length), last, nan, dropsSignOfZero);
+  } else bytes(new Uint8Array(buffer, byteOffset, length), last, nan, dropsSignOfZero);
+  return array;
 }
 
 function floats(words: Int32Array, dropsSignOfZero: boolean): void {

@@ -1,0 +1,132 @@
+/** `twinccl golden`: recorded results of NCCL, replayed and compared bit by bit, and recorded. */
+
+import { type CheckReport, check } from "../golden/check.ts";
+import { GoldenFormatError } from "../golden/fields.ts";
+import { type GoldenHead, headLine, lineOf } from "../golden/format.ts";
+import { type GoldenFile, readCases, readRecords } from "../golden/read.ts";
+import { record } from "../golden/record.ts";
+import type { BackendFor } from "../golden/replay.ts";
+import { namedBackend } from "./backends.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { outputFile, readText } from "./files.ts";
+import { reportText } from "./golden-report.ts";
+import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { Progress } from "./progress.ts";
+
+const options = {
+  backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
+  show: { value: "N", help: "check: tell so many mismatches in full (5)" },
+  json: { help: "check: print one JSON document instead" },
+  out: { value: "FILE", help: "record: write to FILE instead of standard output" },
+  bits: {
+    value: "BYTES",
+    help: "record: keep the bits of outputs up to so long, not hashes alone (0)",
+  },
+} as const satisfies OptionTable;
+
+type GoldenOptions = Parsed<typeof options>;
+
+/** The `golden` command. */
+export const goldenCommand: Command = {
+  name: "golden",
+  summary: "replay recorded results of NCCL bit by bit, or record results",
+  help: `Usage: twinccl golden check FILE [options]
+       twinccl golden record CASES --backend NAME [options]
+
+check replays each call of FILE through createWorld, alloc and the collective, with NCCL's plans
+and the settings it was recorded under, and compares hashes of every rank's output. It needs no
+GPU. record makes each call of CASES (lines of the same format; results in them are not looked
+at) and writes what comes out. The format: test/golden/README.md.
+
+${optionLines(options)}
+Examples:
+  twinccl golden check test/golden/nccl-2.28.9-h200x8.jsonl
+  twinccl golden record cases.jsonl --backend sim --out sim.jsonl
+
+Exit status: 0 when all is identical (or recorded), 1 when something is not, 2 for wrong usage or
+a file that is not in the format.
+`,
+  run: runGolden,
+};
+
+async function runGolden(args: readonly string[], context: Context): Promise<number> {
+  const parsed = parseOptions(args, options, 2);
+  const [action, path] = parsed.positionals;
+  if (action !== "check" && action !== "record") {
+    const found = action === undefined ? "" : `found "${action}", `;
+    throw new UsageError(`${found}needs an action: check or record`);
+  }
+  if (path === undefined) throw new UsageError(`${action}: name a file`);
+  try {
+    return await (action === "check" ? runCheck : runRecord)(path, parsed, context);
+  } catch (error) {
+    if (error instanceof GoldenFormatError) throw new UsageError(error.message);
+    throw error;
+  }
+}
+
+async function runCheck(path: string, parsed: GoldenOptions, context: Context): Promise<number> {
+  refuse(parsed, "check", ["out", "bits"]);
+  const show = parsed.integer("show", 5);
+  const file = readRecords(readText(path), path);
+  const { cases, head } = file;
+  const name = parsed.text("backend") ?? "sim";
+  const backendFor = backendsOf(context, name, head);
+  const progress = new Progress(context);
+  const report = await check(cases, backendFor, (done, wrong) =>
+    progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
+  ).finally(() => progress.clear());
+  const json = parsed.has("json");
+  context.out(json ? jsonText(path, file, report) : reportText(path, name, file, report, show));
+  const { identical, planDifferences } = report;
+  return identical === cases.length && planDifferences.length === 0 ? 0 : 1;
+}
+
+async function runRecord(path: string, parsed: GoldenOptions, context: Context): Promise<number> {
+  refuse(parsed, "record", ["show", "json"]);
+  const name = parsed.text("backend");
+  if (name === undefined) throw new UsageError("record: name the backend: --backend nccl or sim");
+  const write = outputFile("--out", parsed.text("out"));
+  const { cases, head } = readCases(readText(path), path);
+  const progress = new Progress(context);
+  const { records, failures } = await record(cases, {
+    backendFor: backendsOf(context, name, head),
+    bitsUpTo: parsed.integer("bits", 0),
+    // What the simulation explains is what it does; of NCCL it would be a prediction.
+    ...(name === "sim" && { planOf: (_, outcome) => outcome.plan() }),
+    onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
+  }).finally(() => progress.clear());
+  const text = [headLine(head), ...records.map(lineOf), ""].join("\n");
+  for (const { case: id, reason } of failures)
+    context.err(`golden: no record of ${id}: ${reason}\n`);
+  const summary = `golden: ${records.length} of ${cases.length} recorded\n`;
+  if (write === undefined) {
+    context.out(text);
+    context.err(summary);
+  } else {
+    write(text);
+    context.out(summary);
+  }
+  return failures.length === 0 ? 0 : 1;
+}
+
+/** Backends by the settings of NCCL; a simulation follows the plans of the file's library. */
+function backendsOf({ backends }: Context, name: string, head: GoldenHead): BackendFor {
+  const { library, topology } = head;
+  const twin = name === "sim" ? { like: library, topology } : {};
+  return (nccl) => namedBackend(backends, name, { ...twin, nccl });
+}
+
+function refuse(
+  parsed: GoldenOptions,
+  action: string,
+  names: readonly (keyof typeof options)[],
+): void {
+  for (const name of names) {
+    if (parsed.has(name)) throw new UsageError(`--${name} does not belong to ${action}`);
+  }
+}
+
+function jsonText(path: string, { head }: GoldenFile<unknown>, report: CheckReport): string {
+  return `${JSON.stringify({ file: path, ...head, ...report }, null, 2)}\n`;
+}

@@ -1,0 +1,82 @@
+/** One call whose result is recorded: what is called, on which numbers, and how NCCL is set up for it. */
+import {
+  bitsToNumber,
+  type Choice,
+  type NcclSettings,
+  type SmallFloat,
+} from "../algorithms/index.ts";
+import { type DType, dtypeInfo, type NamedReduceOp, type ReduceOp } from "../api/index.ts";
+
+/** Collectives that fold: all others copy, and need no record. */
+export type GoldenCollective = "allReduce" | "reduceScatter" | "reduce";
+
+/** Which numbers are sent: moderate exponents, or any bits at all. */
+export type GoldenValues = "norm" | "wild";
+
+/** How NCCL is set up, by the name that files use. */
+export const environments = {
+  plain: {},
+  ch1: { maxChannels: 1 },
+  ch5: { maxChannels: 5, buffSize: 262_144 },
+  smallbuf: { buffSize: 65_536, llBuffSize: 32_768, ll128BuffSize: 122_880 },
+  /** Both buffers lie in memory registered as symmetric. */
+  sym: {},
+} as const satisfies { readonly [name: string]: NcclSettings };
+
+/** Name of such a set-up. */
+export type EnvironmentName = keyof typeof environments;
+
+/** A call. */
+export interface GoldenCase {
+  readonly ranks: number;
+  /** What NCCL_ALGO and NCCL_PROTO force; `undefined` where NCCL chooses. */
+  readonly forced: Choice | undefined;
+  readonly collective: GoldenCollective;
+  readonly dtype: DType;
+  readonly op: NamedReduceOp | "preMul";
+  /** Elements as NCCL counts them. */
+  readonly count: number;
+  readonly values: GoldenValues;
+  /** For a reduce. */
+  readonly root: number | undefined;
+  /** `undefined` in lines without one: plain, out of place, at aligned addresses. */
+  readonly environment: EnvironmentName | undefined;
+  /** The receive buffer lies in the send buffer. */
+  readonly inPlace: boolean;
+  /** Elements between an aligned address and the start of both buffers. */
+  readonly offset: number;
+}
+
+/** Everything of NCCL that a case sets. */
+export type NcclSetup = NcclSettings & Partial<Choice>;
+
+/** How NCCL is set up for a case. */
+export function setupOf({ environment = "plain", forced }: GoldenCase): NcclSetup {
+  return { ...environments[environment], ...forced };
+}
+
+/** True where both buffers must lie in symmetric memory. */
+export function isSymmetric({ environment }: GoldenCase): boolean {
+  return environment === "sym";
+}
+
+/** Blocks of `count` elements that each rank sends. */
+export function sentBlocks({ collective, ranks }: GoldenCase): number {
+  return collective === "reduceScatter" ? ranks : 1;
+}
+
+/** Bits of the scalar that small floats are multiplied by before the sum. */
+const scalars: { readonly [D in SmallFloat]: number } = {
+  float16: 0x34cd,
+  bfloat16: 0x3e9a,
+  float8e4m3: 0x2a,
+  float8e5m2: 0x35,
+};
+
+/** The operator as calls take it. */
+export function operatorOf({ op, dtype }: GoldenCase): ReduceOp {
+  if (op !== "preMul") return op;
+  if (dtypeInfo[dtype].kind !== "float") return { preMul: 3 };
+  const bits = (scalars as Partial<Record<DType, number>>)[dtype];
+  return { preMul: bits === undefined ? 0.3 : bitsToNumber(dtype as SmallFloat, bits) };
+}

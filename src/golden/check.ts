@@ -1,0 +1,143 @@
+/** Are recorded results still what comes out? */
+import { bytesOf, type HostArray } from "../api/index.ts";
+import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
+import { bytesOfArray, elementBits, hashesOf, wantedOf } from "./outputs.ts";
+import { type BackendFor, type Outcome, replay } from "./replay.ts";
+
+/** A case that did not come out as recorded. */
+export interface Mismatch {
+  /** Index of the case in the file. */
+  readonly index: number;
+  readonly case: string;
+  /** The first rank with a wrong output. */
+  readonly rank: number;
+  /** Hash of that rank's output: recorded, and found. */
+  readonly wantHash: string;
+  readonly haveHash: string;
+  /** The first wrong element, where its right bits are known from the file or from a rank that is right. */
+  readonly element: ElementDifference | undefined;
+  /** The plan that was followed, and the one that the library reported. */
+  readonly plan: GoldenPlan | undefined;
+  readonly recordedPlan: GoldenPlan | undefined;
+}
+
+/** Bits of one element. */
+export interface ElementDifference {
+  readonly element: number;
+  readonly length: number;
+  readonly want: string;
+  readonly have: string;
+}
+
+/** A case that could not be replayed. */
+export interface Refusal {
+  readonly index: number;
+  readonly case: string;
+  /** The first line of the error. */
+  readonly reason: string;
+}
+
+/** A case that follows another plan than the library reported. */
+export interface PlanDifference {
+  readonly index: number;
+  readonly case: string;
+  readonly plan: GoldenPlan | undefined;
+  readonly recordedPlan: GoldenPlan;
+}
+
+/** What a check found, in the order of the file. */
+export interface CheckReport {
+  readonly cases: number;
+  readonly identical: number;
+  readonly mismatches: readonly Mismatch[];
+  readonly refusals: readonly Refusal[];
+  /** Cases with a reported plan, and those of them that follow another one. */
+  readonly plans: number;
+  readonly planDifferences: readonly PlanDifference[];
+}
+
+/** Replays every record; `onProgress` is told how many are done and how many of these are not identical. */
+export async function check(
+  records: readonly GoldenRecord[],
+  backendFor: BackendFor,
+  onProgress: (done: number, wrong: number) => void = () => {},
+): Promise<CheckReport> {
+  const mismatches: Mismatch[] = [];
+  const refusals: Refusal[] = [];
+  const planDifferences: PlanDifference[] = [];
+  let [done, identical, plans] = [0, 0, 0];
+  await replay(records, backendFor, (index, outcome) => {
+    const record = records[index] as GoldenRecord;
+    if (outcome.failure !== undefined) {
+      const [reason = ""] = outcome.failure.message.split("\n");
+      refusals.push({ index, case: idOf(record), reason });
+    } else {
+      const mismatch = mismatchOf(record, index, outcome);
+      if (mismatch === undefined) identical++;
+      else mismatches.push(mismatch);
+      if (record.plan !== undefined) {
+        plans++;
+        const plan = outcome.plan();
+        if (!samePlan(plan, record.plan)) {
+          planDifferences.push({ index, case: idOf(record), plan, recordedPlan: record.plan });
+        }
+      }
+    }
+    onProgress(++done, done - identical);
+  });
+  for (const list of [mismatches, refusals, planDifferences]) {
+    list.sort((a, b) => a.index - b.index);
+  }
+  return { cases: records.length, identical, mismatches, refusals, plans, planDifferences };
+}
+
+function mismatchOf(
+  record: GoldenRecord,
+  index: number,
+  { outputs = [], plan }: Outcome,
+): Mismatch | undefined {
+  const hashes = hashesOf(outputs);
+  const wanted = outputs.map((_, rank) => wantedOf(record, record.hashes, rank));
+  const rank = hashes.findIndex((hash, at) => hash !== wanted[at]);
+  if (rank < 0) return undefined;
+  // All ranks of an all-reduce hold the same, so one that is right tells what another one should hold.
+  const sameForAll = record.collective === "allReduce";
+  const right = sameForAll ? outputs.find((_, at) => hashes[at] === wanted[at]) : undefined;
+  return {
+    index,
+    case: idOf(record),
+    rank,
+    wantHash: wanted[rank] ?? "none",
+    haveHash: hashes[rank] ?? "none",
+    element: elementOf(record, rank, outputs[rank], right),
+    plan: plan(),
+    recordedPlan: record.plan,
+  };
+}
+
+/** The first element that differs from the recorded bits, or from what a rank has whose hash is right. */
+function elementOf(
+  record: GoldenRecord,
+  rank: number,
+  output: HostArray | undefined,
+  right: HostArray | undefined,
+): ElementDifference | undefined {
+  const recorded = record.bits === undefined ? undefined : wantedOf(record, record.bits, rank);
+  const want = recorded === undefined ? right && bytesOfArray(right) : Buffer.from(recorded, "hex");
+  if (want === undefined || output === undefined) return undefined;
+  const have = bytesOfArray(output);
+  const at = have.findIndex((byte, i) => byte !== want[i]);
+  if (at < 0) return undefined;
+  const elementBytes = bytesOf(record.dtype);
+  const element = Math.floor(at / elementBytes);
+  return {
+    element,
+    length: output.length,
+    want: elementBits(want, element, elementBytes),
+    have: elementBits(have, element, elementBytes),
+  };
+}
+
+function samePlan(a: GoldenPlan | undefined, b: GoldenPlan): boolean {
+  return a?.algorithm === b.algorithm && a.protocol === b.protocol && a.channels === b.channels;
+}

@@ -1,0 +1,65 @@
+/** Records what calls give on a backend. */
+import { bytesOf, type HostArray } from "../api/index.ts";
+import type { GoldenCase } from "./case.ts";
+import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
+import { hashesOf, hexOf, type Outputs, shared } from "./outputs.ts";
+import { type BackendFor, type Outcome, replay } from "./replay.ts";
+
+/** How to record. */
+export interface RecordOptions {
+  readonly backendFor: BackendFor;
+  /** Outputs of at most so many bytes are recorded whole; 0 when left out: hashes alone. */
+  readonly bitsUpTo?: number | undefined;
+  /** What the library did for a call, for libraries that tell; a prediction is no record. */
+  readonly planOf?: (golden: GoldenCase, outcome: Outcome) => GoldenPlan | undefined;
+  readonly onProgress?: (done: number) => void;
+}
+
+/** What came of it. */
+export interface Recording {
+  /** In the order of the calls, without those that failed. */
+  readonly records: readonly GoldenRecord[];
+  /** Calls without a record, each with the reason. */
+  readonly failures: readonly { readonly case: string; readonly reason: string }[];
+}
+
+/** Makes every call and writes down what each gives. A call whose ranks disagree has no result to record. */
+export async function record(
+  cases: readonly GoldenCase[],
+  { backendFor, bitsUpTo = 0, planOf, onProgress }: RecordOptions,
+): Promise<Recording> {
+  const made: (GoldenRecord | undefined)[] = cases.map(() => undefined);
+  const reasons: (string | undefined)[] = cases.map(() => undefined);
+  let done = 0;
+  await replay(cases, backendFor, (index, outcome) => {
+    const golden = cases[index] as GoldenCase;
+    const outputs = outcome.outputs ?? [];
+    reasons[index] = outcome.failure?.message.split("\n")[0] ?? disagreement(golden, outputs);
+    if (reasons[index] === undefined) {
+      const isShort = golden.count * bytesOf(golden.dtype) <= bitsUpTo;
+      const hex = (output: HostArray | undefined): string | undefined => output && hexOf(output);
+      made[index] = {
+        ...golden,
+        hashes: shared(golden, hashesOf(outputs)),
+        bits: isShort ? shared(golden, outputs.map(hex)) : undefined,
+        plan: planOf?.(golden, outcome),
+      };
+    }
+    onProgress?.(++done);
+  });
+  return {
+    records: made.filter((each) => each !== undefined),
+    failures: cases.flatMap((golden, index) => {
+      const reason = reasons[index];
+      return reason === undefined ? [] : [{ case: idOf(golden), reason }];
+    }),
+  };
+}
+
+/** An all-reduce gives every rank the same bits, or none that are worth a record. */
+function disagreement({ collective }: GoldenCase, outputs: Outputs): string | undefined {
+  if (collective !== "allReduce") return undefined;
+  const hashes = hashesOf(outputs);
+  const other = hashes.findIndex((hash) => hash !== hashes[0]);
+  return other < 0 ? undefined : `ranks 0 and ${other} hold different results`;
+}

@@ -1,0 +1,129 @@
+/**
+ * Makes calls of a file again, on any backend, through nothing but the public interface: `createWorld`, `alloc`,
+ * `subarray` and the collective.
+ */
+import {
+  type Backend,
+  BackendUnavailableError,
+  CommError,
+  type Communicator,
+  createWorld,
+  type HostArray,
+  type World,
+  WorldError,
+} from "../api/index.ts";
+import { canonicalForm } from "./canonical.ts";
+import {
+  type GoldenCase,
+  isSymmetric,
+  type NcclSetup,
+  operatorOf,
+  sentBlocks,
+  setupOf,
+} from "./case.ts";
+import type { GoldenPlan } from "./format.ts";
+import { inputOf } from "./inputs.ts";
+
+/** A backend that is set up as NCCL is for a case. */
+export type BackendFor = (setup: NcclSetup) => Backend;
+
+/** What became of one call. */
+export interface Outcome {
+  /** Canonical output by rank, `undefined` where a rank has none; `undefined` when the call failed. */
+  readonly outputs: readonly (HostArray | undefined)[] | undefined;
+  /** Why the call was refused, or failed. */
+  readonly failure: CommError | undefined;
+  /** The plan that the backend explains for the call, to be asked for at once. */
+  readonly plan: () => GoldenPlan | undefined;
+}
+
+/** Told about each case when it is done, by its index; cases that share a world come together. */
+export type OnCase = (index: number, outcome: Outcome) => void | Promise<void>;
+
+/** Makes every call, in worlds of the right size that are opened once for each set-up. */
+export async function replay(
+  cases: readonly GoldenCase[],
+  backendFor: BackendFor,
+  onCase: OnCase,
+): Promise<void> {
+  for (const [setup, indices] of bySetup(cases)) {
+    const backend = backendFor(setup);
+    let world: World | undefined;
+    try {
+      for (const index of indices) {
+        const golden = cases[index] as GoldenCase;
+        try {
+          world ??= await createWorld({ backend, size: golden.ranks, name: "golden" });
+          const outputs = await world.run((comm) => outputOf(comm, golden));
+          await onCase(index, { outputs, failure: undefined, plan: planner(world, golden) });
+        } catch (error) {
+          const failure = failureOf(error);
+          // A world is of no use after a failed call.
+          await world?.close();
+          world = undefined;
+          await onCase(index, { outputs: undefined, failure, plan: () => undefined });
+        }
+      }
+    } finally {
+      await world?.close();
+    }
+  }
+}
+
+/** Indices of the cases of each set-up and number of ranks. */
+function bySetup(cases: readonly GoldenCase[]): Iterable<readonly [NcclSetup, number[]]> {
+  const groups = new Map<string, readonly [NcclSetup, number[]]>();
+  for (const [index, golden] of cases.entries()) {
+    const setup = setupOf(golden);
+    const key = JSON.stringify([golden.ranks, setup]);
+    let group = groups.get(key);
+    if (group === undefined) {
+      group = [setup, []];
+      groups.set(key, group);
+    }
+    group[1].push(index);
+  }
+  return groups.values();
+}
+
+/** The error a call failed with; what is none of the library's is a bug, and goes on. */
+function failureOf(error: unknown): CommError {
+  const cause = error instanceof WorldError ? error.cause : error;
+  if (cause instanceof CommError && !(cause instanceof BackendUnavailableError)) return cause;
+  throw error;
+}
+
+/** What a rank ends with; `undefined` where it has no result. */
+async function outputOf(comm: Communicator, golden: GoldenCase): Promise<HostArray | undefined> {
+  const { collective, dtype, count, root, inPlace, offset } = golden;
+  const options = { symmetric: isSymmetric(golden) };
+  const sent = comm.alloc(dtype, offset + sentBlocks(golden) * count, options);
+  const received = inPlace ? undefined : comm.alloc(dtype, offset + count, options);
+  const send = sent.subarray(offset);
+  send.copyFrom(inputOf(golden, comm.rank));
+  const own = collective === "reduceScatter" ? comm.rank * count : 0;
+  const recv = received?.subarray(offset) ?? send.subarray(own, own + count);
+  const op = operatorOf(golden);
+  if (collective === "allReduce") await comm.allReduce({ send, recv, op });
+  else if (collective === "reduceScatter") await comm.reduceScatter({ send, recv, op });
+  else {
+    const target = comm.rank === root ? { recv } : {};
+    await comm.reduce({ send, ...target, op, root: root ?? 0 });
+  }
+  const hasResult = collective !== "reduce" || comm.rank === root;
+  const output = hasResult ? await recv.toHost() : undefined;
+  sent.dispose();
+  received?.dispose();
+  return output && canonicalForm(output, dtype, golden.op);
+}
+
+function planner(world: World, golden: GoldenCase): () => GoldenPlan | undefined {
+  const { collective, dtype, count, root, offset } = golden;
+  return () => {
+    const symmetric = isSymmetric(golden) && { sendOffset: offset, recvOffset: offset };
+    const question = { collective, dtype, op: operatorOf(golden), count, root, symmetric };
+    const { algorithm, protocol, channels } = world.explain(question);
+    if (protocol === undefined) return undefined;
+    return { algorithm: algorithm.replace(` ${protocol}`, ""), protocol, channels };
+  };
+}

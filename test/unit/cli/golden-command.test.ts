@@ -1,0 +1,155 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { sim } from "twinccl/sim";
+import { afterAll, describe, expect, test } from "vitest";
+import { corrupting } from "../bench/corrupting-backend.ts";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-golden-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const recorded = fileURLToPath(new URL("../../golden/nccl-2.28.9-h200x8.jsonl", import.meta.url));
+const some = readFileSync(recorded, "utf8")
+  .split("\n")
+  .filter((line) => line !== "" && JSON.parse(line).count < 2000)
+  .slice(0, 40);
+
+function file(name: string, lines: readonly string[]): string {
+  const path = join(folder, name);
+  writeFileSync(path, `${lines.join("\n")}\n`);
+  return path;
+}
+
+const good = file("good.jsonl", some);
+const damaged = file(
+  "damaged.jsonl",
+  some.map((line, at) => (at === 6 ? line.replace(/"h":("|\[")..../, '"h":$10000') : line)),
+);
+
+describe("check", () => {
+  test("all identical: the count is the last line", async () => {
+    const { status, out, err } = await cli(`golden check ${good}`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(out).toBe(
+      `# ${good}: 40 calls of nccl-2.28.9 on h200x8, replayed on sim\ngolden: 40 of 40 identical\n`,
+    );
+  });
+
+  test("a mismatch is told by field, and makes the exit status 1", async () => {
+    const { status, out } = await cli(`golden check ${damaged}`);
+    expect(status).toBe(1);
+    expect(out).toMatch(
+      /\n# not identical: \S+, line 7\n# {3}rank {5}\d\n# {3}element {2}.*\n# {3}want {5}.*hash 0000[0-9a-f]{12}\)?\n# {3}have {5}.*hash [0-9a-f]{16}\)?\n# {3}plan {5}(Ring|Tree) \w+ over \d+ channels?\n/,
+    );
+    expect(out.endsWith("\ngolden: 39 of 40 identical\n")).toBe(true);
+  });
+
+  test("only so many are told in full", async () => {
+    const backends = { sim: () => corrupting(sim({ like: "nccl-2.28" }), 0) };
+    const { status, out } = await cli(`golden check ${good} --show 2`, { backends });
+    expect(status).toBe(1);
+    expect(out.match(/^# not identical/gm)).toHaveLength(2);
+    const [, more, of] = /\n# (\d+) more are not identical\n.*golden: (\d+) of 40/s.exec(out) ?? [];
+    expect(Number(more) + 2 + Number(of)).toBe(40);
+  });
+
+  test("cases that cannot be replayed are counted by what they need", async () => {
+    const many = some.map((line, at) => (at < 3 ? line.replace(/"n":\d/, '"n":9') : line));
+    const lists = many.map((line) =>
+      line.replace(/"h":\[("\w+",)/, line.includes('"n":9') ? '"h":[$1$1' : '"h":[$1'),
+    );
+    const { status, out } = await cli(`golden check ${file("many.jsonl", lists)}`);
+    expect(status).toBe(1);
+    expect(out).toMatch(/\n# 3 could not be replayed, first 9\/.*: .*has 8 GPUs\n/);
+    expect(out).toContain("golden: 37 of 40 identical\n");
+  });
+
+  test("JSON holds the same", async () => {
+    const { status, out } = await cli(`golden check ${damaged} --json`);
+    expect(status).toBe(1);
+    const document = JSON.parse(out);
+    expect(document).toMatchObject({ library: "nccl-2.28.9", cases: 40, identical: 39 });
+    expect(document.mismatches).toHaveLength(1);
+  });
+
+  test("progress is for terminals only, and is taken away again", async () => {
+    const { err } = await cli(`golden check ${damaged}`, { terminal: true });
+    expect(err).toContain("golden: 40 of 40 replayed, 1 not identical");
+    expect(err.endsWith("\r\x1b[K")).toBe(true);
+  });
+
+  test.each([
+    ["golden", /needs an action: check or record/],
+    ["golden verify x", /found "verify", needs an action/],
+    ["golden check", /check: name a file/],
+    ["golden check no-such.jsonl", /there is no file no-such.jsonl/],
+    [`golden check ${folder}`, /cannot be read/],
+    [`golden check ${file("text.jsonl", ["hello"])}`, /text.jsonl: line 1: is no JSON/],
+    [
+      `golden check ${file("v2.jsonl", ['{"golden":2}'])}`,
+      /line 1: golden: found 2, needs version 1/,
+    ],
+    [`golden check ${good} --out x`, /--out does not belong to check/],
+    [`golden record ${good}`, /record: name the backend/],
+    [`golden record ${good} --backend sim --json`, /--json does not belong to record/],
+    [
+      `golden record ${good} --backend sim --out ${folder}/a/b`,
+      /there is no folder .*\/a; make it/,
+    ],
+    [`golden record ${good} --backend nccl`, /backend nccl: /],
+    [`golden check ${good} --backend magic`, /backends are sim, nccl/],
+  ])("wrong usage: twinccl %s", async (line, message) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toMatch(message);
+    expect(err).not.toMatch(/^ {4}at /m);
+  });
+});
+
+describe("record", () => {
+  test("writes a file that a check finds identical, with the hashes that NCCL gave", async () => {
+    const cases = file(
+      "cases.jsonl",
+      some.map((line) => JSON.stringify({ ...JSON.parse(line), h: undefined })),
+    );
+    const path = join(folder, "made.jsonl");
+    const { status, out, err } = await cli(
+      `golden record ${cases} --backend sim --bits 16 --out ${path}`,
+    );
+    expect({ status, out, err }).toEqual({
+      status: 0,
+      out: "golden: 40 of 40 recorded\n",
+      err: "",
+    });
+    const lines = readFileSync(path, "utf8").trimEnd().split("\n");
+    expect(lines[0]).toBe('{"golden":1,"library":"nccl-2.28.9","topology":"h200x8"}');
+    const bare = lines.slice(1).map((line) => {
+      const { bits: _, plan, ...rest } = JSON.parse(line);
+      expect(plan.channels).toBeGreaterThan(0);
+      return JSON.stringify(rest);
+    });
+    expect(bare).toEqual(some);
+    const check = await cli(`golden check ${path}`);
+    expect(check.status).toBe(0);
+    expect(check.out).toContain("# plans: 40 of 40 as nccl-2.28.9 reported them\n");
+  });
+
+  test("without --out standard output holds the records and nothing else", async () => {
+    const { out, err } = await cli(`golden record ${good} --backend sim`);
+    expect(out.trimEnd().split("\n")).toHaveLength(41);
+    expect(err).toBe("golden: 40 of 40 recorded\n");
+  });
+
+  test("what could not be recorded is told, and makes the exit status 1", async () => {
+    const path = file("nine.jsonl", [
+      some.find((line) => line.includes("allReduce"))!.replace(/"n":\d/, '"n":9'),
+      some[1]!,
+    ]);
+    const { status, out, err } = await cli(`golden record ${path} --backend sim`);
+    expect(status).toBe(1);
+    expect(out.trimEnd().split("\n")).toHaveLength(2);
+    expect(err).toMatch(/^golden: no record of 9\/.*has 8 GPUs\ngolden: 1 of 2 recorded\n$/);
+  });
+});
