@@ -1,7 +1,7 @@
 /** Recording from the simulation gives what NCCL gave, and what was recorded is what a check wants. */
 import { readFileSync } from "node:fs";
 import type { Backend } from "twinccl";
-import { sim } from "twinccl/sim";
+import { failAt, sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { isSymmetric, type NcclSetup } from "../../../src/golden/case.ts";
 import { check } from "../../../src/golden/check.ts";
@@ -105,6 +105,21 @@ test("a case that is refused does not end the others", async () => {
   const { records, failures } = await record([tooMany, good], { backendFor: twin });
   expect(records).toEqual([{ ...good, bits: undefined, plan: undefined }]);
   expect(failures[0]?.reason).toContain("found 9 ranks");
+});
+
+test("after a call that failed the next one has a world of its own", async () => {
+  const good = await recorded({}, 0);
+  const healthy = sim({ like: "nccl-2.28" });
+  const faulty = sim({ like: "nccl-2.28", faults: [failAt(0, 0)] });
+  let worlds = 0;
+  const backend: Backend = {
+    ...healthy,
+    open: (request) => (worlds++ === 0 ? faulty : healthy).open(request),
+  };
+  const report = await check([good, good, good], () => backend);
+  expect(report).toMatchObject({ identical: 2, refusals: [{ index: 0 }] });
+  expect(report.refusals[0]?.reason).toMatch(/fault/);
+  expect(worlds).toBe(2);
 });
 
 test("an all-reduce whose ranks disagree is no record", async () => {
