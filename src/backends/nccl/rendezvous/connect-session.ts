@@ -1,0 +1,135 @@
+/** The way of a rank to the store: connect, prove, be proven to; again until the deadline when nobody is there yet. */
+
+import { createConnection } from "node:net";
+import { hostname } from "node:os";
+import { type Concerned, placeError, signalError } from "./failures.ts";
+import { FramedSocket } from "./framed-socket.ts";
+import {
+  decodeChallenge,
+  encodeHello,
+  encodeProof,
+  freshNonce,
+  isProof,
+  isRefusal,
+  Seal,
+} from "./handshake.ts";
+import { limits, replyFrameBytes } from "./limits.ts";
+import { Session } from "./session.ts";
+
+/** Where the store is and how to prove oneself. */
+export interface Target {
+  readonly host: string;
+  readonly port: number;
+  readonly secret: string;
+}
+
+/** How this process is called in messages. */
+export const processLabel: string = `process ${process.pid} on ${hostname()}`;
+
+/** What an attempt ended with; only a fault that waiting may cure is tried again. */
+type Outcome = Session | { readonly reason: string; readonly final: boolean };
+
+const firstPauseMs = 10;
+const longestPauseMs = 500;
+
+/** A session with the store of the target. */
+export async function connectSession(
+  target: Target,
+  who: Concerned,
+  deadlineMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Session> {
+  const end = performance.now() + deadlineMs;
+  let pauseMs = firstPauseMs;
+  for (;;) {
+    if (wasGivenUp(signal)) throw signalError("join", who, signal);
+    const leftMs = end - performance.now();
+    const outcome = await attempt(target, who, Math.min(leftMs, limits.handshakeMs), signal);
+    if (outcome instanceof Session) return outcome;
+    if (wasGivenUp(signal)) throw signalError("join", who, signal);
+    if (outcome.final) throw placeError(outcome.reason, finalHint, who);
+    if (performance.now() + pauseMs >= end) {
+      const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
+      throw placeError(
+        what,
+        "see whether its host, the launcher or rank 0, runs and listens there",
+        who,
+      );
+    }
+    await pause(pauseMs, signal);
+    pauseMs = Math.min(2 * pauseMs, longestPauseMs);
+  }
+}
+
+function wasGivenUp(signal: AbortSignal | undefined): signal is AbortSignal {
+  return signal?.aborted === true;
+}
+
+const finalHint =
+  "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
+
+function attempt(
+  { host, port, secret }: Target,
+  who: Concerned,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const socket = createConnection({ host, port });
+    const settle = (outcome: Outcome): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", giveUp);
+      if (!(outcome instanceof Session)) framed.destroy();
+      resolve(outcome);
+    };
+    const again = (reason: string): void => settle({ reason, final: false });
+    const never = (reason: string): void => settle({ reason, final: true });
+    const giveUp = (): void => again("given up");
+    const timer = setTimeout(() => again("no answer"), Math.max(timeoutMs, 1));
+    signal?.addEventListener("abort", giveUp, { once: true });
+
+    const hello = { jobId: who.jobId, rank: who.rank, nonce: freshNonce() };
+    let nonce: Uint8Array | undefined;
+    const framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
+      frame: (frame) => {
+        try {
+          if (nonce === undefined) {
+            nonce = decodeChallenge(frame);
+            framed.write(encodeProof("rank", secret, { hello, nonce }));
+            return;
+          }
+          const exchanged = { hello, nonce };
+          if (isRefusal(frame)) return never("the store has another secret");
+          if (!isProof(frame, "store", secret, exchanged)) {
+            return never("what answers does not know the secret");
+          }
+          framed.mostBytes = replyFrameBytes;
+          const seals = [
+            new Seal("store", secret, exchanged),
+            new Seal("rank", secret, exchanged),
+          ] as const;
+          settle(new Session(framed, ...seals));
+        } catch (error) {
+          never(`what answers is no store of this version: ${(error as Error).message}`);
+        }
+      },
+      ended: (reason) => {
+        if (/^sent/.test(reason)) never(`what answers is no store: it ${reason}`);
+        else again(reason);
+      },
+    });
+    socket.on("connect", () => framed.write(encodeHello(hello)));
+  });
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}

@@ -1,0 +1,77 @@
+/** The store's failures, and those of the way to it, as errors of the library. */
+import {
+  CommAbortedError,
+  CommClosedError,
+  type CommError,
+  CommTimeoutError,
+  InvalidArgumentError,
+  RemoteRankError,
+  RendezvousError,
+} from "../../../api/index.ts";
+import type { Failure } from "./messages.ts";
+
+/** Who an error concerns. */
+export interface Concerned {
+  readonly address: string;
+  readonly jobId: string;
+  readonly rank: number;
+  readonly size: number;
+}
+
+/** The error of a request that the store failed. */
+export function failureError(request: string, failure: Failure, who: Concerned): CommError {
+  const { code, ranks, joined } = failure;
+  const facts = { rank: who.rank, size: who.size, comm: who.jobId, ranks, collective: request };
+  const forms = request === "join" || request === "rejoin";
+  const text = { headline: failure.headline, hint: failure.hint };
+  if (forms && (code === "timeout" || code === "refused")) {
+    const headline = `rendezvous at ${who.address} of job "${who.jobId}": ${failure.headline}`;
+    const missing = code === "timeout" ? ranks : [];
+    return new RendezvousError(
+      { ...text, headline },
+      { ...facts, address: who.address, joined, missing },
+    );
+  }
+  switch (code) {
+    case "timeout":
+      return new CommTimeoutError(text, facts);
+    case "gone":
+      return new RemoteRankError(text, facts);
+    case "over":
+      return new CommClosedError(text, facts);
+    case "taken":
+      return new InvalidArgumentError(text, { ...facts, field: "key" });
+    case "limit":
+      return new InvalidArgumentError(text, { ...facts, field: "value" });
+    case "refused":
+      return new RendezvousError(text, { ...facts, address: who.address });
+  }
+}
+
+/** The error of a rank that cannot reach the store, or lost it. */
+export function placeError(
+  what: string,
+  hint: string,
+  who: Concerned,
+  cause?: unknown,
+): RendezvousError {
+  return new RendezvousError(
+    { headline: `rendezvous at ${who.address} of job "${who.jobId}": ${what}`, hint },
+    { rank: who.rank, size: who.size, comm: who.jobId, address: who.address, cause },
+  );
+}
+
+/** The error of a wait whose signal fired. */
+export function signalError(
+  request: string,
+  who: Concerned,
+  signal: AbortSignal,
+): CommAbortedError {
+  return new CommAbortedError(
+    { headline: `${request}: given up by its signal` },
+    {
+      ...{ rank: who.rank, size: who.size, comm: who.jobId, collective: request },
+      cause: signal.reason,
+    },
+  );
+}

@@ -1,0 +1,326 @@
+/**
+ * One generation of a job inside the store: its ranks, its keys, and who waits for what.
+ *
+ * Here everything happens at once and in order; the only thing that passes time is a deadline.
+ */
+import { ranksText } from "../../../api/error-text.ts";
+import { limits } from "./limits.ts";
+import type { Failure, Reply } from "./messages.ts";
+
+/** A rank as the store sees it: somebody who takes replies. */
+export interface Peer {
+  /** Host and process, for messages. */
+  readonly label: string;
+  send(reply: Reply): void;
+}
+
+/** A rank's place in a generation. */
+export interface Seat {
+  readonly peer: Peer;
+  /** Its rank in the generation that was joined. */
+  readonly origin: number;
+  state: "here" | "lost" | "left";
+  reason: string;
+}
+
+/** A wait and how it ends. */
+interface Wait {
+  readonly rank: number;
+  readonly id: number;
+  readonly timer: NodeJS.Timeout;
+}
+
+interface Round {
+  readonly values: Map<number, Uint8Array>;
+  readonly waits: Map<number, Wait>;
+  bytes: number;
+}
+
+/** One generation. Ranks in it are its own numbers. */
+export class Generation {
+  readonly number: number;
+  readonly seats: readonly Seat[];
+  readonly #values = new Map<string, Uint8Array>();
+  readonly #gets = new Map<string, Set<Wait>>();
+  readonly #rounds = new Map<string, Round[]>();
+  #bytes = 0;
+  #over: Failure | undefined;
+
+  constructor(number: number, seats: readonly Seat[]) {
+    this.number = number;
+    this.seats = seats;
+  }
+
+  /** Ranks that are neither lost nor left. */
+  get here(): number[] {
+    return this.#ranks((seat) => seat.state === "here");
+  }
+
+  set(rank: number, id: number, key: string, value: Uint8Array): void {
+    if (this.#over !== undefined) {
+      this.#fail(rank, id, this.#over);
+      return;
+    }
+    if (this.#values.has(key)) {
+      this.#fail(rank, id, {
+        code: "taken",
+        headline: `set: the key "${key}" is set already, and the first value stays`,
+        hint: "a key is set once in a generation; exchange() may repeat its key",
+      });
+      return;
+    }
+    if (this.#bytes + value.byteLength > limits.storeBytes) {
+      this.#fail(rank, id, tooMuch("set", limits.storeBytes));
+      return;
+    }
+    this.#bytes += value.byteLength;
+    this.#values.set(key, value);
+    const waits = this.#gets.get(key) ?? [];
+    this.#gets.delete(key);
+    for (const wait of waits) {
+      clearTimeout(wait.timer);
+      this.#reply(wait.rank, { kind: "value", id: wait.id, value });
+    }
+    this.#reply(rank, { kind: "done", id });
+  }
+
+  get(rank: number, id: number, key: string, timeoutMs: number): void {
+    if (this.#over !== undefined) {
+      this.#fail(rank, id, this.#over);
+      return;
+    }
+    const value = this.#values.get(key);
+    if (value !== undefined) {
+      this.#reply(rank, { kind: "value", id, value });
+      return;
+    }
+    const gone = this.#goneForGet(rank, key);
+    if (gone !== undefined) {
+      this.#fail(rank, id, gone);
+      return;
+    }
+    const waits = this.#gets.get(key) ?? new Set<Wait>();
+    this.#gets.set(key, waits);
+    const timer = after(timeoutMs, () => {
+      this.#dropGet(key, wait);
+      this.#fail(rank, id, {
+        code: "timeout",
+        headline: `get: no rank has set the key "${key}" within ${timeoutMs} ms`,
+        hint: "a rank may be slow to start; see whether all of them reach this point",
+      });
+    });
+    const wait: Wait = { rank, id, timer };
+    waits.add(wait);
+  }
+
+  exchange(rank: number, id: number, key: string, value: Uint8Array, timeoutMs: number): void {
+    if (this.#over !== undefined) {
+      this.#fail(rank, id, this.#over);
+      return;
+    }
+    const rounds = this.#rounds.get(key) ?? [];
+    let round = rounds.find((each) => !each.values.has(rank));
+    const bytes = (round?.bytes ?? 0) + value.byteLength;
+    if (bytes > limits.exchangeBytes || this.#bytes + value.byteLength > limits.storeBytes) {
+      this.#fail(rank, id, tooMuch("exchange", limits.exchangeBytes));
+      return;
+    }
+    const gone = this.#goneForRound(key, round);
+    if (gone !== undefined) {
+      this.#fail(rank, id, gone);
+      return;
+    }
+    if (round === undefined) {
+      round = { values: new Map(), waits: new Map(), bytes: 0 };
+      rounds.push(round);
+      this.#rounds.set(key, rounds);
+    }
+    const mine = round;
+    const timer = after(timeoutMs, () => {
+      const missing = this.#ranks((_, each) => !mine.values.has(each));
+      const there = this.seats.length - missing.length;
+      this.#withdraw(key, mine, rank);
+      this.#fail(rank, id, {
+        code: "timeout",
+        headline: `exchange "${key}": ${there} of ${this.seats.length} ranks gave a value within ${timeoutMs} ms, missing ${ranksText(missing)}`,
+        hint: "see whether all ranks reach this point; one may be slow or stuck",
+        ranks: missing,
+      });
+    });
+    mine.values.set(rank, value);
+    mine.waits.set(rank, { rank, id, timer });
+    mine.bytes += value.byteLength;
+    this.#bytes += value.byteLength;
+    if (mine.values.size === this.seats.length) this.#complete(key, mine);
+  }
+
+  /** Gives up a wait of that rank; one that has ended is none. */
+  cancel(rank: number, id: number): void {
+    const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
+    for (const [key, waits] of this.#gets) {
+      for (const wait of waits) if (isMine(wait)) this.#dropGet(key, wait);
+    }
+    for (const [key, rounds] of this.#rounds) {
+      for (const round of rounds) {
+        const wait = round.waits.get(rank);
+        if (wait !== undefined && isMine(wait)) this.#withdraw(key, round, rank);
+      }
+    }
+  }
+
+  /** A rank is gone: what needs it fails, and of a loss the others are told. */
+  gone(rank: number, state: "lost" | "left", reason: string): void {
+    const seat = this.seats[rank];
+    if (seat === undefined || seat.state !== "here") return;
+    seat.state = state;
+    seat.reason = reason;
+    this.#dropWaitsOf(rank);
+    if (state === "lost" && this.#over === undefined) {
+      const news = {
+        kind: "lost",
+        generation: this.number,
+        rank,
+        atMs: Date.now(),
+        reason,
+      } as const;
+      for (const other of this.here) this.#reply(other, news);
+    }
+    for (const [key, waits] of this.#gets) {
+      for (const wait of waits) {
+        const failure = this.#goneForGet(wait.rank, key);
+        if (failure === undefined) continue;
+        this.#dropGet(key, wait);
+        this.#fail(wait.rank, wait.id, failure);
+      }
+    }
+    for (const [key, rounds] of this.#rounds) {
+      for (const round of [...rounds]) {
+        const failure = this.#goneForRound(key, round);
+        if (failure !== undefined) this.#failRound(key, round, failure);
+      }
+    }
+  }
+
+  /** Nothing happens here any more: every wait, and every later request, fails with this. */
+  end(failure: Failure): void {
+    this.#over = failure;
+    for (const [key, waits] of this.#gets) {
+      for (const wait of waits) {
+        this.#dropGet(key, wait);
+        this.#fail(wait.rank, wait.id, failure);
+      }
+    }
+    for (const [key, rounds] of this.#rounds) {
+      for (const round of [...rounds]) this.#failRound(key, round, failure);
+    }
+    this.#values.clear();
+  }
+
+  #complete(key: string, round: Round): void {
+    const values = this.seats.map((_, rank) => round.values.get(rank) as Uint8Array);
+    this.#removeRound(key, round);
+    for (const { rank, id, timer } of round.waits.values()) {
+      clearTimeout(timer);
+      this.#reply(rank, { kind: "values", id, values });
+    }
+  }
+
+  #failRound(key: string, round: Round, failure: Partial<Failure> & Words): void {
+    this.#removeRound(key, round);
+    for (const { rank, id, timer } of round.waits.values()) {
+      clearTimeout(timer);
+      this.#fail(rank, id, failure);
+    }
+  }
+
+  #removeRound(key: string, round: Round): void {
+    const left = (this.#rounds.get(key) ?? []).filter((each) => each !== round);
+    if (left.length === 0) this.#rounds.delete(key);
+    else this.#rounds.set(key, left);
+    this.#bytes -= round.bytes;
+  }
+
+  #withdraw(key: string, round: Round, rank: number): void {
+    const bytes = round.values.get(rank)?.byteLength ?? 0;
+    clearTimeout(round.waits.get(rank)?.timer);
+    round.values.delete(rank);
+    round.waits.delete(rank);
+    round.bytes -= bytes;
+    this.#bytes -= bytes;
+    if (round.values.size === 0) this.#removeRound(key, round);
+  }
+
+  #dropGet(key: string, wait: Wait): void {
+    clearTimeout(wait.timer);
+    const waits = this.#gets.get(key);
+    waits?.delete(wait);
+    if (waits?.size === 0) this.#gets.delete(key);
+  }
+
+  /** A lost rank waits for nothing; what it gave to an exchange still counts. */
+  #dropWaitsOf(rank: number): void {
+    for (const [key, waits] of this.#gets) {
+      for (const wait of waits) if (wait.rank === rank) this.#dropGet(key, wait);
+    }
+    for (const rounds of this.#rounds.values()) {
+      for (const round of rounds) {
+        clearTimeout(round.waits.get(rank)?.timer);
+        round.waits.delete(rank);
+      }
+    }
+  }
+
+  #goneForGet(rank: number, key: string): (Partial<Failure> & Words) | undefined {
+    const lost = this.#ranks((seat) => seat.state === "lost");
+    if (lost.length > 0) return this.#goneWords(`get "${key}"`, lost);
+    const here = this.here.filter((each) => each !== rank);
+    const left = this.#ranks((seat) => seat.state === "left");
+    if (here.length > 0 || left.length === 0) return undefined;
+    return this.#goneWords(`get "${key}"`, left);
+  }
+
+  #goneForRound(key: string, round: Round | undefined): (Partial<Failure> & Words) | undefined {
+    const isMissing = (rank: number): boolean => round?.values.has(rank) !== true;
+    const gone = this.#ranks((seat, rank) => seat.state !== "here" && isMissing(rank));
+    return gone.length === 0 ? undefined : this.#goneWords(`exchange "${key}"`, gone);
+  }
+
+  #goneWords(what: string, gone: readonly number[]): Partial<Failure> & Words {
+    const seat = this.seats[gone[0] ?? 0];
+    const how = seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`;
+    return {
+      code: "gone",
+      headline: `${what}: rank ${gone[0]} ${how}`,
+      hint: "rejoin() forms the next generation of those that are left",
+      ranks: gone,
+    };
+  }
+
+  #ranks(which: (seat: Seat, rank: number) => boolean): number[] {
+    return this.seats.flatMap((seat, rank) => (which(seat, rank) ? [rank] : []));
+  }
+
+  #fail(rank: number, id: number, failure: Partial<Failure> & Words): void {
+    this.#reply(rank, { kind: "failed", id, ranks: [], joined: [], ...failure });
+  }
+
+  #reply(rank: number, reply: Reply): void {
+    this.seats[rank]?.peer.send(reply);
+  }
+}
+
+/** What a failure must say; the rest has defaults. */
+export type Words = Pick<Failure, "code" | "headline" | "hint">;
+
+/** A deadline that keeps no process alive. */
+export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
+  return setTimeout(then, timeoutMs).unref();
+}
+
+function tooMuch(what: string, bytes: number): Words {
+  return {
+    code: "limit",
+    headline: `${what}: the store holds at most ${bytes} bytes here`,
+    hint: "the store is for small values; data goes through collectives",
+  };
+}

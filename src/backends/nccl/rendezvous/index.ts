@@ -1,0 +1,21 @@
+/**
+ * How the processes of a job come together: everything before NCCL's first call, in plain Node.
+ *
+ * `Rendezvous.join` waits until all ranks are there and gives a `Membership`: a small key-value store among the ranks
+ * (`set`, `get`, `exchange`), news of ranks whose process is gone (`onLost`), and the way into the next generation with
+ * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
+ * colours are exchanged. No data of collectives passes here.
+ *
+ * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
+ */
+export {
+  defaultWaitMs,
+  type JoinOptions,
+  type LostPeer,
+  type Membership,
+  type RejoinOptions,
+  type Rendezvous,
+  type WaitOptions,
+} from "./rendezvous.ts";
+export { StoreServer, type StoreServerOptions } from "./store-server.ts";
+export { type TcpOptions, tcpRendezvous } from "./tcp.ts";

@@ -1,0 +1,29 @@
+/** Bounds on everything a stranger, or a mistaken rank, may send or keep open. */
+
+export const limits = {
+  /** Bytes of a frame before its sender has proven that it knows the secret. */
+  handshakeFrameBytes: 512,
+  /** From the connection to the authenticated request to join. */
+  handshakeMs: 5_000,
+  /** Connections without such a proof; one more drops the oldest of them. */
+  pendingConnections: 64,
+  jobIdBytes: 128,
+  keyBytes: 256,
+  valueBytes: 2 ** 20,
+  /** What one exchange gives to each rank. */
+  exchangeBytes: 2 ** 24,
+  /** All values of one generation together. */
+  storeBytes: 2 ** 26,
+  /** Bytes a rank has not yet taken from its connection; more, and it is lost. */
+  unsentBytes: 2 ** 27,
+  ranks: 2 ** 16,
+} as const;
+
+/** A frame of a rank: a value and its surroundings. */
+export const requestFrameBytes: number = limits.valueBytes + 2 ** 19;
+
+/** A frame of the store: the values of an exchange and their surroundings. */
+export const replyFrameBytes: number = limits.exchangeBytes + 2 ** 20;
+
+/** The longest time a timer of Node holds, and so the longest deadline. */
+export const longestMs = 2 ** 31 - 1;

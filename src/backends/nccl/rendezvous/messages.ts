@@ -1,0 +1,239 @@
+/** What ranks and the store say to each other once both have proven that they know the secret. */
+import { limits } from "./limits.ts";
+import { Reader, WireError, Writer } from "./wire.ts";
+
+/** From a rank to the store. `id` comes back with the answer; `generation` is the asker's. */
+export type Request =
+  | {
+      readonly kind: "join";
+      readonly id: number;
+      readonly generation: number;
+      readonly size: number;
+      readonly timeoutMs: number;
+      /** Host and process, for messages. */
+      readonly label: string;
+    }
+  | {
+      readonly kind: "set";
+      readonly id: number;
+      readonly generation: number;
+      readonly key: string;
+      readonly value: Uint8Array;
+    }
+  | {
+      readonly kind: "get";
+      readonly id: number;
+      readonly generation: number;
+      readonly key: string;
+      readonly timeoutMs: number;
+    }
+  | {
+      readonly kind: "exchange";
+      readonly id: number;
+      readonly generation: number;
+      readonly key: string;
+      readonly value: Uint8Array;
+      readonly timeoutMs: number;
+    }
+  | {
+      readonly kind: "rejoin";
+      readonly id: number;
+      readonly generation: number;
+      readonly without: readonly number[] | undefined;
+      readonly settleMs: number;
+      readonly timeoutMs: number;
+    }
+  | { readonly kind: "cancel"; readonly id: number }
+  | { readonly kind: "leave" };
+
+/** Why a request failed; each stands for a class of error. */
+export const failureCodes = ["timeout", "gone", "over", "refused", "taken", "limit"] as const;
+
+/** A failed request in the store's words. */
+export interface Failure {
+  readonly code: (typeof failureCodes)[number];
+  readonly headline: string;
+  readonly hint: string;
+  /** The ranks to look at: missing, lost or in the way. */
+  readonly ranks: readonly number[];
+  /** For a join or rejoin that timed out: who is there. */
+  readonly joined: readonly number[];
+}
+
+/** From the store to a rank. */
+export type Reply =
+  | {
+      readonly kind: "joined";
+      readonly id: number;
+      readonly generation: number;
+      readonly rank: number;
+      readonly origins: readonly number[];
+      /** True when the process of origin 0 hosts the store. */
+      readonly hosted: boolean;
+    }
+  | { readonly kind: "done"; readonly id: number }
+  | { readonly kind: "value"; readonly id: number; readonly value: Uint8Array }
+  | { readonly kind: "values"; readonly id: number; readonly values: readonly Uint8Array[] }
+  | ({ readonly kind: "failed"; readonly id: number } & Failure)
+  | {
+      readonly kind: "lost";
+      readonly generation: number;
+      readonly rank: number;
+      readonly atMs: number;
+      readonly reason: string;
+    }
+  | { readonly kind: "closing"; readonly reason: string }
+  | { readonly kind: "bye" };
+
+const requestKinds = ["join", "set", "get", "exchange", "rejoin", "cancel", "leave"] as const;
+const replyKinds = [
+  "joined",
+  "done",
+  "value",
+  "values",
+  "failed",
+  "lost",
+  "closing",
+  "bye",
+] as const;
+
+/** Longest text that is only for people. */
+const textBytes = 2 ** 16;
+
+/** A request as bytes. */
+export function encodeRequest(request: Request): Buffer {
+  const writer = new Writer().byte(requestKinds.indexOf(request.kind));
+  if (request.kind === "leave") return writer.end();
+  writer.number(request.id);
+  if (request.kind === "cancel") return writer.end();
+  writer.number(request.generation);
+  switch (request.kind) {
+    case "join":
+      return writer.number(request.size).number(request.timeoutMs).text(request.label).end();
+    case "set":
+      return writer.text(request.key).bytes(request.value).end();
+    case "get":
+      return writer.text(request.key).number(request.timeoutMs).end();
+    case "exchange":
+      return writer.text(request.key).bytes(request.value).number(request.timeoutMs).end();
+    case "rejoin":
+      writer.byte(request.without === undefined ? 0 : 1).numbers(request.without ?? []);
+      return writer.number(request.settleMs).number(request.timeoutMs).end();
+  }
+}
+
+/** The request that these bytes are. */
+export function decodeRequest(bytes: Uint8Array): Request {
+  const reader = new Reader(bytes);
+  const request = readRequest(reader);
+  reader.end();
+  return request;
+}
+
+function readRequest(reader: Reader): Request {
+  const kind = requestKinds[reader.byte()];
+  if (kind === undefined) throw new WireError("no kind of request");
+  if (kind === "leave") return { kind };
+  const id = reader.number();
+  if (kind === "cancel") return { kind, id };
+  const generation = reader.number();
+  const key = (): string => reader.text(limits.keyBytes);
+  const value = (): Uint8Array => reader.bytes(limits.valueBytes);
+  const timeoutMs = (): number => reader.number();
+  switch (kind) {
+    case "join":
+      return {
+        ...{ kind, id, generation, size: reader.number(), timeoutMs: timeoutMs() },
+        label: reader.text(limits.keyBytes),
+      };
+    case "set":
+      return { kind, id, generation, key: key(), value: value() };
+    case "get":
+      return { kind, id, generation, key: key(), timeoutMs: timeoutMs() };
+    case "exchange":
+      return { kind, id, generation, key: key(), value: value(), timeoutMs: timeoutMs() };
+    case "rejoin": {
+      const named = reader.byte() === 1;
+      const without = reader.numbers(limits.ranks);
+      const settleMs = reader.number();
+      const rest = { settleMs, timeoutMs: timeoutMs() };
+      return { kind, id, generation, without: named ? without : undefined, ...rest };
+    }
+  }
+}
+
+/** A reply as bytes. */
+export function encodeReply(reply: Reply): Buffer {
+  const writer = new Writer().byte(replyKinds.indexOf(reply.kind));
+  switch (reply.kind) {
+    case "joined":
+      writer.number(reply.id).number(reply.generation).number(reply.rank).numbers(reply.origins);
+      return writer.byte(reply.hosted ? 1 : 0).end();
+    case "done":
+      return writer.number(reply.id).end();
+    case "value":
+      return writer.number(reply.id).bytes(reply.value).end();
+    case "values":
+      writer.number(reply.id).number(reply.values.length);
+      for (const value of reply.values) writer.bytes(value);
+      return writer.end();
+    case "failed":
+      writer.number(reply.id).byte(failureCodes.indexOf(reply.code));
+      writer.text(reply.headline).text(reply.hint);
+      return writer.numbers(reply.ranks).numbers(reply.joined).end();
+    case "lost":
+      writer.number(reply.generation).number(reply.rank).float(reply.atMs);
+      return writer.text(reply.reason).end();
+    case "closing":
+      return writer.text(reply.reason).end();
+    case "bye":
+      return writer.end();
+  }
+}
+
+/** The reply that these bytes are. */
+export function decodeReply(bytes: Uint8Array): Reply {
+  const reader = new Reader(bytes);
+  const reply = readReply(reader);
+  reader.end();
+  return reply;
+}
+
+function readReply(reader: Reader): Reply {
+  const kind = replyKinds[reader.byte()];
+  const ranks = (): number[] => reader.numbers(limits.ranks);
+  switch (kind) {
+    case "joined": {
+      const at = { id: reader.number(), generation: reader.number(), rank: reader.number() };
+      return { kind, ...at, origins: ranks(), hosted: reader.byte() === 1 };
+    }
+    case "done":
+      return { kind, id: reader.number() };
+    case "value":
+      return { kind, id: reader.number(), value: reader.bytes(limits.valueBytes) };
+    case "values": {
+      const id = reader.number();
+      const count = reader.number();
+      if (count > limits.ranks) throw new WireError("more values than ranks");
+      const values = Array.from({ length: count }, () => reader.bytes(limits.valueBytes));
+      return { kind, id, values };
+    }
+    case "failed": {
+      const id = reader.number();
+      const code = failureCodes[reader.byte()];
+      if (code === undefined) throw new WireError("no kind of failure");
+      const words = { headline: reader.text(textBytes), hint: reader.text(textBytes) };
+      return { kind, id, code, ...words, ranks: ranks(), joined: ranks() };
+    }
+    case "lost": {
+      const at = { generation: reader.number(), rank: reader.number(), atMs: reader.float() };
+      return { kind, ...at, reason: reader.text(textBytes) };
+    }
+    case "closing":
+      return { kind, reason: reader.text(textBytes) };
+    case "bye":
+      return { kind };
+    default:
+      throw new WireError("no kind of reply");
+  }
+}

@@ -1,0 +1,130 @@
+/** What a rendezvous promises: how the processes of a job find each other, whatever carries it. */
+
+/** A place where the processes of a job meet. */
+export interface Rendezvous {
+  /** Where it is, for messages: `127.0.0.1:4711`, or a file. */
+  readonly address: string;
+
+  /**
+   * Joins the job as one rank. Resolves when all `size` ranks have joined, on all of them.
+   *
+   * A rank whose process starts late is waited for; a second process that claims a taken rank is refused and the first
+   * one stays.
+   *
+   * @throws RendezvousError at the deadline, with the ranks that joined and those missing; at once for a taken rank,
+   *   another job, another size, a generation that is over, or a secret that differs.
+   * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for a rank, size or job id that is none.
+   */
+  join(options: JoinOptions): Promise<Membership>;
+}
+
+/** How to join. */
+export interface JoinOptions {
+  /** Name of the job, the same on all ranks: 1 to 128 bytes. */
+  readonly jobId: string;
+  readonly rank: number;
+  /** Number of ranks of the job. */
+  readonly size: number;
+  /**
+   * Which life of the job this is, from 0; the default. A later generation is normally reached by `rejoin`. Processes that
+   * start anew give the next number, all of them the same, and take the place of the generation before.
+   */
+  readonly generation?: number | undefined;
+  /** How long to wait for the other ranks, and for the place itself (60000). */
+  readonly deadlineMs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Bounds of one wait. */
+export interface WaitOptions {
+  /** How long to wait (60000). */
+  readonly timeoutMs?: number | undefined;
+  /** Gives up this wait alone; the membership stays usable. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How survivors form the next generation. */
+export interface RejoinOptions {
+  /**
+   * The ranks to go on without, in numbers of this generation; every survivor gives the same. Left out: the next
+   * generation has everyone whose connection stands and who asks, as soon as all of them have, or when nobody new has
+   * asked for `settleMs`.
+   */
+  readonly without?: readonly number[] | undefined;
+  /** How long to wait for one more survivor when `without` is left out (2000). */
+  readonly settleMs?: number | undefined;
+  /** How long to wait for the others in all (60000). */
+  readonly deadlineMs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A rank that is gone without having left. */
+export interface LostPeer {
+  /** Its rank in this generation; `undefined` when it is the place itself, hosted by the launcher, that is gone. */
+  readonly rank: number | undefined;
+  /** When the place noticed, in milliseconds since 1970 on the clock of the place. */
+  readonly atMs: number;
+  /** How it was noticed. */
+  readonly reason: string;
+}
+
+/**
+ * One rank's place in one generation of a job: a small key-value store among its ranks, and news of ranks that are lost.
+ *
+ * A generation is broken once a rank is lost: what waits for somebody fails at once by name, and so does every later
+ * wait; keys that were set stay readable. `rejoin` leads on. An idle membership does not keep the process alive.
+ */
+export interface Membership {
+  readonly jobId: string;
+  readonly rank: number;
+  readonly size: number;
+  readonly generation: number;
+  /** By rank, which rank it was in the generation that was joined and not rejoined. */
+  readonly origins: readonly number[];
+  /** The ranks lost so far, in the order in which that was noticed. */
+  readonly lost: readonly LostPeer[];
+
+  /** Calls `listener` for every lost rank, at once for those lost already. Returns what takes the listener away. */
+  onLost(listener: (peer: LostPeer) => void): () => void;
+
+  /**
+   * Sets a key for all ranks of this generation, once. Keys have 1 to 256 bytes, values at most 1 MiB.
+   *
+   * @throws InvalidArgumentError when the key is set already; the first value stays.
+   */
+  set(key: string, value: Uint8Array): Promise<void>;
+
+  /**
+   * The value of a key, as soon as a rank has set it. The bytes are the caller's own.
+   *
+   * @throws CommTimeoutError at the deadline. RemoteRankError when a rank is lost first. CommAbortedError by `signal`.
+   */
+  get(key: string, options?: WaitOptions): Promise<Uint8Array>;
+
+  /**
+   * Gives a value and gets those of all ranks, by rank, its own included. May be repeated under the same key: the k-th
+   * exchange of one rank meets the k-th of the others. The values together have at most 16 MiB.
+   *
+   * @throws CommTimeoutError at the deadline, which names the ranks that gave nothing. RemoteRankError when a rank that
+   *   gave nothing is lost or has left. CommAbortedError by `signal`; in both cases this rank's value is withdrawn.
+   */
+  exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
+
+  /**
+   * Forms the next generation with the other survivors; ranks are numbered anew in the old order. This membership is over
+   * when that worked, and when the others went on without this rank.
+   *
+   * @throws RendezvousError at the deadline, when survivors give different `without`, or when the place is gone.
+   *   RemoteRankError when a rank that should survive is lost meanwhile: call again with it in `without`.
+   */
+  rejoin(options?: RejoinOptions): Promise<Membership>;
+
+  /**
+   * Leaves the job; the others are not told of a loss. Bounded and idempotent. The rank that hosts the place first waits
+   * up to five seconds for the others to leave.
+   */
+  leave(): Promise<void>;
+}
+
+/** What is waited for where nothing else is said, in milliseconds. */
+export const defaultWaitMs = 60_000;

@@ -1,0 +1,152 @@
+/** One connection as the server sees it: a stranger, then a proven rank that asks to join, then a peer of the store. */
+import type { Socket } from "node:net";
+import { FramedSocket } from "./framed-socket.ts";
+import type { Peer } from "./generation.ts";
+import {
+  decodeHello,
+  type Exchanged,
+  encodeChallenge,
+  encodeProof,
+  freshNonce,
+  isProof,
+  refusal,
+  Seal,
+} from "./handshake.ts";
+import { limits, requestFrameBytes } from "./limits.ts";
+import { decodeRequest, encodeReply, type Reply, type Request } from "./messages.ts";
+import type { Store } from "./store.ts";
+import { WireError } from "./wire.ts";
+
+/** What a connection needs of its server. */
+export interface ConnectionHost {
+  readonly store: Store;
+  readonly secret: string;
+  readonly handshakeMs: number;
+  /** The connection has become a rank. */
+  admitted(connection: ServerConnection): void;
+  /** The connection is over; `dropped` says why, when it never was a rank. */
+  closed(connection: ServerConnection, dropped: string | undefined): void;
+}
+
+/** A connection to the server. */
+export class ServerConnection implements Peer {
+  label = "an unknown process";
+  readonly #host: ConnectionHost;
+  readonly #framed: FramedSocket;
+  readonly #deadline: NodeJS.Timeout;
+  #stage: "hello" | "proof" | "join" | "joined" = "hello";
+  #exchanged: Exchanged | undefined;
+  #incoming: Seal | undefined;
+  #outgoing: Seal | undefined;
+
+  constructor(socket: Socket, host: ConnectionHost) {
+    this.#host = host;
+    socket.unref();
+    this.#framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
+      frame: (frame) => this.#frame(frame),
+      ended: (reason) => this.#ended(reason),
+    });
+    this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
+  }
+
+  send(reply: Reply): void {
+    if (this.#outgoing !== undefined) this.#framed.write(this.#outgoing.seal(encodeReply(reply)));
+  }
+
+  /** Ends a connection that is not yet a rank. */
+  drop(why: string): void {
+    this.#framed.destroy();
+    this.#close(why);
+  }
+
+  /** Tells the rank that the store is over, and ends the connection. */
+  finish(reason: string): void {
+    clearTimeout(this.#deadline);
+    this.send({ kind: "closing", reason });
+    this.#framed.finish();
+  }
+
+  #frame(frame: Buffer): void {
+    switch (this.#stage) {
+      case "hello":
+        this.#hello(frame);
+        return;
+      case "proof":
+        this.#proof(frame);
+        return;
+      case "join":
+        this.#join(this.#opened(frame));
+        return;
+      case "joined":
+        this.#request(this.#opened(frame));
+        return;
+    }
+  }
+
+  #hello(frame: Buffer): void {
+    const nonce = freshNonce();
+    this.#exchanged = { hello: decodeHello(frame), nonce };
+    this.#stage = "proof";
+    this.#framed.write(encodeChallenge(nonce));
+  }
+
+  #proof(frame: Buffer): void {
+    const exchanged = this.#exchanged as Exchanged;
+    const { secret } = this.#host;
+    if (!isProof(frame, "rank", secret, exchanged)) {
+      this.#framed.write(refusal);
+      this.#framed.finish();
+      this.#close("wrong proof");
+      return;
+    }
+    this.#framed.write(encodeProof("store", secret, exchanged));
+    this.#incoming = new Seal("rank", secret, exchanged);
+    this.#outgoing = new Seal("store", secret, exchanged);
+    this.#framed.mostBytes = requestFrameBytes;
+    this.#stage = "join";
+  }
+
+  #join(request: Request): void {
+    if (request.kind !== "join") throw new WireError(`${request.kind} before join`);
+    const { jobId, rank } = (this.#exchanged as Exchanged).hello;
+    clearTimeout(this.#deadline);
+    this.label = request.label;
+    this.#stage = "joined";
+    this.#host.admitted(this);
+    if (this.#host.store.join(this, jobId, rank, request)) return;
+    this.#framed.finish();
+    this.#close("refused to join");
+  }
+
+  #request(request: Request): void {
+    if (request.kind === "join") throw new WireError("join after join");
+    if (request.kind !== "leave") {
+      this.#host.store.request(this, request);
+      return;
+    }
+    this.send({ kind: "bye" });
+    this.#framed.finish();
+    this.#host.store.gone(this, "left", "");
+    this.#close(undefined);
+  }
+
+  #opened(frame: Buffer): Request {
+    const body = this.#incoming?.open(frame);
+    if (body === undefined) throw new WireError("a frame that is not authentic");
+    return decodeRequest(body);
+  }
+
+  #ended(reason: string): void {
+    if (this.#stage !== "joined") {
+      this.#close(reason);
+      return;
+    }
+    this.#host.store.gone(this, "lost", reason);
+    this.#close(undefined);
+  }
+
+  #close(dropped: string | undefined): void {
+    clearTimeout(this.#deadline);
+    this.#host.closed(this, dropped);
+  }
+}

@@ -1,0 +1,192 @@
+/** A rank's authenticated connection to the store: requests with their answers, and news. */
+import { CommClosedError } from "../../../api/index.ts";
+import { type Concerned, failureError, placeError, signalError } from "./failures.ts";
+import type { FramedSocket } from "./framed-socket.ts";
+import type { Seal } from "./handshake.ts";
+import { longestMs } from "./limits.ts";
+import { decodeReply, encodeRequest, type Failure, type Reply, type Request } from "./messages.ts";
+import type { LostPeer } from "./rendezvous.ts";
+import { WireError } from "./wire.ts";
+
+/** A request without the number that the session gives it. */
+export type Asked = {
+  [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
+}[Exclude<Request["kind"], "cancel" | "leave">];
+
+/** What a request that worked is answered with. */
+export type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;
+
+/** A loss: in one generation, or of the store itself. */
+export interface News {
+  readonly generation: number | "all";
+  readonly peer: LostPeer;
+}
+
+interface Pending {
+  answered(answer: Answer): void;
+  failed(failure: Failure): void;
+  /** The session is over. */
+  over(): void;
+}
+
+/** How long past a deadline, which the store keeps, its word is waited for. */
+const graceMs = 2_000;
+/** How long the store's farewell is waited for. */
+const farewellMs = 1_000;
+
+/** A session. It keeps the process alive only while a request waits. */
+export class Session {
+  readonly #framed: FramedSocket;
+  readonly #incoming: Seal;
+  readonly #outgoing: Seal;
+  readonly #pending = new Map<number, Pending>();
+  readonly #listeners = new Set<(news: News) => void>();
+  readonly #news: News[] = [];
+  #nextId = 1;
+  #over: "left" | { readonly reason: string } | undefined;
+  #leaving: Promise<void> | undefined;
+  #farewell: (() => void) | undefined;
+
+  constructor(framed: FramedSocket, incoming: Seal, outgoing: Seal) {
+    this.#framed = framed;
+    this.#incoming = incoming;
+    this.#outgoing = outgoing;
+    framed.listener = {
+      frame: (frame) => this.#frame(frame),
+      ended: (reason) => this.#lost(reason),
+    };
+  }
+
+  /** Tells all news so far, then every later one. */
+  onNews(listener: (news: News) => void): void {
+    for (const news of this.#news) listener(news);
+    this.#listeners.add(listener);
+  }
+
+  /** Sends a request and gives its answer, or the error that it failed with. */
+  ask(
+    asked: Asked,
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+    who: Concerned,
+  ): Promise<Answer> {
+    const { kind } = asked;
+    if (signal?.aborted === true) return Promise.reject(signalError(kind, who, signal));
+    if (this.#over !== undefined) return Promise.reject(this.#overError(kind, who));
+    const id = this.#nextId;
+    this.#nextId = (id % 0xffff_ffff) + 1;
+    return new Promise<Answer>((resolve, reject) => {
+      const settle = (then: () => void): void => {
+        this.#pending.delete(id);
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", giveUp);
+        if (this.#pending.size === 0) this.#framed.socket.unref();
+        then();
+      };
+      const giveUp = (): void => {
+        this.#send({ kind: "cancel", id });
+        settle(() => reject(signalError(kind, who, signal as AbortSignal)));
+      };
+      const silent = (): void => {
+        const what = `${kind}: the store did not answer within ${timeoutMs} ms`;
+        const hint = "the process that hosts it may be blocked or stopped";
+        settle(() => reject(placeError(what, hint, who)));
+      };
+      const timer = setTimeout(silent, Math.min(timeoutMs + graceMs, longestMs)).unref();
+      signal?.addEventListener("abort", giveUp, { once: true });
+      this.#pending.set(id, {
+        answered: (answer) => settle(() => resolve(answer)),
+        failed: (failure) => settle(() => reject(failureError(kind, failure, who))),
+        over: () => settle(() => reject(this.#overError(kind, who))),
+      });
+      this.#framed.socket.ref();
+      this.#send({ ...asked, id } as Request);
+    });
+  }
+
+  /** Says farewell and ends. Bounded and idempotent. */
+  leave(): Promise<void> {
+    this.#leaving ??= this.#leave();
+    return this.#leaving;
+  }
+
+  /** Ends at once and says nothing: to the others this rank is lost. */
+  destroy(): void {
+    this.#framed.destroy();
+    this.#end("left");
+  }
+
+  async #leave(): Promise<void> {
+    if (this.#over !== undefined) return;
+    this.#end("left");
+    this.#framed.socket.ref();
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, farewellMs);
+      this.#farewell = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      this.#send({ kind: "leave" });
+    });
+    this.#framed.destroy();
+  }
+
+  #send(request: Request): void {
+    this.#framed.write(this.#outgoing.seal(encodeRequest(request)));
+  }
+
+  #frame(frame: Buffer): void {
+    const body = this.#incoming.open(frame);
+    if (body === undefined) throw new WireError("a frame that is not authentic");
+    const reply = decodeReply(body);
+    switch (reply.kind) {
+      case "failed":
+        this.#pending.get(reply.id)?.failed(reply);
+        return;
+      case "lost": {
+        const { generation, rank, atMs, reason } = reply;
+        this.#tell({ generation, peer: { rank, atMs, reason } });
+        return;
+      }
+      case "closing":
+        this.#framed.destroy();
+        this.#farewell?.();
+        this.#end({ reason: reply.reason });
+        return;
+      case "bye":
+        this.#farewell?.();
+        return;
+      default:
+        this.#pending.get(reply.id)?.answered(reply);
+        return;
+    }
+  }
+
+  #lost(reason: string): void {
+    this.#farewell?.();
+    if (this.#over !== undefined) return;
+    this.#end({ reason });
+    this.#tell({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
+  }
+
+  #end(over: "left" | { readonly reason: string }): void {
+    this.#over ??= over;
+    for (const pending of [...this.#pending.values()]) pending.over();
+  }
+
+  #overError(request: string, who: Concerned): Error {
+    if (this.#over === "left") {
+      const headline = `${request}: this rank has left the job "${who.jobId}"`;
+      const facts = { rank: who.rank, size: who.size, comm: who.jobId, collective: request };
+      return new CommClosedError({ headline, hint: "join again" }, facts);
+    }
+    const what = `${request}: the store is gone: ${this.#over?.reason}`;
+    const hint = "its host ended; a store hosted by the launcher outlives every rank";
+    return placeError(what, hint, who);
+  }
+
+  #tell(news: News): void {
+    this.#news.push(news);
+    for (const listener of this.#listeners) listener(news);
+  }
+}

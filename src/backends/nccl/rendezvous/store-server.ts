@@ -1,0 +1,161 @@
+/** The store on a TCP port: hosted by the launcher, or by rank 0 when there is none. */
+import { type AddressInfo, createServer, type Server } from "node:net";
+import { RendezvousError } from "../../../api/index.ts";
+import { addressText, numericAddress, requireSecret } from "./addresses.ts";
+import { limits } from "./limits.ts";
+import { ServerConnection } from "./server-connection.ts";
+import { Store, type StoreOptions } from "./store.ts";
+
+/** How to host a store. */
+export interface StoreServerOptions extends StoreOptions {
+  /** Where to listen (127.0.0.1). Anything but a loopback address needs a secret. */
+  readonly address?: string | undefined;
+  /** The port; 0, the default, takes a free one. */
+  readonly port?: number | undefined;
+  /** What every rank must prove to know: at least 16 characters that nobody can guess. */
+  readonly secret?: string | undefined;
+  /** From the connection to the request to join (5000). */
+  readonly handshakeMs?: number | undefined;
+}
+
+/**
+ * A store that listens. It does not keep the process alive.
+ *
+ * Who cannot prove to know the secret within the deadline, sends too much, or sends what is no message is dropped; the
+ * job does not notice. At most 64 connections may be without proof at a time; one more drops the oldest of them.
+ */
+export class StoreServer {
+  readonly host: string;
+  readonly port: number;
+  readonly #server: Server;
+  readonly #store: Store;
+  readonly #pending: Set<ServerConnection>;
+  readonly #ranks: Set<ServerConnection>;
+  readonly #dropped: Map<string, number>;
+  readonly #idle = new Set<() => void>();
+  #closed: Promise<void> | undefined;
+
+  private constructor(server: Server, host: string, options: StoreServerOptions) {
+    this.#server = server;
+    this.host = host;
+    this.port = (server.address() as AddressInfo).port;
+    this.#store = new Store(options);
+    this.#pending = new Set();
+    this.#ranks = new Set();
+    this.#dropped = new Map();
+    server.on("connection", (socket) => {
+      this.#makeRoom(Math.max(limits.pendingConnections, 2 * options.size));
+      const connection = new ServerConnection(socket, {
+        store: this.#store,
+        secret: options.secret ?? "",
+        handshakeMs: options.handshakeMs ?? limits.handshakeMs,
+        admitted: (each) => {
+          this.#pending.delete(each);
+          this.#ranks.add(each);
+        },
+        closed: (each, dropped) => this.#forget(each, dropped),
+      });
+      this.#pending.add(connection);
+    });
+    // An error of accepting one connection, such as too many open files, is not the end of the others.
+    server.on("error", (error: NodeJS.ErrnoException) => this.#count(error.code ?? error.message));
+    server.unref();
+  }
+
+  /**
+   * Opens a store.
+   *
+   * @throws InvalidArgumentError for an address beyond this machine without a secret, or a secret of less than 16
+   *   characters. RendezvousError when the address cannot be listened on.
+   */
+  static async listen(options: StoreServerOptions): Promise<StoreServer> {
+    const host = options.address ?? "127.0.0.1";
+    const port = options.port ?? 0;
+    const server = createServer();
+    try {
+      const ip = await numericAddress(host);
+      requireSecret(host, ip, options.secret);
+      await new Promise<void>((resolve, reject) => {
+        server.once("error", reject);
+        server.listen(port, ip, resolve);
+      });
+      server.removeAllListeners("error");
+      return new StoreServer(server, host, options);
+    } catch (error) {
+      throw cannotListen(addressText(host, port), error);
+    }
+  }
+
+  /** Where ranks find it. */
+  get address(): string {
+    return addressText(this.host, this.port);
+  }
+
+  /** How many connections were dropped without becoming a rank, by reason. */
+  get dropped(): ReadonlyMap<string, number> {
+    return this.#dropped;
+  }
+
+  /** Resolves when no rank is connected, or after that time. */
+  async whenEmpty(timeoutMs: number): Promise<void> {
+    if (this.#ranks.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#idle.add(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+  }
+
+  /** Tells every rank that the store is over, and stops listening. Bounded and idempotent. */
+  close(): Promise<void> {
+    this.#closed ??= new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      for (const connection of this.#pending) connection.drop("store closed");
+      this.#store.close();
+      for (const connection of this.#ranks) connection.finish("the store was closed by its host");
+      this.#ranks.clear();
+    });
+    return this.#closed;
+  }
+
+  #makeRoom(most: number): void {
+    const [oldest] = this.#pending;
+    if (oldest !== undefined && this.#pending.size >= most) oldest.drop("too many connections");
+  }
+
+  #forget(connection: ServerConnection, dropped: string | undefined): void {
+    this.#pending.delete(connection);
+    this.#ranks.delete(connection);
+    if (dropped !== undefined) this.#count(dropped);
+    if (this.#ranks.size > 0) return;
+    for (const wake of this.#idle) wake();
+    this.#idle.clear();
+  }
+
+  #count(reason: string): void {
+    // Reasons are few, but a stranger's bytes are in some; what he can make us keep is bounded.
+    const key = this.#dropped.size < 64 || this.#dropped.has(reason) ? reason : "other";
+    this.#dropped.set(key, (this.#dropped.get(key) ?? 0) + 1);
+  }
+}
+
+function cannotListen(address: string, error: unknown): unknown {
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === undefined || code.startsWith("ERR_COMM")) return error;
+  const why: Record<string, string> = {
+    EADDRINUSE:
+      "another process listens there; a second rank 0, an earlier run, or another service",
+    EADDRNOTAVAIL: "this machine does not have that address",
+    ENOTFOUND: "no machine has that name",
+    EACCES: "this user may not use that port",
+  };
+  return new RendezvousError(
+    {
+      headline: `rendezvous at ${address}: cannot listen: ${why[code] ?? code}`,
+      hint: "choose another address or port, the same on every rank: TWINCCL_ADDRESS, TWINCCL_PORT",
+    },
+    { address, cause: error },
+  );
+}

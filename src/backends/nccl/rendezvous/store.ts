@@ -1,0 +1,235 @@
+/**
+ * The place where the ranks of one job meet: forms its generations and serves the latest one.
+ *
+ * It knows nothing of sockets: whoever hosts it hands it peers whose identity is proven.
+ */
+import { fail, Gathering, type Member } from "./gathering.ts";
+import { Generation, type Peer, type Seat, type Words } from "./generation.ts";
+import type { Failure, Request } from "./messages.ts";
+
+/** What a store serves. */
+export interface StoreOptions {
+  readonly jobId: string;
+  /** Number of ranks of the job. */
+  readonly size: number;
+  /** True when the process of rank 0 hosts it, so that it ends with that process. */
+  readonly hosted: boolean;
+}
+
+type Join = Extract<Request, { kind: "join" }>;
+type Rejoin = Extract<Request, { kind: "rejoin" }>;
+
+/** One job's store. */
+export class Store {
+  readonly #options: StoreOptions;
+  /** Where each peer sits; a peer that is gone has no entry. */
+  readonly #places = new Map<Peer, { readonly generation: Generation; readonly rank: number }>();
+  readonly #joining = new Set<Peer>();
+  #latest: Generation | undefined;
+  #gathering: Gathering | undefined;
+
+  constructor(options: StoreOptions) {
+    this.#options = options;
+  }
+
+  /** Peers that have joined, or wait to. */
+  get peers(): number {
+    return this.#places.size + this.#joining.size;
+  }
+
+  /** A proven peer asks to join; returns whether it may stay. */
+  join(peer: Peer, jobId: string, rank: number, request: Join): boolean {
+    const refusal = this.#refusal(jobId, rank, request);
+    if (refusal !== undefined) {
+      fail(peer, request.id, refusal);
+      return false;
+    }
+    const { generation, size } = request;
+    this.#gathering ??= this.#gather(generation, { kind: "join", size });
+    this.#joining.add(peer);
+    this.#gathering.arrive(rank, peer, request.id, request.timeoutMs, 0);
+    return true;
+  }
+
+  /** A request of a peer that has joined. */
+  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" }>): void {
+    const place = this.#places.get(peer);
+    if (request.kind === "cancel") {
+      this.#gathering?.withdraw(peer, request.id);
+      place?.generation.cancel(place.rank, request.id);
+      return;
+    }
+    // Another number is that of a generation which the peer has left behind.
+    if (place?.generation.number !== request.generation) {
+      fail(peer, request.id, {
+        code: "over",
+        headline: `${request.kind}: generation ${request.generation} is over`,
+        hint: "use the membership that rejoin() gave",
+      });
+      return;
+    }
+    const { generation, rank } = place;
+    switch (request.kind) {
+      case "set":
+        generation.set(rank, request.id, request.key, request.value);
+        return;
+      case "get":
+        generation.get(rank, request.id, request.key, request.timeoutMs);
+        return;
+      case "exchange":
+        generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
+        return;
+      case "rejoin":
+        this.#rejoin(peer, rank, generation, request);
+        return;
+    }
+  }
+
+  /** A peer left, or its connection ended. */
+  gone(peer: Peer, state: "lost" | "left", reason: string): void {
+    const place = this.#places.get(peer);
+    this.#joining.delete(peer);
+    this.#places.delete(peer);
+    this.#gathering?.withdraw(peer);
+    place?.generation.gone(place.rank, state, reason);
+    if (place !== undefined && place.generation === this.#latest) this.#gathering?.check();
+  }
+
+  /** The end: whoever waits is told. */
+  close(): void {
+    const failure: Words = {
+      code: "refused",
+      headline: "the store was closed by its host",
+      hint: "the job is over, or its launcher ended",
+    };
+    this.#gathering?.fail(failure);
+    for (const { generation } of this.#places.values()) {
+      generation.end({ ...failure, ranks: [], joined: [] });
+    }
+    this.#places.clear();
+    this.#joining.clear();
+  }
+
+  #refusal(jobId: string, rank: number, request: Join): (Partial<Failure> & Words) | undefined {
+    const { size, generation } = request;
+    const here = this.#options;
+    const wrong = (headline: string, hint: string, ranks: readonly number[] = []) => {
+      return { code: "refused" as const, headline: `join: ${headline}`, hint, ranks };
+    };
+    if (jobId !== here.jobId) {
+      return wrong(
+        `the job here is "${here.jobId}", not "${jobId}"`,
+        "a variable of an earlier job may still be set, or two jobs share an address",
+      );
+    }
+    const isFirst = this.#latest === undefined;
+    const most =
+      this.#gathering?.purpose.kind === "join" ? this.#gathering.purpose.size : here.size;
+    const fits = isFirst || this.#gathering !== undefined ? size === most : size <= most;
+    if (!fits)
+      return wrong(`this job has ${most} ranks, not ${size}`, "give every rank the same size");
+    if (rank >= size)
+      return wrong(`rank ${rank} does not exist in ${size} ranks`, "ranks count from 0");
+    const gathering = this.#gathering;
+    if (gathering !== undefined && generation === gathering.generation) {
+      if (gathering.purpose.kind === "rejoin") {
+        return wrong(`survivors are forming generation ${generation}`, "only they may be in it");
+      }
+      const holder = gathering.holder(rank);
+      return holder && wrong(...taken(rank, holder), [rank]);
+    }
+    const latest = this.#latest;
+    if (gathering === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
+    if (gathering === undefined && latest === undefined) return undefined;
+    const holder = generation === latest?.number ? latest.seats[rank] : undefined;
+    if (holder?.state === "here") return wrong(...taken(rank, holder.peer), [rank]);
+    const next = gathering?.generation ?? (latest?.number ?? -1) + 1;
+    return wrong(
+      generation < next
+        ? `generation ${generation} is complete, and a rank that was lost cannot come back to it`
+        : `the next generation is ${next}, not ${generation}`,
+      `join generation ${next} on every rank, or let the survivors rejoin`,
+    );
+  }
+
+  #rejoin(peer: Peer, rank: number, from: Generation, request: Rejoin): void {
+    const without = request.without && [...new Set(request.without)].sort((a, b) => a - b);
+    const refuse = (headline: string, hint: string): Words => {
+      return { code: "refused", headline: `rejoin: ${headline}`, hint };
+    };
+    if (without?.includes(rank) === true) {
+      const text = `rank ${rank} asks to go on without itself`;
+      fail(peer, request.id, refuse(text, "leave out of without the rank that asks"));
+      return;
+    }
+    const purpose = { kind: "rejoin", from, without } as const;
+    this.#gathering ??= this.#gather(from.number + 1, purpose);
+    const gathering = this.#gathering;
+    if (gathering.purpose.kind !== "rejoin") {
+      const text = `generation ${gathering.generation} is being joined by fresh processes`;
+      fail(peer, request.id, refuse(text, "join it instead"));
+      return;
+    }
+    if (gathering.holder(rank) !== undefined) {
+      const text = `rank ${rank} has asked already`;
+      fail(peer, request.id, refuse(text, "await the first rejoin()"));
+      return;
+    }
+    const theirs = gathering.purpose.without;
+    if (String(theirs) !== String(without)) {
+      const text = `survivors disagree: rank ${rank} goes on ${withoutText(without)}, another ${withoutText(theirs)}`;
+      const words = refuse(text, "every survivor gives the same ranks, or none gives any");
+      fail(peer, request.id, words);
+      gathering.fail(words);
+      return;
+    }
+    gathering.arrive(rank, peer, request.id, request.timeoutMs, request.settleMs);
+  }
+
+  #gather(generation: number, purpose: Gathering["purpose"]): Gathering {
+    const gathering = new Gathering(generation, purpose, {
+      formed: (members) => this.#formed(generation, members),
+      empty: () => {
+        if (this.#gathering === gathering) this.#gathering = undefined;
+      },
+    });
+    return gathering;
+  }
+
+  #formed(number: number, members: readonly Member[]): void {
+    const before = this.#latest;
+    const seats = members.map(
+      ({ peer, origin }): Seat => ({ peer, origin, state: "here", reason: "" }),
+    );
+    const generation = new Generation(number, seats);
+    this.#gathering = undefined;
+    this.#latest = generation;
+    for (const [rank, { peer }] of members.entries()) {
+      this.#joining.delete(peer);
+      this.#places.set(peer, { generation, rank });
+    }
+    before?.end({
+      code: "over",
+      headline: `generation ${before.number} is over: generation ${number} was formed of ${seats.length} ranks`,
+      hint: "use the membership that rejoin() gave; a rank that is not in it has to end",
+      ranks: [],
+      joined: [],
+    });
+    const origins = seats.map(({ origin }) => origin);
+    for (const [rank, { peer, id }] of members.entries()) {
+      const { hosted } = this.#options;
+      peer.send({ kind: "joined", id, generation: number, rank, origins, hosted });
+    }
+  }
+}
+
+function taken(rank: number, holder: Peer): [string, string] {
+  return [
+    `rank ${rank} is taken by ${holder.label}`,
+    "the first one stays; two processes were given the same rank, or an earlier run still lives",
+  ];
+}
+
+function withoutText(without: readonly number[] | undefined): string {
+  return without === undefined ? "with whoever asks" : `without [${without.join(", ")}]`;
+}

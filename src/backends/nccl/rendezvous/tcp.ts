@@ -1,0 +1,78 @@
+/** The rendezvous over TCP. */
+import { addressText, numericAddress, requireSecret } from "./addresses.ts";
+import { joinArguments, shortText, wholeNumber } from "./checks.ts";
+import { connectSession } from "./connect-session.ts";
+import type { Rendezvous } from "./rendezvous.ts";
+import { joinStore } from "./store-membership.ts";
+import { StoreServer } from "./store-server.ts";
+
+/** Where the store is. */
+export interface TcpOptions {
+  /** Host name or address, the same on every rank (127.0.0.1). Anything but loopback needs a secret. */
+  readonly address?: string | undefined;
+  readonly port: number;
+  /** At least 16 characters that nobody can guess, the same on every rank. */
+  readonly secret?: string | undefined;
+  /** Who hosts the store: the process of rank 0 (the default), or somebody else, such as the launcher. */
+  readonly host?: "rank 0" | "other" | undefined;
+}
+
+/**
+ * Ranks meet at a TCP port.
+ *
+ * Rank and store prove to each other that they know the secret before anything else is said, and every later frame is
+ * authenticated; nothing is encrypted. Without a secret, which only a loopback address allows, everybody on this machine
+ * can join.
+ *
+ * A store hosted by rank 0 ends with the process of rank 0: then nobody can rejoin.
+ *
+ * @throws InvalidArgumentError for a port that is none. `join` too: for a secret that is missing or short.
+ */
+export function tcpRendezvous(options: TcpOptions): Rendezvous {
+  const host = shortText("tcpRendezvous", "address", options.address ?? "127.0.0.1", 253);
+  const port = wholeNumber("tcpRendezvous", "port", options.port, 1, 65_535);
+  const { secret } = options;
+  const address = addressText(host, port);
+  return {
+    address,
+    async join(joinOptions) {
+      const asked = joinArguments(joinOptions);
+      const { jobId, rank, size, deadlineMs, signal } = asked;
+      const began = performance.now();
+      const server =
+        rank === 0 && options.host !== "other"
+          ? await StoreServer.listen({ jobId, size, hosted: true, address: host, port, secret })
+          : undefined;
+      try {
+        await refuseOpenNetwork(host, secret);
+        const who = { address, jobId, rank, size };
+        const target = { host, port, secret: secret ?? "" };
+        const session = await connectSession(target, who, deadlineMs, signal);
+        const left = async (): Promise<void> => {
+          await server?.whenEmpty(hostLingersMs);
+          await server?.close();
+        };
+        const connection = { session, address, jobId, left };
+        const leftMs = Math.max(0, Math.round(deadlineMs - (performance.now() - began)));
+        try {
+          return await joinStore(connection, { ...asked, deadlineMs: leftMs });
+        } catch (error) {
+          session.destroy();
+          throw error;
+        }
+      } catch (error) {
+        await server?.close();
+        throw error;
+      }
+    },
+  };
+}
+
+/** How long rank 0 keeps a store for the others when it leaves. */
+const hostLingersMs = 5_000;
+
+/** A rank does not talk to a network without a secret either. A name that cannot be found yet is tried again later. */
+async function refuseOpenNetwork(host: string, secret: string | undefined): Promise<void> {
+  const ip = await numericAddress(host).catch(() => undefined);
+  if (ip !== undefined) requireSecret(host, ip, secret);
+}
