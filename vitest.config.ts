@@ -58,6 +58,16 @@ const config: ViteUserConfig = defineConfig({
           testTimeout: 60_000,
         },
       },
+      // On machines with GPUs, by name; fails where there are none. One file at a time has the GPUs.
+      {
+        extends: true,
+        test: {
+          name: "gpu",
+          include: ["test/gpu/**/*.test.ts"],
+          testTimeout: 240_000,
+          fileParallelism: false,
+        },
+      },
       // Long runs, by name: part of `npm run ok`, not of `npm test`.
       {
         extends: true,

@@ -60,13 +60,21 @@ export interface Session {
   posted?(worldRank: number, call: RankCall): void;
   /** Present where the memory that calls were lent is watched. */
   readonly lending?: Lending | undefined;
+  /** True when calls may be handed over while earlier ones are still at work: the session keeps their order itself. */
+  readonly queues?: boolean;
   /**
    * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
-   * one communicator come one after another, never two at a time.
+   * one communicator come one after another: unless the session queues, each after the one before is done.
    */
   execute(set: CallSet): void | Promise<void>;
   /** Runs sends and the receives they meet, all at once. Same promise as `execute`. */
   exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void>;
+  /** Makes what the communicators of a complete split need. Same promise as `execute`. */
+  split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
+  /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
+  abort?(comm: CommInfo, reason: unknown): void;
+  /** A communicator is over: nothing of it is under way, and no call of it will come. */
+  forget?(comm: CommInfo): void;
   /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
   wakeOrder(set: CallSet | undefined): readonly number[];
   /** Present where time is virtual. */

@@ -20,6 +20,8 @@ export type CommErrorCode =
   | "ERR_COMM_ABORTED"
   | "ERR_COMM_CLOSED"
   | "ERR_COMM_FAULT"
+  | "ERR_COMM_NCCL"
+  | "ERR_COMM_CUDA"
   | "ERR_COMM_WORLD";
 
 /** Facts an error carries beside its text. */

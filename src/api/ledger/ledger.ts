@@ -15,6 +15,7 @@ import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
 import { Slot } from "./slot.ts";
+import { UnservedError } from "./unserved.ts";
 import { Windows } from "./windows.ts";
 
 /** Makes the error that a rank of a dead communicator gets. */
@@ -47,6 +48,8 @@ export class Ledger {
   #slots: Slot[] = [];
   #firstNumber = 0;
   #executing = false;
+  /** Calls that the session has queued. */
+  readonly #queued = new Set<readonly Posting[]>();
   #settling = 0;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
@@ -70,6 +73,7 @@ export class Ledger {
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failed(posting.op, error),
       later: (settle) => this.#later(settle),
+      underway: (postings, done) => this.#queue(postings, done),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
   }
@@ -81,7 +85,7 @@ export class Ledger {
 
   /** True when some rank has calls that are not done. */
   get busy(): boolean {
-    return !this.#lines.empty;
+    return !this.#lines.empty || this.#queued.size > 0;
   }
 
   /** Takes a rank's next collective call. */
@@ -97,6 +101,7 @@ export class Ledger {
     slot.postings[rank] = posting;
     slot.arrived++;
     this.#lines.join(rank, slot);
+    this.#watch(posting);
     this.#monitor.moved();
     if (slot.complete) this.#pump();
   }
@@ -111,6 +116,7 @@ export class Ledger {
       op.assign(number);
     }
     this.#lines.join(rank, new Batch(rank, admitted));
+    for (const transfer of admitted) this.#watch(transfer);
     this.#monitor.moved();
     this.#pump();
   }
@@ -146,7 +152,8 @@ export class Ledger {
 
   /** The operations of a rank that have not settled. */
   pending(rank: number): CommOp[] {
-    return this.#lines.postings(rank).flatMap(({ op }) => (op.pending ? [op] : []));
+    const queued = [...this.#queued].flat().filter(({ op }) => op.rank === rank);
+    return [...queued, ...this.#lines.postings(rank)].flatMap(({ op }) => (op.pending ? [op] : []));
   }
 
   /**
@@ -172,13 +179,21 @@ export class Ledger {
   #abortAfter(op: CommOp, cause: CommError, what: string): void {
     const { name, ranks } = this.comm;
     const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
-    this.kill(
+    this.abort(
       (rank) =>
         new CommAbortedError(
           { headline },
           { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
         ),
     );
+  }
+
+  /** Ends the communicator, and gives up what its session has queued where that can be done. */
+  abort(death: Death): void {
+    this.kill(death);
+    if (this.#queued.size > 0) {
+      this.#serve.session.abort?.(this.comm, new UnservedError(death));
+    }
   }
 
   /** Ends the communicator: open calls and all later ones fail. A call that is being executed still finishes. */
@@ -196,7 +211,7 @@ export class Ledger {
 
   /** Back to call 0 on every rank, as new. */
   reset(): void {
-    invariant(!this.#executing, "a ledger is reset when nothing runs");
+    invariant(this.#atRest, "a ledger is reset when nothing runs");
     this.#death = undefined;
     this.#lines.clear();
     this.#slots = [];
@@ -208,7 +223,7 @@ export class Ledger {
 
   /** Resolves when no complete call is being executed or about to wake its ranks. */
   drained(): Promise<void> {
-    if (!this.#executing && this.#settling === 0) return Promise.resolve();
+    if (this.#atRest && this.#settling === 0) return Promise.resolve();
     return new Promise((resolve) => this.#idle.push(resolve));
   }
 
@@ -241,6 +256,17 @@ export class Ledger {
     return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
   }
 
+  /** Where time is real, a timer watches the deadline. */
+  #watch(posting: Posting): void {
+    const { op, call, deadlinePs } = posting;
+    if (deadlinePs === undefined || this.#serve.session.clock !== undefined) return;
+    const expire = (): void => {
+      if (op.pending) this.timeOut(posting, this.headWait(op.rank)?.missing ?? []);
+    };
+    const timer = setTimeout(expire, (deadlinePs - call.postedAtPs) / 1e9);
+    op.whenSettled(() => clearTimeout(timer));
+  }
+
   #open(): Posting[] {
     return this.comm.ranks
       .flatMap((_, rank) => this.#lines.postings(rank))
@@ -268,7 +294,7 @@ export class Ledger {
 
   /** Tells those who wait for the ledger to be idle. */
   #rest(): void {
-    if (this.#executing || this.#settling > 0) return;
+    if (!this.#atRest || this.#settling > 0) return;
     const waiting = this.#idle;
     this.#idle = [];
     for (const resolve of waiting) resolve();
@@ -317,6 +343,22 @@ export class Ledger {
     if (served instanceof Promise) return served.then(() => void leave());
     leave();
     return true;
+  }
+
+  /** No call is at work. */
+  get #atRest(): boolean {
+    return !this.#executing && this.#queued.size === 0;
+  }
+
+  /** Goes on while the session works on these calls. */
+  #queue(postings: readonly Posting[], done: Promise<void>): void {
+    this.#queued.add(postings);
+    this.#monitor.executing(1);
+    void done.then(() => {
+      this.#queued.delete(postings);
+      this.#monitor.executing(-1);
+      this.#rest();
+    });
   }
 
   #follow(served: Promise<void>): void {

@@ -23,10 +23,12 @@ export interface ServeHost {
   /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
   prepare(set: CallSet): void;
   /** Serves a call that changes communicators instead of data; false when it is none. */
-  organise(set: CallSet): boolean;
+  organise(set: CallSet): void | Promise<void> | false;
   fail(posting: Posting, error: unknown): void;
   /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
   later(settle: () => void): void;
+  /** The session is at work on calls that it was handed, and takes further ones meanwhile. */
+  underway(postings: readonly Posting[], done: Promise<void>): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting, missing: readonly number[]): void;
 }
@@ -66,7 +68,7 @@ export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): vo
   return attempt(
     host,
     postings,
-    () => submitted(postings, host.session.exchange(host.comm, transfers)),
+    () => submitted(host, postings, host.session.exchange(host.comm, transfers)),
     () => wake(host, postings),
   );
 }
@@ -100,38 +102,55 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
   );
 }
 
-function execute(
-  host: ServeHost,
-  set: CallSet,
-  postings: readonly Posting[],
-): void | Promise<void> {
-  if (host.organise(set)) return undefined;
+function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+  const organised = host.organise(set);
+  if (organised !== false) return organised;
   const unknown =
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
   return andThen(unknown ? exchangeCounts(host.session, set) : undefined, () => {
     host.prepare(set);
     const written = host.session.lending?.writer(set.calls);
     if (written !== undefined) throw refuseWritten(set, written);
-    return submitted(postings, host.session.execute(set));
+    return submitted(host, postings, host.session.execute(set));
   });
 }
 
-function submitted(postings: readonly Posting[], done: void | Promise<void>): void | Promise<void> {
+/** Calls that a session has queued: the ledger goes on while they are at work. */
+class Queued {
+  readonly done: Promise<void>;
+
+  constructor(done: Promise<void>) {
+    this.done = done;
+  }
+}
+
+/** What serving leaves behind: nothing, something to wait for, or calls that are queued. */
+type Work = void | Queued | Promise<unknown>;
+
+function submitted(
+  { session }: ServeHost,
+  postings: readonly Posting[],
+  done: void | Promise<void>,
+): void | Queued | Promise<void> {
   for (const { op } of postings) op.submit();
-  return done;
+  return done instanceof Promise && session.queues === true ? new Queued(done) : done;
 }
 
 /** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
 function attempt(
   host: ServeHost,
   postings: readonly Posting[],
-  work: () => void | Promise<void>,
+  work: () => Work,
   settled: () => void,
 ): void | Promise<void> {
   const failed = (error: unknown): void => failAll(host, postings, errorByRank(error));
+  const queue = ({ done }: Queued): void => host.underway(postings, done.then(settled, failed));
   try {
     const done = work();
-    if (done instanceof Promise) return done.then(settled, failed);
+    if (done instanceof Promise) {
+      return done.then((after) => (after instanceof Queued ? queue(after) : settled()), failed);
+    }
+    if (done instanceof Queued) return queue(done);
     settled();
   } catch (error) {
     failed(error);

@@ -6,6 +6,7 @@
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import type { CommError } from "../errors.ts";
+import { andThen } from "../ledger/counts-exchange.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
 import type { Monitor } from "../ledger/monitor.ts";
 import { Member, type MemberHost } from "../member/member.ts";
@@ -50,13 +51,26 @@ export class Communicators {
   }
 
   /** Makes the communicators of a complete split. */
-  split(set: CallSet): void {
-    for (const { color, members } of splitGroups(set)) {
-      const circle = this.#make(childInfo(set.comm, this.#made++, color, members));
-      members.forEach((call, rank) => {
-        this.#children.set(call, circle.members[rank] as Member);
-      });
-    }
+  split(set: CallSet): void | Promise<void> {
+    const made = splitGroups(set).map(({ color, members }) => ({
+      comm: childInfo(set.comm, this.#made++, color, members),
+      members,
+    }));
+    const { session } = this.#host;
+    return andThen(
+      session.split?.(
+        set,
+        made.map(({ comm }) => comm),
+      ),
+      () => {
+        for (const { comm, members } of made) {
+          const circle = this.#make(comm);
+          members.forEach((call, rank) => {
+            this.#children.set(call, circle.members[rank] as Member);
+          });
+        }
+      },
+    );
   }
 
   /** The communicator that a split gave a rank; `undefined` for one without a color. */
@@ -101,14 +115,16 @@ export class Communicators {
     const circle = this.#circles.get(comm);
     if (circle === undefined || circle.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    circle.ledger.kill((rank) => abortedError(named, rank, reason, "split"));
+    circle.ledger.abort((rank) => abortedError(named, rank, reason, "split"));
     this.#forgetLater(circle);
     tellAborted([circle], reason);
   }
 
   /** Aborts every communicator, and tells the hooks of those that were not aborted before. */
   abortAll(errorOf: (worldRank: number) => CommError, reason: unknown): void {
-    this.killAll(errorOf);
+    for (const ledger of this.ledgers) {
+      ledger.abort((rank) => errorOf(ledger.comm.ranks[rank] as number));
+    }
     tellAborted([...this.#circles.values()], reason);
   }
 
@@ -130,7 +146,8 @@ export class Communicators {
   #forgetLater(circle: Circle): void {
     const { ledger } = circle;
     void ledger.drained().then(() => {
-      if (isOver(circle) && !ledger.busy) this.#circles.delete(ledger.comm);
+      if (!isOver(circle) || ledger.busy || !this.#circles.delete(ledger.comm)) return;
+      this.#host.session.forget?.(ledger.comm);
     });
   }
 

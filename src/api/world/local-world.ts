@@ -225,9 +225,9 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     if (set.collective === "allToAllv") provideReceiveBuffers(this.#session, set);
   }
 
-  organise(set: CallSet): boolean {
-    if (set.collective === "split") this.#communicators.split(set);
-    return set.collective === "split" || set.collective === "capture";
+  organise(set: CallSet): void | Promise<void> | false {
+    if (set.collective === "split") return this.#communicators.split(set);
+    return set.collective === "capture" ? undefined : false;
   }
 
   child(call: RankCall): Communicator | undefined {

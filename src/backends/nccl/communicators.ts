@@ -1,0 +1,120 @@
+/** The NCCL communicators of the ranks of this process, by communicator of the world. */
+import type { CommInfo, RankCall } from "../../api/index.ts";
+import type { CurrentDevice } from "./device.ts";
+import type { LocalRank } from "./local-rank.ts";
+import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
+import type { NcclCalls } from "./result/nccl.ts";
+import type { ConfigFields } from "./sys/layouts.ts";
+
+/** How long NCCL may take to abort; what it has not freed by then stays behind. */
+const abortMs = 10_000;
+
+/** One rank's end of one communicator. */
+export interface Member {
+  /** Rank in the communicator. */
+  readonly rank: number;
+  readonly local: LocalRank;
+  readonly handle: bigint;
+}
+
+/** One communicator: its members that live here, by rank. */
+export class NcclCommunicator {
+  readonly info: CommInfo;
+  readonly size: number;
+  readonly members: ReadonlyMap<number, Member>;
+  readonly #nccl: NcclCalls;
+
+  constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
+    this.info = info;
+    this.size = info.ranks.length;
+    this.members = new Map(members.map((member) => [member.rank, member]));
+    this.#nccl = nccl;
+  }
+
+  /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */
+  beginOp({ op, dtype, rank }: RankCall): number {
+    if (op === undefined || dtype === undefined) return 0;
+    if (typeof op === "string") return reduceOps[op];
+    const { handle } = this.members.get(rank) as Member;
+    return this.#nccl.preMulSum(scalarBytes(dtype, op.preMul), dataTypes[dtype], handle);
+  }
+
+  /** Gives back an operator that was made for a call. NCCL has read it once the call was issued. */
+  endOp({ op, rank }: RankCall, made: number): void {
+    if (op === undefined || typeof op === "string") return;
+    this.#nccl.destroyOp(made, (this.members.get(rank) as Member).handle);
+  }
+
+  /** Gives the handles back; nothing of them may be under way. */
+  destroy(): void {
+    this.#nccl.group(() => {
+      for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
+    });
+  }
+
+  /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */
+  async abort(): Promise<void> {
+    const ends = [...this.members.values()].map(({ handle }) =>
+      this.#nccl.abortInBackground(handle),
+    );
+    const bound = new Promise<void>((resolve) => setTimeout(resolve, abortMs).unref());
+    await Promise.race([Promise.allSettled(ends), bound]);
+  }
+
+  /** Throws what went wrong in the background. */
+  check(): void {
+    for (const { handle } of this.members.values()) this.#nccl.checkAsync(handle);
+  }
+}
+
+/** Makes the communicator of all ranks, when all of them live in this process. */
+export function initAll(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  info: CommInfo,
+  locals: readonly LocalRank[],
+  config: ConfigFields,
+): NcclCommunicator {
+  const slots = locals.map(() => new BigUint64Array(1));
+  const id = nccl.uniqueId();
+  nccl.group(() => {
+    locals.forEach((local, rank) => {
+      local.device.use();
+      nccl.initRank(slots[rank] as BigUint64Array, locals.length, id, rank, config);
+    });
+  });
+  current.forget();
+  const members = locals.map((local, rank) => ({ rank, local, handle: slotValue(slots[rank]) }));
+  return new NcclCommunicator(info, members, nccl);
+}
+
+/** Splits a communicator: every member takes part, whether or not it joins a child. */
+export function split(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  parent: NcclCommunicator,
+  calls: readonly RankCall[],
+  children: readonly CommInfo[],
+  config: ConfigFields,
+): NcclCommunicator[] {
+  const slots = calls.map(() => new BigUint64Array(1));
+  nccl.group(() => {
+    calls.forEach(({ rank, split: wish }, index) => {
+      const { handle } = parent.members.get(rank) as Member;
+      nccl.split(handle, wish?.color, wish?.key ?? 0, slots[index] as BigUint64Array, config);
+    });
+  });
+  current.forget();
+  return children.map((info) => {
+    const members = calls.flatMap(({ rank }, index) => {
+      const { local } = parent.members.get(rank) as Member;
+      const childRank = info.ranks.indexOf(local.worldRank);
+      return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
+    });
+    return new NcclCommunicator(info, members, nccl);
+  });
+}
+
+function slotValue(slot: BigUint64Array | undefined): bigint {
+  return slot?.[0] ?? 0n;
+}

@@ -1,0 +1,188 @@
+/**
+ * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank; the others are sends and
+ * receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different
+ * lengths is one reduce per root, each a group of its own: several collectives in one group would be cut differently.
+ */
+import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
+import { dataTypes } from "./mapping.ts";
+import type { NcclCalls } from "./result/nccl.ts";
+
+/** One local rank's call, with what NCCL needs to make it. */
+export interface Part {
+  readonly call: RankCall;
+  readonly comm: bigint;
+  readonly stream: bigint;
+  /** The reduce operator as NCCL numbers it; 0 where there is none. */
+  readonly op: number;
+  /** Number of ranks of the communicator. */
+  readonly size: number;
+  /** One element of scratch memory, for the barrier. */
+  readonly scratch: bigint;
+}
+
+/** Calls that belong into one group: runs those of one part. */
+export type Step = (nccl: NcclCalls, part: Part) => void;
+
+/** The groups of a collective, one after another. */
+export function stepsOf(call: RankCall, size: number): readonly Step[] {
+  switch (call.collective) {
+    case "allReduce":
+      return [allReduce];
+    case "reduce":
+      return [reduce];
+    case "broadcast":
+      return [broadcast];
+    case "allGather":
+      return [allGather];
+    case "reduceScatter":
+      return [reduceScatter];
+    case "barrier":
+      return [barrier];
+    case "allGatherv":
+      return [allGatherv];
+    case "gather":
+      return [gather];
+    case "scatter":
+      return [scatter];
+    case "allToAll":
+    case "allToAllv":
+      return [allToAllv];
+    case "reduceScatterv":
+      return Array.from({ length: size }, (_, root) => reduceTo(root));
+    default:
+      return [];
+  }
+}
+
+const none = 0n;
+
+/** Address of an element of a buffer; the null pointer for no buffer. */
+function at(buffer: DeviceBuffer | undefined, element = 0): bigint {
+  if (buffer === undefined) return none;
+  return element === 0 ? buffer.ptr : buffer.ptr + BigInt(element * bytesOf(buffer.dtype));
+}
+
+function typeOf({ dtype }: RankCall): number {
+  return dtype === undefined ? 0 : dataTypes[dtype];
+}
+
+const allReduce: Step = (nccl, { call, comm, stream, op }) =>
+  nccl.allReduce(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
+
+const reduce: Step = (nccl, { call, comm, stream, op }) =>
+  nccl.reduce(at(call.send), at(call.recv), call.count, typeOf(call), op, call.root, comm, stream);
+
+const broadcast: Step = (nccl, { call, comm, stream }) =>
+  nccl.broadcast(
+    at(call.send ?? call.recv),
+    at(call.recv),
+    call.count,
+    typeOf(call),
+    call.root,
+    comm,
+    stream,
+  );
+
+const allGather: Step = (nccl, { call, comm, stream }) =>
+  nccl.allGather(at(call.send), at(call.recv), call.count, typeOf(call), comm, stream);
+
+const reduceScatter: Step = (nccl, { call, comm, stream, op }) =>
+  nccl.reduceScatter(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
+
+/** Never a count of 0: NCCL would drop such a call. */
+const barrier: Step = (nccl, { comm, stream, scratch }) =>
+  nccl.allReduce(scratch, scratch, 1, dataTypes.uint8, 0, comm, stream);
+
+/** One reduce of a reduce-scatter: block `root` goes to that rank. */
+function reduceTo(root: number): Step {
+  return (nccl, { call, comm, stream, op }) => {
+    const counts = call.sendCounts as readonly number[];
+    const count = counts[root] as number;
+    if (count === 0) return;
+    const start = (call.sendOffsets?.[root] ?? sumBefore(counts, root)) as number;
+    const target = call.rank === root ? at(call.recv) : none;
+    nccl.reduce(at(call.send, start), target, count, typeOf(call), op, root, comm, stream);
+  };
+}
+
+const allGatherv: Step = (nccl, part) => {
+  const { call, size } = part;
+  const counts = call.recvCounts as readonly number[];
+  for (let peer = 0; peer < size; peer++) {
+    sendTo(nccl, part, peer, 0, counts[call.rank] as number);
+    receiveFrom(nccl, part, peer, offset(call.recvOffsets, counts, peer), counts[peer] as number);
+  }
+};
+
+const gather: Step = (nccl, part) => {
+  const { call, size } = part;
+  sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
+  if (call.rank !== call.root) return;
+  for (let peer = 0; peer < size; peer++) {
+    const counts = call.recvCounts;
+    const count = counts?.[peer] ?? call.count;
+    const start = counts === undefined ? peer * count : offset(call.recvOffsets, counts, peer);
+    receiveFrom(nccl, part, peer, start, count);
+  }
+};
+
+const scatter: Step = (nccl, part) => {
+  const { call, size } = part;
+  if (call.rank === call.root) {
+    for (let peer = 0; peer < size; peer++) {
+      const counts = call.sendCounts;
+      const count = counts?.[peer] ?? call.count;
+      const start = counts === undefined ? peer * count : offset(call.sendOffsets, counts, peer);
+      sendTo(nccl, part, peer, start, count);
+    }
+  }
+  receiveFrom(nccl, part, call.root, 0, call.recv?.length ?? 0);
+};
+
+/** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
+const allToAllv: Step = (nccl, part) => {
+  const { call, size } = part;
+  for (let step = 0; step < size; step++) {
+    const to = (call.rank + step) % size;
+    const source = (call.rank - step + size) % size;
+    const { sendCounts, recvCounts, count } = call;
+    const sent = sendCounts?.[to] ?? count;
+    const received = recvCounts?.[source] ?? count;
+    const sendStart =
+      sendCounts === undefined ? to * count : offset(call.sendOffsets, sendCounts, to);
+    const recvStart =
+      recvCounts === undefined ? source * count : offset(call.recvOffsets, recvCounts, source);
+    sendTo(nccl, part, to, sendStart, sent);
+    receiveFrom(nccl, part, source, recvStart, received);
+  }
+};
+
+function sendTo(nccl: NcclCalls, part: Part, peer: number, start: number, count: number): void {
+  const { call, comm, stream } = part;
+  if (count > 0) nccl.send(at(call.send, start), count, typeOf(call), peer, comm, stream);
+}
+
+function receiveFrom(
+  nccl: NcclCalls,
+  part: Part,
+  peer: number,
+  start: number,
+  count: number,
+): void {
+  const { call, comm, stream } = part;
+  if (count > 0) nccl.recv(at(call.recv, start), count, typeOf(call), peer, comm, stream);
+}
+
+function offset(
+  offsets: readonly number[] | undefined,
+  counts: readonly number[],
+  index: number,
+): number {
+  return offsets?.[index] ?? sumBefore(counts, index);
+}
+
+function sumBefore(counts: readonly number[], index: number): number {
+  let sum = 0;
+  for (let i = 0; i < index; i++) sum += counts[i] as number;
+  return sum;
+}

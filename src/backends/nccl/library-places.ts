@@ -1,0 +1,90 @@
+/** Where the native libraries may be: every path that is tried, in order, with the reason it is on the list. */
+import { spawnSync } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+
+/** A path that is handed to the loader, or a bare name that the loader resolves itself. */
+export interface Place {
+  readonly path: string;
+  readonly why: string;
+}
+
+/** What the caller and the environment say about one library. */
+export interface LibraryWish {
+  /** File names, newest first, such as `libcudart.so.13`. */
+  readonly names: readonly string[];
+  /** The path that an option of `nccl()` gave. */
+  readonly option: string | undefined;
+  /** The environment variable that names a path. */
+  readonly variable: string;
+  /** Folders of pip wheels below a site directory. */
+  readonly wheels: readonly string[];
+}
+
+/** CUDA's usual folders. */
+const usualFolders = [
+  "/usr/local/cuda/lib64",
+  "/usr/local/cuda/targets/x86_64-linux/lib",
+  "/opt/cuda/lib64",
+  "/usr/lib/x86_64-linux-gnu",
+  "/usr/lib/aarch64-linux-gnu",
+  "/usr/lib64",
+  "/usr/local/lib",
+];
+
+const pythonTimeoutMs = 2000;
+
+/**
+ * The places to try. A path that the caller or the environment names is the only one: nothing else is tried instead.
+ */
+export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env): Place[] {
+  const { names, option, variable, wheels } = wish;
+  if (option !== undefined) return [{ path: option, why: "option" }];
+  const named = env[variable];
+  if (named !== undefined && named !== "") return [{ path: named, why: variable }];
+  return [
+    ...names.map((path) => ({ path, why: "loader path" })),
+    ...filesIn(cudaHomes(env), names, "CUDA folder"),
+    ...filesIn(usualFolders, names, "usual folder"),
+    ...filesIn(
+      sitePackages().flatMap((site) => wheels.map((wheel) => join(site, wheel))),
+      names,
+      "pip wheel",
+    ),
+  ];
+}
+
+function cudaHomes(env: NodeJS.ProcessEnv): string[] {
+  const homes = [env["CUDA_HOME"], env["CUDA_PATH"], env["NCCL_HOME"], env["CONDA_PREFIX"]];
+  return homes.flatMap((home) =>
+    home === undefined || home === "" ? [] : [join(home, "lib64"), join(home, "lib")],
+  );
+}
+
+function filesIn(folders: readonly string[], names: readonly string[], why: string): Place[] {
+  return folders.flatMap((folder) => {
+    const files = existsSync(folder) ? new Set(readdirSync(folder)) : new Set<string>();
+    return names
+      .filter((name) => files.has(name))
+      .map((name) => ({ path: join(folder, name), why }));
+  });
+}
+
+let sites: readonly string[] | undefined;
+
+/** Python's site directories: Python is asked for its paths alone, isolated from the user's settings. */
+function sitePackages(): readonly string[] {
+  sites ??= ["python3", "python"].map(sitesOf).find((found) => found.length > 0) ?? [];
+  return sites;
+}
+
+function sitesOf(python: string): string[] {
+  const script =
+    "import site, sys; print('\\n'.join(dict.fromkeys(site.getsitepackages() + [site.getusersitepackages()] + [p for p in sys.path if p.endswith('-packages')])))";
+  const { status, stdout } = spawnSync(python, ["-I", "-c", script], {
+    encoding: "utf8",
+    timeout: pythonTimeoutMs,
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  return status === 0 ? stdout.split("\n").filter((line) => line !== "") : [];
+}

@@ -1,0 +1,79 @@
+/** Memory of one GPU as the library sees it: everything happens in the order of the device's stream. */
+import type { DType, Memory } from "../../api/index.ts";
+import { bytesOf } from "../../api/index.ts";
+import type { Device } from "./device.ts";
+import { scalarBytes } from "./mapping.ts";
+import type { Progress } from "./progress.ts";
+import type { Staging } from "./staging.ts";
+
+/** Longest pattern that is written by the host before the device doubles it. */
+const patternBytes = 1 << 16;
+
+/** Bytes on a device. */
+export class DeviceMemory implements Memory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  readonly borrowed = false;
+  readonly #device: Device;
+  readonly #staging: Staging;
+  readonly #progress: Progress;
+  readonly #release: (ptr: bigint) => void;
+
+  constructor(
+    owner: { readonly device: Device; readonly staging: Staging; readonly progress: Progress },
+    ptr: bigint,
+    byteLength: number,
+    release: (ptr: bigint) => void,
+  ) {
+    this.device = owner.device.name;
+    this.ptr = ptr;
+    this.byteLength = byteLength;
+    this.#device = owner.device;
+    this.#staging = owner.staging;
+    this.#progress = owner.progress;
+    this.#release = release;
+  }
+
+  /** Copies bytes in, in stream order; the caller's array is free at once. */
+  write(byteOffset: number, bytes: Uint8Array): void {
+    this.#staging.upload(this.ptr + BigInt(byteOffset), bytes);
+  }
+
+  /** Copies bytes out when everything before is done. */
+  async read(byteOffset: number, into: Uint8Array): Promise<void> {
+    if (into.length === 0) return;
+    // A copy to ordinary host memory blocks this thread, so it starts only when nothing is left to wait for.
+    await this.#progress.after([this.#device]);
+    const cuda = this.#device.use();
+    cuda.copy(into, this.ptr + BigInt(byteOffset), into.length, this.#device.stream);
+    cuda.streamSynchronize(this.#device.stream);
+  }
+
+  /** Sets elements to a value, rounded to the dtype: the host writes a pattern, the device doubles it. */
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
+    if (count === 0) return;
+    const element = scalarBytes(dtype, value);
+    const total = count * bytesOf(dtype);
+    const target = this.ptr + BigInt(byteOffset);
+    const cuda = this.#device.use();
+    const { stream } = this.#device;
+    const first = element[0] as number;
+    if (element.every((byte) => byte === first)) {
+      cuda.set(target, first, total, stream);
+      return;
+    }
+    const pattern = new Uint8Array(Math.min(total, patternBytes));
+    for (let at = 0; at < pattern.length; at += element.length) pattern.set(element, at);
+    this.#staging.upload(target, pattern);
+    for (let done = pattern.length; done < total; done *= 2) {
+      cuda.copy(target + BigInt(done), target, Math.min(done, total - done), stream);
+    }
+  }
+
+  /** Gives the memory back when everything before is done: CUDA would otherwise wait for it here. */
+  free(): void {
+    const release = (): void => this.#release(this.ptr);
+    void this.#progress.after([this.#device]).then(release, release);
+  }
+}

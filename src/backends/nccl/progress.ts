@@ -1,0 +1,160 @@
+/**
+ * Tells when work that was put on streams is done, without a callback from a CUDA thread and without a busy core.
+ *
+ * One event per stream covers everything that was submitted in the same turn. Its completion is looked for at once for
+ * some microseconds (small collectives are done by then), then between other events of the loop, then by timers.
+ */
+import type { Device } from "./device.ts";
+
+/** How long, and how, completion is waited for. */
+export interface Patience {
+  /** Microseconds of looking without a pause. */
+  readonly spinUs: number;
+  /** Milliseconds of looking at every turn of the event loop. */
+  readonly turnsMs: number;
+}
+
+const defaultPatience: Patience = { spinUs: 50, turnsMs: 2 };
+
+/** The longest pause between two looks. */
+const longestPauseMs = 4;
+
+interface Waiter {
+  /** Whose work it is: that of a communicator, or of nobody in particular. */
+  readonly owner: object | undefined;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface Mark {
+  readonly devices: Set<Device>;
+  waiters: Waiter[];
+  events: { readonly device: Device; readonly event: bigint }[];
+}
+
+/** The work of one process on its devices. */
+export class Progress {
+  readonly #patience: Patience;
+  /** Throws when something went wrong in the background. */
+  readonly #check: () => void;
+  readonly #spare = new Map<Device, bigint[]>();
+  #next: Mark | undefined;
+  #open: Mark[] = [];
+  #looking = false;
+
+  constructor(check: () => void, patience: Patience = defaultPatience) {
+    this.#check = check;
+    this.#patience = patience;
+  }
+
+  /** Resolves when what was put on these devices' streams so far is done. */
+  after(devices: readonly Device[], owner?: object): Promise<void> {
+    if (this.#next === undefined) {
+      this.#next = { devices: new Set(), waiters: [], events: [] };
+      queueMicrotask(() => this.#record());
+    }
+    const { devices: marked, waiters } = this.#next;
+    for (const device of devices) marked.add(device);
+    return new Promise((resolve, reject) => waiters.push({ owner, resolve, reject }));
+  }
+
+  /** Rejects those who wait for the work of a communicator: it was given up. */
+  giveUp(owner: object, error: unknown): void {
+    for (const mark of [...this.#open, ...(this.#next === undefined ? [] : [this.#next])]) {
+      const lost = mark.waiters.filter((waiter) => waiter.owner === owner);
+      mark.waiters = mark.waiters.filter((waiter) => waiter.owner !== owner);
+      for (const { reject } of lost) reject(error);
+    }
+  }
+
+  /** Gives the events back. */
+  release(): void {
+    for (const [device, events] of this.#spare) {
+      for (const event of events) device.use().eventDestroy(event);
+    }
+    this.#spare.clear();
+  }
+
+  #record(): void {
+    const mark = this.#next;
+    if (mark === undefined) return;
+    this.#next = undefined;
+    try {
+      for (const device of mark.devices) {
+        const cuda = device.use();
+        const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
+        cuda.eventRecord(event, device.stream);
+        mark.events.push({ device, event });
+      }
+    } catch (error) {
+      this.#fail(mark, error);
+      return;
+    }
+    this.#open.push(mark);
+    if (this.#looking) return;
+    this.#looking = true;
+    const until = performance.now() + this.#patience.spinUs / 1000;
+    while (this.#open.length > 0 && performance.now() < until) this.#look();
+    this.#lookLater(performance.now(), 0);
+  }
+
+  /** Looks again at the next turn, and after a while with pauses, as long as somebody waits. */
+  #lookLater(sinceMs: number, pauseMs: number): void {
+    if (this.#open.length === 0) {
+      this.#looking = false;
+      return;
+    }
+    const look = (): void => {
+      const before = this.#open.length;
+      this.#look(pauseMs > 0);
+      const nowMs = performance.now();
+      const moved = this.#open.length !== before;
+      const turning = moved || nowMs - sinceMs < this.#patience.turnsMs;
+      this.#lookLater(moved ? nowMs : sinceMs, turning ? 0 : Math.min(longestPauseMs, pauseMs + 1));
+    };
+    if (pauseMs === 0) setImmediate(look);
+    else setTimeout(look, pauseMs);
+  }
+
+  /** Settles the marks that are done. */
+  #look(alsoCheck = false): void {
+    try {
+      if (alsoCheck) this.#check();
+      const open = this.#open;
+      let done = 0;
+      while (done < open.length && this.#isDone(open[done] as Mark)) done++;
+      if (done === 0) return;
+      this.#open = open.slice(done);
+      for (const mark of open.slice(0, done)) {
+        for (const { resolve } of mark.waiters) resolve();
+      }
+    } catch (error) {
+      const lost = this.#open;
+      this.#open = [];
+      for (const mark of lost) this.#fail(mark, error);
+    }
+  }
+
+  #isDone(mark: Mark): boolean {
+    const { events } = mark;
+    while (events.length > 0) {
+      const { device, event } = events[events.length - 1] as Mark["events"][number];
+      if (!device.cuda.eventDone(event)) return false;
+      events.pop();
+      const spare = this.#spare.get(device);
+      if (spare === undefined) this.#spare.set(device, [event]);
+      else spare.push(event);
+    }
+    return true;
+  }
+
+  #fail(mark: Mark, error: unknown): void {
+    for (const { reject } of mark.waiters) reject(error);
+    mark.waiters = [];
+    for (const { device, event } of mark.events) {
+      const spare = this.#spare.get(device);
+      if (spare === undefined) this.#spare.set(device, [event]);
+      else spare.push(event);
+    }
+  }
+}

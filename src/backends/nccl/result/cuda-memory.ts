@@ -1,0 +1,38 @@
+/** The CUDA calls about memory. */
+import type { CudaLibrary } from "./cuda-status.ts";
+
+const portableHostMemory = 1;
+const copyKindByAddress = 4;
+
+/** Memory of devices and page-locked memory of the host. */
+export interface CudaMemoryCalls {
+  malloc(bytes: number): bigint;
+  free(ptr: bigint): void;
+  hostAlloc(bytes: number): bigint;
+  hostFree(ptr: bigint): void;
+  /** Copies between any two memories, in stream order. */
+  copy(
+    target: bigint | Uint8Array,
+    source: bigint | Uint8Array,
+    bytes: number,
+    stream: bigint,
+  ): void;
+  /** Sets bytes, in stream order. */
+  set(ptr: bigint, value: number, bytes: number, stream: bigint): void;
+}
+
+/** Wraps these calls. */
+export function memoryCalls({ get, check, handle }: CudaLibrary): CudaMemoryCalls {
+  const memcpyAsync = get("memcpyAsync");
+  return {
+    malloc: (bytes) => handle("cudaMalloc", (out) => get("malloc")(out, bytes)),
+    free: (ptr) => check(get("free")(ptr), "cudaFree"),
+    hostAlloc: (bytes) =>
+      handle("cudaHostAlloc", (out) => get("hostAlloc")(out, bytes, portableHostMemory)),
+    hostFree: (ptr) => check(get("freeHost")(ptr), "cudaFreeHost"),
+    copy: (target, source, bytes, stream) =>
+      check(memcpyAsync(target, source, bytes, copyKindByAddress, stream), "cudaMemcpyAsync"),
+    set: (ptr, value, bytes, stream) =>
+      check(get("memsetAsync")(ptr, value, bytes, stream), "cudaMemsetAsync"),
+  };
+}

@@ -1,0 +1,70 @@
+/** The CUDA calls about streams, events and graphs. */
+import type { CudaLibrary } from "./cuda-status.ts";
+
+const notReady = 600;
+const nonBlockingStream = 1;
+const eventWithoutTiming = 2;
+const captureThreadLocal = 1;
+
+/** Streams, events and graphs. */
+export interface CudaStreamCalls {
+  streamCreate(): bigint;
+  streamDestroy(stream: bigint): void;
+  streamSynchronize(stream: bigint): void;
+  eventCreate(timing: boolean): bigint;
+  eventDestroy(event: bigint): void;
+  eventRecord(event: bigint, stream: bigint): void;
+  /** Whether everything before the event is done. */
+  eventDone(event: bigint): boolean;
+  elapsedMs(start: bigint, end: bigint): number;
+  beginCapture(stream: bigint): void;
+  /** Ends a capture and makes it launchable. */
+  endCapture(stream: bigint): bigint;
+  graphLaunch(graph: bigint, stream: bigint): void;
+  graphDestroy(graph: bigint): void;
+}
+
+/** Wraps these calls. */
+export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCalls {
+  const [eventRecord, eventQuery] = [get("eventRecord"), get("eventQuery")];
+  const graphLaunch = get("graphLaunch");
+  return {
+    streamCreate: () =>
+      handle("cudaStreamCreateWithFlags", (out) =>
+        get("streamCreateWithFlags")(out, nonBlockingStream),
+      ),
+    streamDestroy: (stream) => check(get("streamDestroy")(stream), "cudaStreamDestroy"),
+    streamSynchronize: (stream) => check(get("streamSynchronize")(stream), "cudaStreamSynchronize"),
+    eventCreate: (timing) =>
+      handle("cudaEventCreateWithFlags", (out) =>
+        get("eventCreateWithFlags")(out, timing ? 0 : eventWithoutTiming),
+      ),
+    eventDestroy: (event) => check(get("eventDestroy")(event), "cudaEventDestroy"),
+    eventRecord: (event, stream) => check(eventRecord(event, stream), "cudaEventRecord"),
+    eventDone(event) {
+      const status = eventQuery(event);
+      if (status === notReady) return false;
+      check(status, "cudaEventQuery");
+      return true;
+    },
+    elapsedMs(start, end) {
+      const ms = new Float32Array(1);
+      check(get("eventElapsedTime")(ms, start, end), "cudaEventElapsedTime");
+      return ms[0] as number;
+    },
+    beginCapture: (stream) =>
+      check(get("streamBeginCapture")(stream, captureThreadLocal), "cudaStreamBeginCapture"),
+    endCapture(stream) {
+      const graph = handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out));
+      try {
+        return handle("cudaGraphInstantiateWithFlags", (out) =>
+          get("graphInstantiateWithFlags")(out, graph, 0),
+        );
+      } finally {
+        check(get("graphDestroy")(graph), "cudaGraphDestroy");
+      }
+    },
+    graphLaunch: (graph, stream) => check(graphLaunch(graph, stream), "cudaGraphLaunch"),
+    graphDestroy: (graph) => check(get("graphExecDestroy")(graph), "cudaGraphExecDestroy"),
+  };
+}

@@ -1,0 +1,133 @@
+/** The NCCL calls that make, group and end communicators. */
+import {
+  type ConfigFields,
+  estimatedTimeUs,
+  ncclConfig,
+  ncclSimInfo,
+  uniqueIdBytes,
+} from "../sys/layouts.ts";
+import { inBackground } from "../sys/prototype.ts";
+import { inProgress, type NcclLibrary } from "./nccl-status.ts";
+
+const noColor = -1;
+
+/** Communicators and groups. */
+export interface NcclCommunicatorCalls {
+  /** Version code, such as 22809. */
+  version(): number;
+  uniqueId(): Uint8Array;
+  /** Runs NCCL calls as one group, which is closed also when they throw. */
+  group(calls: () => void): void;
+  /** The time that NCCL expects the calls to take, in microseconds; nothing runs. */
+  estimateUs(calls: () => void): number;
+  /** The handle appears in `comm` when the call, or the group around it, is over. */
+  initRank(
+    comm: BigUint64Array,
+    size: number,
+    id: Uint8Array,
+    rank: number,
+    config: ConfigFields,
+  ): void;
+  /** The same on another thread, on its device 0. */
+  initRankInBackground(
+    size: number,
+    id: Uint8Array,
+    rank: number,
+    config: ConfigFields,
+  ): Promise<bigint>;
+  /** The handle appears in `child`, 0 for no color, when the call, or the group around it, is over. */
+  split(
+    comm: bigint,
+    color: number | undefined,
+    key: number,
+    child: BigUint64Array,
+    config: ConfigFields,
+  ): void;
+  destroy(comm: bigint): void;
+  /** Ends a communicator on another thread. */
+  destroyInBackground(comm: bigint): Promise<void>;
+  abortInBackground(comm: bigint): Promise<void>;
+  /** Throws what went wrong on a communicator since it was made. */
+  checkAsync(comm: bigint): void;
+}
+
+/** Wraps these calls. */
+export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicatorCalls {
+  const [groupStart, groupEnd] = [get("groupStart"), get("groupEnd")];
+  const asyncStatus = new Int32Array(1);
+  return {
+    version() {
+      const out = new Int32Array(1);
+      check(get("getVersion")(out), "ncclGetVersion");
+      return out[0] as number;
+    },
+    uniqueId() {
+      const id = new Uint8Array(uniqueIdBytes);
+      check(get("getUniqueId")(id), "ncclGetUniqueId");
+      return id;
+    },
+    group(calls) {
+      check(groupStart(), "ncclGroupStart");
+      try {
+        calls();
+      } catch (error) {
+        // The group's own status would hide what went wrong inside of it.
+        groupEnd();
+        throw error;
+      }
+      check(groupEnd(), "ncclGroupEnd");
+    },
+    estimateUs(calls) {
+      const simulateEnd = get("groupSimulateEnd");
+      const info = ncclSimInfo();
+      check(groupStart(), "ncclGroupStart");
+      let failure: { readonly error: unknown } | undefined;
+      try {
+        calls();
+      } catch (error) {
+        failure = { error };
+      }
+      const status = simulateEnd(info);
+      if (failure !== undefined) throw failure.error;
+      check(status, "ncclGroupSimulateEnd");
+      return estimatedTimeUs(info);
+    },
+    initRank: (comm, size, id, rank, config) =>
+      check(
+        get("commInitRankConfig")(comm, size, { internal: id }, rank, ncclConfig(config)),
+        "ncclCommInitRankConfig",
+      ),
+    async initRankInBackground(size, id, rank, config) {
+      const comm = new BigUint64Array(1);
+      const init = get("commInitRankConfig");
+      const status = await inBackground(
+        init,
+        comm,
+        size,
+        { internal: id },
+        rank,
+        ncclConfig(config),
+      );
+      check(status, "ncclCommInitRankConfig");
+      return comm[0] as bigint;
+    },
+    split: (comm, color, key, child, config) =>
+      check(
+        get("commSplit")(comm, color ?? noColor, key, child, ncclConfig(config)),
+        "ncclCommSplit",
+        comm,
+      ),
+    destroy: (comm) => check(get("commDestroy")(comm), "ncclCommDestroy"),
+    async destroyInBackground(comm) {
+      check(await inBackground(get("commDestroy"), comm), "ncclCommDestroy");
+    },
+    async abortInBackground(comm) {
+      check(await inBackground(get("commAbort"), comm), "ncclCommAbort");
+    },
+    checkAsync(comm) {
+      check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);
+      const status = asyncStatus[0] as number;
+      if (status !== inProgress) check(status, "ncclCommGetAsyncError", comm);
+    },
+  };
+}

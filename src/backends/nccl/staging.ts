@@ -1,0 +1,89 @@
+/**
+ * Page-locked host memory through which bytes reach the device: the caller's array is free again when `upload` returns,
+ * and the copy itself waits in the stream. Copying from ordinary memory would block this thread until the stream is done.
+ */
+import type { Device } from "./device.ts";
+import type { Progress } from "./progress.ts";
+import { hostView } from "./sys/host-view.ts";
+
+interface Block {
+  readonly ptr: bigint;
+  readonly bytes: Uint8Array;
+  used: number;
+}
+
+/** Smallest block; larger uploads get one of their own size. */
+const blockBytes = 1 << 20;
+
+/** Blocks kept for later uploads. */
+const keptBytes = 1 << 26;
+
+/** Staging memory of one device. */
+export class Staging {
+  readonly #device: Device;
+  readonly #progress: Progress;
+  #current: Block | undefined;
+  #spare: Block[] = [];
+  readonly #all = new Set<Block>();
+
+  constructor(device: Device, progress: Progress) {
+    this.#device = device;
+    this.#progress = progress;
+  }
+
+  /** Copies bytes to the device, in stream order. */
+  upload(target: bigint, bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    const block = this.#blockFor(bytes.length);
+    const start = block.used;
+    block.bytes.set(bytes, start);
+    block.used += Math.ceil(bytes.length / 64) * 64;
+    const { stream } = this.#device;
+    this.#device.use().copy(target, block.ptr + BigInt(start), bytes.length, stream);
+  }
+
+  /** Gives everything back. */
+  release(): void {
+    for (const { ptr } of this.#all) this.#device.use().hostFree(ptr);
+    this.#all.clear();
+    this.#spare = [];
+    this.#current = undefined;
+  }
+
+  #blockFor(length: number): Block {
+    const current = this.#current;
+    if (current !== undefined) {
+      if (current.used + length <= current.bytes.length) return current;
+      this.#retire(current);
+    }
+    const fits = this.#spare.findIndex(({ bytes }) => bytes.length >= length);
+    const block = fits < 0 ? this.#allocate(length) : (this.#spare.splice(fits, 1)[0] as Block);
+    this.#current = block;
+    return block;
+  }
+
+  #allocate(length: number): Block {
+    const size = Math.max(blockBytes, length);
+    const ptr = this.#device.use().hostAlloc(size);
+    const block = { ptr, bytes: hostView(ptr, size), used: 0 };
+    this.#all.add(block);
+    return block;
+  }
+
+  /** A full block is free again when the copies from it are done. */
+  #retire(block: Block): void {
+    this.#current = undefined;
+    const recycle = (): void => {
+      if (!this.#all.has(block)) return;
+      block.used = 0;
+      const kept = this.#spare.reduce((sum, { bytes }) => sum + bytes.length, 0);
+      if (kept + block.bytes.length <= keptBytes) this.#spare.push(block);
+      else {
+        this.#all.delete(block);
+        this.#device.use().hostFree(block.ptr);
+      }
+    };
+    // When the stream is lost, so is the block, until the device is given back.
+    void this.#progress.after([this.#device]).then(recycle, () => undefined);
+  }
+}

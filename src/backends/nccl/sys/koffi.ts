@@ -1,0 +1,43 @@
+/** The one door to koffi: loads it when the first native library is wanted, and declares the C types that prototypes name. */
+import type * as Koffi from "koffi";
+import { BackendUnavailableError } from "../../../api/index.ts";
+import { uniqueIdBytes } from "./layouts.ts";
+
+type KoffiModule = typeof Koffi;
+
+let loading: Promise<KoffiModule> | undefined;
+
+/**
+ * The koffi package, with the C types of both libraries declared once.
+ *
+ * @throws BackendUnavailableError when the package is not installed or has no build for this platform.
+ */
+export function koffi(): Promise<KoffiModule> {
+  loading ??= import("koffi").then(declareTypes, (cause: unknown) => {
+    throw new BackendUnavailableError(
+      {
+        headline: `the package koffi cannot be loaded: ${firstLine(cause)}`,
+        hint: "npm install koffi: the NCCL backend reaches native libraries through it",
+      },
+      { cause },
+    );
+  });
+  return loading;
+}
+
+/** Handles are addresses; enumerations are C ints. */
+function declareTypes(module: KoffiModule): KoffiModule {
+  const handles = ["ncclComm_t", "ncclWindow_t", "cudaStream_t", "cudaEvent_t", "cudaGraph_t"];
+  for (const name of [...handles, "cudaGraphExec_t", "nvmlDevice_t"]) {
+    module.alias(name, module.pointer("void"));
+  }
+  const enumerations = ["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"];
+  for (const name of [...enumerations, "cudaError_t", "nvmlReturn_t"]) module.alias(name, "int");
+  for (const name of ["ncclConfig_t", "ncclSimInfo_t"]) module.opaque(name);
+  module.struct("ncclUniqueId", { internal: module.array("uint8_t", uniqueIdBytes, "Typed") });
+  return module;
+}
+
+function firstLine(cause: unknown): string {
+  return String(cause instanceof Error ? cause.message : cause).split("\n")[0] ?? "";
+}

@@ -1,0 +1,82 @@
+/** Tables of C functions: each row holds the C declaration and, beside it, the type that TypeScript sees. */
+import { BackendUnavailableError } from "../../../api/index.ts";
+import { koffi } from "./koffi.ts";
+
+/** A C function: how C declares it, and since which version of its library it exists. */
+export interface Prototype<F extends NativeFunction> {
+  readonly c: string;
+  readonly since: string;
+  /** Never set: carries the type of the function. */
+  readonly type?: F;
+}
+
+/** A function of a native library as koffi gives it. */
+// biome-ignore lint/suspicious/noExplicitAny: a row's parameters are its own.
+export type NativeFunction = (...args: any[]) => number | bigint | string | undefined;
+
+/** A table of functions by the name that TypeScript code uses. */
+export type PrototypeTable = Readonly<Record<string, Prototype<NativeFunction>>>;
+
+/** The functions of a table, bound to a loaded library; those that it lacks are `undefined`. */
+export type Bound<T extends PrototypeTable> = {
+  readonly [K in keyof T]: T[K] extends Prototype<infer F> ? F | undefined : never;
+};
+
+/** One row. */
+export function prototype<F extends NativeFunction>(c: string, since: string): Prototype<F> {
+  return { c, since };
+}
+
+/** The C name of a row. */
+function symbolOf({ c }: Prototype<NativeFunction>): string {
+  return /(\w+)\s*\(/.exec(c)?.[1] ?? c;
+}
+
+/**
+ * Loads a library from one path and binds the functions of a table that it has.
+ *
+ * @throws Error with the loader's own words when the path cannot be loaded.
+ */
+export async function bind<T extends PrototypeTable>(path: string, table: T): Promise<Bound<T>> {
+  const { load } = await koffi();
+  const library = load(path);
+  const entries = Object.entries(table).map(([name, row]) => {
+    try {
+      return [name, library.func(row.c) as NativeFunction];
+    } catch (error) {
+      if (/cannot find function/i.test(String(error))) return [name, undefined];
+      throw error;
+    }
+  });
+  return Object.fromEntries(entries) as Bound<T>;
+}
+
+/**
+ * A function that the library must have.
+ *
+ * @throws BackendUnavailableError naming the function and the version that brought it.
+ */
+export function need<T extends PrototypeTable, K extends keyof T & string>(
+  table: T,
+  bound: Bound<T>,
+  name: K,
+): NonNullable<Bound<T>[K]> {
+  const found = bound[name];
+  if (found !== undefined) return found as NonNullable<Bound<T>[K]>;
+  const row = table[name] as Prototype<NativeFunction>;
+  throw new BackendUnavailableError({
+    headline: `the loaded library has no function ${symbolOf(row)}`,
+    hint: `it exists since version ${row.since}: install a newer library, or leave out what needs it`,
+  });
+}
+
+/** Runs a blocking C function on another thread; only for functions that need no device set on their thread. */
+export function inBackground<A extends unknown[]>(
+  call: (...args: A) => number,
+  ...args: A
+): Promise<number> {
+  const { async: begin } = call as unknown as { async: (...args: unknown[]) => void };
+  return new Promise((resolve, reject) => {
+    begin(...args, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
+  });
+}
