@@ -97,7 +97,7 @@ async function page() {
   const lines = [
     "# Algorithms",
     "",
-    "Every program of the catalogue; the first of a collective is what runs when nobody chooses. This page is written by",
+    "Every program of the catalogue; the first of a collective is what runs where no plan of NCCL is followed. This page is written by",
     "`npm run docs:algorithms` from the catalogue itself: the costs are the closed forms in the algorithms' headers, which",
     "the verifier holds every program against, and the pictures are drawn from traces of real runs.",
     "",

@@ -2,7 +2,7 @@
  * The catalogue: every algorithm of every collective. Adding one means its file and one row here.
  *
  * Names, checks, property tests, docs and benches are derived from this table. The first row of a collective is what
- * runs when nobody chooses.
+ * runs where nobody chooses and no plan of NCCL is followed.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { Algorithm } from "./algorithm.ts";

@@ -20,7 +20,7 @@ export const benchOptions = {
   op: { short: "o", value: "OP", help: "sum, prod, max, min, avg or all (sum)" },
   root: { short: "r", value: "RANK", help: "root, or all (0)" },
   seed: { value: "N", help: "fixes data, traffic and the order of ranks (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the simulation (the catalogue's first)" },
+  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
   json: { help: "print one JSON document instead of the table" },

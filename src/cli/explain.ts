@@ -13,7 +13,7 @@ const options = {
   dtype: { value: "TYPE", help: "element type (float32)" },
   op: { value: "OP", help: "sum, prod, max, min or avg (sum)" },
   root: { value: "RANK", help: "root (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the simulation (the catalogue's first)" },
+  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
   like: { value: "LIBRARY", help: "follow this library's plans, such as nccl-2.28" },
   element: { value: "I", help: "only the chunk of element I of the output, and its fold order" },
   backend: { value: "NAME", help: "sim or nccl (sim)" },

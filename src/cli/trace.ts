@@ -20,7 +20,7 @@ const options = {
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
   op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
   root: { short: "r", value: "RANK", help: "root (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the simulation (the catalogue's first)" },
+  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   "latency-ns": { value: "NS", help: "from one rank to another (1000)" },
   "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },

@@ -1,19 +1,14 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
-import {
-  type AlgorithmChoice,
-  type NcclSettings,
-  ncclVersions,
-  topologies,
-} from "../../algorithms/index.ts";
-import { type Backend, InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+import type { AlgorithmChoice, NcclSettings, topologies } from "../../algorithms/index.ts";
+import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import type { Fault } from "./faults.ts";
 import { type LinkOptions, linkOf } from "./link.ts";
-import { CataloguePlanner, checkChoice, type Planner } from "./plan.ts";
+import { plannersOf } from "./planners.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
-import { type TwinForced, TwinPlanner } from "./twin.ts";
+import type { TwinForced } from "./twin.ts";
 
 export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
@@ -29,11 +24,12 @@ export type { TwinForced } from "./twin.ts";
 export interface SimOptions {
   /** Fixes the order in which ranks resume; 0 when left out. Results do not depend on it. */
   readonly seed?: number;
-  /** Which algorithm does a collective; the catalogue's first one when left out. */
+  /** Which algorithm of the catalogue does a collective; what `like` says when left out. */
   readonly algorithms?: AlgorithmChoice;
   /**
-   * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out: the catalogue's algorithms, and no claim
-   * about NCCL. Collectives chosen in `algorithms` keep that choice.
+   * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
+   * to 8 ranks; in larger ones the catalogue's first algorithms run, and no claim is made about NCCL. Named, a world
+   * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
   readonly like?: "nccl-2.28";
   /** The machine whose plans are followed; eight H200 behind NVSwitch when left out. */
@@ -63,69 +59,21 @@ export interface SimOptions {
  * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
  */
 export function sim(options: SimOptions = {}): Backend {
-  const {
-    seed = 0,
-    algorithms = {},
-    executor = cpu(),
-    trace,
-    faults = [],
-    strict = false,
-  } = options;
+  const { seed = 0, executor = cpu(), trace, faults = [], strict = false } = options;
   if (!Number.isSafeInteger(seed)) {
     throw new InvalidArgumentError(
       { headline: `sim: seed: found ${String(seed)}, needs an integer` },
       { field: "seed" },
     );
   }
-  checkChoice(algorithms);
   const link = linkOf(options.link);
-  const planners = plannersOf(options, algorithms);
+  const plannerOf = plannersOf(options);
   return {
     name: "sim",
     probe: () => ({ ok: true, reason: "needs nothing" }),
     open: async ({ size }) => {
-      // A named machine has so many devices and no more.
-      if (options.like !== undefined) topologies[options.topology ?? "h200x8"](size);
-      return new SimSession(size, { seed, link, executor, trace, planners, faults, strict });
+      const planner = plannerOf(size);
+      return new SimSession(size, { seed, link, executor, trace, planner, faults, strict });
     },
   };
-}
-
-/** The catalogue has a plan for everything; a twin, where one was asked for, goes before it. */
-function plannersOf(options: SimOptions, algorithms: AlgorithmChoice): Planner[] {
-  const catalogue = new CataloguePlanner(algorithms);
-  const { like, topology = "h200x8", nccl = {} } = options;
-  if (like === undefined) {
-    if (options.topology === undefined && options.nccl === undefined) return [catalogue];
-    throw new InvalidArgumentError(
-      { headline: "sim: topology and nccl belong to like", hint: 'pass like: "nccl-2.28" too' },
-      { field: "like" },
-    );
-  }
-  const facts = topologies[topology];
-  if (facts === undefined || !String(like).startsWith("nccl-")) {
-    const field = facts === undefined ? "topology" : "like";
-    throw new InvalidArgumentError(
-      { headline: `sim: ${field}: found ${String(options[field])}, which is not known` },
-      { field },
-    );
-  }
-  const { algorithm, protocol, ...settings } = nccl;
-  const forced = { ...(algorithm && { algorithm }), ...(protocol && { protocol }) };
-  const version = like.slice("nccl-".length);
-  if (!(ncclVersions as readonly string[]).includes(version)) {
-    throw new UnsupportedError(
-      {
-        headline: `sim: like: the plans of NCCL ${version} are not known`,
-        hint: `known versions: ${ncclVersions.join(", ")}; others are not guessed`,
-      },
-      { field: "like" },
-    );
-  }
-  const twin = new TwinPlanner({ version, topology: facts, settings, forced });
-  const chosen = Object.keys(algorithms);
-  return [
-    { of: (call) => (chosen.includes(call.collective) ? undefined : twin.of(call)) },
-    catalogue,
-  ];
 }

@@ -56,16 +56,16 @@ export interface Plan {
   folds(dtype: DType, op: ReduceOp): PlanFolds;
 }
 
-/** Makes plans, or has none for a call. */
+/** Makes the plans of a world. */
 export interface Planner {
-  of(question: PlanQuestion): Plan | undefined;
+  of(question: PlanQuestion): Plan;
 }
 
 /** Layouts kept per plan; the oldest goes first. */
 const mostLayouts = 256;
 
 /** Plans of the catalogue's algorithms. */
-export class CataloguePlanner implements Planner {
+export class CataloguePlanner {
   readonly #choice: AlgorithmChoice;
   readonly #plans = new Map<string, Plan>();
 
@@ -73,12 +73,14 @@ export class CataloguePlanner implements Planner {
     this.#choice = choice;
   }
 
-  of({ collective, ranks, root }: PlanQuestion): Plan {
-    const key = `${collective}/${ranks}/${root}`;
+  /** `why` says why nothing is claimed. */
+  of({ collective, ranks, root }: PlanQuestion, why: string): Plan {
+    const key = `${collective}/${ranks}/${root}/${why}`;
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
-    const plan = new CataloguePlan(algorithm, buildProgram(collective, algorithm, ranks, root));
+    const program = buildProgram(collective, algorithm, ranks, root);
+    const plan = new CataloguePlan(algorithm, program, why);
     this.#plans.set(key, plan);
     return plan;
   }
@@ -88,14 +90,17 @@ class CataloguePlan implements Plan {
   readonly name: string;
   readonly protocol = undefined;
   readonly summary: string;
-  readonly claim = "a generic plan: no claim is made about NCCL's bits";
+  readonly claim: string;
   readonly refusal = undefined;
   readonly program: Program;
   readonly #layouts = new Map<number, Layout>();
   #fused: FusedPlan | undefined;
 
-  constructor(algorithm: Algorithm, program: Program) {
+  constructor(algorithm: Algorithm, program: Program, why: string) {
     this.name = algorithm.name;
+    this.claim = specifications[program.collective].reduces
+      ? `a generic plan, no claim is made about NCCL's bits: ${why}`
+      : "copies bytes, as every plan does: the same result as NCCL's";
     this.summary = algorithm.summary;
     this.program = program;
   }

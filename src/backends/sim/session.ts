@@ -47,8 +47,7 @@ export interface SimSettings {
   readonly link: Link;
   readonly executor: Executor;
   readonly trace: Trace | undefined;
-  /** Asked in turn; the last one has a plan for everything. */
-  readonly planners: readonly Planner[];
+  readonly planner: Planner;
   readonly faults: readonly Fault[];
   readonly strict: boolean;
 }
@@ -150,7 +149,7 @@ export class SimSession implements Session {
 
   #asked(collective: SpecifiedCollective, question: Question, comm: CommInfo): PlanQuestion {
     const { dtype, count = 0, root = 0 } = question;
-    const op = question.op ?? (specifications[collective].reduces ? "sum" : undefined);
+    const op = specifications[collective].reduces ? (question.op ?? "sum") : undefined;
     const place = questionPlace(question);
     const ranks = comm.ranks.length;
     return { collective, ranks, root, dtype, op, count, ordered: isOrdered(comm), place };
@@ -202,11 +201,7 @@ export class SimSession implements Session {
   #plan(question: PlanQuestion): Plan {
     const { rooted } = specifications[question.collective];
     const asked = rooted ? question : { ...question, root: -1 };
-    for (const planner of this.#settings.planners) {
-      const plan = planner.of(asked);
-      if (plan !== undefined) return plan;
-    }
-    throw new UnsupportedError({ headline: `${question.collective}: no plan` });
+    return this.#settings.planner.of(asked);
   }
 
   /** Sets the time at which each rank is done. */

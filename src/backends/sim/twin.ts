@@ -1,8 +1,7 @@
 /**
  * The twin: calls are done as NCCL does them, channel by channel and chunk by chunk, so that they give NCCL's bits.
  *
- * It has plans for the collectives whose rules are known; for the others, and for ranks that do not keep the order of
- * their devices, the catalogue's plans stand in and no claim is made.
+ * It has plans for the collectives whose rules are known; for the others the catalogue's plans stand in.
  */
 import {
   type CallShape,
@@ -22,7 +21,7 @@ import {
   undefinedReason,
 } from "../../algorithms/index.ts";
 import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
-import type { Plan, Planner, PlanQuestion } from "./plan.ts";
+import type { Plan, PlanQuestion } from "./plan.ts";
 
 /** What a twin is a twin of, and how NCCL is set up there. */
 export interface TwinOptions {
@@ -50,7 +49,7 @@ const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"]
 type KnownCollective = (typeof known)[number];
 
 /** Plans of NCCL. */
-export class TwinPlanner implements Planner {
+export class TwinPlanner {
   readonly #options: TwinOptions;
   readonly #plans = new Map<string, Plan>();
 
@@ -58,9 +57,10 @@ export class TwinPlanner implements Planner {
     this.#options = options;
   }
 
+  /** NCCL's plan of a call; `undefined` where it has none of its own. */
   of(question: PlanQuestion): Plan | undefined {
-    const { collective, ranks, root, dtype, op, count, ordered, place } = question;
-    if (!isKnown(collective) || !ordered || dtype === undefined) return undefined;
+    const { collective, ranks, root, dtype, op, count, place } = question;
+    if (!isKnown(collective) || dtype === undefined) return undefined;
     // All scalars of a pre-multiplied sum are planned alike.
     const operator = typeof op === "object" ? "preMul" : op;
     const symmetric = place && { send: place.send % lineBytes, recv: place.recv % lineBytes };

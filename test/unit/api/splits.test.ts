@@ -258,7 +258,7 @@ describe("virtual time of subgroups", () => {
   test("is that of a world of their size: they run in parallel", async () => {
     const alone = await doneAt(4, reduce);
     const halves = await doneAt(8, async (comm) => reduce(await part(comm, comm.rank % 2)));
-    expect(halves).toEqual([...alone, ...alone]);
+    expect(halves).toEqual(halves.map((_, rank) => alone[rank >> 1]));
   });
 
   test("does not wait for a slow neighbour", async () => {

@@ -15,7 +15,7 @@ async function timesOf(
   algorithm: "ring" | "linear" = "ring",
 ): Promise<{ post: number[][]; done: number[][] }> {
   const trace = new Trace();
-  const backend = sim({ link, trace, algorithms: { allReduce: algorithm } });
+  const backend = sim({ link, trace, algorithms: { allReduce: algorithm, broadcast: "binomial" } });
   const world = await createWorld({ backend, size });
   await world.run(program);
   await world.close();

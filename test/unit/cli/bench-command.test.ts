@@ -50,7 +50,7 @@ describe("documents", () => {
     const { out } = await cli(`bench broadcast -b 64 -e 64 -r 2 ${quick} --csv`);
     const [header = "", row = "", ...rest] = out.split("\n");
     expect(header.startsWith("collective,backend,ranks,algorithm,size,count,type")).toBe(true);
-    expect(row.startsWith("broadcast,sim,4,binomial,64,16,float32,none,2,")).toBe(true);
+    expect(row.startsWith("broadcast,sim,4,Ring LL,64,16,float32,none,2,")).toBe(true);
     expect(rest).toEqual([""]);
   });
   test("the table and --out together", async () => {

@@ -27,9 +27,9 @@ describe("a collective", () => {
 
   test("counts are elements as NCCL counts them", async () => {
     const { out } = await cli("trace all-gather --ranks 2 --count 6 --dtype float16");
-    expect(out).toContain("allGather float16[6] ring");
+    expect(out).toContain("allGather float16[6] Ring LL");
     expect(out).toContain("elements=6");
-    expect((await cli("trace all-reduce --ranks 2 --count 6")).out).toContain("float32[6] ring");
+    expect((await cli("trace all-reduce --ranks 2 --count 6")).out).toContain("float32[6] Ring LL");
   });
 
   test("the algorithm, the root and the link are those that were named", async () => {

@@ -1,0 +1,114 @@
+/**
+ * Who plans the calls of a world: NCCL's twin where one is followed, the catalogue for everything else.
+ *
+ * A twin is followed when `like` names it, and without a name in worlds that its machine has enough devices for. The
+ * plan says what it claims, and why it claims nothing.
+ */
+import {
+  type AlgorithmChoice,
+  type NcclSettings,
+  ncclVersions,
+  type Topology,
+  topologies,
+} from "../../algorithms/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+import {
+  CataloguePlanner,
+  checkChoice,
+  type Plan,
+  type Planner,
+  type PlanQuestion,
+} from "./plan.ts";
+import { type TwinForced, TwinPlanner } from "./twin.ts";
+
+/** What decides the plans. */
+export interface PlanOptions {
+  readonly algorithms?: AlgorithmChoice;
+  readonly like?: "nccl-2.28";
+  readonly topology?: keyof typeof topologies;
+  readonly nccl?: TwinForced & NcclSettings;
+}
+
+/** What is followed when nothing is named. */
+const unnamed = { version: "2.28", topology: "h200x8", ranks: 8 } as const;
+
+/** Gives a world of so many ranks its planner; refuses options that make no sense, and later worlds too large. */
+export function plannersOf(options: PlanOptions): (size: number) => Planner {
+  const { algorithms = {}, like } = options;
+  checkChoice(algorithms);
+  if (like === undefined) assertUnnamed(options);
+  const topology = topologyOf(options);
+  const version = like === undefined ? unnamed.version : versionOf(like);
+  const { algorithm, protocol, ...settings } = options.nccl ?? {};
+  const forced = { ...(algorithm && { algorithm }), ...(protocol && { protocol }) };
+  const twin = new TwinPlanner({ version, topology, settings, forced });
+  const catalogue = new CataloguePlanner(algorithms);
+  return (size) => {
+    if (like === undefined && size > unnamed.ranks) {
+      const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
+      return { of: (question) => catalogue.of(question, why) };
+    }
+    // A named machine has so many devices and no more.
+    topology(size);
+    return new WorldPlanner(algorithms, twin, catalogue);
+  };
+}
+
+/** Follows a twin where it has plans. */
+class WorldPlanner implements Planner {
+  readonly #algorithms: AlgorithmChoice;
+  readonly #twin: TwinPlanner;
+  readonly #catalogue: CataloguePlanner;
+
+  constructor(algorithms: AlgorithmChoice, twin: TwinPlanner, catalogue: CataloguePlanner) {
+    this.#algorithms = algorithms;
+    this.#twin = twin;
+    this.#catalogue = catalogue;
+  }
+
+  of(question: PlanQuestion): Plan {
+    const chosen = this.#algorithms[question.collective];
+    if (chosen !== undefined)
+      return this.#catalogue.of(question, "its algorithm was chosen by name");
+    if (!question.ordered) return this.#catalogue.of(question, disorder);
+    return this.#twin.of(question) ?? this.#catalogue.of(question, "its plans are not known here");
+  }
+}
+
+const disorder =
+  "the ranks are not in the order of their devices, and the rings among them were not read";
+
+function assertUnnamed({ topology, nccl }: PlanOptions): void {
+  if (topology === undefined && nccl === undefined) return;
+  throw new InvalidArgumentError(
+    { headline: "sim: topology and nccl belong to like", hint: 'pass like: "nccl-2.28" too' },
+    { field: "like" },
+  );
+}
+
+function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: number) => Topology {
+  if (Object.hasOwn(topologies, topology)) return topologies[topology];
+  throw new InvalidArgumentError(
+    { headline: `sim: topology: found ${String(topology)}, which is not known` },
+    { field: "topology" },
+  );
+}
+
+function versionOf(like: unknown): string {
+  const name = String(like);
+  if (!name.startsWith("nccl-")) {
+    throw new InvalidArgumentError(
+      { headline: `sim: like: found ${name}, which is not known`, hint: 'write like: "nccl-2.28"' },
+      { field: "like" },
+    );
+  }
+  const version = name.slice("nccl-".length);
+  if ((ncclVersions as readonly string[]).includes(version)) return version;
+  throw new UnsupportedError(
+    {
+      headline: `sim: like: the plans of NCCL ${version} are not known`,
+      hint: `known versions: ${ncclVersions.join(", ")}; others are not guessed`,
+    },
+    { field: "like" },
+  );
+}

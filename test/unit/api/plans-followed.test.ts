@@ -1,0 +1,119 @@
+/** Whose plans a simulated world follows, named and unnamed, and what it claims about them. */
+import { type CommError, createWorld, type Explanation, type Question } from "twinccl";
+import { type SimOptions, sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+
+const question: Question = { collective: "allReduce", dtype: "float32", op: "sum", count: 1000 };
+
+async function explained(
+  options: SimOptions,
+  size: number,
+  asked: Question = question,
+): Promise<Explanation> {
+  const world = await createWorld({ backend: sim(options), size });
+  try {
+    return world.explain(asked);
+  } finally {
+    await world.close();
+  }
+}
+
+/** The bits of one element whose sum depends on its order. */
+async function bitsOf(options: SimOptions, size: number): Promise<number> {
+  const world = await createWorld({ backend: sim(options), size });
+  const [bits] = await world.run(async (comm) => {
+    const send = new Float32Array(1000).map(
+      (_, i) => Math.sin(1 + i * (comm.rank + 1)) / 3 ** comm.rank,
+    );
+    await comm.allReduce({ send, op: "sum" });
+    return new Uint32Array(send.buffer).reduce((hash, word) => Math.imul(hash ^ word, 0x01000193));
+  });
+  await world.close();
+  return bits as number;
+}
+
+describe("without a name", () => {
+  test.each([1, 2, 5, 8])("%i ranks follow NCCL 2.28 on h200x8", async (size) => {
+    const plan = await explained({}, size);
+    const named = await explained({ like: "nccl-2.28", topology: "h200x8" }, size);
+    expect(String(plan)).toBe(String(named));
+    expect(plan.claim).toMatch(/^the same bits as NCCL 2\.28\.9 on h200x8/);
+    expect(await bitsOf({}, size)).toBe(await bitsOf({ like: "nccl-2.28" }, size));
+  });
+
+  test("more ranks than that run a generic ring, and nothing is claimed", async () => {
+    const plan = await explained({}, 9);
+    expect(plan.algorithm).toBe("ring");
+    expect(plan.claim).toMatch(/no claim is made about NCCL's bits: 9 ranks are more than the 8/);
+    expect(String(plan)).toContain(plan.claim);
+  });
+
+  test("a part of a larger world has no machine of its own", async () => {
+    const world = await createWorld({ backend: sim(), size: 10 });
+    const claims = await world.run(async (comm) => {
+      const part = await comm.split({ color: comm.rank % 2 });
+      return part?.explain(question).claim;
+    });
+    await world.close();
+    expect(new Set(claims).size).toBe(1);
+    expect(claims[0]).toMatch(/no claim/);
+  });
+
+  test("the ring of the catalogue gives other bits", async () => {
+    expect(await bitsOf({ algorithms: { allReduce: "ring" } }, 7)).not.toBe(await bitsOf({}, 7));
+  });
+});
+
+describe("a chosen algorithm", () => {
+  test.each([{}, { like: "nccl-2.28" }] as const)(
+    "is kept (%o), and claims nothing",
+    async (like) => {
+      const plan = await explained({ ...like, algorithms: { allReduce: "chain" } }, 4);
+      expect(plan.algorithm).toBe("chain");
+      expect(plan.claim).toMatch(/no claim.*chosen by name/);
+      const other = await explained({ ...like, algorithms: { allReduce: "chain" } }, 4, {
+        ...question,
+        collective: "reduceScatter",
+      });
+      expect(other.algorithm).toBe("Ring LL");
+    },
+  );
+});
+
+test.each(["allToAll", "gather", "broadcast", "allGather"] as const)(
+  "%s copies bytes under any plan",
+  async (collective) => {
+    const asked = { collective, dtype: "int8", count: 4, root: 0 } as const;
+    const { claim } = await explained({ algorithms: { broadcast: "chain" } }, 20, asked);
+    expect(claim).toMatch(/^copies bytes/);
+  },
+);
+
+describe("a name that cannot be followed is refused", () => {
+  const unsupported = { code: "ERR_COMM_UNSUPPORTED" };
+  const failure = (options: object, size = 2): Promise<CommError> =>
+    (async () => createWorld({ backend: sim(options as SimOptions), size }))().then(
+      () => expect.fail("it should be refused"),
+      (error: CommError) => error,
+    );
+
+  test("more ranks than the machine has devices", async () => {
+    const error = await failure({ like: "nccl-2.28" }, 9);
+    expect(error).toMatchObject({ ...unsupported, field: "topology" });
+    expect(error.message).toMatch(/9 ranks, has 8 GPUs/);
+  });
+
+  test("a version whose rules are not known", async () => {
+    expect(await failure({ like: "nccl-2.29" })).toMatchObject({ ...unsupported, field: "like" });
+  });
+
+  test.each([
+    ["like", { like: "gloo" }],
+    ["topology", { like: "nccl-2.28", topology: "h100x16" }],
+    ["topology", { like: "nccl-2.28", topology: "constructor" }],
+    ["like", { topology: "h200x8" }],
+    ["like", { nccl: { maxChannels: 1 } }],
+  ])("%s: %o", async (field, options) => {
+    expect(await failure(options)).toMatchObject({ code: "ERR_COMM_ARG", field });
+  });
+});
