@@ -134,11 +134,14 @@ export class CollectiveMismatchError extends CommError {
 /** What one rank of a deadlocked world is doing. */
 export interface RankWait {
   readonly rank: number;
-  readonly state: "waits" | "finished";
+  /** `runs`: it awaits none of its calls, but may wait for something else. */
+  readonly state: "waits" | "runs" | "finished";
   /** For a waiting rank: communicator, collective and call number it waits in. */
   readonly comm?: string;
   readonly collective?: string;
   readonly call?: number;
+  /** World rank whose communicator it called, where that is not its own. */
+  readonly owner?: number;
   /** The ranks that have not made the matching call. */
   readonly missing: readonly number[];
 }

@@ -24,6 +24,11 @@ export class CommOp<T = unknown> implements Promise<T> {
   readonly rank: number;
   /** The rank in its world; for the watcher. */
   readonly worldRank: number;
+  /**
+   * The world rank whose program made the call, which therefore waits for it: another one than `worldRank` when it was
+   * handed that rank's communicator.
+   */
+  readonly asker: number;
   /** Virtual time at which the result is there, in picoseconds. */
   finishedAtPs = 0;
   #call = -1;
@@ -39,9 +44,10 @@ export class CommOp<T = unknown> implements Promise<T> {
   #whole: CommOp | undefined;
   readonly #watcher: OpWatcher;
 
-  constructor(rank: number, worldRank: number, watcher: OpWatcher) {
+  constructor(rank: number, worldRank: number, watcher: OpWatcher, asker: number = worldRank) {
     this.rank = rank;
     this.worldRank = worldRank;
+    this.asker = asker;
     this.#watcher = watcher;
   }
 
@@ -84,7 +90,7 @@ export class CommOp<T = unknown> implements Promise<T> {
    */
   get enqueued(): Promise<void> {
     if (this.#enqueued === undefined) {
-      const submission = new CommOp<void>(this.rank, this.worldRank, this.#watcher);
+      const submission = new CommOp<void>(this.rank, this.worldRank, this.#watcher, this.asker);
       if (this.#status === "failed") submission.fail(this.#error);
       else if (this.#status !== "waiting") submission.complete(undefined);
       this.#enqueued = submission;

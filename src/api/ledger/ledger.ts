@@ -18,8 +18,8 @@ import { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
 import { Windows } from "./windows.ts";
 
-/** Makes the error that a rank of a dead communicator gets. */
-export type Death = (rank: number) => CommError;
+/** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
+export type Death = (rank: number, asker: number) => CommError;
 
 /** What a ledger needs from its world. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
@@ -27,8 +27,8 @@ export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "org
   unseen(ledger: Ledger): void;
 }
 
-/** What a rank is waiting for at the head of its line. */
-export interface HeadWait {
+/** What a rank waits for on one communicator. */
+export interface OpenWait {
   readonly posting: Posting;
   /** Name of the communicator. */
   readonly comm: string;
@@ -80,7 +80,8 @@ export class Ledger {
 
   /** An operation for a rank's next call. */
   createOp(rank: number): CommOp {
-    return new CommOp(rank, this.comm.ranks[rank] as number, this.#monitor);
+    const worldRank = this.comm.ranks[rank] as number;
+    return new CommOp(rank, worldRank, this.#monitor, this.#monitor.asker ?? worldRank);
   }
 
   /** True when some rank has calls that are not done. */
@@ -202,7 +203,7 @@ export class Ledger {
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op } of this.#lines.postings(rank)) {
-        if (op.status === "waiting") this.#failed(op, death(rank));
+        if (op.status === "waiting") this.#failed(op, death(rank, op.asker));
       }
     });
     if (!this.#executing) this.#lines.clear();
@@ -228,7 +229,7 @@ export class Ledger {
   }
 
   /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
-  headWait(rank: number): HeadWait | undefined {
+  headWait(rank: number): OpenWait | undefined {
     const head = this.#lines.head(rank);
     if (head === undefined) return undefined;
     const world = (member: number): number => this.comm.ranks[member] as number;
@@ -243,6 +244,21 @@ export class Ledger {
       this.#lines.head(member) === head ? [] : [world(member)],
     );
     return { posting, comm: this.comm.name, missing: away };
+  }
+
+  /** What is waited for through every rank's end: one wait for each program that has called there. */
+  waits(): OpenWait[] {
+    return this.comm.ranks.flatMap((_, rank) => {
+      const head = this.headWait(rank);
+      if (head === undefined) return [];
+      const askers = new Set<number>();
+      return this.#lines.postings(rank).flatMap((posting) => {
+        const { asker, pending } = posting.op;
+        if (!pending || askers.has(asker)) return [];
+        askers.add(asker);
+        return { ...head, posting };
+      });
+    });
   }
 
   /** True when a signal may still cancel an open call. */
@@ -274,7 +290,7 @@ export class Ledger {
   }
 
   #admit(rank: number, op: CommOp): boolean {
-    const refusal = this.#death?.(rank) ?? this.poison(rank);
+    const refusal = this.#death?.(rank, op.asker) ?? this.poison(rank);
     if (refusal !== undefined) this.#failed(op, refusal);
     return refusal === undefined;
   }

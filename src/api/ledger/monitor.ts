@@ -1,7 +1,7 @@
 /**
  * Watches the ranks of a world and finds the moment after which nothing can happen any more.
  *
- * A rank is *parked* while it waits for an operation that lacks other ranks' calls. That no one can ever wake the parked
+ * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can ever wake the parked
  * ranks is certain, and reported at once without a clock, in two cases: every unfinished rank is parked, two turns of the
  * event loop pass without any activity, no timer is alive and nothing else that was not there when the run began; or the
  * runtime has nothing left to wait for at all. Otherwise it is only a stall, which is reported after a delay, looked at
@@ -9,7 +9,14 @@
  */
 import type { VirtualClock } from "../backend.ts";
 import type { CommOp, OpWatcher } from "../op.ts";
-import { type LiveResources, liveResources, nothingNew, onLastTurn } from "./resources.ts";
+import { openRankContext, type RankContext } from "./rank-context.ts";
+import {
+  type LiveResources,
+  liveResources,
+  nothingNew,
+  onLastTurn,
+  staysAlive,
+} from "./resources.ts";
 
 /** What the monitor asks its world to do. */
 export interface MonitorHost {
@@ -43,6 +50,7 @@ export class Monitor implements OpWatcher {
   #looking = false;
   #atStart: LiveResources | undefined;
   #stopListening: (() => void) | undefined;
+  #context: RankContext | undefined;
 
   constructor(size: number, host: MonitorHost) {
     this.#host = host;
@@ -57,6 +65,8 @@ export class Monitor implements OpWatcher {
     this.#running = this.#states.length;
     this.#parkedRanks = 0;
     this.#atStart = liveResources();
+    // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known who waits.
+    if (staysAlive(this.#atStart)) this.#context = openRankContext();
     this.#activity++;
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
@@ -65,6 +75,18 @@ export class Monitor implements OpWatcher {
   stop(): void {
     this.#stopListening?.();
     this.#stopListening = undefined;
+    this.#context?.close();
+    this.#context = undefined;
+  }
+
+  /** Runs a rank's program. */
+  enter<T>(rank: number, program: () => T): T {
+    return this.#context === undefined ? program() : this.#context.enter(rank, program);
+  }
+
+  /** The world rank whose program is running; `undefined` where that is not known. */
+  get asker(): number | undefined {
+    return this.#context?.rank;
   }
 
   /** A rank's program returned or threw. */
@@ -80,6 +102,11 @@ export class Monitor implements OpWatcher {
   /** Where a rank's program stands. */
   state(rank: number): RankState {
     return this.#states[rank] ?? "idle";
+  }
+
+  /** True while a rank's program awaits a call that lacks other ranks. */
+  parked(rank: number): boolean {
+    return (this.#parked[rank] ?? 0) > 0;
   }
 
   /** Something happened: a call was posted or settled. */
@@ -99,7 +126,7 @@ export class Monitor implements OpWatcher {
       if (op.status === "done") this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
       return;
     }
-    const rank = op.worldRank;
+    const rank = op.asker;
     const parked = (this.#parked[rank] as number) + 1;
     this.#parked[rank] = parked;
     if (parked === 1 && this.#states[rank] === "running") {
@@ -109,11 +136,11 @@ export class Monitor implements OpWatcher {
   }
 
   woken(op: CommOp): void {
-    const rank = op.worldRank;
+    const rank = op.asker;
     const parked = (this.#parked[rank] as number) - 1;
     this.#parked[rank] = parked;
     if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
-    if (op.status === "done") this.#host.clock?.reach(rank, op.finishedAtPs);
+    if (op.status === "done") this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
     this.#activity++;
   }
 

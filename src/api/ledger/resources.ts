@@ -6,6 +6,7 @@
  */
 
 interface RuntimeProcess {
+  readonly connected?: boolean;
   getActiveResourcesInfo?: () => readonly string[];
   on?: (event: "beforeExit", listener: () => void) => void;
   off?: (event: "beforeExit", listener: () => void) => void;
@@ -36,6 +37,15 @@ export function nothingNew(start: LiveResources, now: LiveResources): boolean {
     if (wakers.includes(kind) || count > (start.get(kind) ?? 0)) return false;
   }
   return true;
+}
+
+/** Kinds that are listed without keeping the runtime alive: handles that are closing, standard streams. */
+const idle: readonly string[] = ["CloseReq", "TTYWrap", "PipeWrap"];
+
+/** True when the runtime stays alive whatever the ranks do: a server, a test runner, a parent process that may write. */
+export function staysAlive(start: LiveResources | undefined): boolean {
+  if (start === undefined || runtimeProcess()?.connected === true) return true;
+  return [...start.keys()].some((kind) => !idle.includes(kind));
 }
 
 /** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */

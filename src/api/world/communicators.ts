@@ -128,12 +128,12 @@ export class Communicators {
     tellAborted([...this.#circles.values()], reason);
   }
 
-  /** Ends every communicator, or those that a world rank is a member of; errors are made by world rank. */
+  /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that is told. */
   killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
     for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
       if (member !== undefined && !ranks.includes(member)) continue;
-      ledger.kill((rank) => errorOf(ranks[rank] as number));
+      ledger.kill((_, asker) => errorOf(asker));
     }
   }
 

@@ -273,7 +273,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     results: T[],
   ): Promise<void> {
     try {
-      results[rank] = await program(this.#communicators.members[rank] as Member);
+      const member = this.#communicators.members[rank] as Member;
+      results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
       this.#failures.push({ rank, error });
       this.#communicators.killAll((survivor) => remoteError(this, survivor, rank, error), rank);
@@ -294,14 +295,11 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   #situation(): Situation {
     return {
       size: this.size,
-      finished: (rank) => this.#monitor.state(rank) === "finished",
-      headWait: (rank) => {
-        const waits = this.#communicators.ledgers.flatMap((ledger) => {
-          const member = ledger.comm.ranks.indexOf(rank);
-          return member < 0 ? [] : (ledger.headWait(member) ?? []);
-        });
-        return waits.find(({ posting }) => posting.op.isObserved) ?? waits[0];
+      state: (rank) => {
+        if (this.#monitor.state(rank) === "finished") return "finished";
+        return this.#monitor.parked(rank) ? "waits" : "runs";
       },
+      waits: this.#communicators.ledgers.flatMap((ledger) => ledger.waits()),
     };
   }
 

@@ -4,7 +4,7 @@ import type { Communicator } from "../communicator.ts";
 import type { Explanation, Question } from "../explanation.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 
-/** A stall: every rank waits, but a timer or I/O may still wake one of them. */
+/** A stall: ranks wait and nothing moves, but a timer, I/O or a rank that runs may still change that. */
 export interface StallReport {
   /** Who waits for whom, ready to print. */
   readonly text: string;

@@ -278,6 +278,9 @@ describe.concurrent("a stall", () => {
       clearTimeout(timer);
     }, 1_400);
     expect(reports).toHaveLength(1);
+    expect(reports[0]?.text).toMatch(
+      /^stalled: rank 0 waits, and only something else can wake it\n/,
+    );
     expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier/);
     expect(reports[0]?.text).toMatch(/still alive: .*Timeout/);
     expect(reports[0]?.alive?.get("Timeout")).toBeGreaterThan(0);
@@ -289,6 +292,9 @@ describe.concurrent("a stall", () => {
       else await comm.barrier().catch(() => undefined);
     }, 1_400);
     expect(reports).toHaveLength(1);
-    expect(reports[0]?.text).toMatch(/rank 1 {2}runs/);
+    expect(reports[0]?.text).toMatch(
+      /^stalled: rank 0 waits, and rank 1 runs without making a call\n/,
+    );
+    expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier .*\n {2}rank 1 {2}runs/);
   }, 5_000);
 });
