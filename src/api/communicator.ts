@@ -35,7 +35,7 @@ import type { CommOp } from "./op.ts";
 
 /** What a rank has done so far on one communicator. */
 export interface CommStats {
-  /** Calls posted, by collective. */
+  /** Calls posted, by collective: a `sendRecv` is one call, a `group` as many as it holds. */
   readonly calls: Readonly<Record<string, number>>;
   /** Bytes of the send buffers of these calls. */
   readonly sendBytes: number;

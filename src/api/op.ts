@@ -42,6 +42,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   #enqueued: CommOp<void> | undefined;
   #onSettled: ((error: unknown) => void)[] | undefined;
   #whole: CommOp | undefined;
+  #half = false;
   readonly #watcher: OpWatcher;
 
   constructor(rank: number, worldRank: number, watcher: OpWatcher, asker: number = worldRank) {
@@ -135,6 +136,17 @@ export class CommOp<T = unknown> implements Promise<T> {
   partOf(whole: CommOp): this {
     this.#whole = whole;
     return this;
+  }
+
+  /** This operation is one half of the call `whole`: a call counts once, however many halves it has. */
+  halfOf(whole: CommOp): this {
+    this.#half = true;
+    return this.partOf(whole);
+  }
+
+  /** The operation of the call as it was made: the whole of a half, else this one. */
+  get callOp(): CommOp {
+    return this.#half && this.#whole !== undefined ? this.#whole : (this as CommOp);
   }
 
   /** The ledger submitted the call. */

@@ -55,6 +55,8 @@ export class Ledger {
   #death: Death | undefined;
   #unseen: CommOp[][];
   readonly #failures: number[];
+  /** Calls of which one half has failed already. */
+  readonly #halfFailed = new WeakSet<CommOp>();
 
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
     this.comm = comm;
@@ -111,15 +113,19 @@ export class Ledger {
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
-    for (const { op } of admitted) {
-      const number = this.#nextTransfer[rank] as number;
-      this.#nextTransfer[rank] = number + 1;
-      op.assign(number);
-    }
+    for (const { op } of admitted) op.assign(this.#transferNumber(rank, op));
     this.#lines.join(rank, new Batch(rank, admitted));
     for (const transfer of admitted) this.#watch(transfer);
     this.#monitor.moved();
     this.#pump();
+  }
+
+  /** The next number of a rank's sends and receives; both halves of a call have the same. */
+  #transferNumber(rank: number, { callOp }: CommOp): number {
+    if (callOp.call >= 0) return callOp.call;
+    const number = this.#nextTransfer[rank] as number;
+    this.#nextTransfer[rank] = number + 1;
+    return number;
   }
 
   /** A failure of this rank that nobody has looked at; it makes every later call fail too. */
@@ -389,7 +395,8 @@ export class Ledger {
 
   #failed(op: CommOp, error: unknown): void {
     if (!op.pending) return;
-    this.#failures[op.rank] = this.failures(op.rank) + 1;
+    if (!this.#halfFailed.has(op.callOp)) this.#failures[op.rank] = this.failures(op.rank) + 1;
+    if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
       this.#unseen[op.rank]?.push(op);
       this.#host.unseen(this);

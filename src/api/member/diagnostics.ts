@@ -1,6 +1,7 @@
 /**
  * Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is
- * settled, `:error` before that when it failed. Messages are `OpInfo`. Nothing happens without subscribers, or in a
+ * settled, `:error` before that when it failed. Messages are `OpInfo`; a group is told beside its calls, and its count is
+ * how many they are. Nothing happens without subscribers, or in a
  * runtime without channels.
  */
 import type { CollectiveName } from "../collectives/spec.ts";

@@ -24,6 +24,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
+    if (!poster.collecting) poster.tellGroup(whole, calls.length);
     poster.postTogether(calls);
   } catch (error) {
     for (const { op } of calls) op.fail(error);

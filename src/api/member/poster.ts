@@ -4,7 +4,7 @@
  *
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
-import type { CommInfo, Session } from "../backend.ts";
+import type { CommInfo, RankCall, Session } from "../backend.ts";
 import { overlapBytes } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -20,7 +20,13 @@ import type { Posting, TransferPosting } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
-import { type Prepared, type PreparedTransfer, rankCall } from "./prepared.ts";
+import {
+  type Prepared,
+  type PreparedCall,
+  type PreparedTransfer,
+  rankCall,
+  wholeTransfer,
+} from "./prepared.ts";
 import { Validator } from "./validate.ts";
 
 /** What a rank's poster asks of its world. */
@@ -30,6 +36,9 @@ export interface PosterHost {
   /** A rank has closed its end of a communicator, and its calls are done. */
   closed(comm: CommInfo): void;
 }
+
+/** A call as it was made: not split into halves. */
+type Announced = Pick<Posting, "call" | "op">;
 
 /** The way of one rank's calls to the ledger. */
 export class Poster {
@@ -175,20 +184,36 @@ export class Poster {
   submit(calls: readonly Collected[]): void {
     const { rank } = this.facts;
     const transfers: TransferPosting[] = [];
+    const told: Announced[] = [];
     for (const { collective, prepared, options, op } of calls) {
       if ("transfers" in prepared) {
-        transfers.push(...this.#transferPostings(collective, prepared, options, op));
+        const call = this.#announce(collective, wholeTransfer(prepared));
+        told.push({ call, op });
+        transfers.push(...this.#transferPostings(call, prepared, options, op));
         continue;
       }
-      const posting = this.#posting(collective, prepared, options, op);
-      this.#tellHooks(posting);
+      const call = this.#announce(collective, prepared.call);
+      const posting = this.#posting(call, prepared, options, op);
+      this.#tell(posting);
       this.#ledger.post(rank, posting);
       this.#lend(posting, options?.signal);
     }
     if (transfers.length === 0) return;
-    for (const transfer of transfers) this.#tellHooks(transfer);
+    for (const call of told) this.#tell(call);
     this.#ledger.exchange(rank, transfers);
     for (const transfer of transfers) this.#lend(transfer, undefined);
+  }
+
+  /** Publishes the beginning and the end of a group on its channel; hooks and books know its parts. */
+  tellGroup(op: CommOp, calls: number): void {
+    const channel = diagnosticsOf("group");
+    if (channel === undefined) return;
+    const { comm, rank } = this.facts;
+    const info = (): OpInfo => {
+      return { comm, rank, call: op.call, collective: "group", dtype: undefined, count: calls };
+    };
+    channel.start(info());
+    op.whenSettled((error) => channel.end(info(), error));
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
@@ -220,17 +245,22 @@ export class Poster {
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
+  /** The call as the session is told of it, once however many halves it has; the session may refuse it. */
+  #announce(collective: CollectiveName, prepared: PreparedCall): RankCall {
+    const nowPs = this.#session.clock?.now(this.worldRank) ?? 0;
+    const call = rankCall(collective, this.facts.rank, prepared, nowPs);
+    this.#session.posted?.(this.worldRank, call);
+    return call;
+  }
+
   #posting(
-    collective: CollectiveName,
-    { call: prepared, signature, resultOf }: Prepared<unknown>,
+    call: RankCall,
+    { signature, resultOf }: Pick<Prepared<unknown>, "signature" | "resultOf">,
     options: CallOptions | undefined,
     op: CommOp,
   ): Posting {
-    const nowPs = this.#session.clock?.now(this.worldRank) ?? 0;
-    const call = rankCall(collective, this.facts.rank, prepared, nowPs);
     const timeoutMs = options?.timeoutMs;
-    const deadlinePs = timeoutMs === undefined ? undefined : nowPs + timeoutMs * 1e9;
-    this.#session.posted?.(this.worldRank, call);
+    const deadlinePs = timeoutMs === undefined ? undefined : call.postedAtPs + timeoutMs * 1e9;
     const { lending } = this.#session;
     if (lending !== undefined) {
       lending.lend(this.#ledger.comm, call);
@@ -242,17 +272,17 @@ export class Poster {
 
   /** The sends and receives of one call; the call is done when all of them are. */
   #transferPostings(
-    collective: CollectiveName,
-    prepared: PreparedTransfer<unknown>,
+    { collective, rank, postedAtPs }: RankCall,
+    { transfers, result }: PreparedTransfer<unknown>,
     options: CallOptions | undefined,
     whole: CommOp,
   ): TransferPosting[] {
-    const { transfers, result } = prepared;
     const single = transfers.length === 1;
-    const parts = transfers.map(({ direction, peer, call }): TransferPosting => {
-      const op = single ? whole : this.createOp().partOf(whole);
-      const part = { call, signature: [], resultOf: () => (single ? result : undefined) };
-      return { ...this.#posting(direction, part, options, op), direction, peer };
+    const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
+      const op = single ? whole : this.createOp().halfOf(whole);
+      const part = { signature: [], resultOf: () => (single ? result : undefined) };
+      const call = rankCall(direction, rank, prepared, postedAtPs);
+      return { ...this.#posting(call, part, options, op), direction, peer };
     });
     if (!single)
       completeTogether(
@@ -266,7 +296,8 @@ export class Poster {
     return parts;
   }
 
-  #tellHooks({ call, op }: Posting): void {
+  /** Enters a call in the books, and has hooks and channels told of it. */
+  #tell({ call, op }: Announced): void {
     const { collective, dtype, count, send } = call;
     this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
     this.#sendBytes += send?.byteLength ?? 0;

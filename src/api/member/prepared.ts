@@ -72,6 +72,15 @@ export interface PreparedHalf {
   readonly call: PreparedCall;
 }
 
+/** The call of which sends and receives are the halves: counted as its send, where it has one. */
+export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
+  const calls = transfers.map(({ call }) => call);
+  const [first] = calls;
+  const send = calls.find((call) => call.send !== undefined)?.send;
+  const recv = calls.find((call) => call.recv !== undefined)?.recv;
+  return { count: 0, ...first, send, recv };
+}
+
 /** A point-to-point call: its halves, and what the caller gets when they are done. */
 export interface PreparedTransfer<T> {
   readonly transfers: readonly PreparedHalf[];

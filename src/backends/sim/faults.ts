@@ -5,7 +5,10 @@ import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../a
 export interface Fault {
   /** Rank in the world. */
   readonly rank: number;
-  /** Which of the rank's calls, counted from 0 over all communicators of the world. */
+  /**
+   * Which of the rank's calls, counted from 0 over all communicators of the world: a `sendRecv` is one call, a `group`
+   * and a replay are as many as they hold.
+   */
   readonly call: number;
 }
 

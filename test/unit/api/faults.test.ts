@@ -150,6 +150,11 @@ describe("failAt", () => {
   test.each([
     ["send", (comm: Communicator) => comm.send({ send: new Int8Array(1), peer: 1 })],
     ["recv", (comm: Communicator) => comm.recv({ recv: new Int8Array(1), peer: 1 })],
+    [
+      "sendRecv",
+      (comm: Communicator) =>
+        comm.sendRecv({ send: new Int8Array(1), recv: new Int8Array(1), to: 1, from: 1 }),
+    ],
     ["split", (comm: Communicator) => comm.split({ color: 0 })],
     ["capture", (comm: Communicator) => comm.capture(() => undefined)],
     [
@@ -163,8 +168,7 @@ describe("failAt", () => {
     expect(outcomes).toEqual([injected(0, name), remote(0)]);
   });
 
-  // BUG: `posted` is called for each half of a sendRecv, which is one call.
-  test.fails("counts a sendRecv as one call", async () => {
+  test("counts a sendRecv as one call", async () => {
     const outcomes = await struck(1, [failAt(0, 1)], async (comm) => {
       await comm.sendRecv({ send: new Int8Array(1), recv: new Int8Array(1), to: 0, from: 0 });
       await comm.barrier();

@@ -259,7 +259,7 @@ describe("strict lending", () => {
     });
     expect(results).toEqual([
       [0, "send", 0, "send", 0],
-      [1, "recv", 1, "send", 0],
+      [1, "recv", 0, "send", 0],
     ]);
   });
 
