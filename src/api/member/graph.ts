@@ -40,13 +40,16 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
     const { steps, calls } = poster.collect("capture", callback);
     assertNoExchange(poster, "capture", calls);
     for (const { op } of calls) op.fail(recordedError(poster));
-    const signature: SignatureField[] = [["collective", "capture"]];
+    // The number comes first: with another one the fields that follow are no longer the same ones.
+    const signature: SignatureField[] = [
+      ["collective", "capture"],
+      ["calls", calls.length],
+    ];
     calls.forEach(({ prepared }, index) => {
       if ("transfers" in prepared) return;
       for (const [field, value] of prepared.signature)
         signature.push([`calls[${index}].${field}`, value]);
     });
-    signature.push(["calls", calls.length]);
     return {
       call: { count: calls.length },
       signature,
