@@ -10,11 +10,13 @@ export interface Meeting {
 /** What one rank posted together. */
 export class Batch {
   readonly rank: number;
+  readonly transfers: readonly TransferPosting[];
   /** Those that have not met their counterpart. */
   open: TransferPosting[];
 
   constructor(rank: number, transfers: readonly TransferPosting[]) {
     this.rank = rank;
+    this.transfers = transfers;
     this.open = [...transfers];
   }
 }

@@ -361,7 +361,7 @@ export class Ledger {
         return done;
       });
     if (meetings.length === 0) return leave().includes(true) ? true : undefined;
-    const served = serveMeetings(this.#serve, meetings);
+    const served = serveMeetings(this.#serve, meetings, batches);
     if (served instanceof Promise) return served.then(() => void leave());
     leave();
     return true;

@@ -6,12 +6,13 @@
 import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
-import type { Meeting } from "./batch.ts";
+import type { Batch, Meeting } from "./batch.ts";
 import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { andThen, exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
+import { sharedTransfer } from "./targets.ts";
 import { UnservedError } from "./unserved.ts";
 import type { Windows } from "./windows.ts";
 
@@ -49,10 +50,14 @@ function wrongSet(host: ServeHost, slot: Slot, postings: readonly Posting[]): Mi
   return mismatchOf(slot) ?? host.windows.join(postings.map(({ call }) => call));
 }
 
-/** Serves sends with the receives they met, as one exchange. */
-export function serveMeetings(host: ServeHost, meetings: readonly Meeting[]): void | Promise<void> {
+/** Serves sends with the receives they met, as one exchange; `batches` are all that could meet now. */
+export function serveMeetings(
+  host: ServeHost,
+  meetings: readonly Meeting[],
+  batches: readonly (Batch | undefined)[],
+): void | Promise<void> {
   const fitting = meetings.filter((meeting) => {
-    const errorOf = transferFault(host, meeting);
+    const errorOf = transferFault(host, meeting) ?? sharedTransfer(host.comm, meeting, batches);
     if (errorOf === undefined) return true;
     host.later(() => {
       for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));

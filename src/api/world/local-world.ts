@@ -22,9 +22,9 @@ import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
 import type { LiveResources } from "../ledger/resources.ts";
+import { assertTargetsApart } from "../ledger/targets.ts";
 import type { Member } from "../member/member.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
-import { assertTargetsApart } from "./targets.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,
