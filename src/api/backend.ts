@@ -25,6 +25,16 @@ export interface Backend {
 export interface OpenRequest {
   readonly size: number;
   readonly name: string;
+  /** For a rebuilt world: what it replaces. */
+  readonly rebuilt?: Rebuilt | undefined;
+}
+
+/** The world that a rebuilt one replaces. */
+export interface Rebuilt {
+  /** Its session, closed by now. */
+  readonly session: Session;
+  /** Its ranks that stay, by rank in the new world. */
+  readonly ranks: readonly number[];
 }
 
 /** The outcome of a probe. */

@@ -10,6 +10,7 @@ export type {
   OpenRequest,
   Probe,
   RankCall,
+  Rebuilt,
   Session,
   Transfer,
   VirtualClock,

@@ -5,6 +5,7 @@ import type {
   CallSet,
   CommInfo,
   RankCall,
+  Rebuilt,
   Session,
   VirtualClock,
 } from "../backend.ts";
@@ -44,16 +45,16 @@ export interface Opening {
   readonly stallMs: number;
 }
 
-/** Opens a world of its first or a later generation. */
+/** Opens a world of its first generation, or the one that follows another. */
 export async function openWorld(
   opening: Opening,
   size: number,
   generation = 1,
-  origins?: readonly number[],
+  rebuilt?: Rebuilt,
 ): Promise<LocalWorld> {
   const { backend, name } = opening;
-  const session = await backend.open({ size, name });
-  return new LocalWorld(session, opening, generation, origins);
+  const session = await backend.open({ size, name, rebuilt });
+  return new LocalWorld(session, opening, generation, rebuilt?.ranks);
 }
 
 /** All ranks of a job in this process. */
@@ -143,7 +144,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     }
     const survivors = survivorsOf(this.size, without);
     await this.close();
-    return openWorld(this.#opening, survivors.length, this.generation + 1, survivors);
+    const rebuilt = { session: this.#session, ranks: survivors };
+    return openWorld(this.#opening, survivors.length, this.generation + 1, rebuilt);
   }
 
   abort(reason?: unknown): void {

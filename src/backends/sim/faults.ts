@@ -3,17 +3,20 @@ import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../a
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
-  /** Rank in the world. */
+  /** Rank in the world as it was first opened; the rank keeps that name when a rebuild numbers it anew. */
   readonly rank: number;
   /**
-   * Which of the rank's calls, counted from 0 over all communicators of the world: a `sendRecv` is one call, a `group`
-   * and a replay are as many as they hold.
+   * Which of the rank's calls, counted from 0 over all communicators of the world and of those rebuilt from it: a
+   * `sendRecv` is one call, a `group` and a replay are as many as they hold.
    */
   readonly call: number;
 }
 
 /**
  * Makes call number `call` of a rank fail with an `InjectedFaultError` when it is made; pass it to `sim({ faults })`.
+ *
+ * A fault strikes once. After `world.rebuild` it still means the same rank and the same call: ranks go by the numbers of
+ * the first world, calls are counted on, and the faults of ranks that were left out are gone with them.
  *
  * @throws InvalidArgumentError for a rank or call that is no count.
  * @example
@@ -30,25 +33,49 @@ export function failAt(rank: number, call: number): Fault {
   return { rank, call };
 }
 
+/** A rank as faults name it: by its number in the first world, with its calls counted on through every rebuild. */
+interface Counted {
+  readonly rank: number;
+  calls: number;
+}
+
 /** Counts the calls of each rank and fails those that were asked for. */
 export class FaultPlan {
   readonly #faults: readonly Fault[];
-  readonly #calls: number[];
+  readonly #ranks: readonly Counted[];
 
-  constructor(size: number, faults: readonly Fault[]) {
+  constructor(faults: readonly Fault[], ranks: readonly Counted[]) {
     this.#faults = faults;
-    this.#calls = new Array<number>(size).fill(0);
+    this.#ranks = ranks;
+  }
+
+  /** The plan of a world that was opened as it is. */
+  static first(size: number, faults: readonly Fault[]): FaultPlan {
+    return new FaultPlan(
+      faults,
+      Array.from({ length: size }, (_, rank) => ({ rank, calls: 0 })),
+    );
+  }
+
+  /** What is left of the plan for those ranks of its world that stay, under their new numbers. */
+  rebuilt(ranks: readonly number[]): FaultPlan {
+    return new FaultPlan(
+      this.#faults,
+      ranks.map((rank) => ({ ...(this.#ranks[rank] as Counted) })),
+    );
   }
 
   /** Throws when this call of the rank was to fail. */
-  strike(rank: number, { collective }: RankCall): void {
+  strike(worldRank: number, { collective }: RankCall): void {
     if (this.#faults.length === 0) return;
-    const call = this.#calls[rank] as number;
-    this.#calls[rank] = call + 1;
+    const counted = this.#ranks[worldRank] as Counted;
+    const { rank } = counted;
+    const call = counted.calls++;
     if (!this.#faults.some((fault) => fault.rank === rank && fault.call === call)) return;
+    const now = rank === worldRank ? "" : ` (rank ${worldRank} since the rebuild)`;
     throw new InjectedFaultError(
-      { headline: `${collective}: injected fault: call ${call} of rank ${rank} fails` },
-      { rank, call, collective, ranks: [rank] },
+      { headline: `${collective}: injected fault: call ${call} of rank ${rank}${now} fails` },
+      { rank: worldRank, call, collective, ranks: [worldRank] },
     );
   }
 }

@@ -3,7 +3,7 @@ import type { AlgorithmChoice, NcclSettings, topologies } from "../../algorithms
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
-import type { Fault } from "./faults.ts";
+import { type Fault, FaultPlan } from "./faults.ts";
 import { type LinkOptions, linkOf } from "./link.ts";
 import { plannersOf } from "./planners.ts";
 import { SimSession } from "./session.ts";
@@ -42,7 +42,7 @@ export interface SimOptions {
   readonly executor?: Executor;
   /** Collects every event. */
   readonly trace?: Trace;
-  /** Calls that fail when they are made: `[failAt(2, 5)]`. */
+  /** Calls that fail when they are made: `[failAt(2, 5)]`. Each strikes once, also when the world is rebuilt. */
   readonly faults?: readonly Fault[];
   /** Proves by checksum that nobody writes a buffer while it is lent to a call. Slow; for tests. */
   readonly strict?: boolean;
@@ -71,9 +71,14 @@ export function sim(options: SimOptions = {}): Backend {
   return {
     name: "sim",
     probe: () => ({ ok: true, reason: "needs nothing" }),
-    open: async ({ size }) => {
+    open: async ({ size, rebuilt }) => {
       const planner = plannerOf(size);
-      return new SimSession(size, { seed, link, executor, trace, planner, faults, strict });
+      const before = rebuilt?.session;
+      const plan =
+        before instanceof SimSession
+          ? before.faults.rebuilt(rebuilt?.ranks ?? [])
+          : FaultPlan.first(size, faults);
+      return new SimSession(size, { seed, link, executor, trace, planner, strict }, plan);
     },
   };
 }

@@ -31,7 +31,7 @@ import { SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 import { explainPlan } from "./explain.ts";
-import { type Fault, FaultPlan } from "./faults.ts";
+import type { FaultPlan } from "./faults.ts";
 import { type Link, linkModel } from "./link.ts";
 import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
@@ -48,7 +48,6 @@ export interface SimSettings {
   readonly executor: Executor;
   readonly trace: Trace | undefined;
   readonly planner: Planner;
-  readonly faults: readonly Fault[];
   readonly strict: boolean;
 }
 
@@ -84,16 +83,17 @@ export class SimSession implements Session {
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
   readonly #streams = new Streams();
-  readonly #faults: FaultPlan;
+  /** What is left of the injected faults; a rebuilt world goes on with it. */
+  readonly faults: FaultPlan;
   #nextAddress = 0x1000_0000n;
   #runs = 0;
 
-  constructor(size: number, settings: SimSettings) {
+  constructor(size: number, settings: SimSettings, faults: FaultPlan) {
     this.size = size;
     this.#settings = settings;
     this.clock = new SimClock(size, settings.trace);
     this.#durations = new Durations(settings.link);
-    this.#faults = new FaultPlan(size, settings.faults);
+    this.faults = faults;
     this.lending = settings.strict ? new StrictLending() : undefined;
   }
 
@@ -162,7 +162,7 @@ export class SimSession implements Session {
   }
 
   posted(worldRank: number, call: RankCall): void {
-    this.#faults.strike(worldRank, call);
+    this.faults.strike(worldRank, call);
   }
 
   execute(set: CallSet): void | Promise<void> {

@@ -1,6 +1,13 @@
 /** Injected faults: the call that was asked for fails, there alone; the peers are told, and the next run is healthy. */
 
-import { type CommError, type Communicator, createWorld, type WorldError } from "twinccl";
+import {
+  type CommError,
+  type Communicator,
+  createWorld,
+  firstAvailable,
+  type World,
+  type WorldError,
+} from "twinccl";
 import { type Fault, failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { expectHealthy, within } from "../../support/planted.ts";
@@ -188,5 +195,70 @@ describe("failAt", () => {
     expect(() => failAt(...(args as [number, number]))).toThrowError(
       expect.objectContaining({ code: "ERR_COMM_ARG", field }),
     );
+  });
+});
+
+describe("after a rebuild", () => {
+  /** Which ranks failed in one call of everybody; "fine" for none. */
+  const outcome = (world: World): Promise<unknown> =>
+    world
+      .run((comm) => sum(comm))
+      .then(
+        () => "fine",
+        (error: WorldError) =>
+          error.failures.map(({ rank, error: each }) => [rank, (each as CommError).code]),
+      );
+
+  test("a fault that has struck does not strike the rank that has its number now", async () => {
+    const world = await createWorld({ backend: sim({ faults: [failAt(1, 0)] }), size: 3 });
+    const fault = [
+      [1, "ERR_COMM_FAULT"],
+      [0, "ERR_COMM_REMOTE"],
+      [2, "ERR_COMM_REMOTE"],
+    ];
+    expect(await outcome(world)).toEqual(fault);
+    const second = await world.rebuild({ without: [1] });
+    expect([await outcome(second), await outcome(second)]).toEqual(["fine", "fine"]);
+    const third = await second.rebuild();
+    expect(await outcome(third)).toBe("fine");
+    await third.close();
+  });
+
+  test("a fault that is still to come strikes its own rank, whose calls are counted on", async () => {
+    const faults = [failAt(2, 3), failAt(0, 0), failAt(3, 5)];
+    const world = await createWorld({ backend: sim({ faults }), size: 4 });
+    expect(await outcome(world)).toContainEqual([0, "ERR_COMM_FAULT"]);
+    // Ranks 1, 2, 3 of the first world are 0, 1, 2 now, and have made one call each.
+    const second = await world.rebuild({ without: [0] });
+    expect([await outcome(second), await outcome(second)]).toEqual(["fine", "fine"]);
+    const struck = await second.run((comm) => sum(comm)).catch((error: WorldError) => error.cause);
+    expect(struck).toMatchObject({ code: "ERR_COMM_FAULT", rank: 1, ranks: [1], call: 3 });
+    expect(String(struck)).toContain("call 3 of rank 2 (rank 1 since the rebuild)");
+    // Ranks 1 and 3 of the first world stay, as 0 and 1, with four calls made.
+    const third = await second.rebuild({ without: [1] });
+    expect(await outcome(third)).toBe("fine");
+    expect(await outcome(third)).toContainEqual([1, "ERR_COMM_FAULT"]);
+    expect(await outcome(third)).toBe("fine");
+    await third.close();
+  });
+
+  test("another world of the same backend value has its faults anew", async () => {
+    const backend = sim({ faults: [failAt(0, 0)] });
+    for (let world = 0; world < 2; world++) {
+      const opened = await createWorld({ backend, size: 2 });
+      expect(await outcome(opened)).toContainEqual([0, "ERR_COMM_FAULT"]);
+      const rebuilt = await opened.rebuild();
+      expect(await outcome(rebuilt)).toBe("fine");
+      await rebuilt.close();
+    }
+  });
+
+  test("faults go on behind a choice of backends too", async () => {
+    const backend = firstAvailable(sim({ faults: [failAt(0, 0)] }));
+    const world = await createWorld({ backend, size: 2 });
+    expect(await outcome(world)).toContainEqual([0, "ERR_COMM_FAULT"]);
+    const rebuilt = await world.rebuild();
+    expect(await outcome(rebuilt)).toBe("fine");
+    await rebuilt.close();
   });
 });
