@@ -1,8 +1,8 @@
 /** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
 import { errorMessage, type Row, ranksText } from "../error-text.ts";
 import { DeadlockError, type RankWait } from "../errors.ts";
-import type { OpenWait } from "./ledger.ts";
 import type { LiveResources } from "./resources.ts";
+import type { OpenWait } from "./waits.ts";
 
 /** What the report needs to know about the world. */
 export interface Situation {

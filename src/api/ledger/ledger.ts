@@ -16,6 +16,7 @@ import type { Posting, TransferPosting } from "./posting.ts";
 import { type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
+import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
 
 /** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
@@ -25,15 +26,6 @@ export type Death = (rank: number, asker: number) => CommError;
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
   /** An operation of this ledger has failed that nobody has looked at. */
   unseen(ledger: Ledger): void;
-}
-
-/** What a rank waits for on one communicator. */
-export interface OpenWait {
-  readonly posting: Posting;
-  /** Name of the communicator. */
-  readonly comm: string;
-  /** World ranks without whose call it cannot go on. */
-  readonly missing: readonly number[];
 }
 
 /** Matches the calls of all ranks of one communicator. */
@@ -199,7 +191,10 @@ export class Ledger {
   abort(death: Death): void {
     this.kill(death);
     if (this.#queued.size > 0) {
-      this.#serve.session.abort?.(this.comm, new UnservedError(death));
+      this.#serve.session.abort?.(
+        this.comm,
+        new UnservedError((rank) => death(rank, this.comm.ranks[rank] as number)),
+      );
     }
   }
 
@@ -236,35 +231,12 @@ export class Ledger {
 
   /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
   headWait(rank: number): OpenWait | undefined {
-    const head = this.#lines.head(rank);
-    if (head === undefined) return undefined;
-    const world = (member: number): number => this.comm.ranks[member] as number;
-    if (head instanceof Batch) {
-      const [posting] = head.open;
-      if (posting === undefined) return undefined;
-      const missing = [...new Set(head.open.map(({ peer }) => world(peer)))];
-      return { posting, comm: this.comm.name, missing };
-    }
-    const posting = head.postings[rank] as Posting;
-    const away = this.comm.ranks.flatMap((_, member) =>
-      this.#lines.head(member) === head ? [] : [world(member)],
-    );
-    return { posting, comm: this.comm.name, missing: away };
+    return headWait(this.comm, this.#lines, rank);
   }
 
-  /** What is waited for through every rank's end: one wait for each program that has called there. */
+  /** What is waited for through every rank's end. */
   waits(): OpenWait[] {
-    return this.comm.ranks.flatMap((_, rank) => {
-      const head = this.headWait(rank);
-      if (head === undefined) return [];
-      const askers = new Set<number>();
-      return this.#lines.postings(rank).flatMap((posting) => {
-        const { asker, pending } = posting.op;
-        if (!pending || askers.has(asker)) return [];
-        askers.add(asker);
-        return { ...head, posting };
-      });
-    });
+    return openWaits(this.comm, this.#lines);
   }
 
   /** True when a signal may still cancel an open call. */

@@ -123,7 +123,7 @@ export class Communicators {
   /** Aborts every communicator, and tells the hooks of those that were not aborted before. */
   abortAll(errorOf: (worldRank: number) => CommError, reason: unknown): void {
     for (const ledger of this.ledgers) {
-      ledger.abort((rank) => errorOf(ledger.comm.ranks[rank] as number));
+      ledger.abort((_, asker) => errorOf(asker));
     }
     tellAborted([...this.#circles.values()], reason);
   }
