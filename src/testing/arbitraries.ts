@@ -12,6 +12,7 @@ import {
   type ReduceOp,
 } from "../api/index.ts";
 import { payloadBytes } from "./payload.ts";
+import type { PayloadClass } from "./program.ts";
 
 /** Least and most, both included. */
 export interface SizeConstraints {
@@ -50,18 +51,30 @@ export function dtypesOf({ kinds }: DTypeConstraints = {}): fc.Arbitrary<DType> 
   return fc.constantFrom(...all);
 }
 
+/** What operators are for. */
+export interface ReduceOpConstraints {
+  /** `bits`: scalars of floats that round, too; `exact`, when left out: such that exact contents stay exact. */
+  readonly payload?: PayloadClass;
+}
+
 /** Operators that are legal for a dtype, pre-multiplied sums included. */
-export function reduceOps(dtype: DType): fc.Arbitrary<ReduceOp> {
+export function reduceOps(
+  dtype: DType,
+  { payload = "exact" }: ReduceOpConstraints = {},
+): fc.Arbitrary<ReduceOp> {
+  const scalars = fc.constantFrom(...scalarsOf(dtype, payload));
   return fc.oneof(
     { weight: 5, arbitrary: fc.constantFrom<NamedReduceOp>("sum", "prod", "min", "max", "avg") },
-    { weight: 1, arbitrary: fc.constantFrom(...scalarsOf(dtype)).map((preMul) => ({ preMul })) },
+    { weight: 1, arbitrary: scalars.map((preMul) => ({ preMul })) },
   );
 }
 
-/** Scalars worth a try: of an integer type its limits too. All are exact with exact contents. */
-export function scalarsOf(dtype: DType): readonly (number | bigint)[] {
+/** Scalars worth a try: of an integer type its limits too. */
+export function scalarsOf(dtype: DType, payload: PayloadClass): readonly (number | bigint)[] {
   const { kind } = dtypeInfo[dtype];
-  if (kind === "float") return [1, 2, -1, 0.5, 0];
+  if (kind === "float") {
+    return payload === "exact" ? [1, 2, -1, 0.5, 0] : [1 / 3, -2.5, 1e-3, 1e30, -0, 3, 1, 0.1];
+  }
   const width = BigInt(8 * bytesOf(dtype));
   const most = kind === "signed" ? (1n << (width - 1n)) - 1n : (1n << width) - 1n;
   const least = kind === "signed" ? -most - 1n : 0n;

@@ -30,6 +30,8 @@ export interface ProgramConstraints {
   readonly mostElements?: number;
   /** Which calls; all when left out. */
   readonly kinds?: readonly ProgramCall["kind"][];
+  /** Single calls, groups, captured calls that are replayed; all when left out. */
+  readonly steps?: readonly ProgramStep["kind"][];
 }
 
 interface SplitShape {
@@ -79,10 +81,13 @@ function splitShapes(): fc.Arbitrary<SplitShape> {
   });
 }
 
-function stepShapes({ mostElements, kinds }: ProgramConstraints): fc.Arbitrary<StepShape> {
+/** Single calls more often. */
+const usualSteps: readonly ProgramStep["kind"][] = ["call", "call", "call", "group", "replay"];
+
+function stepShapes({ mostElements, kinds, steps }: ProgramConstraints): fc.Arbitrary<StepShape> {
   const calls = callShapes(kinds ?? kindsOfCalls, mostElements ?? 40);
   return fc.record({
-    kind: fc.constantFrom<StepShape["kind"]>("call", "call", "call", "group", "replay"),
+    kind: fc.constantFrom(...(steps ?? usualSteps)),
     comm: fc.nat({ max: 7 }),
     times: fc.integer({ min: 1, max: 3 }),
     calls: fc.array(calls, { minLength: 1, maxLength: 3 }),

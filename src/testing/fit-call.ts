@@ -1,7 +1,6 @@
 /** Fits a drawn call to its communicator: roots that exist, counts for each rank, operators that stay exact. */
 import { bytesOf, type DType, dtypeInfo, type ReduceOp } from "../api/index.ts";
 import { scalarsOf } from "./arbitraries.ts";
-import { floatFormat } from "./float-format.ts";
 import type {
   BlockOrder,
   FoldingCall,
@@ -146,10 +145,10 @@ function operatorOf(
   const rounds = op === "avg" && payload === "exact" && isFloat;
   if (rounds && !Number.isInteger(Math.log2(size))) return { op: "sum" };
   if (op !== "preMul") return { op: op as ReduceOp };
-  const list = scalarsOf(dtype);
+  const list = scalarsOf(dtype, payload);
   const pick = (at: number): number | bigint => list[at % list.length] ?? 1;
   // Scalars that differ by rank would need more digits than a narrow float has for its exact sums.
-  const narrow = floatFormat(dtype) !== undefined && bytesOf(dtype) < 4;
+  const narrow = payload === "exact" && isFloat && bytesOf(dtype) < 4;
   if (!scalarsDiffer || narrow) return { op: { preMul: pick(seed) } };
   const scalars = Array.from({ length: size }, (_, rank) => pick(seed + 3 * rank));
   return { op: { preMul: scalars[0] ?? 1 }, scalars };

@@ -7,6 +7,7 @@ export {
   dtypesOf,
   exactPayload,
   type PayloadConstraints,
+  type ReduceOpConstraints,
   reduceOps,
   type SizeConstraints,
   seeds,

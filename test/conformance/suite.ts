@@ -13,16 +13,11 @@ import {
   createWorld,
   type World,
 } from "twinccl";
+import { type Program, type ProgramCall, runProgram } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { everyDType, firstDifference } from "../support/element-bits.ts";
-import { naiveOutcome } from "../support/naive-oracle.ts";
+import { everyDType } from "../support/element-bits.ts";
 import { expectHealthy, within } from "../support/planted.ts";
-import {
-  type ProgramCall,
-  type RankOutcome,
-  runRank,
-  type TestProgram,
-} from "../support/program.ts";
+import { judgeRun } from "../support/program-oracle.ts";
 import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
 
 /** A backend under test. */
@@ -52,24 +47,14 @@ export function conformance(candidate: Candidate): void {
     }
   }
 
-  async function judge(program: TestProgram): Promise<void> {
-    await inWorld(program.size, async (world) => {
-      const outcomes = await world.run((comm) => runRank(comm, program));
-      program.calls.forEach((call, at) => {
-        naiveOutcome(call, program.size).forEach((needed, rank) => {
-          const found = outcomes[rank]?.[at] as RankOutcome;
-          expect([found.recvCounts, found.recvOffsets]).toEqual([
-            needed.recvCounts,
-            needed.recvOffsets,
-          ]);
-          const dtype = call.kind === "barrier" ? "int8" : call.dtype;
-          const difference = firstDifference(dtype, found.bytes, needed.bytes);
-          expect(difference, `${call.kind} ${dtype}, rank ${rank} of ${program.size}`).toBe(
-            undefined,
-          );
-        });
-      });
-    });
+  async function judge(
+    size: number,
+    issue: Program["issue"],
+    calls: readonly ProgramCall[],
+  ): Promise<void> {
+    const steps = calls.map((call) => ({ kind: "call", comm: 0, call }) as const);
+    const program: Program = { size, issue, splits: [], steps };
+    judgeRun(program, await runProgram(backend(), program));
   }
 
   describe(`${name} conforms`, () => {
@@ -98,7 +83,7 @@ export function conformance(candidate: Candidate): void {
       for (const size of sizes) {
         for (const dtype of everyDType) {
           const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
-          await judge({ size, issue: "together", calls });
+          await judge(size, "together", calls);
         }
       }
     });
@@ -106,7 +91,7 @@ export function conformance(candidate: Candidate): void {
     it("copies bytes, NaN payloads included, for every dtype", async () => {
       for (const size of sizes) {
         for (const [at, dtype] of everyDType.entries()) {
-          await judge({ size, issue: "each", calls: copyCalls(dtype, size, at) });
+          await judge(size, "each", copyCalls(dtype, size, at));
         }
       }
     });
@@ -117,7 +102,7 @@ export function conformance(candidate: Candidate): void {
           const calls = (["sum", "max"] as const).map((op) =>
             reduceCall("int32", op, count, count, size),
           );
-          await judge({ size, issue: "each", calls });
+          await judge(size, "each", calls);
         }
       }
     });
@@ -266,20 +251,10 @@ function reduceCall(
 ): ProgramCall {
   // An average is exact where 1/n is; elsewhere the plan's rounding decides, which is not judged here.
   const inexact = op === "avg" && /float/.test(dtype) && !Number.isInteger(Math.log2(size));
-  const exact = inexact ? "sum" : op;
-  // Which zero a minimum finds depends on its order, so floats get whole numbers that are no zeros there.
   const form = seed % 2 === 0 ? "inPlace" : "apart";
   const placement = { form, lead: seed % 3, tail: 1, host: false } as const;
-  const extreme = (op === "min" || op === "max") && /float/.test(dtype);
-  return {
-    kind: "allReduce",
-    dtype,
-    op: extreme ? "sum" : exact,
-    payload: "exact",
-    seed,
-    placement,
-    count,
-  };
+  const data = { dtype, payload: "exact", seed, placement } as const;
+  return { ...data, kind: "allReduce", op: inexact ? "sum" : op, count };
 }
 
 function copyCalls(dtype: OracleDType, size: number, seed: number): ProgramCall[] {

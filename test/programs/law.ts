@@ -4,7 +4,6 @@ import { sim } from "twinccl/sim";
 import {
   checkProperty,
   communicatorsOf,
-  environmentReplay,
   type Program,
   programs,
   type RunOptions,
@@ -12,7 +11,7 @@ import {
   seeds,
 } from "twinccl/testing";
 import { judgeRun } from "../support/program-oracle.ts";
-import { randomWords } from "../support/seed.ts";
+import { randomWords, replay, runsOf } from "../support/seed.ts";
 
 /** What was checked. */
 export interface Checked {
@@ -56,9 +55,6 @@ async function checkRuns(
   file: string,
   run: (program: Program, seed: number) => ReturnType<typeof runProgram>,
 ): Promise<Checked> {
-  const { TWINCCL_RUNS } = process.env;
-  const runs = TWINCCL_RUNS === undefined ? usual : Number(TWINCCL_RUNS);
-  const { seed, path } = environmentReplay();
   const checked = { programs: 0, communicators: 0, calls: 0 };
   const law = async ([program, each]: readonly [Program, number]): Promise<void> => {
     const found = await run(program, each);
@@ -68,8 +64,9 @@ async function checkRuns(
     checked.calls += found.outcomes.length;
   };
   const cases = fc.tuple(programs(), seeds());
-  await checkProperty(cases, law, { seed, path, runs, command: `npx vitest run ${file}` });
-  return { ...checked, seed };
+  const command = `npx vitest run ${file}`;
+  await checkProperty(cases, law, { ...replay, runs: runsOf(usual), command });
+  return { ...checked, seed: replay.seed };
 }
 
 const sleep = (milliseconds: number): Promise<void> =>

@@ -7,12 +7,16 @@
 
 import type { Backend } from "twinccl";
 import { sim } from "twinccl/sim";
+import {
+  expectSame,
+  type PayloadClass,
+  type Program,
+  type ProgramRun,
+  programs,
+  runProgram,
+} from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { comparable, firstDifference } from "../support/element-bits.ts";
-import type { PayloadClass } from "../support/payload.ts";
-import { type Outcome, runProgram, type TestProgram } from "../support/program.ts";
 import { holds } from "../support/seed.ts";
-import { programs } from "./arbitraries.ts";
 
 /** Something that can run a program. */
 interface Subject {
@@ -21,7 +25,7 @@ interface Subject {
   /** `any`: its results are compared for exact payloads; a plan's name: also for arbitrary bits, within that plan. */
   readonly plan: "any" | "ring" | "linear";
   /** Programs it can run; left out: all. */
-  readonly admits?: (program: TestProgram) => boolean;
+  readonly admits?: (program: Program) => boolean;
 }
 
 /** A new backend, executor or recording is one more row. */
@@ -39,39 +43,14 @@ const subjects: readonly Subject[] = [
 
 const runs: Readonly<Record<PayloadClass, number>> = { exact: 250, bits: 350 };
 
-async function agree(program: TestProgram, among: readonly Subject[]): Promise<void> {
+async function agree(program: Program, among: readonly Subject[]): Promise<void> {
   const able = among.filter(({ admits }) => admits?.(program) ?? true);
-  const [first, ...others] = able;
-  if (first === undefined) return;
-  const norm = await runProgram(first.open(program.size), program);
-  for (const subject of others) {
-    const found = await runProgram(subject.open(program.size), program);
-    const difference = differenceOf(program, found, norm);
-    if (difference !== undefined) {
-      throw new Error(`${subject.name} differs from ${first.name}: ${difference}`);
-    }
+  const runs: ProgramRun[] = [];
+  for (const { name, open } of able) {
+    runs.push(await runProgram(open(program.size), program, { label: name }));
   }
-}
-
-function differenceOf(program: TestProgram, found: Outcome, norm: Outcome): string | undefined {
-  for (const [at, call] of program.calls.entries()) {
-    if (call.kind === "barrier") continue;
-    for (let rank = 0; rank < program.size; rank++) {
-      const a = found[at]?.[rank];
-      const b = norm[at]?.[rank];
-      expect([a?.recvCounts, a?.recvOffsets]).toEqual([b?.recvCounts, b?.recvOffsets]);
-      const same = (bytes: Uint8Array = new Uint8Array(0)): Uint8Array => {
-        if (call.kind !== "allReduce" || program.size === 1) return bytes;
-        const { op } = call;
-        return comparable(call.dtype, op === "min" || op === "max" ? op : "other", bytes);
-      };
-      const difference = firstDifference(call.dtype, same(a?.bytes), same(b?.bytes));
-      if (difference !== undefined) {
-        return `call ${at} (${call.kind} ${call.dtype}), rank ${rank}, ${difference}`;
-      }
-    }
-  }
-  return undefined;
+  const [norm, ...others] = runs;
+  for (const found of others) expectSame(found, norm as ProgramRun);
 }
 
 describe("the same program gives the same bits", () => {

@@ -13,12 +13,30 @@ import {
   stepCount,
 } from "twinccl/algorithms";
 import { sim, Trace } from "twinccl/sim";
+import { type Program, type ProgramCall, programs, runProgram } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { type ProgramCall, runProgram, type TestProgram } from "../support/program.ts";
 import { holds } from "../support/seed.ts";
-import { programs } from "./arbitraries.ts";
 
 const latencyNs = 700;
+
+/** Collectives of the world, one after another: number k of them is step k. */
+const kinds = [
+  "allReduce",
+  "reduce",
+  "broadcast",
+  "allGather",
+  "allGatherv",
+  "reduceScatter",
+  "reduceScatterv",
+  "allToAll",
+  "allToAllv",
+  "gather",
+  "scatter",
+  "barrier",
+] as const;
+const cases = programs({ payload: "bits", mostSplits: 0, steps: ["call"], kinds });
+
+type Kind = (typeof kinds)[number];
 
 interface Message {
   readonly call: number;
@@ -77,9 +95,10 @@ function assertApart(what: string, intervals: readonly (readonly [number, number
 
 /** Messages that the default algorithm of a call sends. */
 function sendsOf(call: ProgramCall, size: number): number {
-  const root = call.kind === "broadcast" ? call.root : -1;
-  const [algorithm] = algorithmsOf(call.kind);
-  const program = buildProgram(call.kind, algorithm as NonNullable<typeof algorithm>, size, root);
+  const kind = call.kind as Kind;
+  const root = "root" in call ? call.root : -1;
+  const [algorithm] = algorithmsOf(kind);
+  const program = buildProgram(kind, algorithm as NonNullable<typeof algorithm>, size, root);
   let sends = 0;
   for (let step = 0; step < stepCount(program); step++) {
     if (stepAt(program, step).to >= 0) sends += 1;
@@ -92,18 +111,20 @@ const firsts: AlgorithmChoice = Object.fromEntries(
   builtCollectives.map((collective) => [collective, algorithmsOf(collective)[0]?.name]),
 );
 
-async function traceOf(program: TestProgram, algorithms = firsts): Promise<string> {
+async function traceOf(program: Program, algorithms = firsts): Promise<string> {
   const trace = new Trace();
   const link = { latencyNs, gigabytesPerSecond: 1 };
   await runProgram(sim({ trace, link, algorithms }), program);
   return trace.toText();
 }
 
-function assertMessages(text: string, program: TestProgram): void {
+function assertMessages(text: string, program: Program): void {
   const messages = messagesIn(text);
   const exchanges = (call: ProgramCall): number =>
     call.kind === "allToAllv" && call.give === "exchange" ? 2 : 1;
-  program.calls.forEach((call, number) => {
+  program.steps.forEach((step, number) => {
+    if (step.kind !== "call") throw new Error("only single calls were asked for");
+    const { call } = step;
     const found = messages.filter((message) => message.call === number).length;
     expect(found, `messages of call ${number}`).toBe(sendsOf(call, program.size) * exchanges(call));
   });
@@ -145,7 +166,7 @@ function assertPortsApart(text: string, size: number): void {
 describe("the trace of a healthy program", () => {
   test("is in order, complete, and its messages match", async () => {
     await holds(
-      programs({ payload: "bits" }),
+      cases,
       async (program) => {
         const text = await traceOf(program);
         assertWellFormed(text);
@@ -156,16 +177,12 @@ describe("the trace of a healthy program", () => {
   });
 
   test("is in order and complete under NCCL's plans too", async () => {
-    await holds(
-      programs({ payload: "bits" }),
-      async (program) => assertWellFormed(await traceOf(program, {})),
-      100,
-    );
+    await holds(cases, async (program) => assertWellFormed(await traceOf(program, {})), 100);
   });
 
   test("uses a port for one message at a time when calls are awaited", async () => {
     await holds(
-      programs({ payload: "bits" }).map((program) => ({ ...program, issue: "each" as const })),
+      cases.map((program) => ({ ...program, issue: "each" as const })),
       async (program) => assertPortsApart(await traceOf(program), program.size),
       150,
     );
@@ -173,7 +190,7 @@ describe("the trace of a healthy program", () => {
 
   test("uses a port for one message at a time when calls are awaited later", async () => {
     await holds(
-      programs({ payload: "bits" }).map((program) => ({ ...program, issue: "together" as const })),
+      cases.map((program) => ({ ...program, issue: "together" as const })),
       async (program) => assertPortsApart(await traceOf(program), program.size),
       150,
     );
@@ -181,7 +198,7 @@ describe("the trace of a healthy program", () => {
 
   test("has the Chrome trace of the same messages, arrows paired by id", async () => {
     await holds(
-      programs({ payload: "bits" }),
+      cases,
       async (program) => {
         const trace = new Trace();
         await runProgram(sim({ trace }), program);

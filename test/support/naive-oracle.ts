@@ -1,11 +1,10 @@
 /**
- * What collectives must give, written as the plainest loops: a second reading of their definitions.
+ * What reductions must give, written as the plainest loops: a second reading of their definition.
  *
- * Reductions are for exact payloads only, where the order of folding cannot matter: integers in BigInt, floats in
- * Number, and a sum that the format cannot hold is a mistake of the payload, reported as such. Copies move bytes.
+ * For exact payloads only, where the order of folding cannot matter: integers in BigInt, floats in Number, and a sum
+ * that the format cannot hold is a mistake of the payload, reported as such.
  */
 import { bytesFromBits, isFloat, widths } from "./element-bits.ts";
-import { blockOffsets, type ProgramCall, type RankOutcome, sentBits } from "./program.ts";
 import {
   decode,
   type Exact,
@@ -14,56 +13,6 @@ import {
   type OracleOp,
   oracleFormats,
 } from "./rounding-oracle.ts";
-
-/** What every rank must hold after a call, by rank. */
-export function naiveOutcome(call: ProgramCall, ranks: number): RankOutcome[] {
-  const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
-  const sent = everyRank.map((rank) => sentBits(call, ranks, rank));
-  switch (call.kind) {
-    case "barrier":
-      return everyRank.map(() => ({ bytes: new Uint8Array(0) }));
-    case "allReduce": {
-      const ops = everyRank.map((rank): OracleOp => {
-        const scalar = call.scalars?.[rank];
-        return scalar === undefined ? call.op : { preMul: scalar };
-      });
-      const bytes = naiveReduce(call.dtype, ops, sent);
-      return everyRank.map(() => ({ bytes }));
-    }
-    case "broadcast": {
-      const bytes = bytesFromBits(call.dtype, sent[call.root] ?? []);
-      return everyRank.map(() => ({ bytes }));
-    }
-    case "allToAll": {
-      const even = everyRank.map(() => everyRank.map(() => call.count));
-      return everyRank.map((rank) => ({ bytes: transposed(call.dtype, even, sent, rank) }));
-    }
-    case "allToAllv":
-      return everyRank.map((rank) => {
-        const recvCounts = call.counts.map((row) => row[rank] as number);
-        const order = call.give === "both" ? call.order : "packed";
-        const recvOffsets = blockOffsets(recvCounts, order).offsets;
-        return { bytes: transposed(call.dtype, call.counts, sent, rank), recvCounts, recvOffsets };
-      });
-  }
-}
-
-/** Row i of `counts` is how rank i's elements divide among the ranks; gives what `rank` receives, by sender. */
-function transposed(
-  dtype: OracleDType,
-  counts: readonly (readonly number[])[],
-  sent: readonly (readonly bigint[])[],
-  rank: number,
-): Uint8Array {
-  const received: bigint[] = [];
-  counts.forEach((row, from) => {
-    let start = 0;
-    for (let to = 0; to < rank; to++) start += row[to] as number;
-    for (let i = 0; i < (row[rank] as number); i++)
-      received.push(sent[from]?.[start + i] as bigint);
-  });
-  return bytesFromBits(dtype, received);
-}
 
 /** Folds exact contributions element by element; `ops` differ in the scalar of a pre-multiplied sum only. */
 export function naiveReduce(

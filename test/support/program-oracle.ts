@@ -2,7 +2,8 @@
  * What every rank must hold after every call of a whole program: a second reading of splits and collectives.
  *
  * Plain loops over the program's data and the bytes that ranks sent; no code of the library. Reductions are for exact
- * contents only, where the order of folding cannot matter, and contents that are not exact are reported as such.
+ * contents, where the order of folding cannot matter, and contents that are not exact are reported as such; with an
+ * oracle for folds they are for any bits.
  */
 import type { Program, ProgramCall } from "../../src/testing/program.ts";
 import type { ProgramRun } from "../../src/testing/run-program.ts";
@@ -19,8 +20,20 @@ interface Needed {
   readonly recvOffsets?: readonly number[];
 }
 
+/** A call that folds. */
+export type FoldingCall = Extract<ProgramCall, { readonly op: unknown }>;
+
+/** Bytes of a call's folded blocks, one after another; `ops` and `sent` by rank. */
+export type FoldOracle = (
+  call: FoldingCall,
+  ops: readonly OracleOp[],
+  sent: readonly (readonly bigint[])[],
+) => Uint8Array;
+
+const naiveFold: FoldOracle = ({ dtype }, ops, sent) => naiveReduce(dtype, ops, sent);
+
 /** Throws when a run holds anything else than the program says. */
-export function judgeRun(program: Program, run: ProgramRun): void {
+export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = naiveFold): void {
   const comms = naiveCommunicators(program);
   const planned = plannedCalls(program);
   if (planned.length !== run.outcomes.length) {
@@ -37,7 +50,7 @@ export function judgeRun(program: Program, run: ProgramRun): void {
     }
     const sent = members.map((member) => ranks[member]!.sent);
     assertSentLengths(where, call, sent);
-    const needed = neededOf(call, sent);
+    const needed = neededOf(call, sent, fold);
     for (const [rank, member] of members.entries()) {
       const found = ranks[member]!;
       const expected = needed[rank]!;
@@ -113,7 +126,7 @@ function dealt(call: ProgramCall, bytes: Uint8Array, counts: readonly number[]):
   });
 }
 
-function neededOf(call: ProgramCall, sent: readonly Uint8Array[]): Needed[] {
+function neededOf(call: ProgramCall, sent: readonly Uint8Array[], fold: FoldOracle): Needed[] {
   const size = sent.length;
   const everywhere = (bytes: Uint8Array): Needed[] => sent.map(() => ({ bytes }));
   const onlyAt = (root: number, bytes: Uint8Array): Needed[] =>
@@ -122,13 +135,13 @@ function neededOf(call: ProgramCall, sent: readonly Uint8Array[]): Needed[] {
     case "barrier":
       return everywhere(nothing);
     case "allReduce":
-      return everywhere(folded(call, sent));
+      return everywhere(folded(call, sent, fold));
     case "reduce":
-      return onlyAt(call.root, folded(call, sent));
+      return onlyAt(call.root, folded(call, sent, fold));
     case "reduceScatter":
-      return dealt(call, folded(call, sent), new Array<number>(size).fill(call.count));
+      return dealt(call, folded(call, sent, fold), new Array<number>(size).fill(call.count));
     case "reduceScatterv":
-      return dealt(call, folded(call, sent), call.counts);
+      return dealt(call, folded(call, sent, fold), call.counts);
     case "broadcast":
       return everywhere(sent[call.root]!);
     case "allGather":
@@ -151,16 +164,13 @@ function neededOf(call: ProgramCall, sent: readonly Uint8Array[]): Needed[] {
   }
 }
 
-function folded(
-  call: Extract<ProgramCall, { readonly op: unknown }>,
-  sent: readonly Uint8Array[],
-): Uint8Array {
+function folded(call: FoldingCall, sent: readonly Uint8Array[], fold: FoldOracle): Uint8Array {
   const ops = sent.map((_, rank): OracleOp => {
     const scalar = call.scalars?.[rank];
     return scalar === undefined ? call.op : { preMul: scalar };
   });
-  return naiveReduce(
-    call.dtype,
+  return fold(
+    call,
     ops,
     sent.map((bytes) => bitsFromBytes(call.dtype, bytes)),
   );

@@ -110,6 +110,8 @@ export interface OracleCall {
    */
   readonly ranks: number;
   readonly rounding: "fused" | "separate";
+  /** A partial that the contributions are folded into; left out: the first of them becomes one. */
+  readonly begin?: bigint;
   /** Raw bits, in fold order; at least one. */
   readonly contributions: readonly bigint[];
   /** False leaves an integer average undivided: a partial. */
@@ -121,19 +123,21 @@ export function oracleFold(call: OracleCall): bigint {
   const { dtype, op, contributions } = call;
   if (!(dtype in oracleFormats)) return integerFold(call);
   const format = oracleFormats[dtype as OracleFloat];
-  const [first, ...rest] = contributions;
+  const rest = [...contributions];
   if (op !== "avg" && typeof op === "string") {
+    const first = call.begin ?? (rest.shift() as bigint);
     return canonical(
       format,
-      rest.reduce((acc, bits) => plainHop(format, op, acc, bits), first as bigint),
+      rest.reduce((acc, bits) => plainHop(format, op, acc, bits), first),
     );
   }
   const scalar = decode(format, oracleScalar(dtype as OracleFloat, op, call.ranks));
-  let acc = roundTo(format, multiply(decode(format, first as bigint), scalar));
+  const scaled = (bits: bigint): bigint => roundTo(format, multiply(decode(format, bits), scalar));
+  let acc = call.begin ?? scaled(rest.shift() as bigint);
   for (const bits of rest) {
     const product = multiply(decode(format, bits), scalar);
     const once = call.rounding === "fused" && !format.saturates;
-    const addend = once ? product : decode(format, roundTo(format, product));
+    const addend = once ? product : decode(format, scaled(bits));
     acc = roundTo(format, add(addend, decode(format, acc)));
   }
   return canonical(format, acc);
@@ -323,17 +327,19 @@ function canonical(format: OracleFormat, bits: bigint): bigint {
   return decode(format, bits).kind === "nan" ? format.nanBits : BigInt.asUintN(format.width, bits);
 }
 
-function integerFold({ dtype, op, ranks, contributions, finish = true }: OracleCall): bigint {
+function integerFold(call: OracleCall): bigint {
+  const { dtype, op, ranks, begin, contributions, finish = true } = call;
   const { width, signed } = integers[dtype as keyof typeof integers];
   const wrap = signed ? BigInt.asIntN : BigInt.asUintN;
   const scalar = typeof op === "object" ? BigInt(op.preMul) : 1n;
-  const [first, ...rest] = contributions.map((bits) => wrap(width, wrap(width, bits) * scalar));
+  const rest = contributions.map((bits) => wrap(width, wrap(width, bits) * scalar));
+  const first = begin === undefined ? (rest.shift() as bigint) : wrap(width, begin);
   const folded = rest.reduce((acc, x) => {
     if (op === "prod") return wrap(width, acc * x);
     if (op === "min") return x < acc ? x : acc;
     if (op === "max") return x > acc ? x : acc;
     return wrap(width, acc + x);
-  }, first as bigint);
+  }, first);
   // BigInt division truncates toward zero.
   const result = op === "avg" && finish ? folded / BigInt(ranks) : folded;
   return BigInt.asUintN(width, result);

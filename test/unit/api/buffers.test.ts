@@ -4,7 +4,7 @@ import { type Communicator, connect, createWorld, type DeviceBuffer } from "twin
 import { sim } from "twinccl/sim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { everyDType, isFloat, widths } from "../../support/element-bits.ts";
-import { hostView } from "../../support/guarded-range.ts";
+import { hostView } from "../../support/host-view.ts";
 import { decode, type OracleDType, oracleFormats, roundTo } from "../../support/rounding-oracle.ts";
 
 let comm: Communicator;

@@ -3,7 +3,7 @@
 import { asDType, type Communicator, createWorld, type DType, dtypes } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { hostView } from "../../support/guarded-range.ts";
+import { hostView } from "../../support/host-view.ts";
 import { within } from "../../support/planted.ts";
 
 async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
