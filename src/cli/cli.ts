@@ -6,6 +6,7 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
 import { goldenCommand } from "./golden.ts";
+import { launchCommand } from "./launch.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";
 import { traceCommand } from "./trace.ts";
@@ -16,6 +17,7 @@ const commands: readonly Command[] = [
   startCommand,
   benchCommand,
   runCommand,
+  launchCommand,
   explainCommand,
   traceCommand,
   verifyCommand,
@@ -44,7 +46,8 @@ export async function runCli(args: readonly string[], context: Context): Promise
     context.err(`twinccl: unknown command "${name}"; commands are ${names}\n`);
     return status.usage;
   }
-  if (rest.includes("--help") || rest.includes("-h")) {
+  const own = command.own?.(rest) ?? rest;
+  if (own.includes("--help") || own.includes("-h")) {
     context.out(command.help);
     return status.fine;
   }

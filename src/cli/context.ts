@@ -47,6 +47,8 @@ export interface Command {
   readonly summary: string;
   /** The whole help text. */
   readonly help: string;
+  /** The arguments that are the command's own, where others belong to a script that it starts. */
+  readonly own?: (args: readonly string[]) => readonly string[];
   /** Runs it; resolves to the exit status. */
   readonly run: (args: readonly string[], context: Context) => Promise<number>;
 }

@@ -50,11 +50,10 @@ export function parseOptions<T extends OptionTable>(
   };
 }
 
-function parse(
-  args: readonly string[],
+function parserOptions(
   table: OptionTable,
-): { values: Record<string, unknown>; positionals: string[] } {
-  const options = Object.fromEntries(
+): Record<string, { type: "boolean" | "string"; short?: string }> {
+  return Object.fromEntries(
     Object.entries(table).map(([name, { short, value }]) => [
       name,
       {
@@ -63,6 +62,13 @@ function parse(
       },
     ]),
   );
+}
+
+function parse(
+  args: readonly string[],
+  table: OptionTable,
+): { values: Record<string, unknown>; positionals: string[] } {
+  const options = parserOptions(table);
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
@@ -75,6 +81,25 @@ function parse(
       throw new UsageError((error.message.split(/[.\n]/)[0] ?? "").replace(/^U/, "u"));
     throw error;
   }
+}
+
+/**
+ * Parts the arguments where a script's own begin: at the first word that is neither an option nor an option's value, or
+ * behind `--`.
+ */
+export function splitAtScript(
+  args: readonly string[],
+  table: OptionTable,
+): { readonly own: readonly string[]; readonly script: readonly string[] } {
+  const options = parserOptions(table);
+  const parsed = parseArgs({
+    ...{ args: [...args], options, allowPositionals: true, strict: false },
+    tokens: true,
+  });
+  const token = parsed.tokens.find(({ kind }) => kind !== "option");
+  if (token === undefined) return { own: args, script: [] };
+  const from = token.kind === "option-terminator" ? token.index + 1 : token.index;
+  return { own: args.slice(0, token.index), script: args.slice(from) };
 }
 
 function integer(name: string, text: string | undefined, fallback: number, least: number): number {

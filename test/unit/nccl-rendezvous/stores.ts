@@ -1,5 +1,6 @@
 /** Stores and ranks for tests; everything opened here is closed after the test. */
 import { randomBytes } from "node:crypto";
+import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { CommError } from "twinccl";
 import { afterEach } from "vitest";
 import {
@@ -52,6 +53,51 @@ export async function place(
   const joinAll = (): Promise<Membership[]> =>
     Promise.all(Array.from({ length: size }, (_, rank) => join(rank)));
   return { server, rendezvous, secret, jobId, join, joinAll };
+}
+
+/** A rank whose connection the test can cut, as the end of its process would. */
+export interface Fragile {
+  readonly member: Membership;
+  cut(): void;
+}
+
+/** Joins all ranks, each through a relay of its own. */
+export async function fragile(at: Place, size: number): Promise<Fragile[]> {
+  return Promise.all(
+    Array.from({ length: size }, async (_, rank): Promise<Fragile> => {
+      const { port, cut } = await relay(at.server.port);
+      const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
+      const member = await rendezvous.join({ jobId: at.jobId, rank, size });
+      return { member, cut };
+    }),
+  );
+}
+
+/** Hands bytes on between those who connect and a port, until it is cut. */
+export async function relay(
+  target: number,
+  onBytes: (bytes: Buffer, from: "rank" | "store", socket: Socket) => Buffer = (chunk) => chunk,
+): Promise<{ readonly port: number; cut(): void }> {
+  const open = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = createConnection({ host: "127.0.0.1", port: target });
+    for (const socket of [near, far]) {
+      open.add(socket.on("error", () => undefined).setNoDelay(true));
+    }
+    near.on("data", (chunk) => far.write(onBytes(chunk, "rank", far)));
+    far.on("data", (chunk) => near.write(onBytes(chunk, "store", near)));
+    near.on("close", () => far.destroy());
+    far.on("close", () => near.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const cut = (): void => {
+    for (const socket of open) socket.destroy();
+  };
+  closers.push(async () => {
+    cut();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return { port: (server.address() as AddressInfo).port, cut };
 }
 
 /** Bytes of a text, and back. */

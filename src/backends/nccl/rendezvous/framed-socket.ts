@@ -30,7 +30,7 @@ export class FramedSocket {
     // A host that vanished without a word is noticed after about fifteen seconds.
     socket.setKeepAlive(true, 5_000);
     socket.on("data", (chunk) => this.#data(chunk));
-    socket.on("error", (error: NodeJS.ErrnoException) => this.#end(error.code ?? error.message));
+    socket.on("error", (error: NodeJS.ErrnoException) => this.#end(reasonOf(error)));
     socket.on("end", () => this.#end("the connection ended"));
     socket.on("close", () => this.#end("the connection ended"));
   }
@@ -95,4 +95,9 @@ export class FramedSocket {
     this.destroy();
     this.listener.ended(reason);
   }
+}
+
+function reasonOf({ code, message }: NodeJS.ErrnoException): string {
+  if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
+  return code ?? message;
 }

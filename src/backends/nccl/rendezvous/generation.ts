@@ -51,6 +51,11 @@ export class Generation {
     this.seats = seats;
   }
 
+  /** Why nothing happens here any more. */
+  get over(): Failure | undefined {
+    return this.#over;
+  }
+
   /** Ranks that are neither lost nor left. */
   get here(): number[] {
     return this.#ranks((seat) => seat.state === "here");

@@ -6,8 +6,15 @@
  * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
  * colours are exchanged. No data of collectives passes here.
  *
+ * `launcherEnvironment(process.env)` tells which rank this process is, whoever launched it, and `rendezvousFor` where it
+ * meets the others.
+ *
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
+export { rendezvousFor } from "./choose.ts";
+export { type FileOptions, fileRendezvous } from "./file.ts";
+export { type LauncherEnvironment, launcherEnvironment } from "./launcher-environment.ts";
+export type { FamilyName } from "./launcher-families.ts";
 export {
   defaultWaitMs,
   type JoinOptions,

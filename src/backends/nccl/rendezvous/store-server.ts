@@ -18,6 +18,9 @@ export interface StoreServerOptions extends StoreOptions {
   readonly handshakeMs?: number | undefined;
 }
 
+/** How long rank 0 keeps its store for the others when it leaves. */
+export const hostLingersMs = 5_000;
+
 /**
  * A store that listens. It does not keep the process alive.
  *

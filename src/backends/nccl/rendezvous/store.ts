@@ -157,6 +157,10 @@ export class Store {
     const refuse = (headline: string, hint: string): Words => {
       return { code: "refused", headline: `rejoin: ${headline}`, hint };
     };
+    if (from.over !== undefined) {
+      fail(peer, request.id, from.over);
+      return;
+    }
     if (without?.includes(rank) === true) {
       const text = `rank ${rank} asks to go on without itself`;
       fail(peer, request.id, refuse(text, "leave out of without the rank that asks"));

@@ -4,7 +4,7 @@ import { joinArguments, shortText, wholeNumber } from "./checks.ts";
 import { connectSession } from "./connect-session.ts";
 import type { Rendezvous } from "./rendezvous.ts";
 import { joinStore } from "./store-membership.ts";
-import { StoreServer } from "./store-server.ts";
+import { hostLingersMs, StoreServer } from "./store-server.ts";
 
 /** Where the store is. */
 export interface TcpOptions {
@@ -67,9 +67,6 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
     },
   };
 }
-
-/** How long rank 0 keeps a store for the others when it leaves. */
-const hostLingersMs = 5_000;
 
 /** A rank does not talk to a network without a secret either. A name that cannot be found yet is tried again later. */
 async function refuseOpenNetwork(host: string, secret: string | undefined): Promise<void> {

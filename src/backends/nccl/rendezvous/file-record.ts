@@ -1,0 +1,133 @@
+/** The file at which ranks meet: what is in it, and when it may be believed. */
+import { createHash } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  linkSync,
+  openSync,
+  readSync,
+  renameSync,
+  statSync,
+  unlinkSync,
+  writeSync,
+} from "node:fs";
+import { join } from "node:path";
+import type { ProcessIdentity } from "./process-identity.ts";
+
+/** Where the store of a job is, and how to prove oneself there. */
+export interface FileRecord {
+  readonly format: typeof format;
+  readonly jobId: string;
+  /** Tells this file from every other one of the same job. */
+  readonly nonce: string;
+  readonly host: string;
+  readonly port: number;
+  readonly secret: string;
+  /** The process of rank 0. */
+  readonly creator: ProcessIdentity;
+}
+
+/** First words of every such file. */
+export const format = "twinccl rendezvous 1";
+
+const mostBytes = 4_096;
+/** A file that was not completed for so long was left behind by a process that ended meanwhile. */
+const writingMs = 5_000;
+
+/** What is at a path. */
+export type Found =
+  | { readonly kind: "absent" }
+  | { readonly kind: "record"; readonly record: FileRecord }
+  /** Not complete yet. */
+  | { readonly kind: "unfinished"; readonly isOld: boolean }
+  /** Something that must not be used; why. */
+  | { readonly kind: "refused"; readonly reason: string };
+
+/** The file itself: of a folder, one in it that is named after the job. */
+export function filePath(path: string, jobId: string): string {
+  const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  if (!isFolder) return path;
+  const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 12);
+  return join(path, `twinccl-${jobId.replace(/[^\w.-]/g, "_").slice(0, 40)}-${hash}.rendezvous`);
+}
+
+/** Reads the file; follows no link, and believes only what this user wrote and nobody else can read. */
+export function readRecord(path: string): Found {
+  let file: number;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT") return { kind: "absent" };
+    const reason = code === "ELOOP" ? "is a symbolic link" : `cannot be opened: ${message}`;
+    return { kind: "refused", reason };
+  }
+  try {
+    const stat = fstatSync(file);
+    const reason = distrust(stat);
+    if (reason !== undefined) return { kind: "refused", reason };
+    const bytes = Buffer.alloc(mostBytes);
+    const record = parse(bytes.toString("utf8", 0, readSync(file, bytes, 0, mostBytes, 0)));
+    const isOld = Date.now() - stat.mtimeMs > writingMs;
+    // Two names for a moment: somebody is putting it back.
+    if (record === undefined || stat.nlink !== 1) return { kind: "unfinished", isOld };
+    return { kind: "record", record };
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Creates the file with the record in it; false when there is one already. */
+export function createRecord(path: string, record: FileRecord): boolean {
+  let file: number;
+  try {
+    file = openSync(path, "wx", 0o600);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw error;
+  }
+  try {
+    writeSync(file, `${JSON.stringify(record)}\n`);
+    return true;
+  } finally {
+    closeSync(file);
+  }
+}
+
+/**
+ * Takes a file away if it is still the one that was judged. Of two processes that both want to take it, one might
+ * otherwise take the new file of the other.
+ */
+export function removeRecord(path: string, isJudged: (found: Found) => boolean): void {
+  const aside = `${path}.${process.pid}-${performance.now()}`;
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
+    throw error;
+  }
+  try {
+    if (!isJudged(readRecord(aside))) linkSync(aside, path);
+  } finally {
+    unlinkSync(aside);
+  }
+}
+
+function distrust(stat: ReturnType<typeof fstatSync>): string | undefined {
+  if (!stat.isFile()) return "is no file";
+  const user = process.getuid?.();
+  if (user !== undefined && stat.uid !== user) return `belongs to user ${stat.uid}`;
+  if (user !== undefined && (Number(stat.mode) & 0o077) !== 0) return "can be read by other users";
+  return stat.size > mostBytes ? "is too large for a rendezvous" : undefined;
+}
+
+function parse(text: string): FileRecord | undefined {
+  if (!text.endsWith("\n")) return undefined;
+  try {
+    const record = JSON.parse(text) as FileRecord;
+    return record.format === format ? record : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,233 @@
+/** The rendezvous at a file: rank 0 writes there where its store is, the others read it. */
+import { randomBytes } from "node:crypto";
+import { dirname } from "node:path";
+import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
+import { isLoopback } from "./addresses.ts";
+import { type JoinArguments, joinArguments, shortText } from "./checks.ts";
+import { connectSession, pause } from "./connect-session.ts";
+import { type Concerned, placeError, signalError } from "./failures.ts";
+import {
+  createRecord,
+  type FileRecord,
+  type Found,
+  filePath,
+  format,
+  readRecord,
+  removeRecord,
+} from "./file-record.ts";
+import { stateOf, thisProcess } from "./process-identity.ts";
+import type { Membership, Rendezvous } from "./rendezvous.ts";
+import type { Session } from "./session.ts";
+import { joinStore } from "./store-membership.ts";
+import { hostLingersMs, StoreServer } from "./store-server.ts";
+
+/** Where to meet. */
+export interface FileOptions {
+  /** A file, or a folder that exists; in a folder every job has a file of its own. */
+  readonly path: string;
+  /** Where rank 0 listens (127.0.0.1); for ranks on other machines a name or address that they reach. */
+  readonly address?: string | undefined;
+}
+
+const pollMs = 20;
+/** How long one attempt to reach the store of a file may take before the file is read again. */
+const attemptMs = 1_000;
+
+/**
+ * Ranks meet at a file that only their user can read.
+ *
+ * Rank 0 hosts the store on a free port, makes a secret, and writes both into the file, which it creates exclusively and
+ * removes when it leaves. No secret has to be handed around, and what holds for the rendezvous over TCP holds here. A file
+ * is believed only when it is a plain file of this user that nobody else can read; links are refused.
+ *
+ * A file that an earlier run left behind is *stale* when its creator has ended: the machine has started anew since, or the
+ * process number is free or belongs to a process that started at another time. Rank 0 replaces a stale file; the others
+ * wait until it has. A file of a running process, or of another machine, of which that cannot be known, is refused by
+ * name.
+ */
+export function fileRendezvous(options: FileOptions): Rendezvous {
+  const path = shortText("fileRendezvous", "path", options.path, 4_096);
+  return {
+    address: path,
+    join: (joinOptions) => {
+      const asked = joinArguments(joinOptions);
+      const file = filePath(path, asked.jobId);
+      return asked.rank === 0 ? host(file, asked, options.address) : follow(file, asked);
+    },
+  };
+}
+
+async function host(
+  path: string,
+  asked: JoinArguments,
+  address: string | undefined,
+): Promise<Membership> {
+  const { jobId, size, rank } = asked;
+  const who = { address: path, jobId, rank, size };
+  const end = performance.now() + asked.deadlineMs;
+  const secret = randomBytes(32).toString("hex");
+  const server = await StoreServer.listen({ jobId, size, hosted: true, secret, address });
+  const nonce = randomBytes(16).toString("hex");
+  const creator = thisProcess();
+  const record = { format, jobId, nonce, secret, creator, host: server.host, port: server.port };
+  const isMine = (found: Found): boolean => found.kind === "record" && found.record.nonce === nonce;
+  try {
+    await claim(path, { ...record, format }, who, end, asked.signal);
+    try {
+      const session = await connectSession(record, who, end - performance.now(), asked.signal);
+      const left = async (): Promise<void> => {
+        removeRecord(path, isMine);
+        await server.whenEmpty(hostLingersMs);
+        await server.close();
+      };
+      return await enter(session, who, { ...asked, deadlineMs: leftMs(end) }, left);
+    } catch (error) {
+      removeRecord(path, isMine);
+      throw error;
+    }
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
+}
+
+async function follow(path: string, asked: JoinArguments): Promise<Membership> {
+  const { jobId, rank, size, signal } = asked;
+  const who = { address: path, jobId, rank, size };
+  const end = performance.now() + asked.deadlineMs;
+  let problem = "there is no such file";
+  while (performance.now() < end) {
+    if (signal?.aborted === true) throw signalError("join", who, signal);
+    const found = readRecord(path);
+    if (found.kind === "refused") throw placeError(`the file ${found.reason}`, refusedHint, who);
+    if (found.kind === "unfinished") problem = "the file is not complete";
+    if (found.kind === "record") {
+      problem = unusable(found.record, jobId) ?? "";
+      if (problem === "") {
+        const session = await reach(found.record, who, Math.min(leftMs(end), attemptMs), signal);
+        if (typeof session !== "string") {
+          const rest = { ...asked, deadlineMs: leftMs(end) };
+          return enter(session, who, rest, () => Promise.resolve());
+        }
+        problem = session;
+      }
+    }
+    await pause(pollMs, signal);
+  }
+  if (signal?.aborted === true) throw signalError("join", who, signal);
+  throw new RendezvousError(
+    {
+      headline: `rendezvous at ${path} of job "${jobId}": rank 0 was not found within ${asked.deadlineMs} ms: ${problem}`,
+      hint: "rank 0 writes this file: see whether it runs, with the same path and job id",
+    },
+    { rank, size, comm: jobId, ranks: [0], address: path, missing: [0] },
+  );
+}
+
+/** Creates the file, in place of a stale one. */
+async function claim(
+  path: string,
+  record: FileRecord,
+  who: Concerned,
+  end: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  while (!create(path, record)) {
+    if (signal?.aborted === true) throw signalError("join", who, signal);
+    const found = readRecord(path);
+    if (found.kind === "refused") throw placeError(`the file ${found.reason}`, refusedHint, who);
+    if (found.kind === "record") {
+      refuseIfInUse(found.record, who);
+      const { nonce } = found.record;
+      removeRecord(path, (aside) => aside.kind === "record" && aside.record.nonce === nonce);
+    } else if (found.kind === "unfinished" && found.isOld) {
+      removeRecord(path, (aside) => aside.kind === "unfinished" && aside.isOld);
+    } else if (performance.now() > end) {
+      throw placeError("somebody else is writing the file", "see which process that is", who);
+    } else {
+      await pause(pollMs, signal);
+    }
+  }
+}
+
+function create(path: string, record: FileRecord): boolean {
+  try {
+    return createRecord(path, record);
+  } catch (error) {
+    throw new InvalidArgumentError(
+      {
+        headline: `rendezvous at ${path}: the file cannot be created: ${(error as Error).message}`,
+        hint: `give a file in a folder that exists and that this user may write to, not as ${dirname(path)}`,
+      },
+      { field: "path", cause: error },
+    );
+  }
+}
+
+function refuseIfInUse({ creator, jobId }: FileRecord, who: Concerned): void {
+  const state = stateOf(creator);
+  if (state === "ended") return;
+  const by = `process ${creator.pid} on ${creator.host}`;
+  const what =
+    jobId === who.jobId
+      ? `rank 0 is taken by ${by}`
+      : `the file belongs to the job "${jobId}" of ${by}`;
+  const hint =
+    state === "runs"
+      ? "the first one stays; give this job another file, or a folder"
+      : "whether that process runs cannot be seen from here: if that job is over, remove the file";
+  throw new RendezvousError(
+    { headline: `rendezvous at ${who.address} of job "${who.jobId}": ${what}`, hint },
+    { rank: 0, size: who.size, comm: who.jobId, ranks: [0], address: who.address },
+  );
+}
+
+/** Why a record cannot lead to the store of this job. */
+function unusable(
+  { jobId, creator, host: storeHost }: FileRecord,
+  wanted: string,
+): string | undefined {
+  if (jobId !== wanted) return `the file belongs to the job "${jobId}"`;
+  if (stateOf(creator) === "ended") {
+    return `the file is stale: its process ${creator.pid} on ${creator.host} has ended`;
+  }
+  if (creator.host !== thisProcess().host && isLoopback(storeHost)) {
+    return `the store listens on ${storeHost} of ${creator.host} alone; give rank 0 an address`;
+  }
+  return undefined;
+}
+
+/** A session with the store of a record, or why there is none. */
+async function reach(
+  record: FileRecord,
+  who: Concerned,
+  deadlineMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Session | string> {
+  try {
+    return await connectSession(record, who, deadlineMs, signal);
+  } catch (error) {
+    if (error instanceof RendezvousError) return error.message.split("\n")[0] ?? "";
+    throw error;
+  }
+}
+
+async function enter(
+  session: Session,
+  { address, jobId }: Concerned,
+  asked: JoinArguments,
+  left: () => Promise<void>,
+): Promise<Membership> {
+  try {
+    return await joinStore({ session, address, jobId, left }, asked);
+  } catch (error) {
+    session.destroy();
+    throw error;
+  }
+}
+
+function leftMs(end: number): number {
+  return Math.max(0, Math.round(end - performance.now()));
+}
+
+const refusedHint = "only a plain file of this user, readable by nobody else, is believed";

@@ -1,0 +1,140 @@
+/** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
+import { randomBytes } from "node:crypto";
+import { statSync } from "node:fs";
+import { StoreServer } from "../backends/nccl/rendezvous/index.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { Job } from "./launch/job.ts";
+import { firstFailure, summary } from "./launch/report.ts";
+import {
+  type OptionTable,
+  oneOf,
+  optionLines,
+  type Parsed,
+  parseOptions,
+  splitAtScript,
+} from "./options.ts";
+
+const options = {
+  ranks: { short: "n", value: "N", help: "number of processes, one a rank" },
+  "on-failure": {
+    value: "kill|keep",
+    help: "stop the others when a rank fails, or let them go on and rebuild (kill)",
+  },
+  grace: { value: "SECONDS", help: "from SIGTERM to SIGKILL for ranks that are stopped (5)" },
+  "one-gpu-each": { help: "refuse more ranks than CUDA_VISIBLE_DEVICES lists, when it is set" },
+} as const satisfies OptionTable;
+
+/** The `launch` command. */
+export const launchCommand: Command = {
+  name: "launch",
+  summary: "start a script in N processes that find each other, one a rank",
+  help: `Usage: twinccl launch -n N [options] [--] SCRIPT [ARGUMENTS]
+
+Starts N Node.js processes of SCRIPT on this machine and hosts the store at which they meet, so that
+connect() in each of them joins one job. Every line of their output begins with the rank: [3] …
+
+${optionLines(options)}
+Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and
+NCCL_NVLS_ENABLE=0. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES, which is handed on
+as it is. SIGINT, SIGTERM and SIGHUP are handed on; what does not end in the grace time is killed.
+
+  twinccl launch -n 8 train.mjs --steps 100
+  twinccl launch -n 4 --on-failure keep -- survive.mjs
+  CUDA_VISIBLE_DEVICES=2,3 twinccl launch -n 2 --one-gpu-each train.mjs
+
+Exit status: 0 when every rank ended with 0; else that of the rank that failed first, 128 plus the
+signal for one that was killed; 2 for wrong usage.
+`,
+  own: (args) => splitAtScript(args, options).own,
+  run: runLaunch,
+};
+
+/** Signals that end a launcher, and are the ranks' affair. */
+const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+async function runLaunch(args: readonly string[], context: Context): Promise<number> {
+  const { own, script } = splitAtScript(args, options);
+  const parsed = parseOptions(own, options, 0);
+  if (!parsed.has("ranks")) throw new UsageError("--ranks: say how many processes to start: -n N");
+  const size = parsed.integer("ranks", 1, 1);
+  const onFailure = oneOf("--on-failure", parsed.text("on-failure") ?? "kill", ["kill", "keep"]);
+  const graceMs = graceOf(parsed);
+  if (parsed.has("one-gpu-each")) requireDevices(size, process.env["CUDA_VISIBLE_DEVICES"]);
+  requireScript(script[0]);
+
+  const jobId = `launch-${randomBytes(8).toString("hex")}`;
+  const secret = randomBytes(32).toString("hex");
+  const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
+  const variables = (rank: number): NodeJS.ProcessEnv => ({
+    ...process.env,
+    // Bits of in-switch reduction cannot be predicted; nccl({ nvls: true }) opts in.
+    NCCL_NVLS_ENABLE: "0",
+    TWINCCL_RANK: String(rank),
+    TWINCCL_SIZE: String(size),
+    TWINCCL_LOCAL_RANK: String(rank),
+    TWINCCL_LOCAL_SIZE: String(size),
+    TWINCCL_JOB_ID: jobId,
+    TWINCCL_STORE: "launcher",
+    TWINCCL_ADDRESS: server.host,
+    TWINCCL_PORT: String(server.port),
+    TWINCCL_SECRET: secret,
+  });
+  const { out, err } = context;
+  const job = new Job({ size, command: script, variables, onFailure, graceMs, out, err });
+  const watch = watchReasonsToStop(job);
+  try {
+    const ends = await job.ended;
+    context.err(summary(ends, watch.reason()));
+    return firstFailure(ends)?.status ?? 0;
+  } finally {
+    watch.close();
+    await server.close();
+  }
+}
+
+/** Stops the job for a signal, and when nobody reads its output any more. */
+function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): void } {
+  let reason: string | undefined;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    reason ??= `${signal} was handed on`;
+    job.stop(signal);
+  };
+  const onClosed = (): void => {
+    reason ??= "nobody reads the output any more";
+    job.stop("SIGTERM");
+  };
+  for (const signal of forwarded) process.on(signal, onSignal);
+  process.stdout.once("error", onClosed);
+  return {
+    reason: () => reason,
+    close: () => {
+      for (const signal of forwarded) process.removeListener(signal, onSignal);
+      process.stdout.removeListener("error", onClosed);
+    },
+  };
+}
+
+function graceOf(parsed: Parsed<typeof options>): number {
+  const text = parsed.text("grace") ?? "5";
+  const seconds = Number(text);
+  if (/^[\d.]+$/.test(text) && seconds <= 86_400) return seconds * 1_000;
+  throw new UsageError(`--grace: found "${text}", needs seconds from 0 to 86400`);
+}
+
+/** CUDA counts the list up to its first entry that is none. */
+function requireDevices(size: number, list: string | undefined): void {
+  if (list === undefined) return;
+  const entries = list.split(",").map((entry) => entry.trim());
+  const end = entries.findIndex((entry) => entry === "" || entry.startsWith("-"));
+  const devices = end < 0 ? entries.length : end;
+  if (size <= devices) return;
+  throw new UsageError(
+    `--one-gpu-each: ${size} ranks, but CUDA_VISIBLE_DEVICES="${list}" lists ${devices} devices`,
+  );
+}
+
+function requireScript(path: string | undefined): void {
+  if (path === undefined) throw new UsageError("name a script to start");
+  if (statSync(path, { throwIfNoEntry: false })?.isFile() === true) return;
+  throw new UsageError(`there is no file ${path}`);
+}

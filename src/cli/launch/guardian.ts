@@ -1,0 +1,57 @@
+/**
+ * A process that outlives the launcher for as long as ranks do: when the launcher is killed and can stop nothing any more,
+ * the guardian stops the ranks.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+
+/** It hears `+PID` and `-PID` of ranks, a line each; at the end of that the ranks that are left are stopped. */
+const program = `
+const ranks = new Set();
+let text = "";
+const stop = (signal) => {
+  for (const pid of ranks) {
+    try { process.kill(-pid, signal); } catch { ranks.delete(pid); }
+  }
+};
+process.stdin.on("data", (chunk) => {
+  const lines = (text + chunk).split("\\n");
+  text = lines.pop();
+  for (const line of lines) ranks[line[0] === "+" ? "add" : "delete"](Number(line.slice(1)));
+});
+process.stdin.on("end", () => {
+  stop("SIGTERM");
+  if (ranks.size > 0) setTimeout(stop, Number(process.argv[1]), "SIGKILL");
+});
+`;
+
+/** The guardian of one job. */
+export class Guardian {
+  readonly #process: ChildProcess;
+
+  constructor(graceMs: number) {
+    this.#process = spawn(process.execPath, ["-e", program, "--", String(graceMs)], {
+      stdio: ["pipe", "ignore", "ignore"],
+      // In a session of its own, so that what ends the launcher does not reach it.
+      detached: true,
+    });
+    // Without it the job runs on; only a launcher that is killed would then leave ranks behind.
+    this.#process.on("error", () => undefined);
+    this.#process.stdin?.on("error", () => undefined);
+    this.#process.unref();
+  }
+
+  /** A rank runs. */
+  started(pid: number): void {
+    this.#process.stdin?.write(`+${pid}\n`);
+  }
+
+  /** A rank has ended. */
+  ended(pid: number): void {
+    this.#process.stdin?.write(`-${pid}\n`);
+  }
+
+  /** No rank is left. */
+  close(): void {
+    this.#process.stdin?.end();
+  }
+}

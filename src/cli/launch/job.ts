@@ -1,0 +1,152 @@
+/** The processes of a job: starts them, watches them, stops them. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { Guardian } from "./guardian.ts";
+import { LinePrefixer, Throttle } from "./lines.ts";
+import { endOf } from "./report.ts";
+
+/** What to start. */
+export interface JobOptions {
+  readonly size: number;
+  /** The script and its arguments. */
+  readonly command: readonly string[];
+  /** The variables of a rank. */
+  readonly variables: (rank: number) => NodeJS.ProcessEnv;
+  /** What the first failure does to the others. */
+  readonly onFailure: "kill" | "keep";
+  /** From the signal that asks a rank to end to the one that ends it. */
+  readonly graceMs: number;
+  readonly out: (text: string) => void;
+  readonly err: (text: string) => void;
+}
+
+/** How a rank ended. */
+export interface RankEnd {
+  readonly rank: number;
+  /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */
+  readonly status: number;
+  /** In words. */
+  readonly how: string;
+  /** True when it ended because of a signal that the launcher sent. */
+  readonly isStopped: boolean;
+  readonly afterMs: number;
+}
+
+/** How long output is waited for that a rank's own offspring holds open. */
+const outputMs = 1_000;
+
+/** A running job. */
+export class Job {
+  /** How each rank ended, in that order. Resolves when all have. */
+  readonly ended: Promise<readonly RankEnd[]>;
+  readonly #options: JobOptions;
+  readonly #guardian: Guardian;
+  readonly #running = new Map<number, ChildProcess>();
+  readonly #ends: RankEnd[] = [];
+  readonly #began = performance.now();
+  readonly #throttles = [new Throttle(process.stdout), new Throttle(process.stderr)] as const;
+  #isStopping = false;
+  #kill: NodeJS.Timeout | undefined;
+
+  constructor(options: JobOptions) {
+    this.#options = options;
+    this.#guardian = new Guardian(options.graceMs);
+    const ranks = Array.from({ length: options.size }, (_, rank) => this.#start(rank));
+    this.ended = Promise.all(ranks).then(() => {
+      clearTimeout(this.#kill);
+      this.#guardian.close();
+      return this.#ends;
+    });
+  }
+
+  /** Hands a signal on to all ranks; what still runs after the grace time, or at the second signal, is killed. */
+  stop(signal: NodeJS.Signals): void {
+    const first = !this.#isStopping;
+    this.#isStopping = true;
+    this.#signal(first ? signal : "SIGKILL");
+    if (first) this.#kill = setTimeout(() => this.#signal("SIGKILL"), this.#options.graceMs);
+  }
+
+  #signal(signal: NodeJS.Signals): void {
+    for (const child of this.#running.values()) signalGroup(child, signal);
+  }
+
+  async #start(rank: number): Promise<void> {
+    const { command, variables, out, err } = this.#options;
+    const child = spawn(process.execPath, [...command], {
+      env: variables(rank),
+      stdio: ["ignore", "pipe", "pipe"],
+      // A group of its own: what a rank starts ends with it, and signals of the terminal come once, from us.
+      detached: true,
+    });
+    this.#running.set(rank, child);
+    const { pid } = child;
+    if (pid !== undefined) this.#guardian.started(pid);
+    const outputs = Promise.all([
+      this.#forward(child, "stdout", rank, out),
+      this.#forward(child, "stderr", rank, err),
+    ]);
+    const end = await new Promise<Pick<RankEnd, "status" | "how">>((resolve) => {
+      child.once("error", ({ message }) => {
+        if (pid === undefined) resolve({ status: 127, how: `it could not start: ${message}` });
+      });
+      child.once("exit", (code, signal) => resolve(endOf(code, signal)));
+    });
+    this.#running.delete(rank);
+    if (pid !== undefined) {
+      // What the rank left behind in its group.
+      signalGroup(child, "SIGKILL");
+      this.#guardian.ended(pid);
+    }
+    this.#note(rank, end);
+    await Promise.race([outputs, unreferenced(outputMs)]);
+    child.stdout?.destroy();
+    child.stderr?.destroy();
+  }
+
+  #note(rank: number, end: Pick<RankEnd, "status" | "how">): void {
+    const afterMs = performance.now() - this.#began;
+    const isStopped = this.#isStopping;
+    this.#ends.push({ ...end, rank, isStopped, afterMs });
+    if (end.status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
+  }
+
+  #forward(
+    child: ChildProcess,
+    name: "stdout" | "stderr",
+    rank: number,
+    write: (text: string) => void,
+  ): Promise<void> {
+    const source = child[name];
+    if (source === null) return Promise.resolve();
+    const throttle = this.#throttles[name === "stdout" ? 0 : 1];
+    const prefixer = new LinePrefixer(`[${rank}] `);
+    const put = (text: string): void => {
+      if (text !== "") write(text);
+    };
+    return new Promise((resolve) => {
+      source.on("data", (chunk: Buffer) => {
+        put(prefixer.push(chunk));
+        throttle.check(source);
+      });
+      source.on("error", () => undefined);
+      source.once("close", () => {
+        put(prefixer.end());
+        resolve();
+      });
+    });
+  }
+}
+
+/** To the whole group of a child, where there is one. */
+function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
+  if (child.pid === undefined) return;
+  try {
+    process.kill(-child.pid, signal);
+  } catch {
+    // No such group any more.
+  }
+}
+
+function unreferenced(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}

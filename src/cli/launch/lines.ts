@@ -1,0 +1,67 @@
+/** The output of many processes, told apart line by line. */
+import type { Readable, Writable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+
+/** A line is cut here when it does not end sooner, so that a rank that writes no line ends fills no memory. */
+const mostLetters = 2 ** 16;
+
+/** Puts a prefix before every line; what is not a whole line yet is kept. */
+export class LinePrefixer {
+  readonly #prefix: string;
+  readonly #decoder = new StringDecoder("utf8");
+  #partial = "";
+
+  constructor(prefix: string) {
+    this.#prefix = prefix;
+  }
+
+  /** The whole lines that these bytes complete. */
+  push(chunk: Buffer): string {
+    this.#partial += this.#decoder.write(chunk);
+    const lines = this.#partial.split("\n");
+    this.#partial = lines.pop() ?? "";
+    let text = "";
+    for (const line of lines) text += this.#line(line);
+    while (this.#partial.length > mostLetters) {
+      // Not between the two halves of a letter.
+      const last = this.#partial.charCodeAt(mostLetters - 1);
+      const cut = last >= 0xd800 && last < 0xdc00 ? mostLetters - 1 : mostLetters;
+      text += this.#line(this.#partial.slice(0, cut));
+      this.#partial = this.#partial.slice(cut);
+    }
+    return text;
+  }
+
+  /** What is left when the output is over. */
+  end(): string {
+    const rest = this.#partial + this.#decoder.end();
+    this.#partial = "";
+    return rest === "" ? "" : this.#line(rest);
+  }
+
+  #line(line: string): string {
+    return `${this.#prefix}${line}\n`;
+  }
+}
+
+/** Stops reading from the ranks while the reader of our own output is slower than they are. */
+export class Throttle {
+  readonly #sink: Writable;
+  readonly #waiting = new Set<Readable>();
+
+  constructor(sink: Writable) {
+    this.#sink = sink;
+  }
+
+  /** To be called after something of that source was written. */
+  check(source: Readable): void {
+    if (!this.#sink.writableNeedDrain || this.#sink.destroyed) return;
+    source.pause();
+    this.#waiting.add(source);
+    if (this.#waiting.size > 1) return;
+    this.#sink.once("drain", () => {
+      for (const each of this.#waiting) each.resume();
+      this.#waiting.clear();
+    });
+  }
+}

@@ -1,0 +1,235 @@
+/** `twinccl launch` with real processes: what ranks see, how failures and signals end a job, that nobody is left. */
+import { beforeAll, describe, expect, test } from "vitest";
+import { cli } from "../cli/harness.ts";
+import { isRunning, launch, script } from "./launched.ts";
+
+const pidsOf = (lines: readonly string[]): number[] =>
+  lines.flatMap((line) => [...line.matchAll(/pid (\d+)/g)].map((match) => Number(match[1])));
+
+async function expectGone(pids: readonly number[]): Promise<void> {
+  await expect.poll(() => pids.filter(isRunning), { timeout: 5_000 }).toEqual([]);
+}
+
+describe("a job", () => {
+  test("meets at the launcher's store; lines bear their rank", async () => {
+    const path = script(
+      "meet.mjs",
+      `const member = await join();
+       const all = await member.exchange("k", bytes("from " + rank));
+       console.log(all.map(text).join(", "));
+       console.error("to stderr");
+       await member.leave();`,
+    );
+    const { status, lines, err } = await launch(["-n", "3", path]).ended;
+    expect({ status, lines }).toEqual({
+      status: 0,
+      lines: [0, 1, 2].map((rank) => `[${rank}] from 0, from 1, from 2`),
+    });
+    expect(err.split("\n").sort().slice(1)).toEqual([0, 1, 2].map((r) => `[${r}] to stderr`));
+  });
+
+  test("gets its variables and its own arguments, options among them", async () => {
+    const path = script(
+      "variables.mjs",
+      `const { TWINCCL_SECRET, TWINCCL_PORT, TWINCCL_JOB_ID, ...env } = process.env;
+       const names = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "STORE", "ADDRESS"];
+       console.log(names.map((name) => env["TWINCCL_" + name]).join(" "), env.NCCL_NVLS_ENABLE);
+       console.log(/^[0-9a-f]{64}$/.test(TWINCCL_SECRET), JSON.stringify(process.argv.slice(2)));
+       console.log(env.CUDA_VISIBLE_DEVICES, process.argv.join().includes(TWINCCL_SECRET));`,
+    );
+    const env = { CUDA_VISIBLE_DEVICES: "5", NCCL_NVLS_ENABLE: "1" };
+    const { lines } = await launch(["-n", "1", path, "-n", "7", "--help", "--", "x"], env).ended;
+    expect(lines).toEqual([
+      "[0] 0 1 0 1 launcher 127.0.0.1 0",
+      "[0] 5 false",
+      '[0] true ["-n","7","--help","--","x"]',
+    ]);
+  });
+
+  test("may write long lines, lines without an end, and letters cut in two", async () => {
+    const path = script(
+      "lines.mjs",
+      `process.stdout.write("x".repeat(70000) + "\\n");
+       const letters = Buffer.from("grüße");
+       process.stdout.write(letters.subarray(0, 3));
+       await pause(50);
+       process.stdout.write(letters.subarray(3));`,
+    );
+    const { lines } = await launch(["-n", "1", path]).ended;
+    expect(lines).toEqual(["[0] grüße", `[0] ${"x".repeat(70_000)}`]);
+  });
+
+  test("writes more than a pipe holds, and nothing is lost", async () => {
+    const path = script("much.mjs", `for (let i = 0; i < 20000; i++) console.log("line", i);`);
+    const { lines } = await launch(["-n", "2", path]).ended;
+    expect(new Set(lines).size).toBe(40_000);
+  });
+});
+
+describe("a failure", () => {
+  const failing = `
+    console.log("pid", process.pid);
+    await join();
+    if (rank === 1) { await pause(50); process.exit(7); }
+    setInterval(() => undefined, 1000);`;
+
+  test("stops the others, and its status is the launcher's", async () => {
+    const { status, err, lines } = await launch(["-n", "3", script("fails.mjs", failing)]).ended;
+    expect(status).toBe(7);
+    expect(err).toMatch(
+      /^twinccl launch: rank 1 failed first after \d\.\d s: exit status 7; ranks 0, 2 stopped$/m,
+    );
+    await expectGone(pidsOf(lines));
+  });
+
+  test("by a signal counts 128 and the signal", async () => {
+    const path = script(
+      "killed.mjs",
+      `await join();
+       if (rank === 0) process.kill(process.pid, "SIGKILL");
+       setInterval(() => undefined, 1000);`,
+    );
+    const { status, err } = await launch(["-n", "2", path]).ended;
+    expect(status).toBe(137);
+    expect(err).toMatch(/rank 0 failed first after \d\.\d s: SIGKILL; rank 1 stopped/);
+  });
+
+  test("of a script that does not even start is told apart by rank", async () => {
+    const path = script("throws.mjs", `throw new Error("not today");`);
+    const { status, err } = await launch(["-n", "1", path]).ended;
+    expect(status).toBe(1);
+    expect(err).toMatch(/^\[0\] Error: not today$/m);
+  });
+
+  test("lets survivors go on with --on-failure keep", async () => {
+    const path = script(
+      "keeps.mjs",
+      `const member = await join();
+       if (rank === 1) process.exit(3);
+       const error = await member.exchange("k", bytes("")).catch((error) => error);
+       await pause(100);
+       console.log("went on without", error.ranks, member.lost.map((peer) => peer.rank));
+       await member.leave();`,
+    );
+    const { status, lines, err } = await launch(["-n", "3", "--on-failure", "keep", path]).ended;
+    expect({ status, lines }).toEqual({
+      status: 3,
+      lines: [0, 2].map((survivor) => `[${survivor}] went on without [ 1 ] [ 1 ]`),
+    });
+    expect(err).toMatch(/rank 1 failed first after .*: exit status 3; ranks 0, 2 ended well/);
+  });
+
+  test("of one that ignores SIGTERM waits for the grace time only", async () => {
+    const path = script(
+      "stubborn.mjs",
+      `process.on("SIGTERM", () => console.log("no"));
+       await join();
+       if (rank === 1) process.exit(1);
+       setInterval(() => undefined, 1000);`,
+    );
+    const { status, lines } = await launch(["-n", "2", "--grace", "0.3", path]).ended;
+    expect({ status, lines }).toEqual({ status: 1, lines: ["[0] no"] });
+  });
+});
+
+describe("nobody is left", () => {
+  const lasting = `
+    import { spawn } from "node:child_process";
+    const helper = spawn("sleep", ["1000"], { stdio: "ignore" });
+    console.log("pid", process.pid, "pid", helper.pid);
+    await join();
+    console.log("ready");
+    setInterval(() => undefined, 1000);`;
+
+  test.each([
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+    ["SIGHUP", 129],
+  ] as const)("after %s, which is handed on", async (signal, wanted) => {
+    const run = launch(["-n", "2", script("lasts.mjs", lasting)]);
+    await run.printed("[0] ready");
+    await run.printed("[1] ready");
+    run.process.kill(signal);
+    const { status, err, lines } = await run.ended;
+    expect(status).toBe(wanted);
+    expect(err).toContain(`twinccl launch: ${signal} was handed on; rank`);
+    const pids = pidsOf(lines);
+    expect(pids).toHaveLength(4);
+    await expectGone(pids);
+  });
+
+  test("when the launcher itself is killed", async () => {
+    const run = launch(["-n", "2", "--grace", "1", script("orphans.mjs", lasting)]);
+    await run.printed("[0] ready");
+    await run.printed("[1] ready");
+    run.process.kill("SIGKILL");
+    const { lines, signal } = await run.ended;
+    expect(signal).toBe("SIGKILL");
+    const pids = pidsOf(lines);
+    expect(pids).toHaveLength(4);
+    await expectGone(pids);
+  });
+
+  test("when nobody reads the output any more", async () => {
+    const run = launch([
+      "-n",
+      "1",
+      script("chatty.mjs", `${lasting} setInterval(() => console.log("x"), 5);`),
+    ]);
+    let text = "";
+    run.process.stdout?.on("data", (chunk: string) => {
+      text += chunk;
+    });
+    await run.printed("[0] ready");
+    run.process.stdout?.destroy();
+    const { err } = await run.ended;
+    expect(err).toContain("nobody reads the output any more");
+    await expectGone(pidsOf([text]));
+  });
+});
+
+describe("wrong usage", () => {
+  let path = "";
+  beforeAll(() => {
+    path = script("never.mjs", `console.log("ran");`);
+  });
+
+  test.each([
+    ["launch", /say how many processes to start/],
+    ["launch -n 2", /name a script to start/],
+    ["launch -n 0 x.mjs", /--ranks: found "0"/],
+    ["launch -n 2 no-such.mjs", /there is no file no-such\.mjs/],
+    ["launch -n 2 --fast x.mjs", /unknown option '--fast'/],
+    [
+      "launch -n 2 --on-failure maybe x.mjs",
+      /--on-failure: found "maybe", needs one of kill, keep/,
+    ],
+    ["launch -n 2 --grace soon x.mjs", /--grace: found "soon"/],
+  ])("%s", async (line, message) => {
+    const { status, err } = await cli(line);
+    expect(status).toBe(2);
+    expect(err).toMatch(message);
+  });
+
+  test.each(["0,1", "", "0,-1,1,2", "GPU-a, GPU-b"])(
+    "more ranks than CUDA_VISIBLE_DEVICES=%s lists, where one GPU each is asked for",
+    async (list) => {
+      const env = { CUDA_VISIBLE_DEVICES: list };
+      const { status, err } = await launch(["-n", "3", "--one-gpu-each", path], env).ended;
+      expect(status).toBe(2);
+      expect(err).toContain(`--one-gpu-each: 3 ranks, but CUDA_VISIBLE_DEVICES="${list}" lists`);
+    },
+  );
+
+  test("as many ranks as devices are fine, and more are without --one-gpu-each", async () => {
+    const env = { CUDA_VISIBLE_DEVICES: "1,0" };
+    expect((await launch(["-n", "2", "--one-gpu-each", path], env).ended).status).toBe(0);
+    expect((await launch(["-n", "3", path], env).ended).status).toBe(0);
+  });
+
+  test("help before the script is the launcher's", async () => {
+    const { status, out } = await cli("launch --help");
+    expect(status).toBe(0);
+    expect(out).toContain("Usage: twinccl launch -n N");
+  });
+});
