@@ -129,7 +129,8 @@ function operatorSymbol({ op }: Question): string {
   return op === "min" || op === "max" ? op : "+";
 }
 
-function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
+/** The chunk that holds an element. */
+export function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
   const chunk = chunks.find(({ offset, length }) => element >= offset && element < offset + length);
   if (chunk !== undefined) return chunk;
   throw new InvalidArgumentError(

@@ -46,6 +46,8 @@ export interface Plan {
   readonly summary: string;
   /** What is said about equality with NCCL. */
   readonly claim: string;
+  /** NCCL was to be followed and nothing can be said about this call: traces say so too. */
+  readonly unclaimed: boolean;
   /** Why a call that would take this plan is refused; `undefined` when it is not. */
   readonly refusal: string | undefined;
   readonly program: Program;
@@ -59,6 +61,8 @@ export interface Plan {
 /** Makes the plans of a world. */
 export interface Planner {
   of(question: PlanQuestion): Plan;
+  /** A reduce-scatter of blocks of different lengths is done as one reduce for each root. */
+  reducesEachRoot(question: PlanQuestion): boolean;
 }
 
 /** Layouts kept per plan; the oldest goes first. */
@@ -73,14 +77,14 @@ export class CataloguePlanner {
     this.#choice = choice;
   }
 
-  /** `why` says why nothing is claimed. */
-  of({ collective, ranks, root }: PlanQuestion, why: string): Plan {
+  /** `why` says why nothing is claimed, and `unclaimed` that something was to be. */
+  of({ collective, ranks, root }: PlanQuestion, why: string, unclaimed = false): Plan {
     const key = `${collective}/${ranks}/${root}/${why}`;
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
     const program = buildProgram(collective, algorithm, ranks, root);
-    const plan = new CataloguePlan(algorithm, program, why);
+    const plan = new CataloguePlan(algorithm, program, why, unclaimed);
     this.#plans.set(key, plan);
     return plan;
   }
@@ -91,14 +95,17 @@ class CataloguePlan implements Plan {
   readonly protocol = undefined;
   readonly summary: string;
   readonly claim: string;
+  readonly unclaimed: boolean;
   readonly refusal = undefined;
   readonly program: Program;
   readonly #layouts = new Map<number, Layout>();
   #fused: FusedPlan | undefined;
 
-  constructor(algorithm: Algorithm, program: Program, why: string) {
+  constructor(algorithm: Algorithm, program: Program, why: string, unclaimed: boolean) {
+    const { reduces } = specifications[program.collective];
     this.name = algorithm.name;
-    this.claim = specifications[program.collective].reduces
+    this.unclaimed = unclaimed && reduces;
+    this.claim = reduces
       ? `a generic plan, no claim is made about NCCL's bits: ${why}`
       : "copies bytes, as every plan does: the same result as NCCL's";
     this.summary = algorithm.summary;

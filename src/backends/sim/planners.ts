@@ -46,7 +46,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   return (size) => {
     if (like === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
-      return { of: (question) => catalogue.of(question, why) };
+      return { of: (question) => catalogue.of(question, why), reducesEachRoot: () => false };
     }
     // A named machine has so many devices and no more.
     topology(size);
@@ -70,8 +70,12 @@ class WorldPlanner implements Planner {
     const chosen = this.#algorithms[question.collective];
     if (chosen !== undefined)
       return this.#catalogue.of(question, "its algorithm was chosen by name");
-    if (!question.ordered) return this.#catalogue.of(question, disorder);
-    return this.#twin.of(question) ?? this.#catalogue.of(question, "its plans are not known here");
+    if (!question.ordered) return this.#catalogue.of(question, disorder, true);
+    return this.#twin.of(question) ?? this.#catalogue.of(question, "no dtype was given");
+  }
+
+  reducesEachRoot({ collective, ordered }: PlanQuestion): boolean {
+    return collective === "reduceScatterv" && this.#algorithms[collective] === undefined && ordered;
   }
 }
 

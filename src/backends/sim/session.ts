@@ -31,11 +31,13 @@ import { SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 import { explainPlan } from "./explain.ts";
+import { explainReduces, namesOf } from "./explain-reduces.ts";
 import type { FaultPlan } from "./faults.ts";
 import { type Link, linkModel } from "./link.ts";
 import { HostMemory } from "./memory.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 import { randomOrder } from "./random.ts";
+import { reducesOf } from "./reduces.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
 import type { Trace } from "./trace.ts";
@@ -143,8 +145,12 @@ export class SimSession implements Session {
         headline: `explain: ${collective} is not built in this version`,
       });
     }
-    const plan = this.#plan(this.#asked(collective, question, comm));
-    return explainPlan(plan, question, this.#settings.link);
+    const { link, planner } = this.#settings;
+    const asked = this.#asked(collective, question, comm);
+    if (!planner.reducesEachRoot(asked)) return explainPlan(this.#plan(asked), question, link);
+    const counts = question.counts?.[0] ?? comm.ranks.map(() => asked.count);
+    const planOf = (part: Question): Plan => this.#plan(this.#asked("reduce", part, comm));
+    return explainReduces(question, counts, planOf, link);
   }
 
   #asked(collective: SpecifiedCollective, question: Question, comm: CommInfo): PlanQuestion {
@@ -170,13 +176,43 @@ export class SimSession implements Session {
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
-    const plan = this.#plan(planQuestion(collective, set));
+    const question = planQuestion(collective, set);
+    if (this.#settings.planner.reducesEachRoot(question)) return this.#executeReduces(set);
+    const plan = this.#plan(question);
     const layout = plan.layout(shapeOf(set));
     this.#streams.begin(set.comm, calls);
+    const started = this.#startsFor(set);
     this.#predict(set, plan, layout);
     this.#streams.end(set.comm, calls);
+    const unclaimed = plan.unclaimed || (started !== undefined && scalarsDiffer(set));
+    if (started !== undefined) this.#settings.trace?.call(set, started, plan.name, unclaimed);
     const bound = bind(set, plan, layout);
-    if (bound !== undefined) return this.#move(set.comm, calls, bound);
+    if (bound !== undefined) return this.#move(set.comm, calls, [bound]);
+  }
+
+  #executeReduces(set: CallSet): void | Promise<void> {
+    this.#streams.begin(set.comm, set.calls);
+    const started = this.#startsFor(set);
+    const plans: Plan[] = [];
+    const bound: BoundCall[] = [];
+    for (const part of reducesOf(set)) {
+      const plan = this.#plan(planQuestion("reduce", part));
+      const layout = plan.layout(shapeOf(part));
+      this.#predict(part, plan, layout);
+      plans.push(plan);
+      bound.push(...[bind(part, plan, layout)].filter((call) => call !== undefined));
+    }
+    this.#streams.end(set.comm, set.calls);
+    if (started !== undefined) {
+      this.#settings.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
+    }
+    return this.#move(set.comm, set.calls, bound);
+  }
+
+  /** When each rank begins a call, for a trace. */
+  #startsFor({ calls }: CallSet): number[] | undefined {
+    if (this.#settings.trace === undefined) return undefined;
+    return calls.map((call) => call.finishedAtPs);
   }
 
   exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
@@ -186,15 +222,18 @@ export class SimSession implements Session {
       this.#settings.trace?.transfer(comm, transfer, times),
     );
     this.#streams.end(comm, calls);
-    return this.#move(comm, calls, bindTransfers(transfers));
+    return this.#move(comm, calls, [bindTransfers(transfers)]);
   }
 
   close(): void {}
 
-  /** Has the executor move the data of these calls. */
-  #move(comm: CommInfo, calls: readonly RankCall[], bound: BoundCall): void | Promise<void> {
-    const { executor } = this.#settings;
-    const move = (): void | Promise<void> => executor.execute(bound);
+  /** Has the executor move the data of these calls, one bound call after another. */
+  #move(
+    comm: CommInfo,
+    calls: readonly RankCall[],
+    bound: readonly BoundCall[],
+  ): void | Promise<void> {
+    const move = (): void | Promise<void> => executeAll(this.#settings.executor, bound);
     return this.lending === undefined ? move() : this.lending.written(comm, calls, move);
   }
 
@@ -218,7 +257,6 @@ export class SimSession implements Session {
       trace.message(set, event),
     );
     for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
-    trace.call(set, started, plan.name);
   }
 
   #address(byteLength: number): bigint {
@@ -226,6 +264,24 @@ export class SimSession implements Session {
     this.#nextAddress += ((BigInt(byteLength) + alignment) / alignment) * alignment;
     return address;
   }
+}
+
+function executeAll(
+  executor: Executor,
+  [first, ...rest]: readonly BoundCall[],
+): void | Promise<void> {
+  if (first === undefined) return;
+  const done = executor.execute(first);
+  if (rest.length === 0) return done;
+  return done instanceof Promise
+    ? done.then(() => executeAll(executor, rest))
+    : executeAll(executor, rest);
+}
+
+/** Ranks multiply by scalars of their own, which no recorded result of NCCL covers. */
+function scalarsDiffer({ calls }: CallSet): boolean {
+  const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
+  return scalars.some((scalar) => scalar !== scalars[0]);
 }
 
 function planQuestion(collective: SpecifiedCollective, { calls, comm }: CallSet): PlanQuestion {

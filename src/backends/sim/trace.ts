@@ -74,8 +74,12 @@ export class Trace {
     return timelineSvg(this.toChrome().traceEvents, title);
   }
 
-  /** Every rank's part of a call: when it was made and when its result was there. */
-  call(set: CallSet, startedPs: readonly number[], algorithm: string): void {
+  /**
+   * Every rank's part of a call: when it was made and when its result was there. `unclaimed` where NCCL was to be
+   * followed and nothing is said about its bits.
+   */
+  call(set: CallSet, startedPs: readonly number[], plan: string, unclaimed = false): void {
+    const algorithm = unclaimed ? `${plan} unclaimed` : plan;
     for (const { rank, dtype, count, finishedAtPs } of set.calls) {
       const world = set.comm.ranks[rank] as number;
       this.#ranks = Math.max(this.#ranks, world + 1);

@@ -97,6 +97,7 @@ class TwinPlan implements Plan {
   readonly protocol: string | undefined;
   readonly summary: string;
   readonly claim: string;
+  readonly unclaimed = false;
   readonly refusal: string | undefined;
   readonly #plan: NcclPlan;
   #program: Program | undefined;
