@@ -2,7 +2,8 @@
  * The arguments of every call, in the names that all collectives share.
  *
  * One object with named fields, because NCCL orders (send, recv) and torch (output, input). Counts and offsets are
- * **elements**, never bytes. Lengths are laws: a buffer of another length is refused, not cut or padded.
+ * **elements**, never bytes. Lengths are laws: a buffer of another length is refused, not cut or padded. Only blocks with
+ * offsets, and those of an all-to-allv, may lie in a longer one.
  */
 import type { DeviceBuffer } from "./buffer.ts";
 import type { DType, HostArray } from "./dtype.ts";
@@ -51,7 +52,7 @@ export interface AllGatherArgs<S extends Data = Data, R extends Data = S> extend
   readonly recv: R & Data<DTypeOf<S>>;
 }
 
-/** Arguments of `allGatherv`; the counts are the same on all ranks. */
+/** Arguments of `allGatherv`; the counts are the same on all ranks; `recv` is as long as their sum unless offsets say more. */
 export interface AllGathervArgs<S extends Data = Data, R extends Data = S>
   extends AllGatherArgs<S, R> {
   readonly recvCounts: readonly number[];

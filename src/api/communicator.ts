@@ -128,7 +128,13 @@ export interface Communicator extends AsyncDisposable {
   /** Concatenates the inputs of all ranks on every rank: `recv.length = size · send.length`. */
   allGather<S extends Data, R extends Data = S>(args: AllGatherArgs<S, R>): CommOp<R>;
 
-  /** An all-gather of different lengths; the counts are the same array on all ranks. */
+  /**
+   * An all-gather of different lengths; the counts are the same array on all ranks.
+   *
+   * - **Lengths**: `send.length = recvCounts[rank]`. Without `recvOffsets` the blocks follow one another and
+   *   `recv.length` is the sum of the counts, exactly; with them the blocks lie anywhere inside `recv`, apart from each
+   *   other, and what lies between is not written.
+   */
   allGatherv<S extends Data, R extends Data = S>(args: AllGathervArgs<S, R>): CommOp<R>;
 
   /** Folds `size` blocks and gives block r to rank r: `send.length = size · recv.length`. */
@@ -169,10 +175,32 @@ export interface Communicator extends AsyncDisposable {
     args: AllToAllvArgs<S, R>,
   ): CommOp<AllToAllvResult<R>>;
 
-  /** Concatenates the inputs of all ranks at `root`. */
+  /**
+   * Concatenates the inputs of all ranks at `root`, which alone gives `recv`, `recvCounts` and `recvOffsets`.
+   *
+   * - **Lengths**: rank r sends `recvCounts[r]` elements; without counts, all ranks send as many as the root. Without
+   *   `recvOffsets` the blocks follow one another and the root's `recv` is exactly as long as all of them; with them the
+   *   blocks lie anywhere inside `recv`, apart from each other, and what lies between is not written.
+   * - **In place**: the root's `send` is its own block of `recv`.
+   * - **Resolves** to the root's `recv`, and to `undefined` elsewhere. Bytes are copied, NaN payloads included.
+   *
+   * @throws InvalidArgumentError for a `recv` of another length, a block outside of it, or blocks that overlap.
+   * @throws CollectiveMismatchError on all ranks when a rank sends another length than the root has for it.
+   */
   gather<S extends Data, R extends Data = S>(args: GatherArgs<S, R>): CommOp<R | undefined>;
 
-  /** Gives every rank its block of the root's data. */
+  /**
+   * Gives every rank its block of the root's data; the root alone gives `send`, `sendCounts` and `sendOffsets`.
+   *
+   * - **Lengths**: rank r receives `sendCounts[r]` elements; without counts, all ranks receive as many as the root.
+   *   Without `sendOffsets` the blocks follow one another and the root's `send` is exactly as long as all of them; with
+   *   them the blocks lie anywhere inside `send`, and may overlap.
+   * - **In place**: the root's `recv` is its own block of `send`.
+   * - **Resolves** to `recv`. Bytes are copied, NaN payloads included.
+   *
+   * @throws InvalidArgumentError for a `send` of another length, or a block outside of it.
+   * @throws CollectiveMismatchError on all ranks when a rank receives another length than the root has for it.
+   */
   scatter<S extends Data, R extends Data = S>(args: ScatterArgs<S, R>): CommOp<R>;
 
   /** Sends to one rank; settles when the data has left. Meets the peer's `recv`, in order. */

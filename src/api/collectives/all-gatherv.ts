@@ -3,7 +3,7 @@ import type { AllGathervArgs, Data } from "../calls.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { allGatherSpec } from "./all-gather.ts";
-import { assertDisjoint, assertInside, countFields, offsetsOf } from "./blocks.ts";
+import { assertDisjoint, blocksIn, countFields } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 
 /** The same blocks as an all-gather; lengths are a matter of layout. */
@@ -19,9 +19,8 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const send = check.buffer("send", args.send);
   const recv = check.buffer("recv", args.recv);
   const recvCounts = check.counts("recvCounts", args.recvCounts);
-  const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
   check.shape("send", send, recv.dtype, recvCounts[rank] as number);
-  assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);
   return {

@@ -1,5 +1,6 @@
 /** Blocks of v-forms: where they start, that they lie inside their buffer, that they do not overlap. */
 import type { DeviceBuffer } from "../buffer.ts";
+import type { DType } from "../dtype.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
@@ -11,6 +12,25 @@ export function offsetsOf(
   counts: readonly number[],
 ): readonly number[] {
   return offsets === undefined ? runningSum(counts) : check.counts(field, offsets);
+}
+
+/**
+ * Where the blocks of a buffer start that holds one for every rank. Without offsets they follow one another and the
+ * buffer is exactly as long as all of them; with offsets they lie anywhere inside it, and what lies between is left alone.
+ */
+export function blocksIn(
+  check: Validator,
+  field: "send" | "recv",
+  buffer: DeviceBuffer,
+  dtype: DType,
+  counts: readonly number[],
+  given: readonly number[] | undefined,
+): readonly number[] {
+  const offsets = offsetsOf(check, `${field}Offsets`, given, counts);
+  const packed = given === undefined;
+  check.shape(field, buffer, dtype, packed ? sum(counts) : 0, !packed);
+  assertInside(check, `${field}Offsets`, counts, offsets, buffer);
+  return offsets;
 }
 
 /** Refuses a block that reaches beyond its buffer. */

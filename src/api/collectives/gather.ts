@@ -3,7 +3,7 @@ import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
 import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
-import { assertDisjoint, assertInside, offsetsOf } from "./blocks.ts";
+import { assertDisjoint, blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block s of the root = block 0 of rank s; other ranks have no output. */
@@ -58,15 +58,7 @@ function receiveBlocks(
   const even = new Array<number>(size).fill(send.length);
   const recvCounts =
     args.recvCounts === undefined ? even : check.counts("recvCounts", args.recvCounts);
-  const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
-  check.shape(
-    "recv",
-    recv,
-    send.dtype,
-    args.recvCounts === undefined ? size * send.length : 0,
-    true,
-  );
-  assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   return { recvCounts, recvOffsets };
 }

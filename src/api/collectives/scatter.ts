@@ -3,7 +3,7 @@ import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
 import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
-import { assertInside, offsetsOf } from "./blocks.ts";
+import { blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
 
 /** Out block 0 of rank r = block r of the root; other ranks have no input. */
@@ -58,14 +58,6 @@ function sendBlocks(
   const even = new Array<number>(size).fill(recv.length);
   const sendCounts =
     args.sendCounts === undefined ? even : check.counts("sendCounts", args.sendCounts);
-  const sendOffsets = offsetsOf(check, "sendOffsets", args.sendOffsets, sendCounts);
-  check.shape(
-    "send",
-    send,
-    recv.dtype,
-    args.sendCounts === undefined ? size * recv.length : 0,
-    true,
-  );
-  assertInside(check, "sendOffsets", sendCounts, sendOffsets, send);
+  const sendOffsets = blocksIn(check, "send", send, recv.dtype, sendCounts, args.sendOffsets);
   return { sendCounts, sendOffsets };
 }

@@ -133,7 +133,7 @@ const gathers: readonly Planted[] = [
     size: 3,
     expected: mismatch("recvCounts[1]", [2], { collective: "allGatherv" }),
     program: (comm, guard) => {
-      const recvCounts = comm.rank === 2 ? [1, 1, 3] : [1, 2, 3];
+      const recvCounts = comm.rank === 2 ? [1, 1, 4] : [1, 2, 3];
       const send = ints(guard, recvCounts[comm.rank] as number);
       return comm.allGatherv({ send, recv: ints(guard, 6), recvCounts });
     },
@@ -182,7 +182,7 @@ const gathers: readonly Planted[] = [
     size: 3,
     expected: mismatch("recvCounts[1]", [1]),
     program: (comm, guard) => {
-      const recv = comm.rank === 0 ? { recv: ints(guard, 9), recvCounts: [2, 3, 3] } : {};
+      const recv = comm.rank === 0 ? { recv: ints(guard, 8), recvCounts: [2, 3, 3] } : {};
       return comm.gather({ send: ints(guard, 2), root: 0, ...recv });
     },
   },
@@ -191,7 +191,7 @@ const gathers: readonly Planted[] = [
     size: 2,
     expected: mismatch("recvCounts[1]", [1]),
     program: (comm, guard) => {
-      const recv = comm.rank === 1 ? { recv: ints(guard, 9), recvCounts: [2, 3] } : {};
+      const recv = comm.rank === 1 ? { recv: ints(guard, 5), recvCounts: [2, 3] } : {};
       return comm.gather({ send: ints(guard, 2), root: 1, ...recv });
     },
   },
@@ -231,7 +231,7 @@ const scatters: readonly Planted[] = [
     size: 3,
     expected: mismatch("sendCounts[2]", [2]),
     program: (comm, guard) => {
-      const send = comm.rank === 0 ? { send: ints(guard, 6), sendCounts: [2, 2, 0] } : {};
+      const send = comm.rank === 0 ? { send: ints(guard, 4), sendCounts: [2, 2, 0] } : {};
       return comm.scatter({ recv: ints(guard, 2), root: 0, ...send });
     },
   },
