@@ -19,6 +19,21 @@ export interface Backend {
   probe(request: OpenRequest): Probe | Promise<Probe>;
   /** Opens the ranks of one world. Throws `BackendUnavailableError` or `UnsupportedError`. */
   open(request: OpenRequest): Promise<Session>;
+  /**
+   * Opens this process's one rank of a job of several processes. Left out where all ranks of a world live in one process.
+   * Throws `RendezvousError` when not all come, and what `open` throws.
+   */
+  join?(request: JoinRequest): Promise<Session>;
+}
+
+/** Which job is joined. */
+export interface JoinRequest {
+  readonly name: string;
+  /** Number of ranks that the caller expects; `undefined` when the launcher says it. */
+  readonly size: number | undefined;
+  /** How long to wait for the other ranks. */
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal | undefined;
 }
 
 /** Which world is wanted. */
@@ -53,7 +68,14 @@ export interface Attempt extends Probe {
 export interface Session {
   readonly backend: string;
   readonly size: number;
+  /** The ranks that live in this process, ascending; all of them when left out. */
+  readonly localRanks?: readonly number[];
   readonly capabilities: Capabilities;
+  /** Deadline of a call that gives none, in milliseconds of real time; none when left out. */
+  readonly timeoutMs?: number | undefined;
+  /** In a job of several processes: which life of the job this is, from 1, and the first life's rank of every rank. */
+  readonly generation?: number;
+  readonly origins?: readonly number[];
   /** Which backends were tried to get this one, where there was a choice. */
   readonly selection?: readonly Attempt[];
   /** Name of a rank's device, such as `sim:3`. */
@@ -77,10 +99,18 @@ export interface Session {
    * one communicator come one after another: unless the session queues, each after the one before is done.
    */
   execute(set: CallSet): void | Promise<void>;
-  /** Runs sends and the receives they meet, all at once. Same promise as `execute`. */
-  exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void>;
+  /** Runs sends and the receives they meet, and halves whose other end is elsewhere, all at once. Same promise as `execute`. */
+  exchange(
+    comm: CommInfo,
+    transfers: readonly Transfer[],
+    halves: readonly HalfTransfer[],
+  ): void | Promise<void>;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
+  /** Has `listener` told of every rank whose process is gone. */
+  onLost?(listener: (rank: number, reason: string) => void): void;
+  /** Joins the next life of the job with the other survivors; this session is over then. */
+  rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
   abort?(comm: CommInfo, reason: unknown): void;
   /** A communicator is over: nothing of it is under way, and no call of it will come. */
@@ -138,6 +168,8 @@ export interface CommInfo {
   readonly name: string;
   /** World ranks of its members, by rank in this communicator. */
   readonly ranks: readonly number[];
+  /** Its ranks that live in this process, ascending. */
+  readonly local: readonly number[];
 }
 
 /** One rank's validated call. */
@@ -172,12 +204,20 @@ export interface Transfer {
   readonly recv: RankCall;
 }
 
+/** A send or a receive whose other end lives in another process. */
+export interface HalfTransfer {
+  readonly direction: "send" | "recv";
+  /** The rank of the communicator at the other end. */
+  readonly peer: number;
+  readonly call: RankCall;
+}
+
 /** One call of all ranks: complete, compared, valid. */
 export interface CallSet {
   readonly comm: CommInfo;
   /** Number of the call on its communicator, counted from 0. */
   readonly number: number;
   readonly collective: CollectiveName;
-  /** By rank. */
+  /** Those of the ranks that live in this process, by rank. */
   readonly calls: readonly RankCall[];
 }

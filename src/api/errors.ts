@@ -17,6 +17,7 @@ export type CommErrorCode =
   | "ERR_COMM_DEADLOCK"
   | "ERR_COMM_TIMEOUT"
   | "ERR_COMM_REMOTE"
+  | "ERR_COMM_LOST"
   | "ERR_COMM_ABORTED"
   | "ERR_COMM_CLOSED"
   | "ERR_COMM_FAULT"
@@ -166,6 +167,11 @@ export class CommTimeoutError extends CommError {
 /** Another rank's program threw; its error is the `cause`. */
 export class RemoteRankError extends CommError {
   readonly code = "ERR_COMM_REMOTE";
+}
+
+/** The process of another rank is gone; `ranks` are the lost ones. The survivors can rebuild. */
+export class RankLostError extends CommError {
+  readonly code = "ERR_COMM_LOST";
 }
 
 /** The communicator was aborted; the reason is the `cause`. */

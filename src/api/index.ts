@@ -5,6 +5,8 @@ export type {
   CallSet,
   Capabilities,
   CommInfo,
+  HalfTransfer,
+  JoinRequest,
   Lending,
   LendingFault,
   OpenRequest,
@@ -69,6 +71,7 @@ export {
   InjectedFaultError,
   InvalidArgumentError,
   type RankFailure,
+  RankLostError,
   type RankWait,
   RemoteRankError,
   RendezvousError,
@@ -96,6 +99,7 @@ export {
   reduceOpName,
 } from "./reduce-op.ts";
 export { type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
-export { type ConnectOptions, connect, createWorld } from "./world/create-world.ts";
+export { type ConnectedCommunicator, type ConnectOptions, connect } from "./world/connect.ts";
+export { createWorld } from "./world/create-world.ts";
 export { firstAvailable } from "./world/first-available.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";

@@ -58,15 +58,15 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
 /** Gives every rank a receiving buffer once all counts are known, or refuses the set when one is too short. */
 export function provideReceiveBuffers(session: Session, set: CallSet): void {
   const needed = set.calls.map(receivedLength);
-  const short = set.calls.flatMap(({ recv, rank }) =>
-    recv !== undefined && recv.length < (needed[rank] as number) ? [rank] : [],
+  const short = set.calls.flatMap(({ recv, rank }, index) =>
+    recv !== undefined && recv.length < (needed[index] as number) ? [rank] : [],
   );
   if (short.length > 0) throw tooShort(set, needed, short);
-  for (const call of set.calls) {
+  for (const [index, call] of set.calls.entries()) {
     const { dtype } = call;
     if (call.recv !== undefined || dtype === undefined) continue;
     const rank = set.comm.ranks[call.rank] as number;
-    const length = needed[call.rank] as number;
+    const length = needed[index] as number;
     const memory = session.allocate(rank, length * bytesOf(dtype));
     call.recv = new DeviceBuffer(dtype, length, {
       memory,
@@ -104,20 +104,23 @@ function tooShort(
   needed: readonly number[],
   ranks: readonly number[],
 ): UnservedError {
-  const values = set.calls.map(({ recv, rank }) =>
-    recv === undefined ? "allocated" : `${recv.length} of ${needed[rank]} needed`,
+  const values = set.calls.map(({ recv }, index) =>
+    recv === undefined ? "allocated" : `${recv.length} of ${needed[index]} needed`,
   );
   return new UnservedError(
     (rank) =>
       new CollectiveMismatchError(
         {
           headline: `call ${set.number} on "${set.comm.name}": ${ranksText(ranks)} cannot hold what is sent to them`,
-          table: [["rank", "recv.length"], ...values.map((value, index) => [index, value])],
+          table: [
+            ["rank", "recv.length"],
+            ...values.map((value, index) => [set.calls[index]?.rank ?? index, value]),
+          ],
           hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
         },
         {
           rank,
-          size: set.calls.length,
+          size: set.comm.ranks.length,
           comm: set.comm.name,
           collective: set.collective,
           call: set.number,

@@ -1,4 +1,5 @@
 /** Sends and receives of one rank that may meet their counterparts in any order: one call, or those of a group. */
+import type { CommInfo } from "../backend.ts";
 import type { TransferPosting } from "./posting.ts";
 
 /** A send and the receive it meets. */
@@ -19,6 +20,20 @@ export class Batch {
     this.transfers = transfers;
     this.open = [...transfers];
   }
+}
+
+/** Takes the sends and receives whose other end lives in another process: nothing here can tell when they meet. */
+export function takeHalves(
+  { local, ranks }: CommInfo,
+  batches: readonly (Batch | undefined)[],
+): TransferPosting[] {
+  if (local.length === ranks.length) return [];
+  return batches.flatMap((batch) => {
+    if (batch === undefined) return [];
+    const halves = batch.open.filter(({ peer }) => !local.includes(peer));
+    batch.open = batch.open.filter(({ peer }) => local.includes(peer));
+    return halves;
+  });
 }
 
 /** Takes every send that meets a receive out of the batches that stand first in their ranks' lines. */

@@ -23,7 +23,7 @@ export interface Mismatch {
 
 /** The first difference between the postings of a complete slot; `undefined` when they agree. */
 export function mismatchOf(slot: Slot): Mismatch | undefined {
-  const signatures = slot.postings.map((posting) => posting?.signature ?? []);
+  const signatures = slot.posted.map(({ signature }) => signature);
   const first = signatures[0] ?? [];
   for (let field = 0; field < first.length; field++) {
     const expected = first[field]?.[1];
@@ -31,7 +31,7 @@ export function mismatchOf(slot: Slot): Mismatch | undefined {
       return differingField(signatures, field);
     }
   }
-  return transposeFault(slot);
+  return slot.posted.length < slot.postings.length ? undefined : transposeFault(slot);
 }
 
 function differingField(

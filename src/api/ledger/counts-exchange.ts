@@ -19,12 +19,12 @@ export function andThen<A, B>(
 
 /** Fills in `recvCounts` and `recvOffsets` of every call of the set. */
 export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
-  const size = set.calls.length;
+  const size = set.comm.ranks.length;
   const calls = set.calls.map((call): RankCall => {
     const worldRank = set.comm.ranks[call.rank] as number;
-    const send = countsBuffer(session, worldRank, size);
+    const send = exchangeBuffer(session, worldRank, size);
     send.copyFrom(BigInt64Array.from(call.sendCounts ?? [], BigInt));
-    const recv = countsBuffer(session, worldRank, size);
+    const recv = exchangeBuffer(session, worldRank, size);
     return rankCall(
       "allToAll",
       call.rank,
@@ -38,9 +38,9 @@ export function exchangeCounts(session: Session, set: CallSet): void | Promise<v
 
 function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
   const waiting: Promise<void>[] = [];
-  set.calls.forEach((call, rank) => {
-    const answered = calls[rank] as RankCall;
-    const counts = new BigInt64Array(calls.length);
+  set.calls.forEach((call, index) => {
+    const answered = calls[index] as RankCall;
+    const counts = new BigInt64Array(set.comm.ranks.length);
     const bytes = new Uint8Array(counts.buffer);
     const read = answered.recv?.allocation.memory.read(0, bytes);
     const take = (): void => {
@@ -56,7 +56,12 @@ function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void>
   if (waiting.length > 0) return Promise.all(waiting).then(() => undefined);
 }
 
-function countsBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
+/** Memory of a rank through which int64 are exchanged. */
+export function exchangeBuffer(
+  session: Session,
+  worldRank: number,
+  size: number,
+): DeviceBuffer<"int64"> {
   const allocation: Allocation = {
     memory: session.allocate(worldRank, 8 * size),
     rank: worldRank,

@@ -9,7 +9,7 @@ import type { CommInfo } from "../backend.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { CommOp } from "../op.ts";
-import { Batch, takeMeetings } from "./batch.ts";
+import { Batch, takeHalves, takeMeetings } from "./batch.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -19,8 +19,14 @@ import { UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
 
+/** Which call a rank of a dead communicator had open. */
+export interface OpenCall {
+  readonly collective: string;
+  readonly call: number;
+}
+
 /** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
-export type Death = (rank: number, asker: number) => CommError;
+export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
 
 /** What a ledger needs from its world. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
@@ -54,7 +60,7 @@ export class Ledger {
     this.comm = comm;
     this.#monitor = monitor;
     this.#host = host;
-    this.#lines = new Lines(comm.ranks.length);
+    this.#lines = new Lines(comm);
     this.#next = comm.ranks.map(() => 0);
     this.#nextTransfer = comm.ranks.map(() => 0);
     this.#unseen = comm.ranks.map(() => []);
@@ -190,12 +196,13 @@ export class Ledger {
   /** Ends the communicator, and gives up what its session has queued where that can be done. */
   abort(death: Death): void {
     this.kill(death);
-    if (this.#queued.size > 0) {
-      this.#serve.session.abort?.(
-        this.comm,
-        new UnservedError((rank) => death(rank, this.comm.ranks[rank] as number)),
-      );
+    const { abort } = this.#serve.session;
+    if (this.#queued.size === 0 || abort === undefined) return;
+    for (const { op, call } of [...this.#queued].flat()) {
+      this.#failed(op, death(op.rank, op.asker, { collective: call.collective, call: op.call }));
     }
+    const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
+    abort.call(this.#serve.session, this.comm, new UnservedError(refuse));
   }
 
   /** Ends the communicator: open calls and all later ones fail. A call that is being executed still finishes. */
@@ -203,8 +210,9 @@ export class Ledger {
     if (this.#death !== undefined) return;
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
-      for (const { op } of this.#lines.postings(rank)) {
-        if (op.status === "waiting") this.#failed(op, death(rank, op.asker));
+      for (const { op, call } of this.#lines.postings(rank)) {
+        if (op.status !== "waiting") continue;
+        this.#failed(op, death(rank, op.asker, { collective: call.collective, call: op.call }));
       }
     });
     if (!this.#executing) this.#lines.clear();
@@ -325,6 +333,7 @@ export class Ledger {
       // A cancelled transfer no longer meets anyone.
       if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
     }
+    const halves = takeHalves(this.comm, batches);
     const meetings = takeMeetings(batches);
     const leave = (): boolean[] =>
       batches.map((batch, rank) => {
@@ -332,8 +341,8 @@ export class Ledger {
         if (done) this.#lines.leave(rank);
         return done;
       });
-    if (meetings.length === 0) return leave().includes(true) ? true : undefined;
-    const served = serveMeetings(this.#serve, meetings, batches);
+    if (meetings.length + halves.length === 0) return leave().includes(true) ? true : undefined;
+    const served = serveMeetings(this.#serve, meetings, halves, batches);
     if (served instanceof Promise) return served.then(() => void leave());
     leave();
     return true;

@@ -1,4 +1,5 @@
 /** Every rank's calls that are not done, oldest first: the order in which they must be served. */
+import type { CommInfo } from "../backend.ts";
 import { Batch } from "./batch.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
@@ -6,12 +7,15 @@ import type { Slot } from "./slot.ts";
 /** A call in a rank's line. */
 export type Entry = Slot | Batch;
 
-/** The lines of all ranks of one communicator. */
+/** The lines of the ranks of one communicator that live in this process. */
 export class Lines {
-  readonly #lines: Entry[][];
+  /** By rank; those of other processes stay empty. */
+  readonly #lines: readonly Entry[][];
+  readonly #local: readonly Entry[][];
 
-  constructor(ranks: number) {
-    this.#lines = Array.from({ length: ranks }, () => []);
+  constructor({ ranks, local }: CommInfo) {
+    this.#lines = ranks.map(() => []);
+    this.#local = local.map((rank) => this.#lines[rank] as Entry[]);
   }
 
   join(rank: number, entry: Entry): void {
@@ -29,12 +33,12 @@ export class Lines {
 
   /** Takes every rank's first call off its line. */
   allLeave(): void {
-    for (const line of this.#lines) line.shift();
+    for (const line of this.#local) line.shift();
   }
 
   /** True when a collective call is what every rank would do next. */
   allAt(slot: Slot): boolean {
-    for (const line of this.#lines) {
+    for (const line of this.#local) {
       if (line[0] !== slot) return false;
     }
     return true;

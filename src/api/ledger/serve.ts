@@ -8,9 +8,9 @@ import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Batch, Meeting } from "./batch.ts";
 import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
-import { andThen, exchangeCounts } from "./counts-exchange.ts";
+import { exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
-import type { Posting } from "./posting.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
 import { UnservedError } from "./unserved.ts";
@@ -36,8 +36,8 @@ export interface ServeHost {
 
 /** Serves a complete collective call. A promise means that the session is still at it. */
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
-  const postings = slot.postings as Posting[];
-  const cancelled = postings.flatMap(({ op }, rank) => (op.pending ? [] : [rank]));
+  const postings = slot.posted;
+  const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
   const mismatch = cancelled.length === 0 ? wrongSet(host, slot, postings) : undefined;
   if (cancelled.length > 0) {
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
@@ -50,10 +50,11 @@ function wrongSet(host: ServeHost, slot: Slot, postings: readonly Posting[]): Mi
   return mismatchOf(slot) ?? host.windows.join(postings.map(({ call }) => call));
 }
 
-/** Serves sends with the receives they met, as one exchange; `batches` are all that could meet now. */
+/** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
 export function serveMeetings(
   host: ServeHost,
   meetings: readonly Meeting[],
+  halves: readonly TransferPosting[],
   batches: readonly (Batch | undefined)[],
 ): void | Promise<void> {
   const fitting = meetings.filter((meeting) => {
@@ -64,8 +65,8 @@ export function serveMeetings(
     });
     return false;
   });
-  if (fitting.length === 0) return;
-  const postings = fitting.flatMap(({ send, recv }) => [send, recv]);
+  if (fitting.length === 0 && halves.length === 0) return;
+  const postings = [...fitting.flatMap(({ send, recv }) => [send, recv]), ...halves];
   const transfers: Transfer[] = fitting.map(({ send, recv }) => ({
     send: send.call,
     recv: recv.call,
@@ -73,7 +74,7 @@ export function serveMeetings(
   return attempt(
     host,
     postings,
-    () => submitted(host, postings, host.session.exchange(host.comm, transfers)),
+    () => submitted(host, postings, host.session.exchange(host.comm, transfers, halves)),
     () => wake(host, postings),
   );
 }
@@ -109,15 +110,17 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
 
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
-  if (organised !== false) return organised;
+  if (organised !== false) return organised instanceof Promise ? organised : undefined;
   const unknown =
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
-  return andThen(unknown ? exchangeCounts(host.session, set) : undefined, () => {
+  const begin = (): Work => {
     host.prepare(set);
     const written = host.session.lending?.writer(set.calls);
     if (written !== undefined) throw refuseWritten(set, written);
     return submitted(host, postings, host.session.execute(set));
-  });
+  };
+  const exchanged = unknown ? exchangeCounts(host.session, set) : undefined;
+  return exchanged instanceof Promise ? exchanged.then<unknown>(begin) : begin();
 }
 
 /** Calls that a session has queued: the ledger goes on while they are at work. */
@@ -130,15 +133,16 @@ class Queued {
 }
 
 /** What serving leaves behind: nothing, something to wait for, or calls that are queued. */
-type Work = void | Queued | Promise<unknown>;
+type Work = undefined | Queued | Promise<unknown>;
 
 function submitted(
   { session }: ServeHost,
   postings: readonly Posting[],
   done: void | Promise<void>,
-): void | Queued | Promise<void> {
+): undefined | Queued | Promise<void> {
   for (const { op } of postings) op.submit();
-  return done instanceof Promise && session.queues === true ? new Queued(done) : done;
+  if (!(done instanceof Promise)) return undefined;
+  return session.queues === true ? new Queued(done) : done;
 }
 
 /** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */

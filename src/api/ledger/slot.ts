@@ -2,7 +2,7 @@
 import type { CommInfo } from "../backend.ts";
 import type { Posting } from "./posting.ts";
 
-/** Gathers the postings of one call number. */
+/** Gathers the postings of one call number: those of the ranks that live in this process. */
 export class Slot {
   readonly number: number;
   readonly comm: CommInfo;
@@ -15,7 +15,12 @@ export class Slot {
     this.postings = new Array<Posting | undefined>(comm.ranks.length).fill(undefined);
   }
 
+  /** What was posted, by rank; ranks of other processes are left out. */
+  get posted(): readonly Posting[] {
+    return this.postings.filter((posting) => posting !== undefined);
+  }
+
   get complete(): boolean {
-    return this.arrived === this.postings.length;
+    return this.arrived === this.comm.local.length;
   }
 }

@@ -259,7 +259,7 @@ export class Poster {
     options: CallOptions | undefined,
     op: CommOp,
   ): Posting {
-    const timeoutMs = options?.timeoutMs;
+    const timeoutMs = options?.timeoutMs ?? this.#session.timeoutMs;
     const deadlinePs = timeoutMs === undefined ? undefined : call.postedAtPs + timeoutMs * 1e9;
     const { lending } = this.#session;
     if (lending !== undefined) {

@@ -22,32 +22,47 @@ export function prepareSplit(
   };
 }
 
-/** The communicators that a complete split makes, by ascending color; members by key, then by rank. */
-export function splitGroups({ calls }: CallSet): { color: number; members: RankCall[] }[] {
-  const groups = new Map<number, RankCall[]>();
-  for (const call of calls) {
-    const color = call.split?.color;
-    if (color === undefined) continue;
-    const group = groups.get(color);
-    if (group === undefined) groups.set(color, [call]);
-    else group.push(call);
+/** What one rank of a communicator said in a split. */
+export interface SplitWish {
+  readonly rank: number;
+  /** `undefined` joins nothing. */
+  readonly color: number | undefined;
+  readonly key: number;
+}
+
+/** What the ranks of this process said. */
+export function splitWishes({ calls }: CallSet): SplitWish[] {
+  return calls.map(({ rank, split }) => ({ rank, color: split?.color, key: split?.key ?? 0 }));
+}
+
+/** The communicators that a split makes, by ascending color; members by key, then by rank. */
+export function splitGroups(wishes: readonly SplitWish[]): { color: number; ranks: number[] }[] {
+  const groups = new Map<number, SplitWish[]>();
+  for (const wish of wishes) {
+    if (wish.color === undefined) continue;
+    const group = groups.get(wish.color);
+    if (group === undefined) groups.set(wish.color, [wish]);
+    else group.push(wish);
   }
-  const keyOf = (call: RankCall): number => call.split?.key ?? 0;
   return [...groups]
     .sort(([a], [b]) => a - b)
     .map(([color, members]) => ({
       color,
-      members: members.sort((a, b) => keyOf(a) - keyOf(b) || a.rank - b.rank),
+      ranks: members.sort((a, b) => a.key - b.key || a.rank - b.rank).map(({ rank }) => rank),
     }));
 }
 
-/** The communicator of one group. */
+/** The communicator of one group; its members are ranks of the parent. */
 export function childInfo(
   parent: CommInfo,
   id: number,
   color: number,
-  members: RankCall[],
+  members: readonly number[],
 ): CommInfo {
-  const ranks = members.map(({ rank }) => parent.ranks[rank] as number);
-  return { id, name: `${parent.name}/${color}`, ranks };
+  return {
+    id,
+    name: `${parent.name}/${color}`,
+    ranks: members.map((rank) => parent.ranks[rank] as number),
+    local: members.flatMap((rank, child) => (parent.local.includes(rank) ? [child] : [])),
+  };
 }

@@ -9,9 +9,10 @@ import type { CommError } from "../errors.ts";
 import { andThen } from "../ledger/counts-exchange.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
 import type { Monitor } from "../ledger/monitor.ts";
+import { allWishes } from "../ledger/wishes-exchange.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
-import { abortedError } from "./world-errors.ts";
+import { abortedError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
 interface Circle {
@@ -42,7 +43,8 @@ export class Communicators {
     this.#monitor = monitor;
     this.#host = host;
     const ranks = Array.from({ length: host.session.size }, (_, rank) => rank);
-    this.members = this.#make({ id: this.#made++, name, ranks }).members;
+    const local = host.session.localRanks ?? ranks;
+    this.members = this.#make({ id: this.#made++, name, ranks, local }).members;
   }
 
   /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
@@ -52,25 +54,17 @@ export class Communicators {
 
   /** Makes the communicators of a complete split. */
   split(set: CallSet): void | Promise<void> {
-    const made = splitGroups(set).map(({ color, members }) => ({
-      comm: childInfo(set.comm, this.#made++, color, members),
-      members,
-    }));
     const { session } = this.#host;
-    return andThen(
-      session.split?.(
-        set,
-        made.map(({ comm }) => comm),
-      ),
-      () => {
-        for (const { comm, members } of made) {
-          const circle = this.#make(comm);
-          members.forEach((call, rank) => {
-            this.#children.set(call, circle.members[rank] as Member);
-          });
-        }
-      },
-    );
+    return andThen(allWishes(session, set), (wishes) => {
+      const made = splitGroups(wishes).map(({ color, ranks }) => ({
+        comm: childInfo(set.comm, this.#made++, color, ranks),
+        ranks,
+      }));
+      const infos = made.map(({ comm }) => comm);
+      return andThen(session.split?.(set, infos), () => {
+        for (const { comm, ranks } of made) this.#open(set, comm, ranks);
+      });
+    });
   }
 
   /** The communicator that a split gave a rank; `undefined` for one without a color. */
@@ -128,6 +122,16 @@ export class Communicators {
     tellAborted([...this.#circles.values()], reason);
   }
 
+  /** Ends every communicator that a lost world rank is a member of. */
+  lose(lost: number, reason: string): void {
+    for (const ledger of this.ledgers) {
+      const { comm } = ledger;
+      const member = comm.ranks.indexOf(lost);
+      if (member < 0) continue;
+      ledger.abort((rank, _asker, open) => lostError(comm, rank, member, reason, open));
+    }
+  }
+
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that is told. */
   killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
     for (const ledger of this.ledgers) {
@@ -151,10 +155,20 @@ export class Communicators {
     });
   }
 
+  /** Opens a split's communicator for those of its members that live here; `ranks` are theirs in the parent. */
+  #open(set: CallSet, comm: CommInfo, ranks: readonly number[]): void {
+    if (comm.local.length === 0) return;
+    const { members } = this.#make(comm);
+    comm.local.forEach((child, index) => {
+      const call = set.calls.find(({ rank }) => rank === ranks[child]);
+      if (call !== undefined) this.#children.set(call, members[index] as Member);
+    });
+  }
+
   #make(comm: CommInfo): Circle {
     const ledger = new Ledger(comm, this.#monitor, this.#host);
     const { session } = this.#host;
-    const members = comm.ranks.map((_, rank) => new Member(rank, ledger, session, this.#host));
+    const members = comm.local.map((rank) => new Member(rank, ledger, session, this.#host));
     const circle = { ledger, members, aborted: false };
     this.#circles.set(comm, circle);
     return circle;

@@ -1,7 +1,6 @@
-/** How worlds are opened: all ranks in this process, or this process as one rank of a job. */
+/** How a world is opened whose ranks all live in this process. */
 import type { Backend } from "../backend.ts";
-import type { Communicator } from "../communicator.ts";
-import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { InvalidArgumentError } from "../errors.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
@@ -32,37 +31,8 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   return openWorld({ backend, name, onStall, stallMs }, size);
 }
 
-/** Options of `connect`. */
-export interface ConnectOptions {
-  readonly backend: Backend;
-  /** Number of ranks of the whole job; 1 when left out. */
-  readonly size?: number;
-  readonly name?: string;
-}
-
-/**
- * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
- *
- * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process.
- * @example
- * const comm = await connect({ backend: sim() });
- */
-export async function connect(options: ConnectOptions): Promise<Communicator> {
-  const { backend, size = 1, name = "world" } = options;
-  assertBackend(backend);
-  if (size !== 1) {
-    throw new UnsupportedError(
-      {
-        headline: `connect: ${backend.name} with ${String(size)} ranks: all its ranks live in one process`,
-        hint: "use createWorld, or twinccl run FILE -n RANKS",
-      },
-      { size, field: "size" },
-    );
-  }
-  return (await openWorld({ backend, name, onStall: undefined, stallMs: 10_000 }, size)).detach();
-}
-
-function assertBackend(backend: unknown): asserts backend is Backend {
+/** Refuses what is no backend. */
+export function assertBackend(backend: unknown): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) return;
   throw new InvalidArgumentError(
     {

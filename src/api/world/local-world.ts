@@ -89,6 +89,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#monitor = new Monitor(session.size, this);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
     this.#communicators = new Communicators(name, this.#monitor, this);
+    session.onLost?.((rank, reason) => this.#communicators.lose(rank, reason));
   }
 
   get backend(): string {

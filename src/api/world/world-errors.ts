@@ -1,12 +1,16 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
+import type { CommInfo } from "../backend.ts";
 import {
   CommAbortedError,
   DeadlockError,
   InvalidArgumentError,
   type RankFailure,
+  RankLostError,
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
+
+import type { OpenCall } from "../ledger/ledger.ts";
 
 interface Named {
   readonly name: string;
@@ -29,6 +33,24 @@ export function abortedError(
           : "its ranks' other communicators go on; split anew to replace it",
     },
     { rank, size, comm: name, cause: reason },
+  );
+}
+
+/** What the survivors' calls fail with when the process of a rank is gone. */
+export function lostError(
+  { name, ranks }: CommInfo,
+  rank: number,
+  lost: number,
+  reason: string,
+  open: OpenCall | undefined,
+): RankLostError {
+  const what = open === undefined ? "" : `${open.collective}: call ${open.call} on "${name}": `;
+  return new RankLostError(
+    {
+      headline: `${what}the process of rank ${lost} is gone: ${reason}`,
+      hint: "comm.rebuild() goes on with the survivors",
+    },
+    { rank, size: ranks.length, comm: name, ranks: [lost], ...open },
   );
 }
 

@@ -88,6 +88,31 @@ export function initAll(
   return new NcclCommunicator(info, members, nccl);
 }
 
+/** Makes this process's end of the communicator of all ranks, without blocking where that can be done. */
+export async function initOne(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  info: CommInfo,
+  local: LocalRank,
+  id: Uint8Array,
+  config: ConfigFields,
+): Promise<NcclCommunicator> {
+  const { worldRank: rank, device } = local;
+  const size = info.ranks.length;
+  let handle: bigint;
+  if (device.index === 0) {
+    // Other threads are on device 0.
+    handle = await nccl.initRankInBackground(size, id, rank, config);
+  } else {
+    const slot = new BigUint64Array(1);
+    device.use();
+    nccl.initRank(slot, size, id, rank, config);
+    handle = slotValue(slot);
+  }
+  current.forget();
+  return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
+}
+
 /** Splits a communicator: every member takes part, whether or not it joins a child. */
 export function split(
   nccl: NcclCalls,

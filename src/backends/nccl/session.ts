@@ -5,6 +5,7 @@ import {
   CommAbortedError,
   type CommInfo,
   type Explanation,
+  type HalfTransfer,
   InvalidArgumentError,
   type Memory,
   type Question,
@@ -13,58 +14,63 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
-import { initAll, type Member, type NcclCommunicator, split } from "./communicators.ts";
-import { CurrentDevice, Device } from "./device.ts";
+import { type Member, type NcclCommunicator, split } from "./communicators.ts";
+import type { CurrentDevice } from "./device.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
+import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
-import { LocalRank } from "./local-rank.ts";
+import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, dtypeRefusal } from "./mapping.ts";
-import { Progress } from "./progress.ts";
+import type { Progress } from "./progress.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
-/** What `nccl()` was given, checked. */
-export interface NcclSettings {
-  readonly devices: readonly number[];
+/** What a session is made of. */
+export interface SessionParts {
+  readonly libraries: Libraries;
+  readonly current: CurrentDevice;
+  readonly progress: Progress;
+  /** The communicator of all ranks. */
+  readonly world: NcclCommunicator;
   readonly config: ConfigFields;
+  /** The least compute capability of the devices here. */
+  readonly capability: number;
+  readonly timeoutMs: number | undefined;
+  /** How this process belongs to a job of several. */
+  readonly job?: Job | undefined;
 }
 
-/** The ranks of one world, all in this process. */
+/** The ranks of one world that live in this process. */
 export class NcclSession implements Session {
   readonly backend = "nccl";
   readonly queues = true;
   readonly size: number;
+  readonly localRanks: readonly number[];
+  readonly timeoutMs: number | undefined;
+  readonly generation: number;
+  readonly origins: readonly number[];
   readonly capabilities: Capabilities = {
     hostArrays: false,
     virtualTime: false,
     deterministic: true,
     symmetricMemory: false,
   };
-  readonly #libraries: Libraries;
-  readonly #settings: NcclSettings;
-  readonly #current: CurrentDevice;
-  readonly #progress: Progress;
-  readonly #locals: readonly LocalRank[];
+  readonly #parts: SessionParts;
+  readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
-  readonly #capability: number;
   /** Communicators on their way out. */
   readonly #ending: Promise<void>[] = [];
   #closing: Promise<void> | undefined;
 
-  constructor(libraries: Libraries, settings: NcclSettings, name: string) {
-    const { cuda, nccl } = libraries;
-    const { devices, config } = settings;
-    this.size = devices.length;
-    this.#libraries = libraries;
-    this.#settings = settings;
-    this.#current = new CurrentDevice(cuda);
-    this.#progress = new Progress(() => this.#check());
-    this.#capability = Math.min(...devices.map((device) => Number(cuda.computeCapability(device))));
-    this.#locals = devices.map(
-      (index, rank) => new LocalRank(rank, new Device(cuda, this.#current, index), this.#progress),
-    );
-    const ranks = devices.map((_, rank) => rank);
-    const world: CommInfo = { id: 0, name, ranks };
-    this.#comms.set(0, initAll(nccl, this.#current, world, this.#locals, config));
+  constructor(parts: SessionParts) {
+    const { world, job, timeoutMs } = parts;
+    this.#parts = parts;
+    this.size = world.size;
+    this.localRanks = world.info.local;
+    this.timeoutMs = timeoutMs;
+    this.generation = (job?.generation ?? 0) + 1;
+    this.origins = job?.origins ?? world.info.ranks;
+    this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
+    this.#comms.set(world.info.id, world);
   }
 
   device(rank: number): string {
@@ -87,7 +93,7 @@ export class NcclSession implements Session {
 
   refusal({ dtype }: Question): string | undefined {
     if (dtype === undefined) return undefined;
-    return dtypeRefusal(dtype, this.#libraries.ncclVersion, this.#capability);
+    return dtypeRefusal(dtype, this.#parts.libraries.ncclVersion, this.#parts.capability);
   }
 
   explain(_question: Question): Explanation {
@@ -108,42 +114,41 @@ export class NcclSession implements Session {
       for (const { call, op } of parts) comm.endOp(call, op);
     }
     const devices = calls.map(({ rank }) => (comm.members.get(rank) as Member).local.device);
-    return this.#progress.after(devices, comm);
+    return this.#parts.progress.after(devices, comm);
   }
 
-  exchange(info: CommInfo, transfers: readonly Transfer[]): Promise<void> {
+  exchange(
+    info: CommInfo,
+    transfers: readonly Transfer[],
+    halves: readonly HalfTransfer[],
+  ): Promise<void> {
     const comm = this.#comm(info);
-    const { nccl } = this.#libraries;
-    const devices: Device[] = [];
+    const { nccl } = this.#parts.libraries;
+    const all: readonly HalfTransfer[] = [
+      ...transfers.flatMap(({ send, recv }): HalfTransfer[] => [
+        { direction: "send", peer: recv.rank, call: send },
+        { direction: "recv", peer: send.rank, call: recv },
+      ]),
+      ...halves,
+    ];
     nccl.group(() => {
-      for (const { send, recv } of transfers) {
-        const [from, to] = [comm.members.get(send.rank), comm.members.get(recv.rank)] as [
-          Member,
-          Member,
-        ];
-        devices.push(from.local.device, to.local.device);
-        const { count, dtype } = send;
-        if (count === 0 || dtype === undefined) continue;
-        const type = dataTypes[dtype];
-        nccl.send(
-          send.send?.ptr ?? 0n,
-          count,
-          type,
-          to.rank,
-          from.handle,
-          from.local.device.stream,
-        );
-        nccl.recv(recv.recv?.ptr ?? 0n, count, type, from.rank, to.handle, to.local.device.stream);
+      for (const { direction, peer, call } of all) {
+        const { handle, local } = comm.members.get(call.rank) as Member;
+        const { count, dtype } = call;
+        const buffer = call[direction];
+        if (count === 0 || dtype === undefined || buffer === undefined) continue;
+        nccl[direction](buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream);
       }
     });
-    return this.#progress.after(devices, comm);
+    const devices = all.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
+    return this.#parts.progress.after(devices, comm);
   }
 
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void {
-    const { nccl } = this.#libraries;
+    const { nccl } = this.#parts.libraries;
     const parent = this.#comm(set.comm);
-    const made = split(nccl, this.#current, parent, set.calls, children, this.#settings.config);
+    const made = split(nccl, this.#parts.current, parent, set.calls, children, this.#parts.config);
     for (const comm of made) this.#comms.set(comm.info.id, comm);
   }
 
@@ -152,7 +157,7 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#comms.delete(info.id);
-    this.#progress.giveUp(comm, reason);
+    this.#parts.progress.giveUp(comm, reason);
     this.#ending.push(comm.abort());
   }
 
@@ -162,7 +167,21 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#comms.delete(info.id);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
-    this.#ending.push(this.#progress.after(devices).then(() => comm.destroy()));
+    this.#ending.push(this.#parts.progress.after(devices).then(() => comm.destroy()));
+  }
+
+  onLost(listener: (rank: number, reason: string) => void): void {
+    this.#parts.job?.onLost(listener);
+  }
+
+  async rejoin(without: readonly number[] | undefined): Promise<Session> {
+    const { job } = this.#parts;
+    if (job === undefined) {
+      throw new UnsupportedError({ headline: "rebuild: this job has one process" });
+    }
+    this.#parts.job?.handOver();
+    await this.close();
+    return job.rejoin(without);
   }
 
   close(): Promise<void> {
@@ -172,7 +191,7 @@ export class NcclSession implements Session {
 
   /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
   #issue(step: Step, parts: readonly Part[]): void {
-    const { nccl } = this.#libraries;
+    const { nccl } = this.#parts.libraries;
     nccl.group(() => {
       for (const part of parts) step(nccl, part);
     });
@@ -181,16 +200,18 @@ export class NcclSession implements Session {
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
   async #close(): Promise<void> {
     await Promise.allSettled(this.#ending);
-    const devices = this.#locals.map(({ device }) => device);
-    await this.#progress.after(devices).catch(() => undefined);
+    const devices = Array.from(this.#locals.values(), ({ device }) => device);
+    await this.#parts.progress.after(devices).catch(() => undefined);
     for (const comm of [...this.#comms.values()].reverse()) comm.destroy();
     this.#comms.clear();
-    this.#current.forget();
-    for (const local of this.#locals) local.release();
-    this.#progress.release();
+    this.#parts.current.forget();
+    for (const local of this.#locals.values()) local.release();
+    this.#parts.progress.release();
+    await this.#parts.job?.leave();
   }
 
-  #check(): void {
+  /** Throws what went wrong on a communicator in the background. */
+  checkAll(): void {
     for (const comm of this.#comms.values()) comm.check();
   }
 
@@ -207,7 +228,7 @@ export class NcclSession implements Session {
   }
 
   #local(rank: number): LocalRank {
-    return this.#locals[rank] as LocalRank;
+    return this.#locals.get(rank) as LocalRank;
   }
 }
 

@@ -1,0 +1,100 @@
+/** How a process becomes one rank of a job, and goes on with the survivors when others are lost. */
+import type { Backend, Session } from "../backend.ts";
+import type { Communicator } from "../communicator.ts";
+import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { assertBackend } from "./create-world.ts";
+import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
+import type { RebuildOptions } from "./world.ts";
+
+/** Options of `connect`. */
+export interface ConnectOptions {
+  /** The backend, as a value. */
+  readonly backend: Backend;
+  /** Number of ranks of the whole job; left out: what the launcher says, or 1. */
+  readonly size?: number;
+  /** Shown in errors and traces. */
+  readonly name?: string;
+  /** How long to wait for the other ranks, in milliseconds; 60,000 when left out. */
+  readonly timeoutMs?: number;
+  /** Gives up waiting for the others. */
+  readonly signal?: AbortSignal;
+}
+
+/** This process's end of a job. Closing it closes everything. */
+export interface ConnectedCommunicator extends Communicator {
+  /** Which life of the job this is, counted from 1 by every rebuild. */
+  readonly generation: number;
+  /** By rank, which rank it was in the first life. */
+  readonly origins: readonly number[];
+
+  /**
+   * Goes on with the survivors as a new communicator, ranks numbered anew in the old order. This one, its splits and its
+   * buffers are over. Every survivor calls it; with `without` all give the same ranks, left out everyone who asks is in.
+   *
+   * @throws RendezvousError when the survivors do not come together in time. UnsupportedError on one process.
+   */
+  rebuild(options?: RebuildOptions): Promise<ConnectedCommunicator>;
+}
+
+/**
+ * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
+ *
+ * Which rank this is, and where the others are, say the variables of the launcher: `twinccl launch`, torchrun, Open MPI
+ * or a Slurm step. Without any it is a job of one rank.
+ *
+ * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process.
+ * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.
+ * @example
+ * const comm = await connect({ backend: sim() });
+ */
+export async function connect(options: ConnectOptions): Promise<ConnectedCommunicator> {
+  const { backend, size, name = "world", timeoutMs = 60_000, signal } = options;
+  assertBackend(backend);
+  if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
+    throw new InvalidArgumentError(
+      { headline: `connect: size: found ${String(size)}, needs an integer of at least 1` },
+      { field: "size" },
+    );
+  }
+  if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
+    throw new InvalidArgumentError(
+      { headline: `connect: timeoutMs: found ${String(timeoutMs)}, needs a number above 0` },
+      { field: "timeoutMs" },
+    );
+  }
+  const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000 };
+  if (backend.join !== undefined) {
+    return attach(opening, await backend.join({ name, size, timeoutMs, signal }));
+  }
+  if (size !== undefined && size !== 1) {
+    throw new UnsupportedError(
+      {
+        headline: `connect: ${backend.name} with ${size} ranks: all its ranks live in one process`,
+        hint: "use createWorld, or twinccl run FILE -n RANKS",
+      },
+      { size, field: "size" },
+    );
+  }
+  return connected(opening, await openWorld(opening, 1));
+}
+
+/** The communicator of a session's own rank. */
+function attach(opening: Opening, session: Session): ConnectedCommunicator {
+  const { generation = 1, origins } = session;
+  return connected(opening, new LocalWorld(session, opening, generation, origins));
+}
+
+function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
+  const { session, generation, origins, name } = world;
+  const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
+    if (session.rejoin === undefined) {
+      throw new UnsupportedError({
+        headline: `rebuild: "${name}" has no other process to go on with`,
+        hint: "connect anew",
+      });
+    }
+    world.abort(new Error("it was rebuilt"));
+    return attach(opening, await session.rejoin(options.without));
+  };
+  return Object.assign(world.detach(), { generation, origins, rebuild });
+}

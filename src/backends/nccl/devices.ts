@@ -1,0 +1,64 @@
+/** Which GPUs this process sees, and which of them a world gets. */
+import {
+  BackendUnavailableError,
+  InvalidArgumentError,
+  type OpenRequest,
+} from "../../api/index.ts";
+import { type Libraries, loadLibraries } from "./libraries.ts";
+import type { NcclOptions } from "./options.ts";
+
+/** The libraries, and how many devices they see. */
+export async function visibleDevices(
+  options: NcclOptions,
+): Promise<{ readonly libraries: Libraries; readonly visible: number }> {
+  // NCCL reads this once, before its first communicator; what it reduces in the switch cannot be predicted.
+  if (options.nvls !== true) process.env["NCCL_NVLS_ENABLE"] = "0";
+  const libraries = await loadLibraries({
+    nccl: options.ncclLibrary,
+    cudart: options.cudartLibrary,
+  });
+  return { libraries, visible: libraries.cuda.deviceCount() };
+}
+
+/** The libraries, and a device for every rank. */
+export async function devicesFor(
+  options: NcclOptions,
+  { size }: OpenRequest,
+): Promise<{ readonly libraries: Libraries; readonly devices: readonly number[] }> {
+  const { libraries, visible } = await visibleDevices(options);
+  const devices = options.devices ?? Array.from({ length: size }, (_, rank) => rank);
+  if (devices.length !== size) {
+    throw new InvalidArgumentError(
+      {
+        headline: `nccl: devices: found ${devices.length}, a world of ${size} ranks needs ${size}`,
+      },
+      { field: "devices", size },
+    );
+  }
+  if (devices.some((device) => device >= visible)) {
+    throw new BackendUnavailableError(
+      {
+        headline: `nccl: ${size} ranks need devices ${devices.join(", ")}, but ${visible} are visible`,
+        hint: "one GPU per rank; look at CUDA_VISIBLE_DEVICES, or use fewer ranks",
+      },
+      { field: "devices", size },
+    );
+  }
+  return { libraries, devices };
+}
+
+/** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
+export function assertDevices(devices: readonly number[]): void {
+  const seen = new Set<number>();
+  const fault = (found: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `nccl: devices: found ${found}, needs different device numbers from 0 on` },
+      { field: "devices" },
+    );
+  if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));
+  for (const device of devices) {
+    if (!Number.isSafeInteger(device) || device < 0) throw fault(String(device));
+    if (seen.has(device)) throw fault(`${device} twice`);
+    seen.add(device);
+  }
+}

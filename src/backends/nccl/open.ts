@@ -1,0 +1,116 @@
+/** Opens sessions: all ranks in this process, or this process as one rank of a job. */
+import { hostname } from "node:os";
+import {
+  type CommInfo,
+  CommTimeoutError,
+  InvalidArgumentError,
+  type JoinRequest,
+} from "../../api/index.ts";
+import { initAll, initOne } from "./communicators.ts";
+import { CurrentDevice, Device } from "./device.ts";
+import { Job } from "./job.ts";
+import type { Libraries } from "./libraries.ts";
+import { LocalRank } from "./local-rank.ts";
+import { Progress } from "./progress.ts";
+import type { Membership } from "./rendezvous/index.ts";
+import { NcclSession } from "./session.ts";
+import type { ConfigFields } from "./sys/layouts.ts";
+
+/** What every session is opened with. */
+export interface Setup {
+  readonly libraries: Libraries;
+  readonly config: ConfigFields;
+  readonly timeoutMs: number | undefined;
+}
+
+/** All ranks of a world, one per device. */
+export function openHere(setup: Setup, devices: readonly number[], name: string): NcclSession {
+  const here = devicesHere(
+    setup,
+    devices,
+    devices.map((_, rank) => rank),
+  );
+  const ranks = devices.map((_, rank) => rank);
+  const info: CommInfo = { id: 0, name, ranks, local: ranks };
+  const { nccl } = setup.libraries;
+  const world = initAll(nccl, here.current, info, here.locals, setup.config);
+  return here.session({ ...setup, ...here, world });
+}
+
+/** This process's rank in one life of a job. */
+export async function openJoined(
+  setup: Setup,
+  device: number,
+  membership: Membership,
+  { name, timeoutMs, signal }: JoinRequest,
+): Promise<NcclSession> {
+  const { rank, size } = membership;
+  const { nccl, cuda } = setup.libraries;
+  const wait = { timeoutMs, signal };
+  const place = `${hostname()} ${cuda.pciBusId(device)}`;
+  const places = await membership.exchange("device", new TextEncoder().encode(place), wait);
+  refuseShared(
+    places.map((bytes) => new TextDecoder().decode(bytes)),
+    rank,
+  );
+  if (rank === 0) await membership.set("unique id", nccl.uniqueId());
+  const id = await membership.get("unique id", wait);
+  const here = devicesHere(setup, [device], [rank]);
+  const ranks = Array.from({ length: size }, (_, each) => each);
+  const info: CommInfo = { id: 0, name, ranks, local: [rank] };
+  const [local] = here.locals as [LocalRank];
+  const opening = initOne(nccl, here.current, info, local, id, setup.config);
+  const world = await within(timeoutMs, opening, rank, size);
+  const open = (next: Membership): Promise<NcclSession> =>
+    openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
+  return here.session({ ...setup, ...here, world, job: new Job(membership, open) });
+}
+
+/** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
+function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: readonly number[]) {
+  const { cuda } = libraries;
+  const current = new CurrentDevice(cuda);
+  let opened: NcclSession | undefined;
+  const progress = new Progress(() => opened?.checkAll());
+  const locals = devices.map(
+    (index, at) => new LocalRank(ranks[at] as number, new Device(cuda, current, index), progress),
+  );
+  const capability = Math.min(...devices.map((device) => Number(cuda.computeCapability(device))));
+  const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
+    opened = new NcclSession(parts);
+    return opened;
+  };
+  return { current, progress, locals, capability, session };
+}
+
+/** Two ranks on one GPU would hang NCCL or be refused by it without a name. */
+function refuseShared(places: readonly string[], rank: number): void {
+  const place = places[rank] as string;
+  const ranks = places.flatMap((other, each) => (other === place ? [each] : []));
+  if (ranks.length === 1) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `connect: ranks ${ranks.join(", ")} all use the GPU ${place}`,
+      hint: "one GPU per rank: the launcher's local rank chooses it, or nccl({ devices: [...] })",
+    },
+    { rank, size: places.length, ranks, field: "devices" },
+  );
+}
+
+/** NCCL's own initialisation has no deadline: when it takes too long it is left behind. */
+function within<T>(timeoutMs: number, opening: Promise<T>, rank: number, size: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      reject(
+        new CommTimeoutError(
+          {
+            headline: `connect: NCCL did not bring ${size} ranks together within ${timeoutMs} ms`,
+            hint: "a rank was lost on the way, or its network is not reachable; NCCL_DEBUG=INFO tells more",
+          },
+          { rank, size },
+        ),
+      );
+    }, timeoutMs);
+    opening.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
