@@ -1,12 +1,14 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
 import { inspect } from "node:util";
-import { createWorld, DeviceBuffer } from "../api/index.ts";
+import { ranksText } from "../api/error-text.ts";
+import { type Backend, createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
+import { onEarlyEnd } from "./early-end.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { loadProgram } from "./program-file.ts";
+import { loadProgram, type RankProgram } from "./program-file.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
@@ -25,7 +27,7 @@ Runs FILE, an ES module that default-exports \`async (comm) => result\`, once fo
 prints what each rank returned.
 
 ${optionLines(options)}
-Exit status: 0 when every rank returned, 1 when one failed, 2 for wrong usage.
+Exit status: 0 when every rank returned, 1 when one failed or ended the process, 2 for wrong usage.
 `,
   run: runFile,
 };
@@ -38,19 +40,58 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const trace = traceFile === undefined ? undefined : new Trace();
   const settings = { seed: parsed.integer("seed", 0), trace };
   const backend = namedBackend(context.backends, parsed.text("backend") ?? "sim", settings);
-  const program = await loadProgram(parsed.positionals[0]);
-  const world = await createWorld({ backend, size: ranks, name: "run" });
+  // A failed run is the one whose trace is wanted most.
+  const writeTrace = (): void => {
+    if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
+  };
+  const atWork = new Set<number>();
+  const ended = onEarlyEnd((status) => {
+    context.err(`twinccl run: ${earlyEndText(status, [...atWork])}\n`);
+    writeTrace();
+  });
+  try {
+    const program = await loadProgram(parsed.positionals[0]);
+    await runRanks(backend, ranks, watched(program, atWork), context).finally(writeTrace);
+    return 0;
+  } finally {
+    ended();
+  }
+}
+
+async function runRanks(
+  backend: Backend,
+  size: number,
+  program: RankProgram,
+  context: Context,
+): Promise<void> {
+  const world = await createWorld({ backend, size, name: "run" });
   try {
     const results = await world.run(program);
     for (const [rank, result] of results.entries()) {
       context.out(`rank ${rank}: ${await resultText(result)}\n`);
     }
-    return 0;
   } finally {
-    // A failed run is the one whose trace is wanted most.
-    if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
     await world.close();
   }
+}
+
+/** The program, with its rank in `atWork` while it runs. */
+function watched(program: RankProgram, atWork: Set<number>): RankProgram {
+  return async (comm) => {
+    atWork.add(comm.rank);
+    try {
+      return await program(comm);
+    } finally {
+      atWork.delete(comm.rank);
+    }
+  };
+}
+
+function earlyEndText(status: number, atWork: readonly number[]): string {
+  const ended = `the process ended with status ${status} before the run was over`;
+  if (atWork.length === 0) return `${ended}: no rank was at work`;
+  const ranks = ranksText(atWork.toSorted((a, b) => a - b));
+  return `${ended}: ${ranks} had not returned\nhint: a rank ends by returning or throwing; nothing in it may end the process`;
 }
 
 function traceText(trace: Trace, isChrome: boolean): string {

@@ -1,8 +1,10 @@
 /** The executable itself, as it is installed; everything else is tested in process. */
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
 
@@ -30,4 +32,95 @@ test("wrong usage is exit status 2", () => {
   const { status, stdout, stderr } = run("bogus");
   expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
   expect(stderr).toContain('unknown command "bogus"');
+});
+
+describe("run", () => {
+  const folder = mkdtempSync(join(tmpdir(), "twinccl-main-"));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  function program(name: string, text: string): string {
+    const path = join(folder, `${name}.mjs`);
+    writeFileSync(path, text);
+    return path;
+  }
+
+  test.each([0, 1, 7])("that a rank ends with process.exit(%i) is no success", (code) => {
+    const path = program(
+      `exits-${code}`,
+      `export default async (comm) => {
+         await comm.barrier();
+         if (comm.rank === 0) return;
+         if (comm.rank === 2) setTimeout(() => process.exit(${code}), 5);
+         await comm.barrier();
+       };`,
+    );
+    const trace = join(folder, "trace.txt");
+    const { status, stdout, stderr } = run("run", path, "-n", "4", "--seed", "1", "--trace", trace);
+    expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
+    expect(stderr).toBe(
+      `twinccl run: the process ended with status ${code} before the run was over: ` +
+        "ranks 1..3 had not returned\n" +
+        "hint: a rank ends by returning or throwing; nothing in it may end the process\n",
+    );
+    expect(readFileSync(trace, "utf8")).toMatch(/post rank=2 .*barrier/);
+  });
+
+  test("whose file ends the process before there are ranks is no success", () => {
+    const path = program("early", "process.exit(0); export default () => 0;");
+    const { status, stderr } = run("run", path);
+    expect(status).toBe(1);
+    expect(stderr).toContain("ended with status 0 before the run was over: no rank was at work");
+  });
+
+  test("whose file waits for ever before there are ranks is no success", () => {
+    const path = program("never", "await new Promise(() => {}); export default () => 0;");
+    const { status, stderr } = run("run", path);
+    expect(status).toBe(1);
+    expect(stderr).toContain("before the run was over: no rank was at work");
+  });
+
+  test("in which a callback throws is no success, and shows the error", () => {
+    const path = program(
+      "throws",
+      `export default (comm) => new Promise(() => setTimeout(() => { throw new Error("mine"); }));`,
+    );
+    const { status, stderr } = run("run", path, "-n", "2");
+    expect(status).toBe(1);
+    expect(stderr).toContain("Error: mine");
+    expect(stderr).toContain("before the run was over: ranks 0, 1 had not returned");
+  });
+
+  test("in which a rank awaits for ever exits 1 and names it", () => {
+    const path = program(
+      "awaits",
+      "export default (comm) => comm.rank === 1 ? new Promise(() => {}) : comm.rank;",
+    );
+    const { status, stdout, stderr } = run("run", path, "-n", "3");
+    expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
+    expect(stderr).toMatch(/^twinccl run: 1 of 3 ranks failed on "run", rank 1 first\n/);
+    expect(stderr).toContain("rank 1 waits for something that can no longer happen");
+    expect(stderr).not.toContain("before the run was over");
+  });
+
+  test("in which a rank awaits for ever while others wait for it names them all", () => {
+    const path = program(
+      "holds",
+      "export default (comm) => comm.rank === 1 ? new Promise(() => {}) : comm.barrier();",
+    );
+    const { status, stderr } = run("run", path, "-n", "3");
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/^twinccl run: 3 of 3 ranks failed/);
+    expect(stderr).toContain("deadlock: rank 1 can no longer make a call that others wait for");
+    expect(stderr).toMatch(/rank 1 {2}DeadlockError: .* never returned/);
+  });
+
+  test("that succeeds leaves no trace of the watch", () => {
+    const path = program("fine", "export default (comm) => comm.rank;");
+    const { status, stdout, stderr } = run("run", path, "-n", "2");
+    expect({ status, stdout, stderr }).toEqual({
+      status: 0,
+      stdout: "rank 0: 0\nrank 1: 1\n",
+      stderr: "",
+    });
+  });
 });
