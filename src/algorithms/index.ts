@@ -58,6 +58,7 @@ export {
   elementText,
   type FoldOrder,
   type Forced,
+  graphTopology,
   type HopRounding,
   h200x8,
   type NamedTopologies,

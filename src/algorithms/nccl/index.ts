@@ -10,6 +10,7 @@ export {
 } from "./explain.ts";
 export { type PlanFolds, planFolds } from "./folds.ts";
 export { ncclFused } from "./fused.ts";
+export { graphTopology } from "./graph-topology.ts";
 export { ncclLayout } from "./layout.ts";
 export type { FoldOrder } from "./orders.ts";
 export type { Part } from "./partition.ts";

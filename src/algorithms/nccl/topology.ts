@@ -20,6 +20,8 @@ export interface SearchResult {
   readonly channels: number;
   /** GB/s of one channel between GPUs of the node. */
   readonly bandwidth: number;
+  /** NCCL's number for the shape of the graph; a balanced tree where it is left out. */
+  readonly pattern?: number | undefined;
 }
 
 /** The facts about one node and the ranks on it. */

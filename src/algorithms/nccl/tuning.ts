@@ -34,6 +34,9 @@ const mostRingLl128 = 36.7;
 const mostTreeLl128 = 36.7;
 const mostTree = 38.7;
 
+/** The pattern of a tree whose first GPU carries all its edges. */
+const plainTree = 3;
+
 /** How far a tree stays behind its bandwidth, by size: 64 B first, then each power of two. */
 const treeCorrection: { readonly [P in NcclProtocol]: readonly number[] } = {
   LL: [
@@ -95,6 +98,12 @@ function busBandwidth(
     if (protocol === "LL128") return Math.fround(Math.min(found * 0.92, channels * mostRingLl128));
     return found;
   }
+  const bandwidthOfTree = treeBandwidth(protocol, found, channels);
+  const plain = treeSearch.pattern === plainTree;
+  return plain ? Math.fround(bandwidthOfTree * 0.85) : bandwidthOfTree;
+}
+
+function treeBandwidth(protocol: NcclProtocol, found: number, channels: number): number {
   const tree = Math.fround(Math.min(found * 0.92, channels * mostTree));
   if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, mostLl));
   if (protocol === "LL128") return Math.fround(Math.min(tree * (7 / 9), channels * mostTreeLl128));

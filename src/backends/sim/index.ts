@@ -32,8 +32,11 @@ export interface SimOptions {
    * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
   readonly like?: "nccl-2.28";
-  /** The machine whose plans are followed; eight H200 behind NVSwitch when left out. */
-  readonly topology?: keyof typeof topologies;
+  /**
+   * The machine whose plans are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
+   * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
+   */
+  readonly topology?: keyof typeof topologies | { readonly xml: string };
   /** How NCCL is set up there: what NCCL_ALGO, NCCL_PROTO, NCCL_MAX_NCHANNELS and the buffer sizes say. */
   readonly nccl?: TwinForced & NcclSettings;
   /** How ranks are connected, for virtual time. */

@@ -6,6 +6,7 @@
  */
 import {
   type AlgorithmChoice,
+  graphTopology,
   type NcclSettings,
   ncclVersions,
   type Topology,
@@ -25,7 +26,7 @@ import { type TwinForced, TwinPlanner } from "./twin.ts";
 export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice;
   readonly like?: "nccl-2.28";
-  readonly topology?: keyof typeof topologies;
+  readonly topology?: keyof typeof topologies | { readonly xml: string };
   readonly nccl?: TwinForced & NcclSettings;
 }
 
@@ -91,11 +92,22 @@ function assertUnnamed({ topology, nccl }: PlanOptions): void {
 }
 
 function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: number) => Topology {
-  if (Object.hasOwn(topologies, topology)) return topologies[topology];
+  if (typeof topology === "object" && typeof topology?.xml === "string") {
+    return graphTopology(topology.xml);
+  }
+  const name = String(topology);
+  if (isNamed(name)) return topologies[name];
   throw new InvalidArgumentError(
-    { headline: `sim: topology: found ${String(topology)}, which is not known` },
+    {
+      headline: `sim: topology: found ${name}, which is not known`,
+      hint: `names are ${Object.keys(topologies).join(", ")}; or pass { xml } with the text of a graph file of NCCL`,
+    },
     { field: "topology" },
   );
+}
+
+function isNamed(name: string): name is keyof typeof topologies {
+  return Object.hasOwn(topologies, name);
 }
 
 function versionOf(like: unknown): string {
