@@ -18,7 +18,7 @@ const options = {
   ranks: { short: "n", value: "N", help: "number of processes, one a rank" },
   "on-failure": {
     value: "kill|keep",
-    help: "stop the others when a rank fails, or let them go on and rebuild (kill)",
+    help: "what a rank's failure does to the others (kill)",
   },
   grace: { value: "SECONDS", help: "from SIGTERM to SIGKILL for ranks that are stopped (5)" },
   "one-gpu-each": { help: "refuse more ranks than CUDA_VISIBLE_DEVICES lists, when it is set" },

@@ -1,7 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
-const commands = ["start", "bench", "run", "explain", "trace", "verify", "golden", "doctor"];
+const commands = [
+  "start",
+  "bench",
+  "run",
+  "launch",
+  "explain",
+  "trace",
+  "verify",
+  "golden",
+  "doctor",
+];
 
 describe("help", () => {
   test.each(["--help", "-h", "help"])("%s lists exactly the commands there are", async (line) => {

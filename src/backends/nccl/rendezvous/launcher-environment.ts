@@ -58,7 +58,8 @@ export function launcherEnvironment(env: Variables): LauncherEnvironment | undef
   const found = read(family, env);
   for (const other of meant.slice(at + 1)) {
     // Slurm is commonly around another launcher; two others are not around each other.
-    if (family.name === "torchrun" && other.name === "openmpi") refuseToDiffer(found, other, env);
+    const isBeside = family.name === "torchrun" && other.name === "openmpi";
+    if (isBeside && missingOf(other, env).length === 0) refuseToDiffer(found, other, env);
   }
   return found;
 }

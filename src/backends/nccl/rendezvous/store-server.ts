@@ -21,6 +21,9 @@ export interface StoreServerOptions extends StoreOptions {
 /** How long rank 0 keeps its store for the others when it leaves. */
 export const hostLingersMs = 5_000;
 
+/** How long ranks may take to end their side of a store that closes. */
+const closeMs = 2_000;
+
 /**
  * A store that listens. It does not keep the process alive.
  *
@@ -114,7 +117,12 @@ export class StoreServer {
   /** Tells every rank that the store is over, and stops listening. Bounded and idempotent. */
   close(): Promise<void> {
     this.#closed ??= new Promise((resolve) => {
-      this.#server.close(() => resolve());
+      // Connections do not keep the process alive, but who waits for the end must get there.
+      const timer = setTimeout(resolve, closeMs);
+      this.#server.close(() => {
+        clearTimeout(timer);
+        resolve();
+      });
       for (const connection of this.#pending) connection.drop("store closed");
       this.#store.close();
       for (const connection of this.#ranks) connection.finish("the store was closed by its host");
