@@ -25,8 +25,12 @@ export function koffi(): Promise<KoffiModule> {
   return loading;
 }
 
+/** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
+const stackBytes = 8 << 20;
+
 /** Handles are addresses; enumerations are C ints. */
 function declareTypes(module: KoffiModule): KoffiModule {
+  module.config({ ...module.config(), sync_stack_size: stackBytes, async_stack_size: stackBytes });
   const handles = ["ncclComm_t", "ncclWindow_t", "cudaStream_t", "cudaEvent_t", "cudaGraph_t"];
   for (const name of [...handles, "cudaGraphExec_t", "nvmlDevice_t"]) {
     module.alias(name, module.pointer("void"));
