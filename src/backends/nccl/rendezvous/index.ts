@@ -9,6 +9,9 @@
  * `launcherEnvironment(process.env)` tells which rank this process is, whoever launched it, and `rendezvousFor` where it
  * meets the others.
  *
+ * While the process that hosts the place blocks its event loop, nobody is answered. What all ranks need before they block,
+ * such as the unique id, is therefore best handed out by `exchange`, which answers all of them at the same moment.
+ *
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
 export { rendezvousFor } from "./choose.ts";
