@@ -99,6 +99,11 @@ export interface Session {
    * one communicator come one after another: unless the session queues, each after the one before is done.
    */
   execute(set: CallSet): void | Promise<void>;
+  /**
+   * Told about a complete call that was about communicators or recordings instead of data (split, capture). Where time
+   * is virtual, its ranks are done when the last one has come.
+   */
+  organised?(set: CallSet): void;
   /** Runs sends and the receives they meet, and halves whose other end is elsewhere, all at once. Same promise as `execute`. */
   exchange(
     comm: CommInfo,
@@ -202,6 +207,10 @@ export interface RankCall {
 export interface Transfer {
   readonly send: RankCall;
   readonly recv: RankCall;
+  /** Stands for what the sender posted together with this, in one call or group: all of it may be under way at once. */
+  readonly sendBatch: object;
+  /** The same for the receiver. */
+  readonly recvBatch: object;
 }
 
 /** A send or a receive whose other end lives in another process. */

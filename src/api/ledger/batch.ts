@@ -6,6 +6,8 @@ import type { TransferPosting } from "./posting.ts";
 export interface Meeting {
   readonly send: TransferPosting;
   readonly recv: TransferPosting;
+  readonly sendBatch: Batch;
+  readonly recvBatch: Batch;
 }
 
 /** What one rank posted together. */
@@ -50,7 +52,7 @@ export function takeMeetings(batches: readonly (Batch | undefined)[]): Meeting[]
       if (peer === undefined || recv === undefined) continue;
       batch.open = batch.open.filter((other) => other !== send);
       peer.open = peer.open.filter((other) => other !== recv);
-      meetings.push({ send, recv });
+      meetings.push({ send, recv, sendBatch: batch, recvBatch: peer });
     }
   }
   return meetings;

@@ -67,9 +67,10 @@ export function serveMeetings(
   });
   if (fitting.length === 0 && halves.length === 0) return;
   const postings = [...fitting.flatMap(({ send, recv }) => [send, recv]), ...halves];
-  const transfers: Transfer[] = fitting.map(({ send, recv }) => ({
+  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
     send: send.call,
     recv: recv.call,
+    ...joined,
   }));
   return attempt(
     host,
@@ -110,7 +111,8 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
 
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
-  if (organised !== false) return organised instanceof Promise ? organised : undefined;
+  if (organised instanceof Promise) return organised;
+  if (organised !== false) return submitted(host, postings, host.session.organised?.(set));
   const unknown =
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
   const begin = (): Work => {

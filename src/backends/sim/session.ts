@@ -215,11 +215,20 @@ export class SimSession implements Session {
     return calls.map((call) => call.finishedAtPs);
   }
 
+  organised({ comm, calls }: CallSet): void {
+    this.#streams.begin(comm, calls);
+    const lastPs = Math.max(...calls.map(({ finishedAtPs }) => finishedAtPs));
+    for (const call of calls) call.finishedAtPs = lastPs;
+    this.#streams.end(comm, calls);
+  }
+
   exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
     const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
-    this.#streams.begin(comm, calls);
-    predictTransfers(transfers, this.#settings.link, (transfer, times) =>
-      this.#settings.trace?.transfer(comm, transfer, times),
+    predictTransfers(
+      transfers,
+      this.#settings.link,
+      (rank, batch) => this.#streams.join(comm, rank, batch),
+      (transfer, times) => this.#settings.trace?.transfer(comm, transfer, times),
     );
     this.#streams.end(comm, calls);
     return this.#move(comm, calls, [bindTransfers(transfers)]);

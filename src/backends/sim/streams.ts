@@ -1,35 +1,65 @@
 /**
  * Calls of one communicator run in call order on every rank: a call that was made while an earlier one was under way
- * begins, in virtual time, when that one is done.
+ * begins, in virtual time, when that one is done. Sends and receives that a rank posted together are one call of it.
  */
 import type { CommInfo, RankCall } from "../../api/index.ts";
+import { Port } from "./port.ts";
 
-/** When each rank is done with its last call, by communicator. */
+/** Sends and receives under way that a rank posted together. */
+export interface Together {
+  /** When the rank was done with its earlier calls, in picoseconds. */
+  readonly beganPs: number;
+  readonly sendPort: Port;
+  readonly recvPort: Port;
+}
+
+/** The calls of one rank on one communicator. */
+interface Stream {
+  /** When the last call is done. */
+  freePs: number;
+  /** The last batch of sends and receives, some of which may still have to meet their counterparts. */
+  batch: object | undefined;
+  together: Together | undefined;
+}
+
+/** When each rank is done with its calls, by communicator. */
 export class Streams {
-  readonly #free = new WeakMap<CommInfo, Float64Array>();
+  readonly #streams = new WeakMap<CommInfo, Stream[]>();
 
   /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
   begin(comm: CommInfo, calls: readonly RankCall[]): void {
-    const free = this.#of(comm);
+    const streams = this.#of(comm);
     for (const call of calls) {
-      call.finishedAtPs = Math.max(call.finishedAtPs, free[call.rank] as number);
+      const { freePs } = streams[call.rank] as Stream;
+      call.finishedAtPs = Math.max(call.finishedAtPs, freePs);
     }
+  }
+
+  /** Joins the batch of sends and receives that a rank is at, or begins it. */
+  join(comm: CommInfo, rank: number, batch: object): Together {
+    const stream = this.#of(comm)[rank] as Stream;
+    if (stream.batch !== batch || stream.together === undefined) {
+      stream.batch = batch;
+      stream.together = { beganPs: stream.freePs, sendPort: new Port(), recvPort: new Port() };
+    }
+    return stream.together;
   }
 
   /** Notes when every call will be done. */
   end(comm: CommInfo, calls: readonly RankCall[]): void {
-    const free = this.#of(comm);
+    const streams = this.#of(comm);
     for (const call of calls) {
-      free[call.rank] = Math.max(free[call.rank] as number, call.finishedAtPs);
+      const stream = streams[call.rank] as Stream;
+      stream.freePs = Math.max(stream.freePs, call.finishedAtPs);
     }
   }
 
-  #of(comm: CommInfo): Float64Array {
-    let free = this.#free.get(comm);
-    if (free === undefined) {
-      free = new Float64Array(comm.ranks.length);
-      this.#free.set(comm, free);
+  #of(comm: CommInfo): Stream[] {
+    let streams = this.#streams.get(comm);
+    if (streams === undefined) {
+      streams = comm.ranks.map(() => ({ freePs: 0, batch: undefined, together: undefined }));
+      this.#streams.set(comm, streams);
     }
-    return free;
+    return streams;
   }
 }

@@ -4,6 +4,7 @@ import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall } from "./executor.ts";
 import { type Link, linkModel } from "./link.ts";
 import type { HostMemory } from "./memory.ts";
+import type { Together } from "./streams.ts";
 
 /** When a message takes the sender's port and the receiver's, in picoseconds. */
 export interface TransferTimes {
@@ -13,29 +14,42 @@ export interface TransferTimes {
   readonly recvEnd: number;
 }
 
+/** The sends and receives that each side of a transfer belongs to. */
+export type Joined = (rank: number, batch: object) => Together;
+
 /**
- * Sets when each side is done: the sender when its message has left, the receiver when it is there. Messages take
- * ports in the order given, and none leaves before both sides have come (rendezvous): `finishedAtPs` of either holds
- * that time until it is set here.
+ * Sets when each side is done: the sender when its message has left, the receiver when it is there. None leaves before
+ * both sides have come (rendezvous) and are done with their earlier calls: `finishedAtPs` of either holds the time at
+ * which it came until it is set here. Messages that can leave first choose their time on both ports first; later ones
+ * take what is left before or after.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
   link: Link,
+  joined: Joined,
   onTransfer: (transfer: Transfer, times: TransferTimes) => void,
 ): void {
-  const sendPort = new Map<number, number>();
-  const recvPort = new Map<number, number>();
-  for (const transfer of transfers) {
+  const ready = transfers.map((transfer) => {
+    const { send, recv, sendBatch, recvBatch } = transfer;
+    const sender = joined(send.rank, sendBatch);
+    const receiver = joined(recv.rank, recvBatch);
+    const readyPs = Math.max(
+      Math.max(send.finishedAtPs, recv.finishedAtPs),
+      Math.max(sender.beganPs, receiver.beganPs),
+    );
+    return { transfer, readyPs, sender, receiver };
+  });
+  ready.sort((a, b) => a.readyPs - b.readyPs);
+  for (const { transfer, readyPs, sender, receiver } of ready) {
     const { send, recv } = transfer;
     const model = linkModel(link, send.dtype === undefined ? 0 : bytesOf(send.dtype));
     const length = model.occupancy(send.count);
-    const ready = Math.max(send.finishedAtPs, recv.finishedAtPs);
-    const sendStart = Math.max(ready, sendPort.get(send.rank) ?? 0);
+    const sendStart = sender.sendPort.freeFrom(readyPs, length);
+    const recvStart = receiver.recvPort.freeFrom(sendStart + model.latency, length);
+    sender.sendPort.take(sendStart, length);
+    receiver.recvPort.take(recvStart, length);
     const sendEnd = sendStart + length;
-    const recvStart = Math.max(sendStart + model.latency, recvPort.get(recv.rank) ?? 0);
     const recvEnd = recvStart + length;
-    sendPort.set(send.rank, sendEnd);
-    recvPort.set(recv.rank, recvEnd);
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
     onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd });

@@ -272,17 +272,56 @@ describe("virtual time of subgroups", () => {
     for (const time of times.slice(2)) expect(time).toBeGreaterThan(50_000);
   });
 
-  // BUG: no time passes in a split: rank 0 leaves it before rank 1 has come.
-  test.fails("a split is done when its last rank has come", async () => {
+  /** When each rank goes on after a program, in nanoseconds. */
+  async function timesAfter(size: number, program: (comm: Communicator) => unknown) {
     const trace = new Trace();
-    const world = await createWorld({ backend: sim({ link, trace }), size: 2 });
+    const world = await createWorld({ backend: sim({ link, trace }), size });
     await world.run(async (comm) => {
-      if (comm.rank === 1) comm.work(50_000);
-      await comm.split({ color: undefined });
-      await comm.barrier();
+      await program(comm);
+      comm.work(0, "end");
     });
     await world.close();
-    const [post] = [...trace.toText().matchAll(/^(\d+) post rank=0 .* barrier/gm)];
-    expect(Number(post?.[1]) / 1000).toBeGreaterThanOrEqual(50_000);
+    const times: number[] = [];
+    for (const [, time, rank] of trace.toText().matchAll(/^(\d+) work rank=(\d+) .* end$/gm)) {
+      times[Number(rank)] = Number(time) / 1000;
+    }
+    return times;
+  }
+
+  const meetings: readonly (readonly [string, (comm: Communicator) => PromiseLike<unknown>])[] = [
+    ["split", (comm) => comm.split({ color: comm.rank === 0 ? undefined : comm.rank % 2 })],
+    ["capture", (comm) => comm.capture(() => void comm.barrier())],
+  ];
+
+  test.each(meetings)("a %s is done when its last rank has come", async (_, meet) => {
+    const times = await timesAfter(3, (comm) => {
+      comm.work([10_000, 50_000, 0][comm.rank] as number);
+      return meet(comm);
+    });
+    expect(times).toEqual([50_000, 50_000, 50_000]);
+  });
+
+  test.each(meetings)(
+    "a %s comes after the calls before it, and before those after it",
+    async (_, meet) => {
+      const times = await timesAfter(2, (comm) => {
+        const peer = 1 - comm.rank;
+        const first =
+          comm.rank === 0
+            ? comm.send({ send: new Uint8Array(800), peer })
+            : comm.recv({ recv: new Uint8Array(800), peer });
+        return Promise.all([first, meet(comm), comm.barrier()]);
+      });
+      expect(times).toEqual([2800, 2800]);
+    },
+  );
+
+  test("a split of a subgroup waits for its members alone", async () => {
+    const times = await timesAfter(4, async (comm) => {
+      const sub = await part(comm, comm.rank % 2);
+      if (comm.rank === 3) comm.work(50_000);
+      await sub.split({ color: 0 });
+    });
+    expect(times).toEqual([0, 50_000, 0, 50_000]);
   });
 });
