@@ -29,8 +29,10 @@ export class CommOp<T = unknown> implements Promise<T> {
    * handed that rank's communicator.
    */
   readonly asker: number;
-  /** Virtual time at which the result is there, in picoseconds. */
+  /** Virtual time at which the outcome is there, in picoseconds. */
   finishedAtPs = 0;
+  /** Virtual time at which the last rank had made the call, in picoseconds. */
+  submittedAtPs = 0;
   #call = -1;
   #status: OpStatus = "waiting";
   #observed = false;
@@ -40,6 +42,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   #resolve: ((value: unknown) => void) | undefined;
   #reject: ((error: unknown) => void) | undefined;
   #enqueued: CommOp<void> | undefined;
+  #onSubmitted: (() => void)[] | undefined;
   #onSettled: ((error: unknown) => void)[] | undefined;
   #whole: CommOp | undefined;
   #half = false;
@@ -92,9 +95,9 @@ export class CommOp<T = unknown> implements Promise<T> {
   get enqueued(): Promise<void> {
     if (this.#enqueued === undefined) {
       const submission = new CommOp<void>(this.rank, this.worldRank, this.#watcher, this.asker);
-      if (this.#status === "failed") submission.fail(this.#error);
-      else if (this.#status !== "waiting") submission.complete(undefined);
       this.#enqueued = submission;
+      if (this.#status === "failed") this.#refuseSubmission();
+      else if (this.#status !== "waiting") this.#tellSubmission();
     }
     return this.#enqueued;
   }
@@ -126,15 +129,23 @@ export class CommOp<T = unknown> implements Promise<T> {
     else this.#onSettled.push(callback);
   }
 
+  /** Has `callback` told when the operation is submitted, which it never is when it fails before. */
+  whenSubmitted(callback: () => void): void {
+    if (this.#status === "submitted" || this.#status === "done") callback();
+    else if (this.#onSubmitted === undefined) this.#onSubmitted = [callback];
+    else this.#onSubmitted.push(callback);
+  }
+
   /** The ledger numbers the call. */
   assign(call: number): void {
     this.#call = call;
     if (this.#whole?.call === -1) this.#whole.assign(call);
   }
 
-  /** This operation is a part of `whole`: whoever asks for that one has asked for this one too. */
+  /** This operation, or the one it is part of, is a part of `whole`: whoever asks for that one has asked for this too. */
   partOf(whole: CommOp): this {
-    this.#whole = whole;
+    if (this.#whole === undefined) this.#whole = whole;
+    else if (this.#whole !== whole) this.#whole.partOf(whole);
     return this;
   }
 
@@ -153,7 +164,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
-    this.#enqueued?.complete(undefined);
+    for (const callback of this.#onSubmitted ?? []) callback();
+    this.#tellSubmission();
   }
 
   /** The ledger has the result. */
@@ -175,12 +187,24 @@ export class CommOp<T = unknown> implements Promise<T> {
   /** The call failed. */
   fail(error: unknown): void {
     if (!this.pending) return;
-    this.#enqueued?.fail(error);
     this.#status = "failed";
     this.#error = error;
+    this.#refuseSubmission();
     this.#tell(error);
     if (this.#observed) this.#watcher.woken(this);
     this.#reject?.(error);
+  }
+
+  #tellSubmission(): void {
+    if (this.#enqueued === undefined) return;
+    this.#enqueued.finishedAtPs = this.submittedAtPs;
+    this.#enqueued.complete(undefined);
+  }
+
+  #refuseSubmission(): void {
+    if (this.#enqueued?.pending !== true) return;
+    this.#enqueued.finishedAtPs = this.finishedAtPs;
+    this.#enqueued.fail(this.#error);
   }
 
   /** Tells the callbacks; what one of them throws becomes the error of an operation that had none. */

@@ -177,6 +177,7 @@ export class Ledger {
   /** A call was not done in time: it fails, and the communicator with it. */
   timeOut(posting: Posting, missing: readonly number[]): void {
     const error = timeoutError(this.comm, posting, missing);
+    posting.op.finishedAtPs = posting.deadlinePs ?? 0;
     this.#failed(posting.op, error);
     this.#abortAfter(posting.op, error, "timed out in");
   }
@@ -190,12 +191,16 @@ export class Ledger {
           { headline },
           { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
         ),
+      op.finishedAtPs,
     );
   }
 
-  /** Ends the communicator, and gives up what its session has queued where that can be done. */
-  abort(death: Death): void {
-    this.kill(death);
+  /**
+   * Ends the communicator, at a virtual time if one is known, and gives up what its session has queued where that can
+   * be done.
+   */
+  abort(death: Death, atPs = 0): void {
+    this.kill(death, atPs);
     const { abort } = this.#serve.session;
     if (this.#queued.size === 0 || abort === undefined) return;
     for (const { op, call } of [...this.#queued].flat()) {
@@ -205,13 +210,17 @@ export class Ledger {
     abort.call(this.#serve.session, this.comm, new UnservedError(refuse));
   }
 
-  /** Ends the communicator: open calls and all later ones fail. A call that is being executed still finishes. */
-  kill(death: Death): void {
+  /**
+   * Ends the communicator: open calls and all later ones fail, at a virtual time if one is known. A call that is being
+   * executed still finishes.
+   */
+  kill(death: Death, atPs = 0): void {
     if (this.#death !== undefined) return;
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op, call } of this.#lines.postings(rank)) {
         if (op.status !== "waiting") continue;
+        op.finishedAtPs = atPs;
         this.#failed(op, death(rank, op.asker, { collective: call.collective, call: op.call }));
       }
     });

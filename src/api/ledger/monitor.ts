@@ -123,7 +123,7 @@ export class Monitor implements OpWatcher {
 
   observed(op: CommOp): void {
     if (!op.pending) {
-      if (op.status === "done") this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+      this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
       return;
     }
     const rank = op.asker;
@@ -140,7 +140,7 @@ export class Monitor implements OpWatcher {
     const parked = (this.#parked[rank] as number) - 1;
     this.#parked[rank] = parked;
     if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
-    if (op.status === "done") this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+    this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
     this.#activity++;
   }
 

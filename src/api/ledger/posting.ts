@@ -12,6 +12,8 @@ export interface Posting {
   readonly signature: readonly SignatureField[];
   readonly op: CommOp;
   readonly resultOf: ResultOf<unknown>;
+  /** Virtual time at which the rank asked for the call: inside of a group, before it was posted. */
+  readonly calledAtPs: number;
   /** Virtual time at which the call must be done; `undefined` for no deadline. */
   readonly deadlinePs: number | undefined;
   /** A signal may still cancel it. */

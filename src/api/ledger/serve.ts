@@ -61,7 +61,9 @@ export function serveMeetings(
     const errorOf = transferFault(host, meeting) ?? sharedTransfer(host.comm, meeting, batches);
     if (errorOf === undefined) return true;
     host.later(() => {
-      for (const posting of [meeting.send, meeting.recv]) host.fail(posting, errorOf(posting));
+      const pair = [meeting.send, meeting.recv];
+      const atPs = lastComing(pair);
+      for (const posting of pair) failAt(host, posting, errorOf(posting), atPs);
     });
     return false;
   });
@@ -75,7 +77,12 @@ export function serveMeetings(
   return attempt(
     host,
     postings,
-    () => submitted(host, postings, host.session.exchange(host.comm, transfers, halves)),
+    () =>
+      submitted(
+        host,
+        [...fitting.map(({ send, recv }) => [send, recv]), ...halves.map((half) => [half])],
+        host.session.exchange(host.comm, transfers, halves),
+      ),
     () => wake(host, postings),
   );
 }
@@ -112,14 +119,14 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
-  if (organised !== false) return submitted(host, postings, host.session.organised?.(set));
+  if (organised !== false) return submitted(host, [postings], host.session.organised?.(set));
   const unknown =
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
   const begin = (): Work => {
     host.prepare(set);
     const written = host.session.lending?.writer(set.calls);
     if (written !== undefined) throw refuseWritten(set, written);
-    return submitted(host, postings, host.session.execute(set));
+    return submitted(host, [postings], host.session.execute(set));
   };
   const exchanged = unknown ? exchangeCounts(host.session, set) : undefined;
   return exchanged instanceof Promise ? exchanged.then<unknown>(begin) : begin();
@@ -137,14 +144,26 @@ class Queued {
 /** What serving leaves behind: nothing, something to wait for, or calls that are queued. */
 type Work = undefined | Queued | Promise<unknown>;
 
+/** The session has taken these calls and messages. */
 function submitted(
   { session }: ServeHost,
-  postings: readonly Posting[],
+  calls: readonly (readonly Posting[])[],
   done: void | Promise<void>,
 ): undefined | Queued | Promise<void> {
-  for (const { op } of postings) op.submit();
+  for (const postings of calls) {
+    const atPs = lastComing(postings);
+    for (const { op } of postings) {
+      op.submittedAtPs = atPs;
+      op.submit();
+    }
+  }
   if (!(done instanceof Promise)) return undefined;
   return session.queues === true ? new Queued(done) : done;
+}
+
+/** Virtual time at which the last rank made a call; before that, no rank can know of it. */
+function lastComing(postings: readonly Posting[]): number {
+  return postings.reduce((last, { call }) => Math.max(last, call.postedAtPs), 0);
 }
 
 /** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
@@ -190,9 +209,15 @@ function failAll(
   postings: readonly Posting[],
   errorOf: (rank: number) => unknown,
 ): void {
+  const atPs = lastComing(postings);
   host.later(() => {
-    for (const posting of postings) host.fail(posting, errorOf(posting.op.rank));
+    for (const posting of postings) failAt(host, posting, errorOf(posting.op.rank), atPs);
   });
+}
+
+function failAt(host: ServeHost, posting: Posting, error: unknown, atPs: number): void {
+  if (posting.op.pending) posting.op.finishedAtPs = atPs;
+  host.fail(posting, error);
 }
 
 /** Ranks that made a call only after a deadline. */
@@ -220,8 +245,8 @@ export function timeoutError(
   posting: Posting,
   missing: readonly number[],
 ): CommTimeoutError {
-  const { op, call, deadlinePs = 0 } = posting;
-  const allowed = `${(deadlinePs - call.postedAtPs) / 1e9} ms`;
+  const { op, call, calledAtPs, deadlinePs = 0 } = posting;
+  const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
   const why =
     missing.length === 0 ? "all ranks had made it" : `${ranksText(missing)} had not made it`;
   return new CommTimeoutError(

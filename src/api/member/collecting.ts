@@ -10,6 +10,8 @@ export interface Collected {
   readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
   readonly options: CallOptions | undefined;
   readonly op: CommOp;
+  /** Virtual time of the call; deadlines count from it. */
+  readonly calledAtPs: number;
 }
 
 /** Virtual compute that a recording contains. */

@@ -78,13 +78,14 @@ class RecordedGraph implements Graph {
       poster.assertOpen("replay");
       poster.assertOptions("capture", options);
       assertLive(poster, this.#calls);
+      const calledAtPs = poster.nowPs;
       const parts: CommOp[] = [];
       const steps = this.#steps.map((step): Step => {
         if (isWork(step)) return step;
         return step.map((call) => {
           const op = poster.createOp().partOf(whole);
           parts.push(op);
-          return { ...call, options, op };
+          return { ...call, options, op, calledAtPs };
         });
       });
       completeTogether(whole, parts, undefined);

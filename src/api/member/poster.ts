@@ -81,7 +81,7 @@ export class Poster {
       const prepared = prepare();
       this.assertOptions(collective, options);
       if (!("transfers" in prepared)) this.check.supported(prepared.call);
-      this.postTogether([{ collective, prepared, options, op }]);
+      this.postTogether([{ collective, prepared, options, op, calledAtPs: this.nowPs }]);
     } catch (error) {
       if (this.collecting) throw error;
       this.refuse(op, error);
@@ -97,6 +97,11 @@ export class Poster {
   /** An operation that is settled by whoever asked for it. */
   createOp<T>(): CommOp<T> {
     return this.#ledger.createOp(this.facts.rank) as CommOp<T>;
+  }
+
+  /** Virtual time on this rank's clock, 0 without one. */
+  get nowPs(): number {
+    return this.#session.clock?.now(this.worldRank) ?? 0;
   }
 
   /** Throws when the communicator was closed, or when this rank makes no calls now. */
@@ -185,15 +190,16 @@ export class Poster {
     const { rank } = this.facts;
     const transfers: TransferPosting[] = [];
     const told: Announced[] = [];
-    for (const { collective, prepared, options, op } of calls) {
+    for (const collected of calls) {
+      const { collective, prepared, options, op } = collected;
       if ("transfers" in prepared) {
         const call = this.#announce(collective, wholeTransfer(prepared));
         told.push({ call, op });
-        transfers.push(...this.#transferPostings(call, prepared, options, op));
+        transfers.push(...this.#transferPostings(call, prepared, collected));
         continue;
       }
       const call = this.#announce(collective, prepared.call);
-      const posting = this.#posting(call, prepared, options, op);
+      const posting = this.#posting(call, prepared, collected, op);
       this.#tell(posting);
       this.#ledger.post(rank, posting);
       this.#lend(posting, options?.signal);
@@ -247,8 +253,7 @@ export class Poster {
 
   /** The call as the session is told of it, once however many halves it has; the session may refuse it. */
   #announce(collective: CollectiveName, prepared: PreparedCall): RankCall {
-    const nowPs = this.#session.clock?.now(this.worldRank) ?? 0;
-    const call = rankCall(collective, this.facts.rank, prepared, nowPs);
+    const call = rankCall(collective, this.facts.rank, prepared, this.nowPs);
     this.#session.posted?.(this.worldRank, call);
     return call;
   }
@@ -256,33 +261,33 @@ export class Poster {
   #posting(
     call: RankCall,
     { signature, resultOf }: Pick<Prepared<unknown>, "signature" | "resultOf">,
-    options: CallOptions | undefined,
+    { options, calledAtPs }: Collected,
     op: CommOp,
   ): Posting {
     const timeoutMs = options?.timeoutMs ?? this.#session.timeoutMs;
-    const deadlinePs = timeoutMs === undefined ? undefined : call.postedAtPs + timeoutMs * 1e9;
+    const deadlinePs = timeoutMs === undefined ? undefined : calledAtPs + timeoutMs * 1e9;
     const { lending } = this.#session;
     if (lending !== undefined) {
       lending.lend(this.#ledger.comm, call);
       op.whenSettled(() => lending.settled(call));
     }
     const cancellable = options?.signal !== undefined;
-    return { call, signature, op, resultOf, deadlinePs, cancellable };
+    return { call, signature, op, resultOf, calledAtPs, deadlinePs, cancellable };
   }
 
   /** The sends and receives of one call; the call is done when all of them are. */
   #transferPostings(
     { collective, rank, postedAtPs }: RankCall,
     { transfers, result }: PreparedTransfer<unknown>,
-    options: CallOptions | undefined,
-    whole: CommOp,
+    collected: Collected,
   ): TransferPosting[] {
+    const { options, op: whole } = collected;
     const single = transfers.length === 1;
     const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
       const op = single ? whole : this.createOp().halfOf(whole);
       const part = { signature: [], resultOf: () => (single ? result : undefined) };
       const call = rankCall(direction, rank, prepared, postedAtPs);
-      return { ...this.#posting(call, part, options, op), direction, peer };
+      return { ...this.#posting(call, part, collected, op), direction, peer };
     });
     if (!single)
       completeTogether(
@@ -343,8 +348,12 @@ export class Poster {
   }
 }
 
-/** Settles `whole` when all its parts are settled: with their first error, or with `result`. */
+/**
+ * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
+ * with `result`.
+ */
 export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
+  let waiting = parts.length;
   let open = parts.length;
   let failure: { readonly error: unknown } | undefined;
   const settle = (): void => {
@@ -353,6 +362,11 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
   };
   if (open === 0) settle();
   for (const part of parts) {
+    part.whenSubmitted(() => {
+      waiting--;
+      whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
+      if (waiting === 0) whole.submit();
+    });
     part.whenSettled((error) => {
       if (part.status === "failed") failure ??= { error };
       whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);

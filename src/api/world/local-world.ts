@@ -247,7 +247,6 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
     if (due !== undefined) {
       const { ledger, posting } = due;
-      this.clock?.reach(posting.op.worldRank, posting.deadlinePs ?? 0);
       ledger.timeOut(posting, ledger.headWait(posting.op.rank)?.missing ?? []);
       return;
     }

@@ -187,25 +187,101 @@ describe("a group", () => {
     ]);
   });
 
-  // BUG: the parts' submission never reaches the whole: `enqueued` of a group resolves when the group is done.
-  test.fails("tells with `enqueued` that it was submitted, before it is done", async () => {
-    let finish: () => void = () => undefined;
-    const running = new Promise<void>((resolve) => {
-      finish = resolve;
+  const self = () => ({ send: ints(1), recv: ints(0), to: 0, from: 0 });
+
+  /** Operations of several parts, and how many times the executor moves data before the last one is under way. */
+  const wholes: readonly (readonly [string, number, (comm: Communicator) => CommOp])[] = [
+    ["a group", 0, (comm) => comm.group(() => void comm.allReduce({ send: ints(1), op: "sum" }))],
+    [
+      "a group of calls",
+      2,
+      (comm) =>
+        comm.group(() => {
+          void comm.allReduce({ send: ints(1), op: "sum" });
+          void comm.sendRecv(self());
+          void comm.allReduce({ send: ints(1), op: "sum" });
+          void comm.sendRecv(self());
+        }),
+    ],
+    ["a sendRecv", 0, (comm) => comm.sendRecv(self())],
+    [
+      "an inner group",
+      1,
+      (comm) => {
+        let inner = comm.barrier();
+        void comm.group(() => {
+          void comm.allReduce({ send: ints(1), op: "sum" });
+          inner = comm.group(() => void comm.sendRecv(self()));
+        });
+        return inner;
+      },
+    ],
+  ];
+
+  test.each(wholes)(
+    "tells with `enqueued` of %s that it was submitted, before it is done",
+    async (_, earlier, post) => {
+      const finish: (() => void)[] = [];
+      const execute = () => new Promise<void>((resolve) => void finish.push(resolve));
+      const world = await createWorld({
+        backend: sim({ executor: { name: "slow", execute } }),
+        size: 1,
+      });
+      const turn = () => new Promise((resolve) => setTimeout(resolve, 5));
+      const run = world.run(async (comm) => {
+        const whole = post(comm);
+        let enqueued = false;
+        void whole.enqueued.then(() => {
+          enqueued = true;
+        });
+        for (let executed = 0; executed < earlier; executed++) {
+          await turn();
+          expect([enqueued, whole.status]).toEqual([false, "waiting"]);
+          finish.shift()?.();
+        }
+        await turn();
+        const before = [enqueued, whole.status];
+        finish.shift()?.();
+        await whole;
+        await whole.enqueued;
+        return [...before, finish.length];
+      });
+      const results = await within(2000, run).finally(() => world.close());
+      expect(results).toEqual([[true, "submitted", 0]]);
+    },
+  );
+
+  test("one of whose parts is wrong was never submitted: `enqueued` rejects, and that is enough", async () => {
+    const results = await inWorld(2, async (comm) => {
+      const whole = comm.group(() => {
+        void comm.allReduce({ send: new Int32Array(comm.rank + 1), op: "sum" });
+        void comm.barrier();
+      });
+      const why = await whole.enqueued.then(
+        () => "submitted",
+        (error) => error.code,
+      );
+      await comm.barrier();
+      return why;
     });
-    const executor = { name: "slow", execute: () => running };
-    const world = await createWorld({ backend: sim({ executor }), size: 1 });
-    const run = world.run(async (comm) => {
-      const whole = comm.group(() => void comm.allReduce({ send: ints(1), op: "sum" }));
-      const first = await Promise.race([
-        whole.enqueued.then(() => "enqueued"),
-        new Promise((resolve) => setTimeout(() => resolve("late"), 20)),
-      ]);
-      finish();
-      await whole;
-      return first;
+    expect(results).toEqual(new Array(2).fill("ERR_COMM_MISMATCH"));
+  });
+
+  test("that nobody awaits but its inner group: the inner one's failure was seen", async () => {
+    const results = await inWorld(2, async (comm) => {
+      let inner: PromiseLike<unknown> = comm.barrier();
+      void comm.group(() => {
+        inner = comm.group(
+          () => void comm.allReduce({ send: new Int32Array(comm.rank + 1), op: "sum" }),
+        );
+      });
+      const why = await inner.then(
+        () => "done",
+        (error) => error.code,
+      );
+      await comm.barrier();
+      return why;
     });
-    const results = await within(2000, run).finally(() => world.close());
-    expect(results).toEqual(["enqueued"]);
+    expect(results).toEqual(new Array(2).fill("ERR_COMM_MISMATCH"));
   });
 });

@@ -1,7 +1,7 @@
 /** Deadlines: virtual time on the simulation. A call that is late fails, and its communicator with it. */
 
 import { type CommOp, type Communicator, createWorld } from "twinccl";
-import { sim } from "twinccl/sim";
+import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { expectHealthy, within } from "../../support/planted.ts";
 
@@ -208,17 +208,96 @@ describe("a rank that comes too late", () => {
     expect(results[0]?.ranks).toEqual([1]);
   });
 
-  // BUG: split and capture take no virtual time at all: who waits for a late rank is done before it came.
-  test.fails.each([["split", (comm: Communicator) => comm.split({ color: 0, timeoutMs: 5 })]])(
-    "makes a %s time out",
-    async (_, call) => {
+  test("makes a split time out", async () => {
+    const results = await judged(2, (comm) => {
+      if (comm.rank === 1) comm.work(10 * ms);
+      return seen(comm.split({ color: 0, timeoutMs: 5 }));
+    });
+    expect(results).toEqual([timeout([1], "split"), { name: "ok" }]);
+  });
+
+  test("makes a message of a group time out, counted from the call inside", async () => {
+    const message = async (timeoutMs: number) => {
       const results = await judged(2, (comm) => {
-        if (comm.rank === 1) comm.work(10 * ms);
-        return seen(call(comm));
+        let part: PromiseLike<unknown> = comm.barrier();
+        const peer = 1 - comm.rank;
+        const whole = comm.group(() => {
+          const data = new Int8Array(1);
+          if (comm.rank === 0) part = comm.send({ send: data, peer, timeoutMs });
+          else part = comm.recv({ recv: data, peer });
+          comm.work((comm.rank === 0 ? 4 : 8) * ms);
+        });
+        return Promise.all([part, whole].map(seen));
       });
-      expect(results[0]?.name).toBe("CommTimeoutError");
-    },
-  );
+      return results.map((parts: Seen[]) => parts.map(({ name }) => name));
+    };
+    expect(await message(9)).toEqual(new Array(2).fill(["ok", "ok"]));
+    // 4 ms after the group was posted; the call was made 4 ms before.
+    const late = new Array(2).fill("CommTimeoutError");
+    expect(await message(7)).toEqual([late, ["ok", "ok"]]);
+  });
+});
+
+describe("the clock of a rank whose call fails", () => {
+  /** Milliseconds on each rank's clock after a program. */
+  async function clocksAfter(size: number, program: (comm: Communicator) => PromiseLike<unknown>) {
+    const trace = new Trace();
+    const world = await createWorld({ backend: sim({ trace }), size });
+    await world.run(async (comm) => {
+      await program(comm).then(undefined, () => undefined);
+      comm.work(0, "end");
+    });
+    await world.close();
+    const clocks: number[] = [];
+    for (const [, time, rank] of trace.toText().matchAll(/^(\d+) work rank=(\d+) .* end$/gm)) {
+      clocks[Number(rank)] = Number(time) / (1000 * ms);
+    }
+    return clocks;
+  }
+
+  test("has come to the deadline, and that of a rank that waited with it", async () => {
+    const clocks = await clocksAfter(3, (comm) => {
+      if (comm.rank === 2) return Promise.resolve();
+      return comm.barrier(comm.rank === 0 ? { timeoutMs: 5 } : {});
+    });
+    expect(clocks).toEqual([5, 5, 0]);
+  });
+
+  test("has come to the deadline when another rank comes too late", async () => {
+    const clocks = await clocksAfter(2, (comm) => {
+      if (comm.rank === 1) comm.work(10 * ms);
+      return comm.split({ color: 0, timeoutMs: 5 });
+    });
+    expect(clocks).toEqual([5, 10]);
+  });
+
+  test("has come to when the last rank made the call that differs", async () => {
+    const clocks = await clocksAfter(3, (comm) => {
+      comm.work(([0, 10, 3][comm.rank] as number) * ms);
+      return comm.broadcast({ recv: new Int8Array(1), root: comm.rank });
+    });
+    expect(clocks).toEqual([10, 10, 10]);
+    const message = await clocksAfter(3, (comm) => {
+      comm.work(([0, 10, 30][comm.rank] as number) * ms);
+      if (comm.rank === 2) return Promise.resolve();
+      const data = new Int8Array(1 + comm.rank);
+      const peer = 1 - comm.rank;
+      return comm.rank === 0 ? comm.send({ send: data, peer }) : comm.recv({ recv: data, peer });
+    });
+    expect(message).toEqual([10, 10, 30]);
+  });
+
+  test("has come to when the last rank made the call whose submission it awaits", async () => {
+    const clocks = await clocksAfter(2, (comm) => {
+      if (comm.rank === 1) comm.work(10 * ms);
+      const whole = comm.group(() => {
+        void comm.barrier();
+        void comm.barrier();
+      });
+      return whole.enqueued;
+    });
+    expect(clocks).toEqual([10, 10]);
+  });
 });
 
 describe("a deadline that is kept", () => {
@@ -240,5 +319,21 @@ describe("a deadline that is kept", () => {
       return (await seen(graph.replay(comm.rank === 0 ? { timeoutMs: 1 } : {}))).name;
     });
     expect(results).toEqual(["CommTimeoutError", "ok"]);
+  });
+
+  test("counts from the replay on for every recorded call", async () => {
+    const replayed = (timeoutMs: number) =>
+      judged(1, async (comm) => {
+        const graph = await comm.capture(() => {
+          void comm.barrier();
+          comm.work(3 * ms);
+          void comm.barrier();
+          comm.work(3 * ms);
+          void comm.barrier();
+        });
+        return (await seen(graph.replay({ timeoutMs }))).name;
+      });
+    expect(await replayed(7)).toEqual(["ok"]);
+    expect(await replayed(5)).toEqual(["CommTimeoutError"]);
   });
 });
