@@ -68,7 +68,8 @@ export function serveMeetings(
     return false;
   });
   if (fitting.length === 0 && halves.length === 0) return;
-  const postings = [...fitting.flatMap(({ send, recv }) => [send, recv]), ...halves];
+  const pairs = fitting.map(({ send, recv }) => [send, recv]);
+  const messages = [...pairs, ...halves.map((half) => [half])];
   const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
     send: send.call,
     recv: recv.call,
@@ -76,14 +77,9 @@ export function serveMeetings(
   }));
   return attempt(
     host,
-    postings,
-    () =>
-      submitted(
-        host,
-        [...fitting.map(({ send, recv }) => [send, recv]), ...halves.map((half) => [half])],
-        host.session.exchange(host.comm, transfers, halves),
-      ),
-    () => wake(host, postings),
+    messages.flat(),
+    () => submitted(host, messages, host.session.exchange(host.comm, transfers, halves)),
+    () => wake(host, messages),
   );
 }
 
@@ -108,10 +104,7 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
     () => execute(host, set, postings),
     () => {
       const order = host.session.wakeOrder(set);
-      wake(
-        host,
-        order.map((rank) => postings[rank] as Posting),
-      );
+      wake(host, [order.map((rank) => postings[rank] as Posting)]);
     },
   );
 }
@@ -187,20 +180,31 @@ function attempt(
   }
 }
 
-/** Gives every rank its result, in this order, unless its deadline passed before that. */
-function wake(host: ServeHost, postings: readonly Posting[]): void {
-  const inTime = postings.filter((posting) => {
-    const { call, deadlinePs } = posting;
-    const late = deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
-    if (late) host.overdue(posting, latecomers(postings, deadlinePs));
-    return !late;
-  });
+/** Gives every rank of these calls and messages its result, in this order, unless its deadline passed before that. */
+function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): void {
+  const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
+  // The deadline that passes first aborts the communicator, whoever is woken first.
+  late.sort(
+    ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
+  );
+  for (const { posting, call } of late) {
+    host.overdue(posting, latecomers(call, deadlineOf(posting)));
+  }
+  const inTime = calls.flat().filter((posting) => !isLate(posting));
   host.later(() => {
     for (const { op, call, resultOf } of inTime) {
       op.finishedAtPs = call.finishedAtPs;
       op.complete(resultOf(call));
     }
   });
+}
+
+function deadlineOf({ deadlinePs = Infinity }: Posting): number {
+  return deadlinePs;
+}
+
+function isLate(posting: Posting): boolean {
+  return posting.call.finishedAtPs > deadlineOf(posting);
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */

@@ -208,6 +208,43 @@ describe("a rank that comes too late", () => {
     expect(results[0]?.ranks).toEqual([1]);
   });
 
+  test("aborts the communicator in the name of the earliest deadline, with every seed", async () => {
+    for (let seed = 0; seed < 12; seed++) {
+      const world = await createWorld({ backend: sim({ seed }), size: 4 });
+      const results = await within(
+        3000,
+        world.run(async (comm) => {
+          if (comm.rank === 3) comm.work(10 * ms);
+          const timeoutMs = [7, 3, 3][comm.rank];
+          const first = await seen(comm.barrier(timeoutMs === undefined ? {} : { timeoutMs }));
+          return [first.name, first.ranks, await seen(comm.barrier())];
+        }),
+      );
+      await world.close();
+      const late = ["CommTimeoutError", [3], aborted(1)];
+      expect(results).toEqual([late, late, late, ["ok", undefined, aborted(1)]]);
+    }
+  });
+
+  test("is named for its own message, not for another one of the same moment", async () => {
+    const results = await judged(4, async (comm) => {
+      // Ranks 0 and 2 come first, so that both messages of rank 3 meet at once.
+      comm.work(([0, 10, 0, 2][comm.rank] as number) * ms);
+      if (comm.rank === 3) await new Promise((resolve) => setTimeout(resolve, 3));
+      const part = (peer: number, timeoutMs?: number) => {
+        const options = timeoutMs === undefined ? {} : { timeoutMs };
+        return comm.recv({ recv: new Int8Array(1), peer, ...options });
+      };
+      if (comm.rank < 3) return seen(part(3, comm.rank === 0 ? 1 : 50));
+      return seen(
+        comm.group(() => {
+          for (const peer of [0, 1, 2]) void comm.send({ send: new Int8Array(1), peer });
+        }),
+      );
+    });
+    expect(results[0]).toEqual(timeout([3], "recv"));
+  });
+
   test("makes a split time out", async () => {
     const results = await judged(2, (comm) => {
       if (comm.rank === 1) comm.work(10 * ms);
