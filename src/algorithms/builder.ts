@@ -6,6 +6,8 @@
  * through memory: `recvReduceSend` stores nothing.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { InvalidArgumentError } from "../api/errors.ts";
+import { assertIndex } from "./indexes.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Marks the step whose value is complete. */
@@ -91,17 +93,33 @@ export class Lane {
       longer.set(this.#code);
       this.#code = longer;
     }
+    const span = options?.span ?? 1;
+    const packs = isWord(from) && isWord(to) && isWord(read) && isWord(other) && isWord(write);
+    if (!packs || !isWord(span)) throw cutOff({ from, to, read, other, write, span });
     const code = this.#code;
     code[at + column.from] = from;
     code[at + column.to] = to;
     code[at + column.read] = read;
     code[at + column.other] = other;
     code[at + column.write] = write;
-    code[at + column.span] = options?.span ?? 1;
+    code[at + column.span] = span;
     code[at + column.final] = options?.final === true ? 1 : 0;
     this.#end = at + stepWidth;
     return this;
   }
+}
+
+function isWord(value: number): boolean {
+  return (value | 0) === value;
+}
+
+/** The error of a field that a packed step would cut off in silence. */
+function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError {
+  const [field, value] = Object.entries(fields).find(([, each]) => !isWord(each)) ?? ["step", 0];
+  return new InvalidArgumentError(
+    { headline: `step: ${field}: found ${String(value)}, needs an integer of 32 bits` },
+    { field },
+  );
 }
 
 /** What a program is for. */
@@ -140,8 +158,14 @@ export class ProgramBuilder {
     }
   }
 
-  /** The lane of a rank in a channel. */
+  /**
+   * The lane of a rank in a channel.
+   *
+   * @throws InvalidArgumentError when there is no such rank or channel.
+   */
   lane(rank: number, channel = 0): Lane {
+    assertIndex("lane", "rank", rank, this.ranks);
+    assertIndex("lane", "channel", channel, this.#head.channels ?? 1);
     return this.#lanes[rank * (this.#head.channels ?? 1) + channel] as Lane;
   }
 

@@ -10,6 +10,7 @@
  * it somewhere (into a buffer, to a peer, or both).
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { assertIndex } from "./indexes.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
 const bufferNames = ["in", "out", "scratch"] as const;
@@ -61,8 +62,13 @@ export interface Step {
   readonly final: boolean;
 }
 
-/** Unpacks step number `index` of a program. */
+/**
+ * Unpacks step number `index` of a program.
+ *
+ * @throws InvalidArgumentError when there is no such step.
+ */
 export function stepAt(program: Program, index: number): Step {
+  assertIndex("stepAt", "index", index, stepCount(program));
   const { code } = program;
   const at = index * stepWidth;
   return {
@@ -81,18 +87,24 @@ export function stepCount(program: Program): number {
   return program.code.length / stepWidth;
 }
 
+/** The largest chunk number that packs into 32 bits with its buffer. */
+const mostChunks = 2 ** 29;
+
 /** Chunk of the rank's input. */
 export function input(chunk: number): Ref {
+  assertIndex("input", "chunk", chunk, mostChunks);
   return chunk * 4;
 }
 
 /** Chunk of the rank's output. */
 export function output(chunk: number): Ref {
+  assertIndex("output", "chunk", chunk, mostChunks);
   return chunk * 4 + 1;
 }
 
 /** Chunk of the program's own memory on the rank; as long as input chunk `chunk`, counted round and round. */
 export function scratch(chunk: number): Ref {
+  assertIndex("scratch", "chunk", chunk, mostChunks);
   return chunk * 4 + 2;
 }
 

@@ -55,7 +55,11 @@ export interface Explanation {
   readonly predictedNs: number;
   /** What is said about equality with NCCL. */
   readonly claim: string;
-  /** The chunk that holds an element of the output. */
+  /**
+   * The chunk that holds an element of the output.
+   *
+   * @throws InvalidArgumentError for an element that is no index, or that the output does not have.
+   */
   chunkOf(element: number): ChunkPlan;
   /** The plan as lines of text. */
   toString(): string;

@@ -1,6 +1,7 @@
 /** What a plan says about one element, for people. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
+import { assertIndex } from "../indexes.ts";
 import type { NcclPlan, Piece } from "./plan-shape.ts";
 import { isFusedAt } from "./rounding.ts";
 
@@ -28,8 +29,14 @@ export function elementPlan(plan: NcclPlan, element: number, block = 0): Element
   };
 }
 
-/** The piece that holds an element; found by bisection. */
+/**
+ * The piece that holds an element; found by bisection.
+ *
+ * @throws InvalidArgumentError for an element or a block that is no index, or that the plan does not have.
+ */
 export function pieceAt({ pieces, count }: NcclPlan, element: number, block = 0): Piece {
+  assertIndex("explain", "element", element);
+  assertIndex("explain", "block", block);
   let low = 0;
   let high = pieces.length - 1;
   while (low <= high) {

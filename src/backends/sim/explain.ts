@@ -131,6 +131,14 @@ function operatorSymbol({ op }: Question): string {
 
 /** The chunk that holds an element. */
 export function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
+  if (!Number.isSafeInteger(element) || element < 0) {
+    throw new InvalidArgumentError(
+      {
+        headline: `explain: element: found ${String(element)}, needs an integer of at least 0`,
+      },
+      { field: "element" },
+    );
+  }
   const chunk = chunks.find(({ offset, length }) => element >= offset && element < offset + length);
   if (chunk !== undefined) return chunk;
   throw new InvalidArgumentError(

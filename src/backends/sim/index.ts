@@ -22,7 +22,10 @@ export type { TwinForced } from "./twin.ts";
 
 /** Options of `sim`. */
 export interface SimOptions {
-  /** Fixes the order in which ranks resume; 0 when left out. Results do not depend on it. */
+  /**
+   * Fixes the order in which ranks resume; 0 when left out. Any safe integer, and each one another order. Results do
+   * not depend on it.
+   */
   readonly seed?: number;
   /** Which algorithm of the catalogue does a collective; what `like` says when left out. */
   readonly algorithms?: AlgorithmChoice;

@@ -3,9 +3,12 @@
  * so that leaving one out does not shift the others.
  */
 
-/** 32 random bits for a key. */
+/** 32 random bits for a key; every bit of a safe integer counts. */
 function randomBits(seed: number, ...key: readonly number[]): number {
   let state = mix(seed ^ 0x9e3779b9);
+  const high = Math.floor(seed / 2 ** 32);
+  // Seeds of 32 bits, which is what people write, keep the runs they have.
+  if (high !== 0) state = mix(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
   for (const part of key) state = mix(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;
 }

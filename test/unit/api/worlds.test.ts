@@ -231,7 +231,7 @@ describe("explain and supports", () => {
     ]);
     expect(plan.chunkOf(5)).toBe(plan.chunks[1]);
     expect(plan.chunks[3]?.fold).toBe("((r0 + r1) + r2) + r3");
-    for (const element of [-1, 10, Number.NaN]) {
+    for (const element of [-1, 10, Number.NaN, 0.5, 9.5, Infinity, "1" as never]) {
       expect(() => plan.chunkOf(element), `${element}`).toThrowError(
         expect.objectContaining({ code: "ERR_COMM_ARG", field: "element" }),
       );
