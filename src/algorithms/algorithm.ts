@@ -1,5 +1,6 @@
 /** The shape of an algorithm: how a collective is done, what it costs, and where it is written down. */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import type { FoldPlace, Folds } from "./association.ts";
 import { ProgramBuilder } from "./builder.ts";
 import type { Program } from "./program.ts";
 
@@ -16,7 +17,7 @@ export interface Cost {
   readonly steps: number;
   /** Elements that the busiest rank sends, for counts that divide evenly. */
   readonly sentElements: number;
-  /** True when the figures are upper bounds, at most twice what the program takes; else they are exact. */
+  /** True when `steps` is an upper bound, at most twice what the program takes; else it is exact. */
   readonly bound?: boolean;
 }
 
@@ -37,6 +38,8 @@ export interface Algorithm {
   readonly scratchChunks?: (ranks: number) => number;
   /** Closed form of what it costs. */
   readonly cost: (shape: CostShape) => Cost;
+  /** In which order it folds an element; of every collective that reduces. */
+  readonly order?: <V>(folds: Folds<V>, place: FoldPlace) => V;
   /** Writes the steps of every rank. */
   readonly write: (program: ProgramBuilder) => void;
 }

@@ -17,6 +17,7 @@ export {
   type SmallFloat,
   scalarBits,
 } from "./arithmetic/index.ts";
+export type { FoldPlace, Folds } from "./association.ts";
 export { Lane, ProgramBuilder, type ProgramHead, type StepOptions } from "./builder.ts";
 export {
   type AlgorithmChoice,

@@ -2,14 +2,8 @@
 import type { Problem } from "twinccl/algorithms";
 import { kinds, type MutantKind } from "./mutants.ts";
 
-/**
- * How the verifier noticed: the pass that found the first problem or, in a verdict without problems, the name that it
- * gave the folds or the steps and elements that it counted.
- */
-export type Notice = Problem["pass"] | "association" | "figures";
-
-/** What became of a mutant. */
-export type Fate = Notice | "equivalent" | "survived";
+/** What became of a mutant: the pass that found the first problem, or what execution said. */
+export type Fate = Problem["pass"] | "equivalent" | "survived";
 
 const fates: readonly Fate[] = [
   "match",
@@ -19,7 +13,6 @@ const fates: readonly Fate[] = [
   "deadlock",
   "cost",
   "association",
-  "figures",
   "equivalent",
   "survived",
 ];
@@ -28,7 +21,7 @@ const fates: readonly Fate[] = [
 export class Tally {
   readonly #counts = new Map<string, number>();
 
-  killed(kind: MutantKind, by: Notice): void {
+  killed(kind: MutantKind, by: Problem["pass"]): void {
     this.#note(kind, by);
   }
 

@@ -7,6 +7,7 @@
  * 2007, for pipelined chains.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { along, roundRing } from "../association.ts";
 import { input, output } from "../program.ts";
 
 /** Pieces that are under way at the same time. */
@@ -23,6 +24,7 @@ export const chainAllReduce: Algorithm = {
     steps: ranks === 1 ? 0 : 2 * (ranks - 2 + pieces),
     sentElements: ranks === 1 ? 0 : (ranks === 2 ? 1 : 2) * count,
   }),
+  order: (folds, { ranks }) => along(folds, roundRing(ranks, ranks - 1).toReversed()),
   write: (program) => {
     const last = program.ranks - 1;
     program.everyRank((lane, rank) => {

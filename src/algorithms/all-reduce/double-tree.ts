@@ -1,9 +1,11 @@
 /**
  * Double binary tree all-reduce: two trees, each for half of the buffer; whoever is inside one is a leaf of the other.
  *
- * Steps at most 4(⌈log₂ n⌉ + m) with m pieces per tree (4m for two ranks) · elements sent per rank at most 2 · count. Best for small and
- * medium buffers on many ranks. NCCL's Tree across nodes has these two trees.
- * A rank folds its own contribution with its first child's partial, then with its second child's.
+ * Steps 4(⌈log₂ n⌉ + m) with m pieces per tree (4m for two ranks), less what `fewerSteps` says; beyond 64 ranks, at most
+ * that · elements sent per rank 2 · count (count for two ranks, 3/2 · count for three). Best for small and medium
+ * buffers on many ranks. NCCL's Tree across nodes has these two trees.
+ * A rank folds its own contribution into its first child's partial, then joins that with its second child's; the root
+ * has one child.
  * Source: Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009; NCCL.
  */
 import type { Algorithm } from "../algorithm.ts";
@@ -13,6 +15,12 @@ import { input, output } from "../program.ts";
 
 /** Pieces of each half that are under way at the same time. */
 const pieces = 4;
+
+/**
+ * By ranks from 1 on: steps that are saved. The trees are not full, and their pieces share the ports of a rank, so the
+ * exact number has no closed form.
+ */
+const fewerSteps = "0886344435444543334544443343444335444544454444444544444443434443";
 
 /** A rank's place in a tree; the parent of the root is `undefined`. */
 interface Place {
@@ -28,16 +36,32 @@ export const doubleTreeAllReduce: Algorithm = {
   credits: () => 0,
   channels: 2,
   chunksPerBlock: () => 2 * pieces,
-  cost: ({ ranks, count }) => ({
-    bound: true,
-    steps: ranks === 1 ? 0 : 4 * ((ranks === 2 ? 0 : doublings(ranks)) + pieces),
-    sentElements: ranks === 1 ? 0 : 2 * count,
-  }),
+  cost: ({ ranks, count }) => {
+    const most = ranks === 1 ? 0 : 4 * ((ranks === 2 ? 0 : doublings(ranks)) + pieces);
+    const fewer = fewerSteps[ranks - 1];
+    return {
+      steps: most - Number(fewer ?? 0),
+      sentElements: ranks === 1 ? 0 : (Math.min(ranks, 4) * count) / 2,
+      bound: fewer === undefined,
+    };
+  },
+  order: (folds, { ranks, chunk }) => {
+    const tree = treeOf(ranks, chunk < pieces ? 0 : 1);
+    const below = (rank: number): ReturnType<typeof folds.own> => {
+      const [first, second] = tree(rank).children;
+      if (first === undefined) return folds.own(rank);
+      const held = folds.into(below(first), rank);
+      return second === undefined ? held : folds.join(held, below(second));
+    };
+    let top = 0;
+    for (let up = tree(top).parent; up !== undefined; up = tree(top).parent) top = up;
+    return below(top);
+  },
   write: (program) => {
     const { ranks } = program;
-    for (const tree of [0, 1]) {
+    for (const tree of [0, 1] as const) {
       program.everyRank((lane, rank) => {
-        const place = tree === 0 ? firstTree(rank, ranks) : secondTree(rank, ranks);
+        const place = treeOf(ranks, tree)(rank);
         const mine = Array.from({ length: pieces }, (_, piece) => tree * pieces + piece);
         for (const piece of mine) foldUp(lane, place, piece);
         for (const piece of mine) handDown(lane, place, piece);
@@ -45,6 +69,11 @@ export const doubleTreeAllReduce: Algorithm = {
     }
   },
 };
+
+/** Every rank's place in one of the trees. */
+function treeOf(ranks: number, tree: 0 | 1): (rank: number) => Place {
+  return (rank) => (tree === 0 ? firstTree(rank, ranks) : secondTree(rank, ranks));
+}
 
 function foldUp(lane: Lane, { parent, children }: Place, piece: number): void {
   let held = input(piece);

@@ -3,10 +3,11 @@
  *
  * Steps 2⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank 2(p−1)/p · count with p = 2^⌊log₂ n⌋
  * (one count more by ranks that stand for another). Best for medium buffers.
- * Each chunk is folded up a binary tree of partials: ((x0 + x4) + (x2 + x6)) + …
+ * Each chunk is folded by partners half of the hypercube apart, then a quarter, …: ((x0 + x4) + (x2 + x6)) + …
  * Source: Rabenseifner, "Optimization of collective reduction operations", 2004.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { acrossHypercube } from "../association.ts";
 import type { Lane } from "../builder.ts";
 import { type Hypercube, hypercubeOf } from "../powers.ts";
 import { input, output } from "../program.ts";
@@ -26,6 +27,7 @@ export const halvingDoublingAllReduce: Algorithm = {
       sentElements: fold + (extras > 0 ? count : 0),
     };
   },
+  order: (folds, { ranks }) => acrossHypercube(folds, ranks, "farthest"),
   write: (program) => {
     const { ranks } = program;
     const cube = hypercubeOf(ranks);

@@ -20,6 +20,11 @@ export const linearAllReduce: Algorithm = {
     steps: 2 * (ranks - 1),
     sentElements: (ranks - 1) * count,
   }),
+  order: (folds, { ranks }) => {
+    let folded = folds.own(0);
+    for (let rank = 1; rank < ranks; rank++) folded = folds.join(folded, folds.own(rank));
+    return folded;
+  },
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

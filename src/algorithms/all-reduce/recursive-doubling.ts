@@ -8,6 +8,7 @@
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { acrossHypercube } from "../association.ts";
 import { hypercubeOf } from "../powers.ts";
 import { input, output } from "../program.ts";
 
@@ -25,6 +26,7 @@ export const recursiveDoublingAllReduce: Algorithm = {
       sentElements: (dimensions + (extras > 0 ? 1 : 0)) * count,
     };
   },
+  order: (folds, { ranks }) => acrossHypercube(folds, ranks, "nearest"),
   write: (program) => {
     const { ranks } = program;
     const cube = hypercubeOf(ranks);

@@ -6,6 +6,7 @@
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { along, roundRing } from "../association.ts";
 import { input, output } from "../program.ts";
 
 /** The ring, in NCCL's primitives. */
@@ -19,6 +20,7 @@ export const ringAllReduce: Algorithm = {
     steps: 2 * (ranks - 1),
     sentElements: (2 * (ranks - 1) * count) / ranks,
   }),
+  order: (folds, { ranks, chunk }) => along(folds, roundRing(ranks, chunk)),
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

@@ -3,10 +3,11 @@
  *
  * Steps ⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank (n−1) · count (n · count by ranks that
  * another one stands for). Best for small and medium buffers.
- * Each block is folded up a binary tree of partials.
+ * Each block is folded by partners half of the hypercube apart, then a quarter, …: ((x0 + x4) + (x2 + x6)) + …
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { acrossHypercube } from "../association.ts";
 import type { Lane } from "../builder.ts";
 import { type Hypercube, hypercubeOf } from "../powers.ts";
 import { input, output, scratch } from "../program.ts";
@@ -26,6 +27,7 @@ export const recursiveHalvingReduceScatter: Algorithm = {
       sentElements: (extras > 0 ? ranks : ranks - 1) * count,
     };
   },
+  order: (folds, { ranks }) => acrossHypercube(folds, ranks, "farthest"),
   write: (program) => {
     const { ranks } = program;
     const cube = hypercubeOf(ranks);

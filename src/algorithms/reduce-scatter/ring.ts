@@ -6,6 +6,7 @@
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { along, roundRing } from "../association.ts";
 import { input, output } from "../program.ts";
 
 /** The first half of the ring all-reduce. */
@@ -16,6 +17,7 @@ export const ringReduceScatter: Algorithm = {
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: () => 1,
   cost: ({ ranks, count }) => ({ steps: ranks - 1, sentElements: (ranks - 1) * count }),
+  order: (folds, { ranks, block }) => along(folds, roundRing(ranks, block)),
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

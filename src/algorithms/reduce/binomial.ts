@@ -6,6 +6,7 @@
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
 import type { Algorithm } from "../algorithm.ts";
+import type { Folds } from "../association.ts";
 import { doublings } from "../powers.ts";
 import { input, output, scratch } from "../program.ts";
 
@@ -18,16 +19,14 @@ export const binomialReduce: Algorithm = {
   chunksPerBlock: () => 1,
   scratchChunks: () => 1,
   cost: ({ ranks, count }) => ({ steps: doublings(ranks), sentElements: ranks === 1 ? 0 : count }),
+  order: (folds, { ranks, root }) => orderBelow(folds, ranks, root, 0),
   write: (program) => {
     const { ranks, root } = program;
     program.everyRank((lane, rank) => {
       const place = (rank - root + ranks) % ranks;
-      const reach = place === 0 ? 2 ** doublings(ranks) : place & -place;
       const peer = (other: number): number => (other + root) % ranks;
-      const children: number[] = [];
-      for (let bit = 1; bit < reach && place + bit < ranks; bit *= 2)
-        children.push(peer(place + bit));
-      const parent = peer(place - reach + (place === 0 ? reach : 0));
+      const children = childrenOf(place, ranks).map(peer);
+      const parent = peer(place === 0 ? 0 : place - (place & -place));
 
       let held = input(0);
       children.forEach((child, index) => {
@@ -43,3 +42,23 @@ export const binomialReduce: Algorithm = {
     });
   },
 };
+
+/** Places below one, counted from the root: at distances 1, 2, 4, … up to its lowest set bit. */
+function childrenOf(place: number, ranks: number): number[] {
+  const reach = place === 0 ? 2 ** doublings(ranks) : place & -place;
+  const children: number[] = [];
+  for (let bit = 1; bit < reach && place + bit < ranks; bit *= 2) children.push(place + bit);
+  return children;
+}
+
+/** What the rank at a place holds at last. */
+function orderBelow<V>(folds: Folds<V>, ranks: number, root: number, place: number): V {
+  const rank = (place + root) % ranks;
+  const [first, ...others] = childrenOf(place, ranks);
+  if (first === undefined) return folds.own(rank);
+  const held = folds.into(orderBelow(folds, ranks, root, first), rank);
+  return others.reduce(
+    (partial, child) => folds.join(partial, orderBelow(folds, ranks, root, child)),
+    held,
+  );
+}

@@ -6,6 +6,7 @@
  * Source: Pješivac-Grbović et al., "Performance analysis of MPI collective operations", 2007; NCCL's Ring reduce.
  */
 import type { Algorithm } from "../algorithm.ts";
+import { along, roundRing } from "../association.ts";
 import { input, output } from "../program.ts";
 
 /** Pieces that are under way at the same time. */
@@ -22,6 +23,7 @@ export const chainReduce: Algorithm = {
     steps: ranks === 1 ? 0 : ranks - 2 + pieces,
     sentElements: ranks === 1 ? 0 : count,
   }),
+  order: (folds, { ranks, root }) => along(folds, roundRing(ranks, root)),
   write: (program) => {
     const { ranks, root } = program;
     program.everyRank((lane, rank) => {

@@ -1,5 +1,12 @@
 /** Something wrong with a program. */
 export interface Problem {
-  readonly pass: "match" | "contribution" | "hazard" | "deadlock" | "cost" | "fusion";
+  readonly pass:
+    | "match"
+    | "contribution"
+    | "hazard"
+    | "fusion"
+    | "deadlock"
+    | "cost"
+    | "association";
   readonly text: string;
 }

@@ -6,6 +6,7 @@
 
 import {
   catalogue,
+  type Folds,
   input,
   type Lane,
   output,
@@ -268,7 +269,7 @@ const corpus: readonly Broken[] = [
   },
   {
     ...ringReduce,
-    mistake: "the header lies about steps",
+    mistake: "the header lies about elements",
     write: (program) => ring.write(program),
     header: {
       cost: ({ ranks, count }) => ({ steps: 6, sentElements: (2 * 3 * count) / ranks + 1 }),
@@ -278,13 +279,36 @@ const corpus: readonly Broken[] = [
   },
   {
     ...ringReduce,
-    mistake: "the header lies about elements",
+    mistake: "the header lies about steps",
     write: (program) => ring.write(program),
     header: { cost: (shape) => ({ ...ring.cost(shape), steps: 5 }) },
     pass: "cost",
     says: /steps: the header says 5, the program takes 6/,
   },
+  {
+    ...ringReduce,
+    mistake: "the header states another order than the program folds in",
+    write: (program) => ring.write(program),
+    header: { order: (folds, { ranks }) => acrossLoop(folds, ranks) },
+    pass: "association",
+    says: /out\[0\] of rank 0 was folded in another order than the header states/,
+  },
+  {
+    ...ringReduce,
+    mistake: "the header's order has a rank twice",
+    write: (program) => ring.write(program),
+    header: { order: (folds) => folds.into(folds.own(0), 0) },
+    pass: "association",
+    says: /the header's order counts the contribution of rank 0 twice/,
+  },
 ];
+
+/** The order of a loop over ranks. */
+function acrossLoop<V>(folds: Folds<V>, ranks: number): V {
+  let folded = folds.own(0);
+  for (let rank = 1; rank < ranks; rank++) folded = folds.into(folded, rank);
+  return folded;
+}
 
 describe("a broken reduction", () => {
   test.each(corpus)("is rejected by $pass: $mistake", (each) => expectRejected(each));

@@ -1,7 +1,7 @@
 /** The verifier accepts every program of the catalogue, for every number of ranks that a test can afford. */
 
 import { specifications } from "twinccl";
-import { algorithmsOf, builtCollectives, verifyAlgorithm } from "twinccl/algorithms";
+import { algorithmsOf, builtCollectives, catalogue, verifyAlgorithm } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
 
 const rows = builtCollectives.flatMap((collective) =>
@@ -27,5 +27,18 @@ describe("the verifier", () => {
   test("judges at least one program of every collective", () => {
     expect(new Set(rows.map(({ collective }) => collective)).size).toBe(builtCollectives.length);
     expect(Object.keys(specifications).sort()).toEqual([...builtCollectives].sort());
+  });
+
+  test("wants an order of folding from whoever folds", () => {
+    const { order: _, ...silent } = catalogue.allReduce.ring;
+    const { problems } = verifyAlgorithm("allReduce", silent, 4);
+    expect(problems).toEqual([
+      { pass: "association", text: "the header states no order of folding" },
+    ]);
+    for (const { collective, algorithm } of rows) {
+      expect(algorithm.order !== undefined, `${collective} ${algorithm.name}`).toBe(
+        specifications[collective].reduces,
+      );
+    }
   });
 });
