@@ -125,6 +125,10 @@ describe.each(pages)("%s", (page) => {
 
   test("has a checked example where it must", () => {
     expect(examples.length).toBeGreaterThanOrEqual(page === "README.md" ? 1 : 0);
+    if (page !== "docs/testing.md") return;
+    const fences = fencesOf(readFileSync(path, "utf8"));
+    const modules = fences.filter(({ language }) => language === "js");
+    expect(examples.map(({ line }) => line)).toEqual(modules.map(({ line }) => line));
   });
 
   test.each(examples)(

@@ -49,10 +49,15 @@ export async function holds<T>(
   usual: number,
 ): Promise<void> {
   const { testPath = "", currentTestName = "" } = expect.getState();
-  const file = testPath.replace(/^.*?\/(?=test\/)/, "");
-  const name = JSON.stringify(currentTestName.split(" > ").at(-1));
-  const command = `npx vitest run ${file} -t ${name}`;
+  const command = commandOf(testPath, currentTestName);
   await checkProperty(arbitrary, law, { ...replay, runs: runsOf(usual), command });
+}
+
+/** The command that runs one test, for a shell. Vitest takes the name as a pattern, suites and test with spaces. */
+export function commandOf(path: string, test: string): string {
+  const file = path.replace(/^.*\/(?=test\/)/, "");
+  const name = test.replaceAll(" > ", " ").replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  return `npx vitest run ${file} -t '^${name.replaceAll("'", ".")}$'`;
 }
 
 function mix(value: number): number {
