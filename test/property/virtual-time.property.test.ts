@@ -9,7 +9,6 @@
 import fc from "fast-check";
 import { type Communicator, createWorld, type Graph } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
-import { programs, runProgram } from "twinccl/testing";
 import { expect, test } from "vitest";
 import { holds } from "../support/seed.ts";
 
@@ -277,55 +276,5 @@ test("the clocks of random programs are what arithmetic says, with every seed", 
       expect(await measured(program)).toEqual(expected(program));
     },
     400,
-  );
-});
-
-/** Port uses `[start, end]` by communicator, rank and direction. */
-function portUses(text: string): Map<string, (readonly [number, number])[]> {
-  const uses = new Map<string, (readonly [number, number])[]>();
-  const line = /^(\d+) recv rank=(\d+) from=(\d+) comm=(\S+) .* sent=(\d+)\.\.(\d+) began=(\d+)$/gm;
-  for (const [, done, to, from, comm, sendStart, sendEnd, began] of text.matchAll(line)) {
-    const sides = [
-      [`${comm} out of ${from}`, Number(sendStart), Number(sendEnd)],
-      [`${comm} into ${to}`, Number(began), Number(done)],
-    ] as const;
-    for (const [port, start, end] of sides) {
-      if (start === end) continue;
-      const known = uses.get(port);
-      if (known === undefined) uses.set(port, [[start, end]]);
-      else known.push([start, end]);
-    }
-  }
-  return uses;
-}
-
-test("no port carries two messages at a time, in groups and replays of any calls", async () => {
-  await holds(
-    // With one split, no two communicators have the same name.
-    programs({ payload: "bits", mostSplits: 1 }),
-    async (program) => {
-      const trace = new Trace();
-      await runProgram(sim({ trace, link }), program);
-      for (const [port, uses] of portUses(trace.toText())) {
-        uses.sort((a, b) => a[0] - b[0]);
-        uses.forEach(([start], i) => {
-          expect(start, port).toBeGreaterThanOrEqual(uses[i - 1]?.[1] ?? 0);
-        });
-      }
-    },
-    200,
-  );
-});
-
-test("the same seed gives the same trace, in groups, splits and replays", async () => {
-  await holds(
-    fc.record({ program: programs({ payload: "bits" }), seed: fc.integer() }),
-    async ({ program, seed }) => {
-      const [first, second] = [new Trace(), new Trace()];
-      for (const trace of [first, second]) await runProgram(sim({ trace, seed }), program);
-      expect(second.toText()).toBe(first.toText());
-      expect(second.toChrome()).toEqual(first.toChrome());
-    },
-    100,
   );
 });
