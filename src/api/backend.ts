@@ -92,11 +92,9 @@ export interface Session {
   posted?(worldRank: number, call: RankCall): void;
   /** Present where the memory that calls were lent is watched. */
   readonly lending?: Lending | undefined;
-  /** True when calls may be handed over while earlier ones are still at work: the session keeps their order itself. */
-  readonly queues?: boolean;
   /**
    * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
-   * one communicator come one after another: unless the session queues, each after the one before is done.
+   * one communicator come one after another, never two at a time.
    */
   execute(set: CallSet): void | Promise<void>;
   /**
@@ -110,6 +108,18 @@ export interface Session {
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
   ): void | Promise<void>;
+  /**
+   * Present where calls are queued: as `execute`, but further ones may be handed over while earlier ones are at work, and
+   * `settled` tells when it is done. What is thrown was not queued.
+   */
+  enqueue?(set: CallSet, settled: Settled): void;
+  /** Present with `enqueue`: the same for `exchange`. */
+  enqueueExchange?(
+    comm: CommInfo,
+    transfers: readonly Transfer[],
+    halves: readonly HalfTransfer[],
+    settled: Settled,
+  ): void;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /** Has `listener` told of every rank whose process is gone. */
@@ -127,6 +137,9 @@ export interface Session {
   /** Gives everything back. Idempotent. */
   close(): void | Promise<void>;
 }
+
+/** Told once that queued calls are done, or what went wrong with them. */
+export type Settled = (error?: unknown) => void;
 
 /** What callers may rely on; shown as `comm.capabilities`. */
 export interface Capabilities {

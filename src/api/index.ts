@@ -14,6 +14,7 @@ export type {
   RankCall,
   Rebuilt,
   Session,
+  Settled,
   Transfer,
   VirtualClock,
 } from "./backend.ts";

@@ -10,10 +10,11 @@ import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { CommOp } from "../op.ts";
 import { Batch, takeHalves, takeMeetings } from "./batch.ts";
+import { CallQueue } from "./call-queue.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
+import { errorByRank, type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
@@ -47,7 +48,7 @@ export class Ledger {
   #firstNumber = 0;
   #executing = false;
   /** Calls that the session has queued. */
-  readonly #queued = new Set<readonly Posting[]>();
+  readonly #queued: CallQueue;
   #settling = 0;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
@@ -61,6 +62,7 @@ export class Ledger {
     this.#monitor = monitor;
     this.#host = host;
     this.#lines = new Lines(comm);
+    this.#queued = new CallQueue(monitor, (postings, error) => this.#settle(postings, error));
     this.#next = comm.ranks.map(() => 0);
     this.#nextTransfer = comm.ranks.map(() => 0);
     this.#unseen = comm.ranks.map(() => []);
@@ -73,7 +75,7 @@ export class Ledger {
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failed(posting.op, error),
       later: (settle) => this.#later(settle),
-      underway: (postings, done) => this.#queue(postings, done),
+      queue: (postings, hand) => this.#queued.add(postings, hand),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
   }
@@ -157,7 +159,7 @@ export class Ledger {
 
   /** The operations of a rank that have not settled. */
   pending(rank: number): CommOp[] {
-    const queued = [...this.#queued].flat().filter(({ op }) => op.rank === rank);
+    const queued = this.#queued.postings().filter(({ op }) => op.rank === rank);
     return [...queued, ...this.#lines.postings(rank)].flatMap(({ op }) => (op.pending ? [op] : []));
   }
 
@@ -203,7 +205,7 @@ export class Ledger {
     this.kill(death, atPs);
     const { abort } = this.#serve.session;
     if (this.#queued.size === 0 || abort === undefined) return;
-    for (const { op, call } of [...this.#queued].flat()) {
+    for (const { op, call } of this.#queued.postings()) {
       this.#failed(op, death(op.rank, op.asker, { collective: call.collective, call: op.call }));
     }
     const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
@@ -362,15 +364,15 @@ export class Ledger {
     return !this.#executing && this.#queued.size === 0;
   }
 
-  /** Goes on while the session works on these calls. */
-  #queue(postings: readonly Posting[], done: Promise<void>): void {
-    this.#queued.add(postings);
-    this.#monitor.executing(1);
-    void done.then(() => {
-      this.#queued.delete(postings);
-      this.#monitor.executing(-1);
-      this.#rest();
-    });
+  #settle(postings: readonly Posting[], error: unknown): void {
+    if (error === undefined) {
+      for (const { op, call, resultOf } of postings) op.complete(resultOf(call));
+    } else {
+      const errorOf = errorByRank(error);
+      for (const { op } of postings) this.#failed(op, errorOf(op.rank));
+    }
+    this.#monitor.moved();
+    this.#rest();
   }
 
   #follow(served: Promise<void>): void {

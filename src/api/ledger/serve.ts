@@ -3,7 +3,7 @@
  *
  * A wrong set never reaches the session.
  */
-import type { CallSet, CommInfo, Session, Transfer } from "../backend.ts";
+import type { CallSet, CommInfo, HalfTransfer, Session, Settled, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Batch, Meeting } from "./batch.ts";
@@ -28,8 +28,8 @@ export interface ServeHost {
   fail(posting: Posting, error: unknown): void;
   /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
   later(settle: () => void): void;
-  /** The session is at work on calls that it was handed, and takes further ones meanwhile. */
-  underway(postings: readonly Posting[], done: Promise<void>): void;
+  /** Has calls handed to a session that queues them, and settles them when it is done. */
+  queue(postings: readonly Posting[], hand: (settled: Settled) => void): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting, missing: readonly number[]): void;
 }
@@ -78,7 +78,7 @@ export function serveMeetings(
   return attempt(
     host,
     messages.flat(),
-    () => submitted(host, messages, host.session.exchange(host.comm, transfers, halves)),
+    () => submitTransfers(host, transfers, halves, messages),
     () => wake(host, messages),
   );
 }
@@ -112,37 +112,57 @@ function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): voi
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
-  if (organised !== false) return submitted(host, [postings], host.session.organised?.(set));
+  if (organised !== false) return submitted([postings], host.session.organised?.(set));
   const unknown =
     set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
   const begin = (): Work => {
     host.prepare(set);
     const written = host.session.lending?.writer(set.calls);
     if (written !== undefined) throw refuseWritten(set, written);
-    return submitted(host, [postings], host.session.execute(set));
+    return submit(host, set, postings);
   };
   const exchanged = unknown ? exchangeCounts(host.session, set) : undefined;
   return exchanged instanceof Promise ? exchanged.then<unknown>(begin) : begin();
 }
 
-/** Calls that a session has queued: the ledger goes on while they are at work. */
-class Queued {
-  readonly done: Promise<void>;
+/** What serving leaves behind when a session has queued the calls: the ledger goes on while they are at work. */
+const queued = Symbol("queued");
 
-  constructor(done: Promise<void>) {
-    this.done = done;
+/** What serving leaves behind: nothing, something to wait for, or queued calls. */
+type Work = undefined | typeof queued | Promise<unknown>;
+
+/** Hands a checked set to the session. */
+function submit(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+  const { session } = host;
+  if (session.enqueue !== undefined) {
+    host.queue(postings, (settled) => session.enqueue?.(set, settled));
+    return queued;
   }
+  return submitted([postings], session.execute(set));
 }
 
-/** What serving leaves behind: nothing, something to wait for, or calls that are queued. */
-type Work = undefined | Queued | Promise<unknown>;
+/** Hands checked transfers to the session; `calls` are their postings, together where they meet. */
+function submitTransfers(
+  host: ServeHost,
+  transfers: readonly Transfer[],
+  halves: readonly HalfTransfer[],
+  calls: readonly (readonly Posting[])[],
+): Work {
+  const { session, comm } = host;
+  if (session.enqueueExchange !== undefined) {
+    host.queue(calls.flat(), (settled) => {
+      session.enqueueExchange?.(comm, transfers, halves, settled);
+    });
+    return queued;
+  }
+  return submitted(calls, session.exchange(comm, transfers, halves));
+}
 
 /** The session has taken these calls and messages. */
 function submitted(
-  { session }: ServeHost,
   calls: readonly (readonly Posting[])[],
   done: void | Promise<void>,
-): undefined | Queued | Promise<void> {
+): undefined | Promise<void> {
   for (const postings of calls) {
     const atPs = lastComing(postings);
     for (const { op } of postings) {
@@ -150,8 +170,7 @@ function submitted(
       op.submit();
     }
   }
-  if (!(done instanceof Promise)) return undefined;
-  return session.queues === true ? new Queued(done) : done;
+  return done instanceof Promise ? done : undefined;
 }
 
 /** Virtual time at which the last rank made a call; before that, no rank can know of it. */
@@ -167,14 +186,13 @@ function attempt(
   settled: () => void,
 ): void | Promise<void> {
   const failed = (error: unknown): void => failAll(host, postings, errorByRank(error));
-  const queue = ({ done }: Queued): void => host.underway(postings, done.then(settled, failed));
+  const finish = (left: unknown): void => {
+    if (left !== queued) settled();
+  };
   try {
-    const done = work();
-    if (done instanceof Promise) {
-      return done.then((after) => (after instanceof Queued ? queue(after) : settled()), failed);
-    }
-    if (done instanceof Queued) return queue(done);
-    settled();
+    const left = work();
+    if (left instanceof Promise) return left.then(finish, failed);
+    finish(left);
   } catch (error) {
     failed(error);
   }
@@ -229,7 +247,8 @@ function latecomers(postings: readonly Posting[], deadlinePs: number): number[] 
   return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
 }
 
-function errorByRank(error: unknown): (rank: number) => unknown {
+/** The error of each rank: an error made for ranks, or one for all. */
+export function errorByRank(error: unknown): (rank: number) => unknown {
   return error instanceof UnservedError ? error.forRank : () => error;
 }
 

@@ -1,6 +1,6 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
 import type { CommInfo, RankCall } from "../../api/index.ts";
-import type { CurrentDevice } from "./device.ts";
+import type { CurrentDevice, Device } from "./device.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { NcclCalls } from "./result/nccl.ts";
@@ -22,12 +22,15 @@ export class NcclCommunicator {
   readonly info: CommInfo;
   readonly size: number;
   readonly members: ReadonlyMap<number, Member>;
+  /** Those of the members that live here. */
+  readonly devices: readonly Device[];
   readonly #nccl: NcclCalls;
 
   constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
     this.info = info;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
+    this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
   }
 

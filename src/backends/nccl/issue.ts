@@ -20,35 +20,42 @@ export interface Part {
   readonly scratch: bigint;
 }
 
-/** Calls that belong into one group: runs those of one part. */
-export type Step = (nccl: NcclCalls, part: Part) => void;
+/** Calls that belong into one group. */
+export interface Step {
+  /** Makes those of one part. */
+  readonly make: (nccl: NcclCalls, part: Part) => void;
+  /** A part is one NCCL call, which is a group of its own. */
+  readonly single: boolean;
+}
+
+type Make = Step["make"];
 
 /** The groups of a collective, one after another. */
-export function stepsOf(call: RankCall, size: number): readonly Step[] {
-  switch (call.collective) {
+export function stepsOf({ collective }: RankCall, size: number): readonly Step[] {
+  switch (collective) {
     case "allReduce":
-      return [allReduce];
+      return steps.allReduce;
     case "reduce":
-      return [reduce];
+      return steps.reduce;
     case "broadcast":
-      return [broadcast];
+      return steps.broadcast;
     case "allGather":
-      return [allGather];
+      return steps.allGather;
     case "reduceScatter":
-      return [reduceScatter];
+      return steps.reduceScatter;
     case "barrier":
-      return [barrier];
+      return steps.barrier;
     case "allGatherv":
-      return [allGatherv];
+      return steps.allGatherv;
     case "gather":
-      return [gather];
+      return steps.gather;
     case "scatter":
-      return [scatter];
+      return steps.scatter;
     case "allToAll":
     case "allToAllv":
-      return [allToAllv];
+      return steps.allToAllv;
     case "reduceScatterv":
-      return Array.from({ length: size }, (_, root) => reduceTo(root));
+      return Array.from({ length: size }, (_, root) => ({ make: reduceTo(root), single: true }));
     default:
       return [];
   }
@@ -66,13 +73,13 @@ function typeOf({ dtype }: RankCall): number {
   return dtype === undefined ? 0 : dataTypes[dtype];
 }
 
-const allReduce: Step = (nccl, { call, comm, stream, op }) =>
+const allReduce: Make = (nccl, { call, comm, stream, op }) =>
   nccl.allReduce(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
 
-const reduce: Step = (nccl, { call, comm, stream, op }) =>
+const reduce: Make = (nccl, { call, comm, stream, op }) =>
   nccl.reduce(at(call.send), at(call.recv), call.count, typeOf(call), op, call.root, comm, stream);
 
-const broadcast: Step = (nccl, { call, comm, stream }) =>
+const broadcast: Make = (nccl, { call, comm, stream }) =>
   nccl.broadcast(
     at(call.send ?? call.recv),
     at(call.recv),
@@ -83,18 +90,18 @@ const broadcast: Step = (nccl, { call, comm, stream }) =>
     stream,
   );
 
-const allGather: Step = (nccl, { call, comm, stream }) =>
+const allGather: Make = (nccl, { call, comm, stream }) =>
   nccl.allGather(at(call.send), at(call.recv), call.count, typeOf(call), comm, stream);
 
-const reduceScatter: Step = (nccl, { call, comm, stream, op }) =>
+const reduceScatter: Make = (nccl, { call, comm, stream, op }) =>
   nccl.reduceScatter(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
 
 /** Never a count of 0: NCCL would drop such a call. */
-const barrier: Step = (nccl, { comm, stream, scratch }) =>
+const barrier: Make = (nccl, { comm, stream, scratch }) =>
   nccl.allReduce(scratch, scratch, 1, dataTypes.uint8, 0, comm, stream);
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
-function reduceTo(root: number): Step {
+function reduceTo(root: number): Make {
   return (nccl, { call, comm, stream, op }) => {
     const counts = call.sendCounts as readonly number[];
     const count = counts[root] as number;
@@ -105,7 +112,7 @@ function reduceTo(root: number): Step {
   };
 }
 
-const allGatherv: Step = (nccl, part) => {
+const allGatherv: Make = (nccl, part) => {
   const { call, size } = part;
   const counts = call.recvCounts as readonly number[];
   for (let peer = 0; peer < size; peer++) {
@@ -114,7 +121,7 @@ const allGatherv: Step = (nccl, part) => {
   }
 };
 
-const gather: Step = (nccl, part) => {
+const gather: Make = (nccl, part) => {
   const { call, size } = part;
   sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
   if (call.rank !== call.root) return;
@@ -126,7 +133,7 @@ const gather: Step = (nccl, part) => {
   }
 };
 
-const scatter: Step = (nccl, part) => {
+const scatter: Make = (nccl, part) => {
   const { call, size } = part;
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
@@ -140,7 +147,7 @@ const scatter: Step = (nccl, part) => {
 };
 
 /** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
-const allToAllv: Step = (nccl, part) => {
+const allToAllv: Make = (nccl, part) => {
   const { call, size } = part;
   for (let step = 0; step < size; step++) {
     const to = (call.rank + step) % size;
@@ -186,3 +193,20 @@ function sumBefore(counts: readonly number[], index: number): number {
   for (let i = 0; i < index; i++) sum += counts[i] as number;
   return sum;
 }
+
+const single = (make: Make): readonly Step[] => [{ make, single: true }];
+const several = (make: Make): readonly Step[] => [{ make, single: false }];
+
+/** Collectives that are one group whatever the number of ranks. */
+const steps = {
+  allReduce: single(allReduce),
+  reduce: single(reduce),
+  broadcast: single(broadcast),
+  allGather: single(allGather),
+  reduceScatter: single(reduceScatter),
+  barrier: single(barrier),
+  allGatherv: several(allGatherv),
+  gather: several(gather),
+  scatter: several(scatter),
+  allToAllv: several(allToAllv),
+} as const;

@@ -4,6 +4,7 @@
  * One event per stream covers everything that was submitted in the same turn. Its completion is looked for at once for
  * some microseconds (small collectives are done by then), then between other events of the loop, then by timers.
  */
+import type { Settled } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 
 /** How long, and how, completion is waited for. */
@@ -22,8 +23,7 @@ const longestPauseMs = 4;
 interface Waiter {
   /** Whose work it is: that of a communicator, or of nobody in particular. */
   readonly owner: object | undefined;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
+  readonly settled: Settled;
 }
 
 interface Mark {
@@ -49,13 +49,20 @@ export class Progress {
 
   /** Resolves when what was put on these devices' streams so far is done. */
   after(devices: readonly Device[], owner?: object): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.whenDone(devices, owner, (error) => (error === undefined ? resolve() : reject(error)));
+    });
+  }
+
+  /** Tells when what was put on these devices' streams so far is done. */
+  whenDone(devices: readonly Device[], owner: object | undefined, settled: Settled): void {
     if (this.#next === undefined) {
       this.#next = { devices: new Set(), waiters: [], events: [] };
       queueMicrotask(() => this.#record());
     }
     const { devices: marked, waiters } = this.#next;
     for (const device of devices) marked.add(device);
-    return new Promise((resolve, reject) => waiters.push({ owner, resolve, reject }));
+    waiters.push({ owner, settled });
   }
 
   /** Rejects those who wait for the work of a communicator: it was given up. */
@@ -63,7 +70,7 @@ export class Progress {
     for (const mark of [...this.#open, ...(this.#next === undefined ? [] : [this.#next])]) {
       const lost = mark.waiters.filter((waiter) => waiter.owner === owner);
       mark.waiters = mark.waiters.filter((waiter) => waiter.owner !== owner);
-      for (const { reject } of lost) reject(error);
+      for (const { settled } of lost) settled(error);
     }
   }
 
@@ -126,7 +133,7 @@ export class Progress {
       if (done === 0) return;
       this.#open = open.slice(done);
       for (const mark of open.slice(0, done)) {
-        for (const { resolve } of mark.waiters) resolve();
+        for (const { settled } of mark.waiters) settled();
       }
     } catch (error) {
       const lost = this.#open;
@@ -149,7 +156,7 @@ export class Progress {
   }
 
   #fail(mark: Mark, error: unknown): void {
-    for (const { reject } of mark.waiters) reject(error);
+    for (const { settled } of mark.waiters) settled(error);
     mark.waiters = [];
     for (const { device, event } of mark.events) {
       const spare = this.#spare.get(device);

@@ -11,6 +11,7 @@ import {
   type Question,
   type RankCall,
   type Session,
+  type Settled,
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
@@ -42,7 +43,6 @@ export interface SessionParts {
 /** The ranks of one world that live in this process. */
 export class NcclSession implements Session {
   readonly backend = "nccl";
-  readonly queues = true;
   readonly size: number;
   readonly localRanks: readonly number[];
   readonly timeoutMs: number | undefined;
@@ -104,7 +104,11 @@ export class NcclSession implements Session {
     return Array.from({ length: set?.calls.length ?? this.size }, (_, rank) => rank);
   }
 
-  execute({ comm: info, calls }: CallSet): Promise<void> {
+  execute(set: CallSet): Promise<void> {
+    return promised((settled) => this.enqueue(set, settled));
+  }
+
+  enqueue({ comm: info, calls }: CallSet, settled: Settled): void {
     const comm = this.#comm(info);
     const parts: Part[] = [];
     try {
@@ -113,15 +117,23 @@ export class NcclSession implements Session {
     } finally {
       for (const { call, op } of parts) comm.endOp(call, op);
     }
-    const devices = calls.map(({ rank }) => (comm.members.get(rank) as Member).local.device);
-    return this.#parts.progress.after(devices, comm);
+    this.#parts.progress.whenDone(comm.devices, comm, settled);
   }
 
   exchange(
-    info: CommInfo,
+    comm: CommInfo,
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
   ): Promise<void> {
+    return promised((settled) => this.enqueueExchange(comm, transfers, halves, settled));
+  }
+
+  enqueueExchange(
+    info: CommInfo,
+    transfers: readonly Transfer[],
+    halves: readonly HalfTransfer[],
+    settled: Settled,
+  ): void {
     const comm = this.#comm(info);
     const { nccl } = this.#parts.libraries;
     const all: readonly HalfTransfer[] = [
@@ -141,7 +153,7 @@ export class NcclSession implements Session {
       }
     });
     const devices = all.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    return this.#parts.progress.after(devices, comm);
+    this.#parts.progress.whenDone(devices, comm, settled);
   }
 
   /** Makes the communicators of a complete split. */
@@ -192,8 +204,13 @@ export class NcclSession implements Session {
   /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
   #issue(step: Step, parts: readonly Part[]): void {
     const { nccl } = this.#parts.libraries;
+    const [only] = parts;
+    if (step.single && parts.length === 1 && only !== undefined) {
+      step.make(nccl, only);
+      return;
+    }
     nccl.group(() => {
-      for (const part of parts) step(nccl, part);
+      for (const part of parts) step.make(nccl, part);
     });
   }
 
@@ -237,4 +254,10 @@ function partOf(comm: NcclCommunicator, call: RankCall): Part {
   const { device, scratch } = local;
   const op = comm.beginOp(call);
   return { call, comm: handle, stream: device.stream, op, size: comm.size, scratch };
+}
+
+function promised(begin: (settled: Settled) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    begin((error) => (error === undefined ? resolve() : reject(error)));
+  });
 }
