@@ -4,7 +4,6 @@
  */
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";
-import { hostView } from "./sys/host-view.ts";
 
 interface Block {
   readonly ptr: bigint;
@@ -64,8 +63,9 @@ export class Staging {
 
   #allocate(length: number): Block {
     const size = Math.max(blockBytes, length);
-    const ptr = this.#device.use().hostAlloc(size);
-    const block = { ptr, bytes: hostView(ptr, size), used: 0 };
+    const cuda = this.#device.use();
+    const ptr = cuda.hostAlloc(size);
+    const block = { ptr, bytes: cuda.hostView(ptr, size), used: 0 };
     this.#all.add(block);
     return block;
   }

@@ -1,4 +1,5 @@
 /** The CUDA calls about memory. */
+import { hostView } from "../sys/host-view.ts";
 import type { CudaLibrary } from "./cuda-status.ts";
 
 const portableHostMemory = 1;
@@ -10,6 +11,8 @@ export interface CudaMemoryCalls {
   free(ptr: bigint): void;
   hostAlloc(bytes: number): bigint;
   hostFree(ptr: bigint): void;
+  /** Page-locked memory as an array, without a copy; valid until it is given back. */
+  hostView(ptr: bigint, bytes: number): Uint8Array;
   /** Copies between any two memories, in stream order. */
   copy(
     target: bigint | Uint8Array,
@@ -30,6 +33,7 @@ export function memoryCalls({ get, check, handle }: CudaLibrary): CudaMemoryCall
     hostAlloc: (bytes) =>
       handle("cudaHostAlloc", (out) => get("hostAlloc")(out, bytes, portableHostMemory)),
     hostFree: (ptr) => check(get("freeHost")(ptr), "cudaFreeHost"),
+    hostView,
     copy: (target, source, bytes, stream) =>
       check(memcpyAsync(target, source, bytes, copyKindByAddress, stream), "cudaMemcpyAsync"),
     set: (ptr, value, bytes, stream) =>
