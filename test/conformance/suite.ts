@@ -11,6 +11,7 @@ import {
   type CommError,
   type Communicator,
   createWorld,
+  type Question,
   type World,
 } from "twinccl";
 import { type Program, type ProgramCall, runProgram } from "twinccl/testing";
@@ -57,6 +58,25 @@ export function conformance(candidate: Candidate): void {
     judgeRun(program, await runProgram(backend(), program));
   }
 
+  /** Runs the calls that a world of this size says it supports; the others must be refused by every rank. */
+  async function judgeSupported(
+    size: number,
+    issue: Program["issue"],
+    calls: readonly ProgramCall[],
+  ): Promise<void> {
+    const supported: ProgramCall[] = [];
+    await inWorld(size, async (world) => {
+      for (const call of calls) {
+        const answers = await world.run((comm) => comm.supports(questionOf(call)));
+        expect(new Set(answers).size, "ranks of one world give one answer").toBe(1);
+        if (answers[0] === true) supported.push(call);
+        else await expectRefused(world, call);
+      }
+      if (supported.length < calls.length) await expectHealthy(world);
+    });
+    if (supported.length > 0) await judge(size, issue, supported);
+  }
+
   describe(`${name} conforms`, () => {
     it("says that it can be used, and opens with the capabilities it declares", async () => {
       const probe = await backend().probe({ size: sizes[0] as number, name: "world" });
@@ -83,7 +103,7 @@ export function conformance(candidate: Candidate): void {
       for (const size of sizes) {
         for (const dtype of everyDType) {
           const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
-          await judge(size, "together", calls);
+          await judgeSupported(size, "together", calls);
         }
       }
     });
@@ -91,7 +111,7 @@ export function conformance(candidate: Candidate): void {
     it("copies bytes, NaN payloads included, for every dtype", async () => {
       for (const size of sizes) {
         for (const [at, dtype] of everyDType.entries()) {
-          await judge(size, "each", copyCalls(dtype, size, at));
+          await judgeSupported(size, "each", copyCalls(dtype, size, at));
         }
       }
     });
@@ -240,6 +260,47 @@ function only({ skips = {}, name }: Candidate) {
     if (reason === undefined) test(title, body);
     else test.skip(`${title} (${name}: ${reason})`, body);
   };
+}
+
+/** The shape of a call, as `supports` takes it. */
+function questionOf(call: ProgramCall): Question {
+  if (call.kind === "barrier") return { collective: "barrier" };
+  const { dtype } = call;
+  if (call.kind === "allReduce") {
+    return { collective: call.kind, dtype, op: call.op, count: call.count };
+  }
+  if (call.kind === "broadcast") {
+    return { collective: call.kind, dtype, count: call.count, root: call.root };
+  }
+  if (call.kind === "allToAll" || call.kind === "allToAllv")
+    return { collective: call.kind, dtype };
+  throw new Error(`the suite asks nothing about ${call.kind}`);
+}
+
+/** Every rank is refused the call before anything of it happens. */
+async function expectRefused(world: World, call: ProgramCall): Promise<void> {
+  if (call.kind === "barrier") throw new Error("a barrier is always supported");
+  const codes = await world.run(async (comm) => {
+    const send = comm.alloc(call.dtype, comm.size);
+    const recv = comm.alloc(call.dtype, comm.size);
+    const counts = new Array<number>(comm.size).fill(1);
+    const op = "op" in call ? call.op : "sum";
+    const root = "root" in call ? call.root : 0;
+    const made = {
+      allReduce: () => comm.allReduce({ send, recv, op }),
+      broadcast: () => comm.broadcast({ recv, root }),
+      allToAll: () => comm.allToAll({ send, recv }),
+      allToAllv: () => comm.allToAllv({ send, recv, sendCounts: counts, recvCounts: counts }),
+    };
+    const make = made[call.kind as keyof typeof made] as () => PromiseLike<unknown>;
+    return make().then(
+      () => "it was taken",
+      (error: CommError) => error.code,
+    );
+  });
+  expect(codes, `${call.dtype} ${call.kind}`).toEqual(
+    new Array(world.size).fill("ERR_COMM_UNSUPPORTED"),
+  );
 }
 
 function reduceCall(
