@@ -1,6 +1,6 @@
 /** Every plan as a program: the verifier's judgement, and the direct folds proven equal to it. */
 import { describe, expect, test } from "vitest";
-import { findDeadlock, fuse, proveFusion, verifyProgram } from "../../../src/algorithms/index.ts";
+import { proveFusion } from "../../../src/algorithms/index.ts";
 import { ncclFused } from "../../../src/algorithms/nccl/fused.ts";
 import { ncclLayout } from "../../../src/algorithms/nccl/layout.ts";
 import { ncclPlan } from "../../../src/algorithms/nccl/plan.ts";
@@ -8,9 +8,7 @@ import type { NcclPlan, PlanRequest } from "../../../src/algorithms/nccl/plan-sh
 import { ncclProgram } from "../../../src/algorithms/nccl/program.ts";
 import type { NcclCollective } from "../../../src/algorithms/nccl/protocol.ts";
 import { h200x8, type Topology } from "../../../src/algorithms/nccl/topology.ts";
-
-/** Messages that NCCL's buffers hold. */
-const slots = 8;
+import { planProblems } from "../../support/plan-problems.ts";
 
 const small = { buffSize: 65_536, llBuffSize: 32_768, ll128BuffSize: 122_880 };
 const collectives: readonly NcclCollective[] = [
@@ -21,34 +19,10 @@ const collectives: readonly NcclCollective[] = [
   "broadcast",
 ];
 
-/** Problems of a plan, as text. */
 function problemsOf(plan: NcclPlan): string[] {
-  const program = ncclProgram(plan);
-  const { problems } = verifyProgram(program);
-  const fused = ncclFused(plan);
-  const found = [...problems, ...proveFusion(program, fused)].map(({ text }) => text);
-  const stuck = findDeadlock(program, slots);
-  if (stuck !== undefined) found.push(`deadlock: ${stuck.join("; ")}`);
-  if (fused.inPlaceSafe !== fuse(program).inPlaceSafe) found.push("in-place safety differs");
-  found.push(...layoutProblems(plan));
-  return found.map((text) => `${plan.ranks} ${plan.collective} ${plan.algorithm}: ${text}`);
-}
-
-/** Chunks of every buffer must cover it without gap or overlap. */
-function layoutProblems(plan: NcclPlan): string[] {
-  const layout = ncclLayout(plan);
-  return [...new Set([...layout.in, ...layout.out])].flatMap(({ offsets, lengths }) => {
-    let next = 0;
-    const gap = offsets.some((offset, i) => {
-      const wrong = offset !== next;
-      next += lengths[i] as number;
-      return wrong;
-    });
-    const blocks = plan.count === 0 ? 0 : next / plan.count;
-    return gap || !Number.isInteger(blocks)
-      ? [`chunks end at ${next} of blocks of ${plan.count}`]
-      : [];
-  });
+  const { count } = plan;
+  const [program, fused, layout] = [ncclProgram(plan), ncclFused(plan), ncclLayout(plan)];
+  return planProblems({ program, fused, layout, count });
 }
 
 function request(topology: Topology, collective: NcclCollective, count: number): PlanRequest {
