@@ -4,7 +4,7 @@
  * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run when
  * both buffers of the call are symmetric; every other call treats such a buffer as any other memory.
  */
-import type { DeviceBuffer } from "./buffer.ts";
+import type { RankCall } from "./backend.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
 
 /** Bytes from the start of the symmetric memory to each buffer of a call. */
@@ -27,15 +27,12 @@ export function reachedBuffers(collective: CollectiveName): Reached | undefined 
   return reached[collective];
 }
 
-/** What a call tells about its memory. */
-interface CallMemory {
-  readonly collective: CollectiveName;
-  readonly send?: DeviceBuffer | undefined;
-  readonly recv?: DeviceBuffer | undefined;
-}
-
 /** Where the buffers of a call lie in symmetric memory; `undefined` for a call that does not use it. */
-export function symmetricPlace({ collective, send, recv }: CallMemory): SymmetricPlace | undefined {
+export function symmetricPlace({
+  collective,
+  send,
+  recv,
+}: Pick<RankCall, "collective" | "send" | "recv">): SymmetricPlace | undefined {
   if (send?.allocation.symmetric !== true || recv?.allocation.symmetric !== true) return undefined;
   if (reached[collective] === undefined) return undefined;
   return { send: send.byteOffset, recv: recv.byteOffset };

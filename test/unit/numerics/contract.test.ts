@@ -1,0 +1,44 @@
+/** docs/numerics.md and its tests name each other: no row without a test, no test without a row. */
+import { readdirSync, readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+
+const page = readFileSync(new URL("../../../docs/numerics.md", import.meta.url), "utf8");
+
+/** Cells of the tables' rows, by heading. */
+function rowsUnder(heading: string): string[][] {
+  const [, section = ""] = page.split(`\n## ${heading}\n`);
+  const [body = ""] = section.split("\n## ");
+  const lines = body.split("\n").filter((line) => line.startsWith("| "));
+  return lines.slice(1).map((line) =>
+    line
+      .split("|")
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
+}
+
+const named = (cell: string | undefined): string =>
+  /^`(.+)`$/.exec(cell ?? "")?.[1] ?? `no name: ${cell}`;
+
+test("every row has its test, and every test its row", () => {
+  const rows = ["Claimed", "Not claimed", "Not yet settled on hardware"].flatMap(rowsUnder);
+  const folder = new URL("./", import.meta.url);
+  const tests = readdirSync(folder)
+    .filter((file) => file !== "contract.test.ts")
+    .flatMap((file) => {
+      const source = readFileSync(new URL(file, folder), "utf8");
+      return [...source.matchAll(/^test\("([^"]+)"/gm)].map(([, name]) => name as string);
+    });
+  expect(rows.length).toBeGreaterThan(20);
+  expect(rows.map(([, , shown]) => named(shown)).sort()).toEqual(tests.sort());
+});
+
+test("every recorded file is there, with as many cases as the page says", () => {
+  const rows = rowsUnder("Recorded results");
+  expect(rows).toHaveLength(2);
+  for (const [, cases, file] of rows) {
+    const path = new URL(`../../golden/${named(file)}`, import.meta.url);
+    const lines = readFileSync(path, "utf8").trimEnd().split("\n");
+    expect(lines).toHaveLength(Number(cases));
+  }
+});
