@@ -1,0 +1,126 @@
+// Compares twinccl on this machine's GPUs with a native loop over the same NCCL and with torch.distributed, interleaved in
+// one run:   npm run bench:gpu -- --out FILE [--quick] [--seconds N] [--ranks N] [--only PEER,PEER]
+// It runs from dist and needs no TypeScript. What cannot be measured is named with the reason.
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { environment, environmentText, sizeText } from "twinccl/bench";
+import { compare, latencies } from "./gpu/compare.mjs";
+import { findLibraries } from "./gpu/libraries.mjs";
+import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
+import { startPeers, subjectNames } from "./gpu/subjects.mjs";
+import { notRunText, tableText } from "./gpu/table.mjs";
+
+const { values } = parseArgs({
+  options: {
+    out: { type: "string" },
+    quick: { type: "boolean", default: false },
+    seconds: { type: "string", default: "270" },
+    ranks: { type: "string" },
+    rounds: { type: "string" },
+    only: { type: "string" },
+  },
+});
+const { quick } = values;
+const seconds = Number(values.seconds);
+const beganMs = performance.now();
+/** The part of the time that is over, as a point on the clock. */
+const until = (part) => beganMs + part * seconds * 1000;
+const print = (text) => process.stdout.write(text);
+
+/** Names of the GPUs, and the driver. */
+function gpus() {
+  const query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
+  const { status, stdout } = spawnSync("nvidia-smi", query, { encoding: "utf8" });
+  const lines = status === 0 ? stdout.trim().split("\n") : [];
+  const cells = lines.map((line) => line.split(", "));
+  return { names: cells.map(([name]) => name), driver: cells[0]?.[1] ?? null };
+}
+
+const found = gpus();
+const size = Number(values.ranks ?? found.names.length);
+const rounds = Number(values.rounds ?? (quick ? 3 : 5));
+const names = values.only?.split(",") ?? subjectNames;
+if (!(size >= 1) || !(seconds > 0) || !(rounds >= 1)) {
+  throw new Error("bench:gpu: no GPU was found, or --ranks, --seconds or --rounds is no number");
+}
+const folder = mkdtempSync(join(tmpdir(), "twinccl-bench-"));
+const document = {
+  ...environment(),
+  date: new Date().toISOString(),
+  gpus: found.names,
+  driver: found.driver,
+  ranks: size,
+  timing: "measured",
+};
+
+/** Keeps what there is, so that a run that is cut short leaves its figures behind. */
+function save() {
+  if (values.out !== undefined) writeFileSync(values.out, `${JSON.stringify(document, null, 1)}\n`);
+}
+
+async function comparePeers() {
+  const libraries = findLibraries();
+  print(`# starting ${names.join("; ")}\n`);
+  const peers = await startPeers(names, { size, folder, libraries });
+  document.peers = peers.map(({ name, hello, failure }) =>
+    failure === undefined ? { name, ...hello } : { name, not_run: failure },
+  );
+  for (const peer of document.peers) print(`# ${JSON.stringify(peer)}\n`);
+  const real = peers.filter(({ name, failure }) => name !== "sim" && failure === undefined);
+  try {
+    document.latency = await latencies(latencyRows, real, quick ? 1 : 3);
+    print(
+      tableText(
+        document.latency.map((row) => ({ ...row, collective: "awaited allReduce" })),
+        names,
+      ),
+    );
+    const onProgress = ({ round, rounds: all, at, row }) => {
+      const seconds_ = ((performance.now() - beganMs) / 1000).toFixed(0);
+      const what = `${row.collective} ${row.mode} ${sizeText(row.bytes)}`;
+      if (at % 16 === 0)
+        process.stderr.write(`${seconds_} s: round ${round + 1} of ${all}, ${what}\n`);
+    };
+    const rows = rowsOf(size, { quick });
+    const outcome = await compare(rows, real, { rounds, deadline: until(0.7), onProgress });
+    Object.assign(document, outcome);
+    save();
+    await compareSim(
+      peers.find(({ name }) => name === "sim"),
+      rows,
+    );
+  } finally {
+    await Promise.all(peers.map((peer) => peer.quit()));
+  }
+  print(tableText(document.results, names));
+  print(notRunText([...document.latency, ...document.results]));
+}
+
+/** The simulation computes on the CPU, so it is measured while no GPU is in use, and only up to a few megabytes. */
+async function compareSim(peer, rows) {
+  if (peer === undefined || peer.failure !== undefined) return;
+  const small = rows.map((row) => simRow(row, size)).filter((row) => row !== undefined);
+  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.75) });
+  document.simulated = results.map(({ collective, bytes, iterations, peers }) => ({
+    ...{ collective, bytes, iterations, timing: "simulated, in process", ...peers.sim },
+  }));
+}
+
+print(
+  `# ${environmentText(document)}\n# ${size} of ${found.names.join(", ")}; driver ${found.driver}\n`,
+);
+try {
+  await comparePeers();
+} finally {
+  document.seconds = (performance.now() - beganMs) / 1000;
+  save();
+  rmSync(folder, { recursive: true, force: true });
+}
+print(`# ${document.seconds.toFixed(0)} s\n`);
+const wrong = document.results?.some(({ peers }) =>
+  Object.values(peers).some(({ right }) => right === false),
+);
+if (wrong) process.exitCode = 1;

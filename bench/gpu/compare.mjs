@@ -1,0 +1,113 @@
+// Measures rows on all peers, interleaved: round after round, and within a round one row on every peer in turn.
+
+/** The middle one of the samples, with the range. */
+export function spread(samples) {
+  const sorted = [...samples].sort((a, b) => a - b);
+  return {
+    median_us: sorted[Math.floor((sorted.length - 1) / 2)],
+    least_us: sorted[0],
+    most_us: sorted.at(-1),
+    samples: sorted.length,
+  };
+}
+
+/** The slowest process's times. */
+function slowest(answers) {
+  const most = (field) => Math.max(...answers.map((answer) => answer[field]));
+  const has = (field) => answers.every((answer) => typeof answer[field] === "number");
+  return {
+    wall: most("wall_us"),
+    ...(has("event_us") && { event: most("event_us") }),
+    ...(has("issue_us") && { issue: most("issue_us") }),
+    right: answers.every(({ right }) => right === null || right === true),
+  };
+}
+
+/** One peer's part of one row. */
+class Cell {
+  walls = [];
+  events = [];
+  issues = [];
+  right = true;
+  error;
+
+  async measure(peer, line) {
+    if (this.error !== undefined) return;
+    const { answers, error } = await peer.ask(line);
+    if (error !== undefined) {
+      this.error = error;
+      return;
+    }
+    const { wall, event, issue, right } = slowest(answers);
+    this.walls.push(wall);
+    if (event !== undefined) this.events.push(event);
+    if (issue !== undefined) this.issues.push(issue);
+    this.right &&= right;
+  }
+
+  result() {
+    if (this.walls.length === 0) return { not_run: this.error ?? "out of time" };
+    return {
+      ...spread(this.walls),
+      ...(this.events.length > 0 && { device_us: spread(this.events).median_us }),
+      ...(this.issues.length > 0 && { issue_us: spread(this.issues).median_us }),
+      right: this.right,
+    };
+  }
+}
+
+/**
+ * Measures all rows `rounds` times, or for as long as there is time. Results are checked in the first round. The order of
+ * the peers turns from round to round, so that none is always measured after the same other one.
+ */
+export async function compare(rows, peers, { rounds, deadline, onProgress }) {
+  const cells = rows.map(() => new Map(peers.map((peer) => [peer, new Cell()])));
+  let done = 0;
+  for (let round = 0; round < rounds; round++) {
+    const turned = [...peers.slice(round % peers.length), ...peers.slice(0, round % peers.length)];
+    const order = round % 2 === 0 ? turned : turned.reverse();
+    for (const [at, row] of rows.entries()) {
+      if (performance.now() > deadline) return resultsOf(rows, cells, done);
+      onProgress?.({ round, rounds, at, row });
+      const line = row.command(round === 0 ? 1 : 0);
+      for (const peer of order) await cells[at].get(peer).measure(peer, line);
+    }
+    done = round + 1;
+  }
+  return resultsOf(rows, cells, done);
+}
+
+function resultsOf(rows, cells, rounds) {
+  const results = rows.map(({ command: _, ...row }, at) => ({
+    ...row,
+    peers: Object.fromEntries(Array.from(cells[at], ([peer, cell]) => [peer.name, cell.result()])),
+  }));
+  return { rounds, results };
+}
+
+/** Awaited latency on every peer, `rounds` times in turn; the slowest rank's median and p99. */
+export async function latencies(rows, peers, rounds) {
+  const results = [];
+  for (const { mode, command } of rows) {
+    const found = new Map(peers.map((peer) => [peer, { medians: [], p99s: [], error: undefined }]));
+    for (let round = 0; round < rounds; round++) {
+      for (const peer of peers) {
+        const cell = found.get(peer);
+        if (cell.error !== undefined) continue;
+        const { answers, error } = await peer.ask(command);
+        cell.error = error;
+        if (error !== undefined) continue;
+        cell.medians.push(Math.max(...answers.map(({ median_us }) => median_us)));
+        cell.p99s.push(Math.max(...answers.map(({ p99_us }) => p99_us)));
+      }
+    }
+    const cells = Array.from(found, ([peer, { medians, p99s, error }]) => [
+      peer.name,
+      medians.length === 0
+        ? { not_run: error ?? "not measured" }
+        : { ...spread(medians), p99_us: spread(p99s).median_us },
+    ]);
+    results.push({ mode, bytes: 1024, peers: Object.fromEntries(cells) });
+  }
+  return results;
+}
