@@ -98,6 +98,11 @@ export interface Session {
    */
   execute(set: CallSet): void | Promise<void>;
   /**
+   * Makes a recording that `execute` or `enqueue` runs as one call named `replay`; `undefined` where it is run call by
+   * call instead. All ranks have recorded the same calls.
+   */
+  capture?(set: CallSet): object | undefined;
+  /**
    * Told about a complete call that was about communicators or recordings instead of data (split, capture). Where time
    * is virtual, its ranks are done when the last one has come.
    */
@@ -210,6 +215,10 @@ export interface RankCall {
   recvOffsets: readonly number[] | undefined;
   /** For a split: color (`undefined` joins nothing) and key. */
   readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
+  /** For a capture: the collective calls that were recorded; left out when there were others too. */
+  readonly recorded: readonly RankCall[] | undefined;
+  /** For a capture: what the backend made of the recording. For a replay: which recording is run. */
+  graph: object | undefined;
   /** Virtual time of the call, 0 without a virtual clock. */
   readonly postedAtPs: number;
   /** Virtual time at which this rank's part is done; set by the backend that has a clock. */

@@ -13,6 +13,6 @@ conformance({
     hostArrays: false,
     virtualTime: false,
     deterministic: true,
-    symmetricMemory: false,
+    symmetricMemory: true,
   },
 });

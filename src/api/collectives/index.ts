@@ -18,7 +18,7 @@ export type { CollectiveName, InputBlock, Specification } from "./spec.ts";
 /** Collectives with a specification; programs exist for these. */
 export type SpecifiedCollective = Exclude<
   CollectiveName,
-  "send" | "recv" | "sendRecv" | "group" | "split" | "capture"
+  "send" | "recv" | "sendRecv" | "group" | "split" | "capture" | "replay"
 >;
 
 /** A total table: a collective without its specification does not compile. */

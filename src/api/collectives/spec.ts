@@ -25,7 +25,8 @@ export type CollectiveName =
   | "sendRecv"
   | "group"
   | "split"
-  | "capture";
+  | "capture"
+  | "replay";
 
 /** One block of one rank's input. */
 export interface InputBlock {

@@ -1,4 +1,6 @@
 /** Groups of calls, and recorded ones: `group`, `capture` and `replay`. */
+import type { RankCall } from "../backend.ts";
+import type { DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
@@ -6,7 +8,7 @@ import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step } from "./collecting.ts";
 import { completeTogether, type Poster } from "./poster.ts";
-import type { Prepared, PreparedCall } from "./prepared.ts";
+import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
 
 /**
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
@@ -51,11 +53,70 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
         signature.push([`calls[${index}].${field}`, value]);
     });
     return {
-      call: { count: calls.length },
+      call: { count: calls.length, recorded: recordedCalls(poster, calls) },
       signature,
-      resultOf: () => new RecordedGraph(poster, steps, calls),
+      resultOf: ({ graph }) =>
+        graph === undefined
+          ? new RecordedGraph(poster, steps, calls)
+          : new NativeGraph(poster, calls, graph),
     };
   });
+}
+
+/** Collective calls as a backend sees them; `undefined` when messages are among them. */
+function recordedCalls(poster: Poster, calls: readonly Collected[]): RankCall[] | undefined {
+  const recorded: RankCall[] = [];
+  for (const { collective, prepared } of calls) {
+    if ("transfers" in prepared) return undefined;
+    recorded.push(rankCall(collective, poster.facts.rank, prepared.call, 0));
+  }
+  return recorded;
+}
+
+/** A recording that the backend runs as one call. */
+class NativeGraph implements Graph {
+  readonly #poster: Poster;
+  readonly #calls: readonly Collected[];
+  readonly #prepared: Prepared<void>;
+
+  constructor(poster: Poster, calls: readonly Collected[], graph: object) {
+    this.#poster = poster;
+    this.#calls = calls;
+    this.#prepared = {
+      call: { count: calls.length, graph },
+      signature: [
+        ["collective", "replay"],
+        ["graph", graphNumber(graph)],
+      ],
+      resultOf: () => undefined,
+    };
+  }
+
+  replay(options?: CallOptions): CommOp<void> {
+    const poster = this.#poster;
+    if (poster.collecting) throw insideError(poster);
+    const op = poster.post("replay", options, () => {
+      assertLive(poster, this.#calls);
+      return this.#prepared;
+    });
+    if (op.pending) {
+      for (const buffer of buffersOf(this.#calls)) buffer.allocation.lastUse = op;
+    }
+    return op;
+  }
+}
+
+const graphNumbers = new WeakMap<object, number>();
+let graphsMade = 0;
+
+/** Ranks of one process compare which recording they replay. */
+function graphNumber(graph: object): number {
+  let number = graphNumbers.get(graph);
+  if (number === undefined) {
+    number = ++graphsMade;
+    graphNumbers.set(graph, number);
+  }
+  return number;
 }
 
 /** Recorded calls of one rank. */
@@ -118,12 +179,18 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
   }
 }
 
-function assertLive(poster: Poster, calls: readonly Collected[]): void {
-  for (const { collective, prepared } of calls) {
+function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
+  return calls.flatMap(({ prepared }) => {
     const parts: readonly PreparedCall[] =
       "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
-    const gone = parts.some(({ send, recv }) => send?.disposed === true || recv?.disposed === true);
-    if (!gone) continue;
+    return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+  });
+}
+
+function assertLive(poster: Poster, calls: readonly Collected[]): void {
+  for (const call of calls) {
+    if (!buffersOf([call]).some(({ disposed }) => disposed)) continue;
+    const { collective } = call;
     throw new CommClosedError(
       { headline: `replay: a buffer of the recorded ${collective} was disposed` },
       { ...poster.facts, collective },

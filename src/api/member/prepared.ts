@@ -16,6 +16,8 @@ export interface PreparedCall {
   readonly recv?: DeviceBuffer | undefined;
   readonly blocks?: PreparedBlocks;
   readonly split?: RankCall["split"];
+  readonly recorded?: RankCall["recorded"];
+  readonly graph?: RankCall["graph"];
 }
 
 /** Blocks of a v-form. */
@@ -40,7 +42,7 @@ export function rankCall(
   prepared: PreparedCall,
   nowPs: number,
 ): RankCall {
-  const { dtype, op, count, root = -1, send, recv, blocks, split } = prepared;
+  const { dtype, op, count, root = -1, send, recv, blocks, split, recorded, graph } = prepared;
   return {
     rank,
     collective,
@@ -55,6 +57,8 @@ export function rankCall(
     recvCounts: blocks?.recvCounts,
     recvOffsets: blocks?.recvOffsets,
     split,
+    recorded,
+    graph,
     postedAtPs: nowPs,
     finishedAtPs: nowPs,
   };

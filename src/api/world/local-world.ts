@@ -230,7 +230,10 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
 
   organise(set: CallSet): void | Promise<void> | false {
     if (set.collective === "split") return this.#communicators.split(set);
-    return set.collective === "capture" ? undefined : false;
+    if (set.collective !== "capture") return false;
+    const graph = this.#session.capture?.(set);
+    for (const call of set.calls) call.graph = graph;
+    return undefined;
   }
 
   child(call: RankCall): Communicator | undefined {

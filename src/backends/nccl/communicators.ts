@@ -1,10 +1,12 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
 import type { CommInfo, RankCall } from "../../api/index.ts";
 import type { CurrentDevice, Device } from "./device.ts";
+import type { CapturedGraph } from "./graphs.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
+import { RegisteredWindows } from "./windows.ts";
 
 /** How long NCCL may take to abort; what it has not freed by then stays behind. */
 const abortMs = 10_000;
@@ -24,12 +26,15 @@ export class NcclCommunicator {
   readonly members: ReadonlyMap<number, Member>;
   /** Those of the members that live here. */
   readonly devices: readonly Device[];
+  readonly windows: RegisteredWindows;
+  readonly graphs = new Set<CapturedGraph>();
   readonly #nccl: NcclCalls;
 
   constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
     this.info = info;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
+    this.windows = new RegisteredWindows(nccl, this.members);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
   }
@@ -48,8 +53,10 @@ export class NcclCommunicator {
     this.#nccl.destroyOp(made, (this.members.get(rank) as Member).handle);
   }
 
-  /** Gives the handles back; nothing of them may be under way. */
+  /** Gives graphs, windows and handles back; nothing of them may be under way. */
   destroy(): void {
+    for (const graph of this.graphs) graph.release();
+    this.windows.release();
     this.#nccl.group(() => {
       for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
     });

@@ -3,7 +3,8 @@ import { InvalidArgumentError, type Memory } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { DeviceMemory } from "./memory.ts";
 import type { Progress } from "./progress.ts";
-import { CudaError } from "./result/errors.ts";
+import { CudaError, NcclError } from "./result/errors.ts";
+import type { NcclCalls } from "./result/nccl.ts";
 import { Staging } from "./staging.ts";
 
 /** Elements of scratch memory are this far apart from anything else. */
@@ -17,38 +18,39 @@ export class LocalRank {
   readonly staging: Staging;
   /** Some bytes that nobody looks at. */
   readonly scratch: bigint;
-  readonly #live = new Set<bigint>();
+  /** Live allocations, and how each is given back. */
+  readonly #live = new Map<bigint, (ptr: bigint) => void>();
+  readonly #nccl: NcclCalls;
+  /** Called before symmetric memory is given back. */
+  onFree: (ptr: bigint) => void = () => undefined;
   #open = true;
 
-  constructor(worldRank: number, device: Device, progress: Progress) {
+  constructor(worldRank: number, device: Device, progress: Progress, nccl: NcclCalls) {
+    this.#nccl = nccl;
     this.worldRank = worldRank;
     this.device = device;
     this.progress = progress;
     this.staging = new Staging(device, progress);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
-    this.#live.add(this.scratch);
+    this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
     cuda.set(this.scratch, 0, scratchBytes, device.stream);
   }
 
-  /** Memory filled with zeros. */
-  allocate(byteLength: number): Memory {
+  /** Memory filled with zeros; symmetric memory can be registered as a window. */
+  allocate(byteLength: number, symmetric: boolean): Memory {
     const cuda = this.device.use();
+    const bytes = Math.max(1, byteLength);
     let ptr: bigint;
     try {
-      ptr = cuda.malloc(Math.max(1, byteLength));
+      ptr = symmetric ? this.#nccl.memAlloc(bytes) : cuda.malloc(bytes);
     } catch (cause) {
-      if (!(cause instanceof CudaError) || cause.statusName !== "cudaErrorMemoryAllocation")
-        throw cause;
-      throw new InvalidArgumentError(
-        {
-          headline: `alloc: ${byteLength} bytes are more than ${this.device.name} has free`,
-          hint: "dispose of buffers that are no longer used, or allocate less",
-        },
-        { field: "length", rank: this.worldRank, cause },
-      );
+      throw outOfMemory(cause) ? this.#tooMuch(byteLength, cause) : cause;
     }
-    this.#live.add(ptr);
+    this.#live.set(
+      ptr,
+      symmetric ? (each) => this.#freeSymmetric(each) : (each) => cuda.free(each),
+    );
     if (byteLength > 0) cuda.set(ptr, 0, byteLength, this.device.stream);
     return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed));
   }
@@ -58,12 +60,36 @@ export class LocalRank {
     if (!this.#open) return;
     this.#open = false;
     this.staging.release();
-    for (const ptr of this.#live) this.device.use().free(ptr);
-    this.#live.clear();
+    for (const ptr of [...this.#live.keys()]) this.#free(ptr);
     this.device.release();
   }
 
   #free(ptr: bigint): void {
-    if (this.#live.delete(ptr)) this.device.use().free(ptr);
+    const release = this.#live.get(ptr);
+    if (release === undefined) return;
+    this.#live.delete(ptr);
+    this.device.use();
+    release(ptr);
   }
+
+  #freeSymmetric(ptr: bigint): void {
+    this.onFree(ptr);
+    this.device.use();
+    this.#nccl.memFree(ptr);
+  }
+
+  #tooMuch(byteLength: number, cause: unknown): InvalidArgumentError {
+    return new InvalidArgumentError(
+      {
+        headline: `alloc: ${byteLength} bytes are more than ${this.device.name} has free`,
+        hint: "dispose of buffers that are no longer used, or allocate less",
+      },
+      { field: "length", rank: this.worldRank, cause },
+    );
+  }
+}
+
+function outOfMemory(cause: unknown): boolean {
+  if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
+  return cause instanceof NcclError && cause.statusName === "ncclUnhandledCudaError";
 }

@@ -72,9 +72,10 @@ function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: re
   const current = new CurrentDevice(cuda);
   let opened: NcclSession | undefined;
   const progress = new Progress(() => opened?.checkAll());
-  const locals = devices.map(
-    (index, at) => new LocalRank(ranks[at] as number, new Device(cuda, current, index), progress),
-  );
+  const locals = devices.map((index, at) => {
+    const device = new Device(cuda, current, index);
+    return new LocalRank(ranks[at] as number, device, progress, libraries.nccl);
+  });
   const capability = Math.min(...devices.map((device) => Number(cuda.computeCapability(device))));
   const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
     opened = new NcclSession(parts);

@@ -17,6 +17,7 @@ import {
 } from "../../api/index.ts";
 import { type Member, type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
+import { CapturedGraph } from "./graphs.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
@@ -48,12 +49,7 @@ export class NcclSession implements Session {
   readonly timeoutMs: number | undefined;
   readonly generation: number;
   readonly origins: readonly number[];
-  readonly capabilities: Capabilities = {
-    hostArrays: false,
-    virtualTime: false,
-    deterministic: true,
-    symmetricMemory: false,
-  };
+  readonly capabilities: Capabilities;
   readonly #parts: SessionParts;
   readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
@@ -64,6 +60,12 @@ export class NcclSession implements Session {
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
     this.#parts = parts;
+    this.capabilities = {
+      hostArrays: false,
+      virtualTime: false,
+      deterministic: true,
+      symmetricMemory: parts.libraries.nccl.hasWindows,
+    };
     this.size = world.size;
     this.localRanks = world.info.local;
     this.timeoutMs = timeoutMs;
@@ -71,14 +73,19 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#comms.set(world.info.id, world);
+    for (const local of this.#locals.values()) {
+      local.onFree = (ptr) => {
+        for (const comm of this.#comms.values()) comm.windows.uncover(local.worldRank, ptr);
+      };
+    }
   }
 
   device(rank: number): string {
     return this.#local(rank).device.name;
   }
 
-  allocate(rank: number, byteLength: number): Memory {
-    return this.#local(rank).allocate(byteLength);
+  allocate(rank: number, byteLength: number, symmetric = false): Memory {
+    return this.#local(rank).allocate(byteLength, symmetric);
   }
 
   borrow(rank: number): Memory {
@@ -110,12 +117,11 @@ export class NcclSession implements Session {
 
   enqueue({ comm: info, calls }: CallSet, settled: Settled): void {
     const comm = this.#comm(info);
-    const parts: Part[] = [];
-    try {
-      for (const call of calls) parts.push(partOf(comm, call));
-      for (const step of stepsOf(calls[0] as RankCall, comm.size)) this.#issue(step, parts);
-    } finally {
-      for (const { call, op } of parts) comm.endOp(call, op);
+    const graph = calls[0]?.graph;
+    if (graph instanceof CapturedGraph) graph.launch();
+    else {
+      comm.windows.cover(calls);
+      this.#make(comm, calls);
     }
     this.#parts.progress.whenDone(comm.devices, comm, settled);
   }
@@ -154,6 +160,21 @@ export class NcclSession implements Session {
     });
     const devices = all.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
     this.#parts.progress.whenDone(devices, comm, settled);
+  }
+
+  /** Records collective calls as CUDA graphs. */
+  capture({ comm: info, calls }: CallSet): CapturedGraph | undefined {
+    const comm = this.#comm(info);
+    const recordings = calls.flatMap(({ recorded }) => (recorded === undefined ? [] : [recorded]));
+    const length = recordings[0]?.length ?? 0;
+    if (recordings.length < calls.length || length === 0) return undefined;
+    const rows = Array.from({ length }, (_, at) => recordings.map((each) => each[at] as RankCall));
+    for (const row of rows) comm.windows.cover(row);
+    const graph = CapturedGraph.capture(comm, () => {
+      for (const row of rows) this.#make(comm, row);
+    });
+    comm.graphs.add(graph);
+    return graph;
   }
 
   /** Makes the communicators of a complete split. */
@@ -199,6 +220,17 @@ export class NcclSession implements Session {
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
+  }
+
+  /** Makes the NCCL calls of one call of all ranks. */
+  #make(comm: NcclCommunicator, calls: readonly RankCall[]): void {
+    const parts: Part[] = [];
+    try {
+      for (const call of calls) parts.push(partOf(comm, call));
+      for (const step of stepsOf(calls[0] as RankCall, comm.size)) this.#issue(step, parts);
+    } finally {
+      for (const { call, op } of parts) comm.endOp(call, op);
+    }
   }
 
   /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */

@@ -1,0 +1,57 @@
+/** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
+import type { NcclCommunicator } from "./communicators.ts";
+import type { Device } from "./device.ts";
+
+interface DeviceGraph {
+  readonly device: Device;
+  readonly graph: bigint;
+}
+
+/** A recording that can be launched again and again. */
+export class CapturedGraph {
+  readonly comm: NcclCommunicator;
+  #graphs: readonly DeviceGraph[];
+
+  private constructor(comm: NcclCommunicator, graphs: readonly DeviceGraph[]) {
+    this.comm = comm;
+    this.#graphs = graphs;
+  }
+
+  /**
+   * Captures what `issue` puts on the streams of a communicator's devices; nothing of it runs.
+   *
+   * When `issue` throws, the captures are ended and thrown away.
+   */
+  static capture(comm: NcclCommunicator, issue: () => void): CapturedGraph {
+    for (const device of comm.devices) device.use().beginCapture(device.stream);
+    let failure: { readonly error: unknown } | undefined;
+    try {
+      issue();
+    } catch (error) {
+      failure = { error };
+    }
+    const graphs: DeviceGraph[] = [];
+    for (const device of comm.devices) {
+      try {
+        graphs.push({ device, graph: device.use().endCapture(device.stream) });
+      } catch (error) {
+        failure ??= { error };
+      }
+    }
+    const captured = new CapturedGraph(comm, graphs);
+    if (failure === undefined) return captured;
+    captured.release();
+    throw failure.error;
+  }
+
+  /** Puts it on every device's stream. */
+  launch(): void {
+    for (const { device, graph } of this.#graphs) device.use().graphLaunch(graph, device.stream);
+  }
+
+  /** Gives it back; it must be done. NCCL cannot end a communicator whose graphs still exist. */
+  release(): void {
+    for (const { device, graph } of this.#graphs) device.use().graphDestroy(graph);
+    this.#graphs = [];
+  }
+}
