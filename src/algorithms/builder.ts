@@ -8,6 +8,7 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { InvalidArgumentError } from "../api/errors.ts";
 import { assertIndex } from "./indexes.ts";
+import { mostSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Marks the step whose value is complete. */
@@ -26,9 +27,11 @@ export class Lane {
   readonly rank: number;
   #code = new Int32Array(firstSteps * stepWidth);
   #end = 0;
+  readonly #onStep: (() => void) | undefined;
 
-  constructor(rank: number) {
+  constructor(rank: number, onStep?: () => void) {
     this.rank = rank;
+    this.#onStep = onStep;
   }
 
   /** The steps so far, packed as in `Program.code`. */
@@ -87,6 +90,7 @@ export class Lane {
   }
 
   #step(from: number, to: number, read: Ref, other: Ref, write: Ref, options?: StepOptions): this {
+    this.#onStep?.();
     const at = this.#end;
     if (at === this.#code.length) {
       const longer = new Int32Array(2 * at);
@@ -138,17 +142,17 @@ export class ProgramBuilder {
   readonly ranks: number;
   readonly root: number;
   readonly #head: ProgramHead;
-  readonly #lanes: Lane[];
+  /** Made as they are asked for, so that a program that is refused has not made them all. */
+  readonly #lanes: (Lane | undefined)[] = [];
+  #steps = 0;
+  readonly #countStep = (): void => {
+    if (++this.#steps > mostSteps) throw tooManySteps(this.#head);
+  };
 
   constructor(head: ProgramHead) {
     this.ranks = head.ranks;
     this.root = head.root;
     this.#head = head;
-    const lanes = head.ranks * (head.channels ?? 1);
-    this.#lanes = Array.from(
-      { length: lanes },
-      (_, lane) => new Lane(Math.floor(lane / (lanes / head.ranks))),
-    );
   }
 
   /** Writes each rank's lane of one channel, as an SPMD program is written: once, for `rank`. */
@@ -166,20 +170,32 @@ export class ProgramBuilder {
   lane(rank: number, channel = 0): Lane {
     assertIndex("lane", "rank", rank, this.ranks);
     assertIndex("lane", "channel", channel, this.#head.channels ?? 1);
-    return this.#lanes[rank * (this.#head.channels ?? 1) + channel] as Lane;
+    const index = rank * (this.#head.channels ?? 1) + channel;
+    let lane = this.#lanes[index];
+    if (lane === undefined) {
+      lane = new Lane(rank, this.#countStep);
+      this.#lanes[index] = lane;
+    }
+    return lane;
   }
 
-  /** The finished program. */
+  /**
+   * The finished program.
+   *
+   * @throws UnsupportedError while steps are written, for more of them than fit into memory with ease.
+   */
   build(): Program {
-    const starts = new Int32Array(this.#lanes.length + 1);
-    this.#lanes.forEach((lane, index) => {
-      starts[index + 1] = (starts[index] as number) + lane.code.length / stepWidth;
-    });
-    const code = new Int32Array((starts[this.#lanes.length] as number) * stepWidth);
-    this.#lanes.forEach((lane, index) => {
-      code.set(lane.code, (starts[index] as number) * stepWidth);
-    });
     const { channels = 1, scratchChunks = 0 } = this.#head;
+    const lanes = this.ranks * channels;
+    const starts = new Int32Array(lanes + 1);
+    for (let index = 0; index < lanes; index++) {
+      const length = this.#lanes[index]?.code.length ?? 0;
+      starts[index + 1] = (starts[index] as number) + length / stepWidth;
+    }
+    const code = new Int32Array((starts[lanes] as number) * stepWidth);
+    this.#lanes.forEach((lane, index) => {
+      if (lane !== undefined) code.set(lane.code, (starts[index] as number) * stepWidth);
+    });
     return { ...this.#head, channels, scratchChunks, code, starts };
   }
 }

@@ -6,7 +6,8 @@
  * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
  */
 import { coveredInputs } from "./in-place.ts";
-import { none, type Program } from "./program.ts";
+import { assertFusible } from "./limits.ts";
+import { none, type Program, stepCount } from "./program.ts";
 import { type Execution, execute, type Problem } from "./verify/execution.ts";
 import type { ValueId, ValueTable } from "./verify/values.ts";
 
@@ -39,8 +40,13 @@ export interface FusedPlan {
   readonly inPlaceSafe: boolean;
 }
 
-/** The folds of a program that the verifier has accepted. */
+/**
+ * The folds of a program that the verifier has accepted.
+ *
+ * @throws UnsupportedError for a program of more steps than can be followed with ease.
+ */
 export function fuse(program: Program): FusedPlan {
+  assertFusible(program, stepCount(program));
   return fuseExecution(program, execute(program, false));
 }
 

@@ -45,6 +45,7 @@ export {
   packed,
   rowBlocks,
 } from "./layout.ts";
+export { isTooLarge } from "./limits.ts";
 export {
   type ChannelPaths,
   type ChannelPlan,
@@ -55,6 +56,7 @@ export {
   differing,
   type ElementPlan,
   type ElementRounding,
+  elementHops,
   elementPlan,
   elementText,
   type FoldOrder,
@@ -80,6 +82,7 @@ export {
   type PlanRequest,
   pieceAt,
   planFolds,
+  planOutline,
   programName,
   type SearchResult,
   type SymmetricKernel,

@@ -69,7 +69,7 @@ export function elementText(plan: NcclPlan, element: number, block = 0): string 
   const range = `elements ${offset}..${offset + length - 1}`;
   return [
     `element ${element}: ${where} (${range})`,
-    `fold order ${order.join(", ")}`,
+    `fold order ${order.map((rank) => `r${rank}`).join(", ")}`,
     roundingText(plan, rounding),
     ...(defined ? [] : ["NCCL does not define this result: misaligned loads of its LL kernel"]),
   ].join("; ");
@@ -77,6 +77,7 @@ export function elementText(plan: NcclPlan, element: number, block = 0): string 
 
 function roundingText({ accumulator, dtype, op }: NcclPlan, rounding: ElementRounding): string {
   if (op === undefined) return "copied";
+  if (op === "min" || op === "max") return "exact: one of the contributions";
   if (accumulator === "float32" && dtype !== "float32") {
     return `accumulated in float32, rounded to ${dtype} once`;
   }

@@ -11,8 +11,10 @@ export {
 export { type PlanFolds, planFolds } from "./folds.ts";
 export { ncclFused } from "./fused.ts";
 export { graphTopology } from "./graph-topology.ts";
+export { elementHops } from "./hops.ts";
 export { ncclLayout } from "./layout.ts";
 export type { FoldOrder } from "./orders.ts";
+export { planOutline } from "./outline.ts";
 export type { Part } from "./partition.ts";
 export { ncclPlan } from "./plan.ts";
 export type {

@@ -1,6 +1,7 @@
 /** The pieces of a plan: which elements are folded in which order. */
 
 import { bytesOf } from "../../api/dtype.ts";
+import { UnsupportedError } from "../../api/errors.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
 import { at, type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./orders.ts";
@@ -14,9 +15,29 @@ type ChannelFacts = Pick<
   "ranks" | "collective" | "algorithm" | "protocol" | "dtype" | "root" | "parts" | "paths"
 >;
 
-/** Pieces of a call by Ring or Tree. */
+/** Pieces of a plan, at most: each is an object. */
+const mostPieces = 2 ** 21;
+
+/** Refuses a plan of more pieces than fit into memory with ease, by name. */
+function assertPieces(what: string, pieces: number): void {
+  if (pieces <= mostPieces) return;
+  const counted = `${pieces.toLocaleString("en")} pieces, the limit is ${mostPieces.toLocaleString("en")}`;
+  throw new UnsupportedError(
+    { headline: `plan of ${what}: at least ${counted}`, hint: "take a smaller count" },
+    { field: "program" },
+  );
+}
+
+/**
+ * Pieces of a call by Ring or Tree.
+ *
+ * @throws UnsupportedError for a call of so many elements that its pieces would fill memory.
+ */
 export function channelPieces(plan: ChannelFacts): Piece[] {
   const { collective, ranks, parts, paths } = plan;
+  const chunks = parts.reduce((sum, { length, chunk }) => sum + Math.ceil(length / chunk), 0);
+  const copies = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
+  assertPieces(`${collective} by ${plan.algorithm} ${plan.protocol}`, chunks * copies);
   if (collective === "allReduce" && plan.algorithm === "Ring") {
     return parts.flatMap((part) => ringPieces(plan, part, paths[part.channel] as ChannelPaths));
   }
@@ -80,6 +101,8 @@ export function symmetricPieces(
   const piece = { channel: 0, loop: 0, chunk: 0 };
   if (collective === "allReduce" && protocol === "LD") {
     const elementBytes = bytesOf(dtype);
+    // Most stretches are this long.
+    assertPieces("allReduce in symmetric memory", Math.floor((count * elementBytes) / 2048));
     const blocks = plan.channels;
     const question = { ranks, blocks, count, elementBytes, sendOffset: send, recvOffset: recv };
     return stretchesOf(question).map(({ offset, length, first }, chunk) => {

@@ -8,6 +8,7 @@ import {
   reduceOpName,
 } from "../../api/index.ts";
 import { chunkHolding, explainPlan } from "./explain.ts";
+import { microseconds } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
@@ -46,7 +47,7 @@ export function explainReduces(
     protocol: plans.every(({ protocol }) => protocol === plans[0]?.protocol)
       ? plans[0]?.protocol
       : undefined,
-    channels: Math.max(1, ...plans.map(({ program }) => program.channels)),
+    channels: Math.max(1, ...plans.map(({ channels }) => channels)),
     ranks,
     // Rank 0 receives what is reduced to it.
     get chunks() {
@@ -90,7 +91,7 @@ function textOf(explanation: Explanation, parts: readonly Part[], what: string):
   return [
     `reduceScatterv ${what} on ${ranks} ranks: ${algorithm}`,
     "  one reduce for each root, one after another",
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictedNs / 1000} µs predicted`,
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
     `  ${claim}`,
     "",
     "reduces",

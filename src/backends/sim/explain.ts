@@ -1,57 +1,97 @@
-/** The plan of a call for people: chunks and their fold orders, every rank's steps, cost and predicted time. */
+/** The plan of a call, told without running it: chunks and their folds, cost and predicted time. */
 import {
   allToAllvBlocks,
   type CallShape,
+  type Cost,
   evaluate,
   type FusedFold,
+  isTooLarge,
   type Layout,
   type Operand,
   type Program,
   rowBlocks,
-  stepAt,
-  stepText,
 } from "../../algorithms/index.ts";
 import {
   bytesOf,
   type ChunkPlan,
+  CommError,
   type Explanation,
   InvalidArgumentError,
   type Question,
-  reduceOpName,
   specifications,
 } from "../../api/index.ts";
+import { explanationText } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
-/** Explains a call under a plan. */
+/**
+ * Explains a call under a plan.
+ *
+ * Nothing is made before somebody looks at it: a program of many ranks takes long, its folds longer. Of a program that
+ * is too large to be made, steps and bytes are the closed form's; the rest throws the UnsupportedError that says so.
+ */
 export function explainPlan(plan: Plan, question: Question, link: Link): Explanation {
-  const { program } = plan;
-  const { ranks, collective, channels } = program;
+  const { collective } = question;
+  const { ranks } = plan;
   const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
-  const layout = plan.layout(shapeOf(question, program));
+  const layout = once(() => plan.layout(shapeOf(question, plan.program)));
   const start = new Float64Array(ranks);
-  const timing = evaluate(program, layout, start, linkModel(link, bytes));
-  const rounds = evaluate(program, layout, start, { latency: 0, occupancy: () => 1 });
-  let chunks: readonly ChunkPlan[] | undefined;
+  const timing = once(() => evaluate(plan.program, layout(), start, linkModel(link, bytes)));
+  const rounds = once(() => {
+    const { finished } = evaluate(plan.program, layout(), start, everyMessageTakesOne);
+    return largest(finished);
+  });
+  const refusal = once(() => refusalOf(plan));
+  const closed = (): Cost | undefined => refusal() && plan.cost?.(question.count ?? 0);
+  const chunks = once(() => chunkPlans(plan, layout(), question));
   const explanation: Explanation = {
     collective,
     algorithm: plan.name,
     protocol: plan.protocol,
-    channels,
+    channels: plan.channels,
     ranks,
-    // Folds are read off the program only when somebody looks: of a large one that takes longer than all the rest.
     get chunks() {
-      chunks ??= chunkPlans(plan, layout, question);
-      return chunks;
+      return chunks();
     },
-    steps: Math.max(...rounds.finished),
-    sentBytes: Math.max(...timing.sentElements) * bytes,
-    predictedNs: Math.max(...timing.finished) / 1000,
+    get steps() {
+      return closed()?.steps ?? rounds();
+    },
+    get sentBytes() {
+      const cost = closed();
+      return bytes * (cost === undefined ? largest(timing().sentElements) : cost.sentElements);
+    },
+    get predictedNs() {
+      return largest(timing().finished) / 1000;
+    },
     claim: plan.claim,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
-    toString: () => explanationText(explanation, question, plan, layout),
+    toString: () => explanationText(explanation, question, { plan, layout, refusal: refusal() }),
   };
   return explanation;
+}
+
+const everyMessageTakesOne = { latency: 0, occupancy: () => 1 } as const;
+
+/** Why the program of a plan is too large to be made; `undefined` where it is not. */
+function refusalOf(plan: Plan): CommError | undefined {
+  try {
+    return plan.program && undefined;
+  } catch (error) {
+    if (isTooLarge(error) && plan.cost !== undefined && error instanceof CommError) return error;
+    throw error;
+  }
+}
+
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
+
+function largest(values: Float64Array): number {
+  return values.reduce((most, value) => Math.max(most, value), 0);
 }
 
 function shapeOf(question: Question, program: Program): CallShape {
@@ -144,88 +184,5 @@ export function chunkHolding(chunks: readonly ChunkPlan[], element: number): Chu
   throw new InvalidArgumentError(
     { headline: `explain: element ${element} lies in no chunk of the output` },
     { field: "element" },
-  );
-}
-
-function explanationText(
-  explanation: Explanation,
-  question: Question,
-  { program, summary }: Plan,
-  layout: Layout,
-): string {
-  const { collective, algorithm, ranks, steps, sentBytes, predictedNs, claim } = explanation;
-  const what: string[] = [collective];
-  if (question.dtype !== undefined) what.push(`${question.dtype}[${question.count ?? 0}]`);
-  if (question.op !== undefined) what.push(reduceOpName(question.op));
-  if (program.root >= 0) what.push(`root ${program.root}`);
-  return [
-    `${what.join(" ")} on ${ranks} ranks: ${algorithm}`,
-    `  ${summary}`,
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictedNs / 1000} µs predicted`,
-    `  ${claim}`,
-    ...chunkTable(explanation, layout),
-    ...stepTable(program),
-  ].join("\n");
-}
-
-/** Contributions in the folds of a table of chunks, at most; a larger one would fill screens with folds. */
-const mostContributions = 4096;
-
-function chunkTable(explanation: Explanation, layout: Layout): string[] {
-  const count = layout.out[0]?.lengths.length ?? 0;
-  if (count === 0) return [];
-  if (count * explanation.ranks > mostContributions) {
-    return ["", `${count} chunks of the output of rank 0: chunkOf(element) tells how one is made`];
-  }
-  const rows = explanation.chunks.map(({ chunk, offset, length, fold }) => [
-    `${chunk}`,
-    length === 0 ? "empty" : `${offset}..${offset + length - 1}`,
-    fold,
-  ]);
-  return [
-    "",
-    "chunks of the output of rank 0",
-    ...table([["chunk", "elements", "value"], ...rows]),
-  ];
-}
-
-/** Steps of a lane that are shown from its beginning and from its end, when it has many. */
-const shownSteps = 32;
-
-/** All steps of a small program; the first and last rank's of a large one. */
-function stepTable(program: Program): string[] {
-  const { ranks, channels, starts } = program;
-  const shown = ranks <= 8 ? Array.from({ length: ranks }, (_, rank) => rank) : [0, ranks - 1];
-  const lines: string[] = ["", ranks <= 8 ? "steps" : `steps of ranks 0 and ${ranks - 1}`];
-  for (const rank of shown) {
-    for (let channel = 0; channel < channels; channel++) {
-      const lane = rank * channels + channel;
-      const first = starts[lane] as number;
-      lines.push(channels === 1 ? `  rank ${rank}` : `  rank ${rank} channel ${channel}`);
-      lines.push(...laneLines(program, first, starts[lane + 1] as number));
-    }
-  }
-  return lines;
-}
-
-function laneLines(program: Program, first: number, end: number): string[] {
-  const lines: string[] = [];
-  const hidden = end - first - 2 * shownSteps;
-  for (let step = first; step < end; step++) {
-    if (hidden > 0 && step === first + shownSteps) {
-      lines.push(`        ${hidden} more steps`);
-      step += hidden;
-    }
-    lines.push(`    ${String(step - first + 1).padStart(2)}  ${stepText(stepAt(program, step))}`);
-  }
-  return lines;
-}
-
-function table(rows: readonly (readonly string[])[]): string[] {
-  const widths = [0, 1, 2].map((column) =>
-    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
-  );
-  return rows.map((row) =>
-    `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
   );
 }

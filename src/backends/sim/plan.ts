@@ -4,6 +4,7 @@ import {
   type AlgorithmChoice,
   buildProgram,
   type CallShape,
+  type Cost,
   type FusedPlan,
   findAlgorithm,
   foldFor,
@@ -50,8 +51,16 @@ export interface Plan {
   readonly unclaimed: boolean;
   /** Why a call that would take this plan is refused; `undefined` when it is not. */
   readonly refusal: string | undefined;
+  readonly ranks: number;
+  /** Lanes of each rank. */
+  readonly channels: number;
+  /** Closed form of the cost, where there is one. */
+  readonly cost: ((count: number) => Cost) | undefined;
+  /** What a table of chunks and steps would tell, in fewer lines; `undefined` where the tables are what is shown. */
+  readonly outline: readonly string[] | undefined;
+  /** Made when it is first asked for, as are `fused` and layouts. UnsupportedError where it would be too large. */
   readonly program: Program;
-  /** Made when it is first asked for: predicting time needs none. */
+  /** Predicting time needs none. */
   readonly fused: FusedPlan;
   layout(shape: CallShape): Layout;
   /** How a rank's contributions are folded. */
@@ -83,12 +92,15 @@ export class CataloguePlanner {
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
-    const program = buildProgram(collective, algorithm, ranks, root);
-    const plan = new CataloguePlan(algorithm, program, why, unclaimed);
+    const question = { collective, ranks, root };
+    const plan = new CataloguePlan(algorithm, question, why, unclaimed);
     this.#plans.set(key, plan);
     return plan;
   }
 }
+
+/** What a program depends on. */
+type ProgramQuestion = Pick<PlanQuestion, "collective" | "ranks" | "root">;
 
 class CataloguePlan implements Plan {
   readonly name: string;
@@ -97,19 +109,36 @@ class CataloguePlan implements Plan {
   readonly claim: string;
   readonly unclaimed: boolean;
   readonly refusal = undefined;
-  readonly program: Program;
+  readonly ranks: number;
+  readonly channels: number;
+  readonly cost: (count: number) => Cost;
+  readonly outline = undefined;
+  readonly #algorithm: Algorithm;
+  readonly #question: ProgramQuestion;
   readonly #layouts = new Map<number, Layout>();
+  #program: Program | undefined;
   #fused: FusedPlan | undefined;
 
-  constructor(algorithm: Algorithm, program: Program, why: string, unclaimed: boolean) {
-    const { reduces } = specifications[program.collective];
+  constructor(algorithm: Algorithm, question: ProgramQuestion, why: string, unclaimed: boolean) {
+    const { collective, ranks } = question;
+    const { reduces } = specifications[collective];
     this.name = algorithm.name;
     this.unclaimed = unclaimed && reduces;
     this.claim = reduces
       ? `a generic plan, no claim is made about NCCL's bits: ${why}`
       : "copies bytes, as every plan does: the same result as NCCL's";
     this.summary = algorithm.summary;
-    this.program = program;
+    this.ranks = ranks;
+    this.channels = algorithm.channels ?? 1;
+    this.cost = (count) => algorithm.cost({ ranks, count });
+    this.#algorithm = algorithm;
+    this.#question = question;
+  }
+
+  get program(): Program {
+    const { collective, ranks, root } = this.#question;
+    this.#program ??= buildProgram(collective, this.#algorithm, ranks, root);
+    return this.#program;
   }
 
   get fused(): FusedPlan {
@@ -129,7 +158,7 @@ class CataloguePlan implements Plan {
   }
 
   folds(dtype: DType, op: ReduceOp): PlanFolds {
-    return { fold: foldFor(dtype, op, this.program.ranks, "fused"), separate: undefined };
+    return { fold: foldFor(dtype, op, this.#question.ranks, "fused"), separate: undefined };
   }
 }
 

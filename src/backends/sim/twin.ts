@@ -16,6 +16,7 @@ import {
   type PlanFolds,
   type Program,
   planFolds,
+  planOutline,
   programName,
   type Topology,
   undefinedReason,
@@ -99,6 +100,9 @@ class TwinPlan implements Plan {
   readonly claim: string;
   readonly unclaimed = false;
   readonly refusal: string | undefined;
+  readonly ranks: number;
+  readonly channels: number;
+  readonly cost = undefined;
   readonly #plan: NcclPlan;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
@@ -108,12 +112,18 @@ class TwinPlan implements Plan {
     this.#plan = plan;
     this.name = programName(plan);
     this.protocol = plan.protocol;
+    this.ranks = plan.ranks;
+    this.channels = plan.channels;
     this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} ${plan.channels === 1 ? "channel" : "channels"}`;
     this.refusal = undefinedReason(plan);
     this.claim =
       this.refusal === undefined
         ? `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`
         : `no call: ${this.refusal}`;
+  }
+
+  get outline(): readonly string[] {
+    return planOutline(this.#plan);
   }
 
   get program(): Program {

@@ -132,13 +132,13 @@ describe("explaining", () => {
   test("an element in words", () => {
     expect(elementText(plan(4, 40_000, { settings: { maxChannels: 1 } }), 34_576)).toBe(
       "element 34576: channel 0, loop 1, chunk 1 (elements 34576..36383); " +
-        "fold order 2, 3, 0, 1; rounded at every hop",
+        "fold order r2, r3, r0, r1; rounded at every hop",
     );
     const symmetric = plan(4, 100, { dtype: "float16", symmetric: { send: 2, recv: 2 } });
     expect(elementText(symmetric, 0)).toContain("accumulated in float32");
     expect(elementText(symmetric, 0)).toContain("does not define");
     expect(elementText(plan(4, 1, { op: undefined, collective: "allGather" }), 0, 2)).toContain(
-      "fold order 2; copied",
+      "fold order r2; copied",
     );
     expect(elementText(plan(1, 5), 4)).toContain("one rank");
   });

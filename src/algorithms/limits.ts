@@ -1,0 +1,57 @@
+/**
+ * How large a program may become. A larger one is refused by name, before it takes minutes or the memory of the process.
+ *
+ * The limits leave room for a ring of 2,048 ranks, and of 1,448 where its folds are wanted too.
+ */
+import { UnsupportedError } from "../api/errors.ts";
+
+/** Steps of all ranks together. */
+export const mostSteps = 2 ** 23;
+
+/** Steps of a program whose folds are read off. */
+const mostFusedSteps = 2 ** 22;
+
+/** Pairs of lanes in such a program. */
+const mostPairs = 2 ** 24;
+
+/** What is told about a program. */
+interface ProgramSize {
+  readonly collective: string;
+  readonly algorithm: string;
+  readonly ranks: number;
+}
+
+/** The refusal of a program that has more steps than are built. */
+export function tooManySteps(program: ProgramSize): UnsupportedError {
+  return tooLarge(program, `more than ${mostSteps.toLocaleString("en")} steps, the limit`);
+}
+
+/** Refuses a program whose folds would take too long to read off. */
+export function assertFusible(
+  program: ProgramSize & { readonly channels: number },
+  steps: number,
+): void {
+  const { ranks, channels } = program;
+  const limit = mostFusedSteps.toLocaleString("en");
+  if (steps > mostFusedSteps) {
+    throw tooLarge(program, `${steps.toLocaleString("en")} steps, folds are told up to ${limit}`);
+  }
+  if (channels * ranks * ranks <= mostPairs) return;
+  const most = Math.floor(Math.sqrt(mostPairs / channels)).toLocaleString("en");
+  throw tooLarge(program, `${channels} lanes a rank, whose folds are told up to ${most} ranks`);
+}
+
+/** True for the refusal of a program for its size. */
+export function isTooLarge(error: unknown): boolean {
+  return error instanceof UnsupportedError && error.field === "program";
+}
+
+function tooLarge({ collective, algorithm, ranks }: ProgramSize, what: string): UnsupportedError {
+  return new UnsupportedError(
+    {
+      headline: `${collective} by ${algorithm} on ${ranks} ranks: a program of ${what}`,
+      hint: "take fewer ranks, or an algorithm of fewer steps",
+    },
+    { field: "program", collective, size: ranks },
+  );
+}

@@ -1,0 +1,129 @@
+/** An explanation as lines of text for people: tables where they are short, else what they come to. */
+import { type Layout, type Program, stepAt, stepText } from "../../algorithms/index.ts";
+import {
+  type CommError,
+  type Explanation,
+  type Question,
+  reduceOpName,
+  type SpecifiedCollective,
+  specifications,
+} from "../../api/index.ts";
+import type { Plan } from "./plan.ts";
+
+/** What an explanation is told from. */
+interface Explained {
+  readonly plan: Plan;
+  readonly layout: () => Layout;
+  /** Why the program is too large to be made. */
+  readonly refusal: CommError | undefined;
+}
+
+/** Everything about a call. */
+export function explanationText(
+  explanation: Explanation,
+  question: Question,
+  { plan, layout, refusal }: Explained,
+): string {
+  const { collective, algorithm, ranks, claim } = explanation;
+  const what: string[] = [collective];
+  if (question.dtype !== undefined) what.push(`${question.dtype}[${question.count ?? 0}]`);
+  if (question.op !== undefined) what.push(reduceOpName(question.op));
+  const { rooted } = specifications[collective as SpecifiedCollective];
+  if (rooted) what.push(`root ${question.root ?? 0}`);
+  const head = [`${what.join(" ")} on ${ranks} ranks: ${algorithm}`, `  ${plan.summary}`];
+  if (refusal !== undefined)
+    return [...head, ...closedFormLines(explanation, claim, refusal)].join("\n");
+  const { steps, sentBytes, predictedNs } = explanation;
+  return [
+    ...head,
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
+    `  ${claim}`,
+    ...(plan.outline ?? [...chunkTable(explanation, layout()), ...stepTable(plan.program)]),
+  ].join("\n");
+}
+
+/** Virtual time is counted in picoseconds, so there are six digits. */
+export function microseconds(ns: number): number {
+  return Number((ns / 1000).toFixed(6));
+}
+
+/** Of a program that is too large to be made. */
+function closedFormLines(
+  { steps, sentBytes }: Explanation,
+  claim: string,
+  { message }: CommError,
+): string[] {
+  const bytes = Math.ceil(sentBytes);
+  return [
+    `  ${steps} steps, about ${bytes} bytes sent per rank: the algorithm's closed form`,
+    `  ${claim}`,
+    "",
+    "no predicted time, chunks or steps, which need the whole program",
+    `  ${message.split("\n")[0]}`,
+  ];
+}
+
+/** Contributions in the folds of a table of chunks, at most; a larger one would fill screens with folds. */
+const mostContributions = 4096;
+
+function chunkTable(explanation: Explanation, layout: Layout): string[] {
+  const count = layout.out[0]?.lengths.length ?? 0;
+  if (count === 0) return [];
+  if (count * explanation.ranks > mostContributions) {
+    return [
+      "",
+      `${count} ${count === 1 ? "chunk" : "chunks"} of the output of rank 0: chunkOf(element) tells how one is made`,
+    ];
+  }
+  const rows = explanation.chunks.map(({ chunk, offset, length, fold }) => [
+    `${chunk}`,
+    length === 0 ? "empty" : `${offset}..${offset + length - 1}`,
+    fold,
+  ]);
+  return [
+    "",
+    "chunks of the output of rank 0",
+    ...table([["chunk", "elements", "value"], ...rows]),
+  ];
+}
+
+/** Steps of a lane that are shown from its beginning and from its end, when it has many. */
+const shownSteps = 32;
+
+/** All steps of a small program; the first and last rank's of a large one. */
+function stepTable(program: Program): string[] {
+  const { ranks, channels, starts } = program;
+  const shown = ranks <= 8 ? Array.from({ length: ranks }, (_, rank) => rank) : [0, ranks - 1];
+  const lines: string[] = ["", ranks <= 8 ? "steps" : `steps of ranks 0 and ${ranks - 1}`];
+  for (const rank of shown) {
+    for (let channel = 0; channel < channels; channel++) {
+      const lane = rank * channels + channel;
+      const first = starts[lane] as number;
+      lines.push(channels === 1 ? `  rank ${rank}` : `  rank ${rank} channel ${channel}`);
+      lines.push(...laneLines(program, first, starts[lane + 1] as number));
+    }
+  }
+  return lines;
+}
+
+function laneLines(program: Program, first: number, end: number): string[] {
+  const lines: string[] = [];
+  const hidden = end - first - 2 * shownSteps;
+  for (let step = first; step < end; step++) {
+    if (hidden > 0 && step === first + shownSteps) {
+      lines.push(`        ${hidden} more steps`);
+      step += hidden;
+    }
+    lines.push(`    ${String(step - first + 1).padStart(2)}  ${stepText(stepAt(program, step))}`);
+  }
+  return lines;
+}
+
+function table(rows: readonly (readonly string[])[]): string[] {
+  const widths = [0, 1, 2].map((column) =>
+    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  return rows.map((row) =>
+    `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
+  );
+}
