@@ -5,6 +5,7 @@ import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
+import { isNcclSetting, libraryOf, ncclSetting } from "./nccl-settings.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
@@ -47,32 +48,38 @@ export function namedBackend(
 
 /** How `variantBackend` reads a name, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
-sim:allReduce=linear,seed=7, sim:like=nccl-2.28. seed=N fixes the order in which ranks resume,
-COLLECTIVE=NAME chooses an algorithm of the catalogue, like=LIBRARY follows that library's plans.
+sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL. seed=N fixes the order in which ranks
+resume, COLLECTIVE=NAME chooses an algorithm of the catalogue, like=LIBRARY follows that library's
+plans, under settings such as protocol=LL or maxChannels=4.
 `;
 
 /**
- * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`.
+ * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They go before `settings`,
+ * which other options gave.
  *
  * @throws UsageError for a setting that does not exist. BackendUnavailableError for such a backend.
  */
-export function variantBackend(table: BackendTable, option: string, text: string): Backend {
+export function variantBackend(
+  table: BackendTable,
+  option: string,
+  text: string,
+  settings: BackendSettings = {},
+): Backend {
   const [name = "", ...rest] = text.split(":");
-  let seed: number | undefined;
-  let like: string | undefined;
-  let algorithms: Readonly<Record<string, string>> = {};
+  let { seed, like, nccl, algorithms } = settings;
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
-    else if (key === "like" && value !== "") like = value;
+    else if (key === "like") like = libraryOf(`${option}: like`, value);
+    else if (isNcclSetting(key)) nccl = { ...nccl, ...ncclSetting(option, key, value) };
     else if (row !== undefined && value !== "") {
       algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, a setting of NCCL or COLLECTIVE=ALGORITHM`,
       );
     }
   }
-  return namedBackend(table, name, { seed, algorithms, like });
+  return namedBackend(table, name, { ...settings, seed, algorithms, like, nccl });
 }

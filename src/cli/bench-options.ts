@@ -1,5 +1,6 @@
 /** The flags of `twinccl bench` and its help. */
 import { measuredCollectives } from "../bench/index.ts";
+import { variantHelp } from "./backends.ts";
 import { optionLines } from "./options.ts";
 
 /** nccl-tests' letters; long names as there where they are words. */
@@ -36,7 +37,14 @@ COLLECTIVE: ${measuredCollectives.map(({ collective }) => collective).join(" ")}
 (all-reduce, all_reduce and allreduce are allReduce, and so on)
 
 ${optionLines(benchOptions)}
+${variantHelp}
 Times are of all ranks' calls together, until the slowest has its result. On the simulation they
 are this process's, not a network's; the last column is the time predicted on the virtual clock.
+
+Examples:
+  twinccl bench all-reduce -b 8 -e 16M
+  twinccl bench all-to-allv -b 1M -e 1M -g 16 --spread 0.9 --json
+  twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
+
 Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.
 `;

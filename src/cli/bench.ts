@@ -13,13 +13,20 @@ import {
   toCsv,
 } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
-import { namedBackend } from "./backends.ts";
+import { variantBackend } from "./backends.ts";
 import { benchHelp, benchOptions } from "./bench-options.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./progress.ts";
-import { sizesOf, wantedCollective, wantedDtypes, wantedOps, wantedRoots } from "./wanted.ts";
+import {
+  mostRanks,
+  sizesOf,
+  wantedCollective,
+  wantedDtypes,
+  wantedOps,
+  wantedRoots,
+} from "./wanted.ts";
 
 type Format = "table" | "json" | "csv";
 
@@ -38,10 +45,10 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const name = parsed.text("backend") ?? "sim";
   const seed = parsed.integer("seed", 0);
   const algorithms = algorithmChoice(row.collective, parsed.text("algorithm"));
-  const backend = namedBackend(context.backends, name, { seed, algorithms });
-  const ranks = parsed.integer("ranks", 8, 1);
+  const backend = variantBackend(context.backends, "--backend", name, { seed, algorithms });
+  const ranks = parsed.integer("ranks", 8, 1, mostRanks);
   const write = outputFile("--out", parsed.text("out"));
-  const simulated = name === "sim";
+  const simulated = name.split(":")[0] === "sim";
   const progress = new Progress(context);
   const print = (text: string): void => {
     progress.clear();

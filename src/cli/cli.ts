@@ -1,6 +1,12 @@
 /** The command line: finds the command, runs it, and turns what it throws into a message and an exit status. */
 import { inspect } from "node:util";
-import { BackendUnavailableError, CommError, WorldError } from "../api/index.ts";
+import {
+  BackendUnavailableError,
+  CommError,
+  InvalidArgumentError,
+  UnsupportedError,
+  WorldError,
+} from "../api/index.ts";
 import { benchCommand } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { doctorCommand } from "./doctor.ts";
@@ -74,7 +80,16 @@ function report({ name }: Command, error: unknown, { err }: Context): number {
     return status.usage;
   }
   err(`twinccl ${name}: ${errorText(error)}\n`);
-  return error instanceof BackendUnavailableError ? status.usage : status.wrong;
+  return isRefusal(error) ? status.usage : status.wrong;
+}
+
+/** What was asked for cannot be had. Of a program that ran and did something wrong there is a WorldError instead. */
+function isRefusal(error: unknown): boolean {
+  return (
+    error instanceof BackendUnavailableError ||
+    error instanceof UnsupportedError ||
+    error instanceof InvalidArgumentError
+  );
 }
 
 /**

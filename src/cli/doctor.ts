@@ -11,6 +11,9 @@ export const doctorCommand: Command = {
   help: `Usage: twinccl doctor
 
 Shows versions, processor, memory, and for each backend whether it can be used here and why not.
+Example:
+  twinccl doctor
+
 Exit status: 0.
 `,
   run: runDoctor,

@@ -1,24 +1,47 @@
 /** `twinccl explain`: the plan of a call, predicted, without running it. */
-import { builtCollectives } from "../algorithms/index.ts";
-import { createWorld, type Explanation, namedReduceOps, type Question } from "../api/index.ts";
+import { builtCollectives, type NcclPlan } from "../algorithms/index.ts";
+import {
+  createWorld,
+  type Explanation,
+  namedReduceOps,
+  type Question,
+  type SpecifiedCollective,
+} from "../api/index.ts";
+import type { MeasuredCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
-import { namedBackend } from "./backends.ts";
+import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { type OptionTable, oneOf, optionLines, parseOptions } from "./options.ts";
-import { rootOf, wantedCollective, wantedDtype } from "./wanted.ts";
+import {
+  againstLines,
+  elementDocument,
+  elementLines,
+  isPlanned,
+  planOf,
+  type Target,
+  targetOf,
+} from "./explain-plan.ts";
+import { type Library, libraryOf, ncclChoice, ncclSettingsHelp } from "./nccl-settings.ts";
+import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { Progress } from "./progress.ts";
+import { mostRanks, rootOf, wantedCollective, wantedDtype } from "./wanted.ts";
 
 const options = {
-  ranks: { value: "N", help: "number of ranks (8)" },
+  ranks: { short: "n", value: "N", help: "number of ranks (8)" },
   count: { value: "N", help: "elements as NCCL counts them; per peer for an all-to-all (1024)" },
-  dtype: { value: "TYPE", help: "element type (float32)" },
-  op: { value: "OP", help: "sum, prod, max, min or avg (sum)" },
-  root: { value: "RANK", help: "root (0)" },
+  dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
+  op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
+  root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
-  like: { value: "LIBRARY", help: "follow this library's plans, such as nccl-2.28" },
-  element: { value: "I", help: "only the chunk of element I of the output, and its fold order" },
+  like: { value: "LIBRARY", help: "follow this library's plans: nccl-2.28" },
+  nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
+  against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
+  element: { value: "I", help: "only element I of the output: its chunk, and how it is folded" },
+  rank: { value: "RANK", help: "whose output --element is of (0, or the root)" },
   backend: { value: "NAME", help: "sim or nccl (sim)" },
   json: { help: "print one JSON document" },
 } as const satisfies OptionTable;
+
+type ExplainOptions = Parsed<typeof options>;
 
 /** The `explain` command. */
 export const explainCommand: Command = {
@@ -30,47 +53,156 @@ Shows what a call would do: algorithm, chunks and the order in which each is fol
 steps, bytes sent, and the predicted time. Runs nothing.
 COLLECTIVE: ${builtCollectives.join(" ")}
 
-${optionLines(options)}`,
+${optionLines(options)}
+${ncclSettingsHelp}
+Examples:
+  twinccl explain all-reduce --count 1M
+  twinccl explain all-reduce --ranks 4 --count 10 --algorithm ring
+  twinccl explain all-reduce --count 1M --element 5376
+  twinccl explain all-reduce --count 1M --against NCCL_MAX_NCHANNELS=4
+
+Exit status: 0, or 2 for wrong usage and calls that are too large to be explained.
+`,
   run: runExplain,
 };
 
 async function runExplain(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const row = wantedCollective(parsed.positionals[0]);
-  const { collective } = row;
-  if (builtCollectives.every((built) => built !== collective)) {
-    throw new UsageError(`${collective} has no plan to explain`);
+  const row = wantedCollective(parsed.positionals[0], builtCollectives);
+  if (builtCollectives.every((built) => built !== row.collective)) {
+    throw new UsageError(`${row.collective} has no plan to explain`);
   }
-  const size = parsed.integer("ranks", 8, 1);
-  const chosen = parsed.text("algorithm");
-  const algorithms = chosen === undefined ? {} : algorithmChoice(collective, chosen);
-  const name = parsed.text("backend") ?? "sim";
-  const backend = namedBackend(context.backends, name, {
-    algorithms,
-    like: parsed.text("like"),
+  const size = parsed.integer("ranks", 8, 1, mostRanks);
+  const question = questionOf(row, parsed, size);
+  const twin = twinOf(parsed, question, size);
+  if (twin !== undefined) explainTwin(twin, parsed, size, context);
+  else await explainCall(question, parsed, size, context);
+  return 0;
+}
+
+/** What the backend says about a call. */
+async function explainCall(
+  question: Question,
+  parsed: ExplainOptions,
+  size: number,
+  context: Context,
+): Promise<void> {
+  if (parsed.has("rank")) throw new UsageError("--rank goes with --element of NCCL's plan");
+  const element = elementOf(parsed);
+  const collective = question.collective as SpecifiedCollective;
+  // Settings belong to a library that is named, also to the one that would be followed without a name.
+  const settings = parsed.has("nccl")
+    ? { like: followed(parsed, size), nccl: ncclChoice("--nccl", parsed.text("nccl")).setup }
+    : { like: parsed.text("like") };
+  const backend = variantBackend(context.backends, "--backend", parsed.text("backend") ?? "sim", {
+    algorithms: algorithmChoice(collective, parsed.text("algorithm")),
+    ...settings,
   });
-  const root = rootOf(row, parsed.integer("root", 0), size);
-  const question: Question = {
-    collective,
-    dtype: row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : undefined,
-    op: row.reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined,
-    count: row.moves ? parsed.integer("count", 1024) : undefined,
-    root: row.rooted ? root : undefined,
-  };
-  const world = await createWorld({ backend, size });
+  const progress = new Progress(context);
+  progress.show(`explaining ${collective} on ${size} ranks`);
   try {
-    const explanation = world.explain(question);
-    const element = parsed.has("element") ? parsed.integer("element", 0) : undefined;
-    const asJson = parsed.has("json");
-    context.out(asJson ? jsonText(explanation, element) : plainText(explanation, element));
-    return 0;
+    const world = await createWorld({ backend, size });
+    try {
+      const explanation = world.explain(question);
+      const isJson = parsed.has("json");
+      const text = isJson ? jsonText(explanation, element) : plainText(explanation, element);
+      progress.clear();
+      context.out(text);
+    } finally {
+      await world.close();
+    }
   } finally {
-    await world.close();
+    progress.clear();
   }
 }
 
+function elementOf(parsed: ExplainOptions): number | undefined {
+  return parsed.has("element") ? parsed.integer("element", 0) : undefined;
+}
+
+function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: number): Question {
+  const { collective, moves, reduces, rooted } = row;
+  const root = rootOf(row, parsed.integer("root", 0), size);
+  return {
+    collective,
+    dtype: moves ? wantedDtype(parsed.text("dtype") ?? "float32") : undefined,
+    op: reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined,
+    count: moves ? parsed.count("count", 1024) : undefined,
+    root: rooted ? root : undefined,
+    symmetric: ncclChoice("--nccl", parsed.text("nccl")).symmetric,
+  };
+}
+
+/** NCCL's plan of the call, and the one it is compared with. */
+interface Twin {
+  readonly plan: NcclPlan;
+  readonly other: NcclPlan | undefined;
+}
+
+/** The library whose plans are followed: the one that is named, else the one that the simulation follows by itself. */
+function followed(parsed: ExplainOptions, size: number): Library | undefined {
+  const like = parsed.text("like");
+  const chosen = parsed.has("algorithm") || parsed.has("backend");
+  if (like === undefined) return chosen || size > unnamedRanks ? undefined : "nccl-2.28";
+  if (chosen) throw new UsageError("--like goes with neither --algorithm nor --backend");
+  return libraryOf("--like", like);
+}
+
+/** Worlds of up to so many ranks follow NCCL without being told to. */
+const unnamedRanks = 8;
+
+function twinOf(parsed: ExplainOptions, question: Question, size: number): Twin | undefined {
+  const library = followed(parsed, size);
+  if (library === undefined) {
+    for (const name of ["nccl", "against"] as const) {
+      if (!parsed.has(name)) continue;
+      throw new UsageError(
+        `--${name} needs NCCL's plan: up to 8 ranks, without --algorithm and --backend`,
+      );
+    }
+    return undefined;
+  }
+  const against = parsed.text("against");
+  const isAsked = parsed.has("element") && isPlanned(question.collective);
+  if (against === undefined && !isAsked) return undefined;
+  const plan = planOf(question, size, library, ncclChoice("--nccl", parsed.text("nccl")));
+  const setup = ncclChoice("--against", against);
+  const other = against === undefined ? undefined : planOf(question, size, library, setup);
+  return { plan, other };
+}
+
+/** One element under NCCL's plan or both plans, or the difference of the two. */
+function explainTwin(
+  { plan, other }: Twin,
+  parsed: ExplainOptions,
+  size: number,
+  { out }: Context,
+): void {
+  const element = elementOf(parsed);
+  if (parsed.has("json") && other !== undefined) {
+    throw new UsageError("--json goes with one plan, not with --against");
+  }
+  if (element === undefined) {
+    if (parsed.has("rank")) throw new UsageError("--rank goes with --element");
+    if (other !== undefined) out(againstLines(plan, other));
+    return;
+  }
+  const rank = parsed.integer("rank", Math.max(0, plan.root), 0, size - 1);
+  const target: Target = targetOf(plan, rank, element);
+  if (parsed.has("json")) out(`${JSON.stringify(elementDocument(plan, target, rank), null, 2)}\n`);
+  else
+    for (const each of other === undefined ? [plan] : [plan, other])
+      out(elementLines(each, target, rank));
+}
+
 function plainText(explanation: Explanation, element: number | undefined): string {
-  if (element === undefined) return `${explanation}\n`;
+  if (element === undefined) {
+    const text = `${explanation}\n`.replace("chunkOf(element) tells", "--element I tells");
+    const told = explanation.protocol === undefined;
+    return told
+      ? text
+      : `${text}\n--element I tells where an element lies and what each hop rounds\n`;
+  }
   const { chunk, offset, length, order, fold } = explanation.chunkOf(element);
   return [
     `element ${element} lies in chunk ${chunk}: elements ${offset}..${offset + length - 1}`,

@@ -38,6 +38,7 @@ Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect
 NCCL_NVLS_ENABLE=0. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES, which is handed on
 as it is. SIGINT, SIGTERM and SIGHUP are handed on; what does not end in the grace time is killed.
 
+Examples:
   twinccl launch -n 8 train.mjs --steps 100
   twinccl launch -n 4 --on-failure keep -- survive.mjs
   CUDA_VISIBLE_DEVICES=2,3 twinccl launch -n 2 --one-gpu-each train.mjs

@@ -1,5 +1,6 @@
 /** Options of a command: one table that is both what `parseArgs` accepts and what `--help` prints. */
 import { parseArgs } from "node:util";
+import { parseSize } from "../bench/index.ts";
 import { UsageError } from "./context.ts";
 
 /** One option. */
@@ -22,7 +23,14 @@ export interface Parsed<T extends OptionTable> {
   /** True when a switch was given. */
   readonly has: (name: keyof T & string) => boolean;
   /** A whole number, `fallback` when it was not given. */
-  readonly integer: (name: keyof T & string, fallback: number, least?: number) => number;
+  readonly integer: (
+    name: keyof T & string,
+    fallback: number,
+    least?: number,
+    most?: number,
+  ) => number;
+  /** A number of elements such as 1000 or 16M (powers of 1024), `fallback` when it was not given. */
+  readonly count: (name: keyof T & string, fallback: number) => number;
 }
 
 /**
@@ -46,7 +54,9 @@ export function parseOptions<T extends OptionTable>(
     positionals,
     text,
     has: (name) => values[name] !== undefined,
-    integer: (name, fallback, least = 0) => integer(`--${name}`, text(name), fallback, least),
+    integer: (name, fallback, least = 0, most = Number.MAX_SAFE_INTEGER) =>
+      integer(`--${name}`, text(name), { fallback, least, most }),
+    count: (name, fallback) => count(`--${name}`, text(name), fallback),
   };
 }
 
@@ -70,7 +80,12 @@ function parse(
 ): { values: Record<string, unknown>; positionals: string[] } {
   const options = parserOptions(table);
   try {
-    return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
+    return parseArgs({
+      args: withNegatives(args, table),
+      options,
+      allowPositionals: true,
+      strict: true,
+    });
   } catch (error) {
     // Node's messages say what is wrong on their first line; the rest is advice about positionals.
     if (
@@ -102,13 +117,44 @@ export function splitAtScript(
   return { own: args.slice(0, token.index), script: args.slice(from) };
 }
 
-function integer(name: string, text: string | undefined, fallback: number, least: number): number {
+/** Joins an option and a negative number that follows it, which Node would take for another option. */
+function withNegatives(args: readonly string[], table: OptionTable): string[] {
+  const joined: string[] = [];
+  for (const [at, arg] of args.entries()) {
+    const before = at > 0 && !args.slice(0, at).includes("--") ? (args[at - 1] ?? "") : "";
+    const option = /^-\.?\d/.test(arg) ? optionNamed(before, table) : undefined;
+    if (option === undefined) joined.push(arg);
+    else joined[joined.length - 1] = `--${option}=${arg}`;
+  }
+  return joined;
+}
+
+/** Name of the option with a value that an argument is. */
+function optionNamed(arg: string, table: OptionTable): string | undefined {
+  const found = Object.entries(table).find(([name, { short, value }]) => {
+    return value !== undefined && (arg === `--${name}` || arg === `-${short}`);
+  });
+  return found?.[0];
+}
+
+function integer(
+  name: string,
+  text: string | undefined,
+  { fallback, least, most }: { fallback: number; least: number; most: number },
+): number {
   if (text === undefined) return fallback;
   const value = Number(text);
-  if (!/^-?\d+$/.test(text) || !Number.isSafeInteger(value) || value < least) {
-    throw new UsageError(`${name}: found "${text}", needs a whole number of at least ${least}`);
-  }
-  return value;
+  const whole = /^-?\d+$/.test(text) && Number.isSafeInteger(value);
+  if (whole && value >= least && value <= most) return value;
+  const range = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
+  throw new UsageError(`${name}: found "${text}", needs a whole number ${range}`);
+}
+
+function count(name: string, text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  const value = /^\d+[KMG]?$/i.test(text) ? parseSize(text) : undefined;
+  if (value !== undefined) return value;
+  throw new UsageError(`${name}: found "${text}", needs a number of elements such as 1000 or 16M`);
 }
 
 /** The help lines of a table. */

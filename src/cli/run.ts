@@ -3,12 +3,13 @@ import { inspect } from "node:util";
 import { ranksText } from "../api/error-text.ts";
 import { type Backend, createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { namedBackend } from "./backends.ts";
+import { variantBackend, variantHelp } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { onEarlyEnd } from "./early-end.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
+import { mostRanks } from "./wanted.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
@@ -27,6 +28,11 @@ Runs FILE, an ES module that default-exports \`async (comm) => result\`, once fo
 prints what each rank returned.
 
 ${optionLines(options)}
+${variantHelp}
+Examples:
+  twinccl run program.mjs --ranks 4
+  twinccl run program.mjs --backend sim:like=nccl-2.28 --trace events.json
+
 Exit status: 0 when every rank returned, 1 when one failed or ended the process, 2 for wrong usage.
 `,
   run: runFile,
@@ -34,12 +40,13 @@ Exit status: 0 when every rank returned, 1 when one failed or ended the process,
 
 async function runFile(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const ranks = parsed.integer("ranks", 8, 1);
+  const ranks = parsed.integer("ranks", 8, 1, mostRanks);
   const traceFile = parsed.text("trace");
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const settings = { seed: parsed.integer("seed", 0), trace };
-  const backend = namedBackend(context.backends, parsed.text("backend") ?? "sim", settings);
+  const name = parsed.text("backend") ?? "sim";
+  const backend = variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));

@@ -36,7 +36,12 @@ export const startCommand: Command = {
   help: `Usage: twinccl start
 
 Measures a ring all-reduce and a skewed all-to-allv among 8 simulated ranks from 8 B to 16 MiB and
-checks every result. Exit status: 0 when every element is right, 1 when one is wrong.
+checks every result.
+
+Example:
+  twinccl start
+
+Exit status: 0 when every element is right, 1 when one is wrong.
 `,
   run: runStart,
 };

@@ -10,7 +10,7 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
-import { rootOf, wantedDtype } from "./wanted.ts";
+import { mostRanks, rootOf, wantedDtype } from "./wanted.ts";
 
 const formats = ["text", "chrome", "svg"] as const;
 
@@ -41,6 +41,11 @@ simulation and writes every call and message with its virtual time. The same com
 same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE.
 
 ${optionLines(options)}
+Examples:
+  twinccl trace all-reduce --ranks 4 --count 4096
+  twinccl trace all-reduce --count 1M --format svg --out /tmp/ring.svg
+  twinccl trace program.mjs --format chrome --out /tmp/trace.json
+
 Exit status: 0 when it ran, 1 when a rank failed (its trace is written all the same), 2 for wrong
 usage.
 `,
@@ -51,7 +56,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const parsed = parseOptions(args, options, 1);
   const [what] = parsed.positionals;
   if (what === undefined) throw new UsageError("name a collective or a file");
-  const size = parsed.integer("ranks", 4, 1);
+  const size = parsed.integer("ranks", 4, 1, mostRanks);
   const format = oneOf("--format", parsed.text("format") ?? "text", formats);
   const row = findCollective(what);
   const algorithm = parsed.text("algorithm");
@@ -96,7 +101,7 @@ function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number)
   const dtype = row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : "uint8";
   const op = oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps);
   const root = rootOf(row, parsed.integer("root", 0), ranks);
-  const count = parsed.integer("count", 1024);
+  const count = parsed.count("count", 1024);
   const shape = { ...shapeOf(row, count, ranks), ranks, root };
   return async (comm: Communicator) => {
     const { send, recv } = buffersOf(comm, { row, shape, dtype, inPlace: false });

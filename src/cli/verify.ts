@@ -9,7 +9,7 @@ import { Progress } from "./progress.ts";
 import { readBack, resultDifference } from "./verify/file-results.ts";
 import { catalogueRows, programsHead, programsLine, verifyPrograms } from "./verify/programs.ts";
 import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
-import { wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
+import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
 
 const options = {
   backend: { value: "BACKEND", help: "the first backend (sim)" },
@@ -45,6 +45,11 @@ Of a reduction any NaN equals any NaN, and after min and max 0 equals -0.
 
 ${variantHelp}
 ${optionLines(options)}
+Examples:
+  twinccl verify --against sim:seed=7 --collective all-reduce
+  twinccl verify program.mjs --backend sim:like=nccl-2.28 --against sim:like=nccl-2.28,protocol=LL
+  twinccl verify --programs --ranks 16
+
 Exit status: 0 when all is identical (or sound), 1 when something differs, 2 for wrong usage.
 `,
   run: runVerify,
@@ -64,7 +69,10 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim");
   const b = sideOf(context, "--against", against);
   if (file === undefined) return runSweep(parsed, context, a, b);
-  return runFile(await loadProgram(file), parsed.integer("ranks", 8, 1), context, [a, b]);
+  return runFile(await loadProgram(file), parsed.integer("ranks", 8, 1, mostRanks), context, [
+    a,
+    b,
+  ]);
 }
 
 function sideOf({ backends }: Context, option: string, name: string): Side {

@@ -3,6 +3,7 @@ import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "../api/i
 import {
   findCollective,
   type MeasuredCollective,
+  measuredCollectives,
   parseSize,
   type SizeSweep,
 } from "../bench/index.ts";
@@ -20,13 +21,18 @@ const otherNames: Readonly<Record<string, DType>> = {
   f8e5m2: "float8e5m2",
 };
 
-/** The collective of a command's first argument. */
-export function wantedCollective(name: string | undefined): MeasuredCollective {
+/** Ranks of a world on the command line, at most: each is an object of this process. */
+export const mostRanks = 131_072;
+
+/** The collective of a command's first argument; `names` are those that the command takes. */
+export function wantedCollective(
+  name: string | undefined,
+  names: readonly string[] = measuredCollectives.map(({ collective }) => collective),
+): MeasuredCollective {
   const row = name === undefined ? undefined : findCollective(name);
   if (row !== undefined) return row;
-  throw new UsageError(
-    name === undefined ? "name a collective, such as all-reduce" : `"${name}" is no collective`,
-  );
+  const what = name === undefined ? "name a collective" : `"${name}" is no collective`;
+  throw new UsageError(`${what}; collectives are ${names.join(", ")}`);
 }
 
 /** One dtype by either name. */

@@ -117,6 +117,8 @@ class CataloguePlan implements Plan {
   readonly #question: ProgramQuestion;
   readonly #layouts = new Map<number, Layout>();
   #program: Program | undefined;
+  /** Why the program cannot be made: finding that out takes long enough for once. */
+  #refused: unknown;
   #fused: FusedPlan | undefined;
 
   constructor(algorithm: Algorithm, question: ProgramQuestion, why: string, unclaimed: boolean) {
@@ -137,8 +139,14 @@ class CataloguePlan implements Plan {
 
   get program(): Program {
     const { collective, ranks, root } = this.#question;
-    this.#program ??= buildProgram(collective, this.#algorithm, ranks, root);
-    return this.#program;
+    if (this.#refused !== undefined) throw this.#refused;
+    try {
+      this.#program ??= buildProgram(collective, this.#algorithm, ranks, root);
+      return this.#program;
+    } catch (error) {
+      this.#refused = error;
+      throw error;
+    }
   }
 
   get fused(): FusedPlan {

@@ -27,6 +27,12 @@ describe("help", () => {
     expect(await cli(`${command} -h`)).toEqual({ status, out, err });
     expect(await cli(`help ${command}`)).toEqual({ status, out, err });
   });
+  test.each(commands)("%s --help shows an example and the exit status", async (command) => {
+    const { out } = await cli(`${command} --help`);
+    const example = new RegExp(`^Examples?:\n  twinccl ${command}.*$`, "m");
+    expect(out).toMatch(example);
+    expect(out).toMatch(/^Exit status: 0/m);
+  });
   test("lines fit a terminal", async () => {
     for (const command of commands) {
       const { out } = await cli(`${command} --help`);
@@ -44,7 +50,7 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
       /unknown command "bogus"; commands are start, bench, run, launch, explain, trace, verify, golden, doctor/,
     ],
     ["bench", /name a collective/],
-    ["bench allShuffle", /"allShuffle" is no collective/],
+    ["bench allShuffle", /"allShuffle" is no collective; collectives are allReduce, .*sendRecv/],
     ["bench all-reduce --nope", /unknown option '--nope'\nsee twinccl bench --help/],
     ["bench all-reduce extra", /unexpected argument "extra"/],
     ["bench all-reduce -b", /argument missing/],
@@ -62,13 +68,45 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["bench all-reduce --json --csv", /not both/],
     ["run", /name a file/],
     ["run no-such-file.mjs", /there is no file no-such-file.mjs/],
-    ["explain", /name a collective/],
+    ["explain", /name a collective; collectives are allReduce, reduce/],
+    ["explain all-reduce --ranks -4", /--ranks: found "-4", needs a whole number in 1..131072/],
+    ["explain all-reduce --ranks=-4", /--ranks: found "-4"/],
+    ["explain all-reduce -n -4", /--ranks: found "-4"/],
+    ["explain all-reduce --ranks 131073", /--ranks: found "131073"/],
+    ["explain all-reduce --count 1KB", /--count: found "1KB", needs a number of elements such as/],
+    ["explain all-reduce --like nccl-9", /--like: found "nccl-9", needs one of nccl-2.28/],
+    ["explain all-reduce --like nccl-2.28 --ranks 9", /topology h200x8: found 9 ranks/],
+    ["explain all-reduce --like nccl-2.28 --algorithm ring", /neither --algorithm nor --backend/],
+    ["explain all-reduce --ranks 9 --nccl protocol=LL", /--nccl needs NCCL's plan: up to 8 ranks/],
+    ["explain all-reduce --algorithm ring --against default", /--against needs NCCL's plan/],
+    ["explain all-reduce --like nccl-2.28 --nccl proto=LL", /found "proto", needs settings out of/],
+    ["explain all-reduce --like nccl-2.28 --nccl protocol=L", /needs one of LL, LL128, Simple/],
+    ["explain all-reduce --like nccl-2.28 --nccl maxChannels=0", /needs a whole number above 0/],
+    ["explain all-reduce --like nccl-2.28 --nccl maxChannels=65", /found 65, needs 1..64/],
+    ["explain broadcast --like nccl-2.28 --nccl algorithm=Tree", /NCCL has no Tree algorithm/],
+    ["explain gather --like nccl-2.28 --against default", /known of allReduce.*, not of gather/],
+    ["explain all-reduce --like nccl-2.28 --element 1024", /found 1024, needs 0..1023/],
+    [
+      "explain all-reduce --like nccl-2.28 --element 1 --rank 8",
+      /--rank: found "8", needs a whole/,
+    ],
+    ["explain reduce --like nccl-2.28 --element 1 --rank 3", /only the root, rank 0, has an/],
+    ["explain all-reduce --rank 1", /--rank goes with --element/],
+    ["bench all-reduce --backend sim:like=nccl-9", /--backend: like: found "nccl-9"/],
+    ["bench all-reduce --backend sim:protocol=LL", /topology and nccl belong to like/],
+    ["bench all-reduce --out /no-such-folder/x.json", /--out .*: there is no folder \/no-such-/],
+    ["bench all-reduce --out /tmp", /--out \/tmp: is a folder/],
+    [
+      "trace all-reduce --out /no-such-folder/x.svg",
+      /there is no folder \/no-such-folder; make it/,
+    ],
+    ["run package.json --trace /no-such-folder/x", /--trace .*: there is no folder/],
     ["explain broadcast --root 9", /--root: found 9/],
     ["explain sendRecv", /sendRecv has no plan to explain/],
     ["verify", /--against: name the other backend/],
     ["verify --programs file.mjs", /FILE or --programs, not both/],
     ["verify --against sim:sede=1", /--against: found "sede=1" in "sim:sede=1", needs seed=N/],
-    ["verify --against sim:seed=x", /needs seed=N, like=LIBRARY or COLLECTIVE=ALGORITHM/],
+    ["verify --against sim:seed=x", /needs seed=N, like=LIBRARY, a setting of NCCL or/],
     ["verify --against sim:allReduce=magic", /found "magic", needs one of ring/],
     ["verify --against sim --counts 1,x", /--counts: found "x"/],
     ["verify --against sim --collective shuffle", /"shuffle" is no collective/],

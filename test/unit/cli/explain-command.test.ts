@@ -1,4 +1,6 @@
-import { expect, test } from "vitest";
+import { type CollectiveName, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
 const ring = "explain allReduce --ranks 4 --count 10 --dtype float32 --op sum --algorithm ring";
@@ -27,7 +29,7 @@ test("JSON holds the facts", async () => {
 
 test("an element outside of the output is an error, not a crash", async () => {
   const { status, err } = await cli(`${ring} --element 10`);
-  expect(status).toBe(1);
+  expect(status).toBe(2);
   expect(err).toContain("element 10 lies in no chunk");
   expect(err).not.toMatch(/^ {4}at /m);
 });
@@ -37,7 +39,145 @@ test("a large program is predicted without its folds, and shown by its first and
   expect(status).toBe(0);
   expect(out).toContain("allReduce float32[262144] sum on 512 ranks: ring");
   expect(out).toContain("1022 steps, at most 2093056 bytes sent per rank");
-  expect(out).toContain("512 chunks of the output of rank 0: chunkOf(element) tells");
+  expect(out).toContain("512 chunks of the output of rank 0: --element I tells");
   expect(out.match(/^ +959 more steps$/gm)).toHaveLength(2);
   expect(out.split("\n").length).toBeLessThan(150);
+});
+
+describe("programs that are too large to be made", { timeout: 60_000 }, () => {
+  const ranks = "explain all-reduce --ranks 100000";
+
+  test("are told by their closed form", async () => {
+    const { status, out, err } = await cli(`${ranks} --count 100000`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(out).toContain("199998 steps, about 799992 bytes sent per rank: the algorithm's closed");
+    expect(out).toContain("a program of more than 8,388,608 steps, the limit\n");
+    expect(out.split("\n").length).toBeLessThan(12);
+  });
+
+  test("have no elements: the limit is named", async () => {
+    const { status, out, err } = await cli(`${ranks} --element 3`);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain("UnsupportedError: allReduce by ring on 100000 ranks: a program of more");
+  });
+
+  test("nor have those whose folds would not fit", async () => {
+    const { status, err } = await cli("explain broadcast --ranks 5000 --element 3");
+    expect(status).toBe(2);
+    expect(err).toContain("1 lanes a rank, whose folds are told up to 4,096 ranks");
+  });
+
+  test.each(["1000000000000000", "100G"])("--like of %s elements", async (count) => {
+    const symmetric = count === "100G" ? "--nccl symmetric" : "";
+    const line = `explain all-reduce --like nccl-2.28 --count ${count} ${symmetric}`;
+    const { status, err } = await cli(line);
+    expect(status).toBe(2);
+    expect(err).toMatch(/at least [\d,]+ pieces, the limit is 2,097,152/);
+  });
+});
+
+test("progress is for terminals only, and is taken away again", async () => {
+  const { err } = await cli(ring, { terminal: true });
+  expect(err).toContain("explaining allReduce on 4 ranks");
+  expect(err.endsWith("\r\x1b[K")).toBe(true);
+});
+
+describe("NCCL's plans", () => {
+  const twin = "explain all-reduce --like nccl-2.28 --count 1M";
+
+  test("are outlined: channels, and how many elements are folded in which order", async () => {
+    const { status, out } = await cli(twin);
+    expect(status).toBe(0);
+    const lines = out.split("\n");
+    expect(lines.length).toBeLessThan(25);
+    const orders = lines.filter((line) => / r\d \+ /.test(line));
+    const elements = orders.map((line) => Number(line.trim().split(/\s+/)[0]));
+    expect(orders).toHaveLength(8);
+    expect(elements.reduce((sum, each) => sum + each)).toBe(2 ** 20);
+    expect(out).toMatch(/^ {2}0\.\.22 +0\.\.1036287 +45056 +5632 +8 +1$/m);
+    expect(out).toContain("--element I tells where an element lies");
+  });
+
+  test("an element is told hop by hop, as the simulation folds it", async () => {
+    for (const collective of ["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"]) {
+      const line = `explain ${collective} --like nccl-2.28 --count 70000 --ranks 5`;
+      const plan = await createWorld({ backend: sim({ like: "nccl-2.28" }), size: 5 });
+      const reduces = collective.toLowerCase().includes("reduce");
+      const { chunks } = plan.explain({
+        collective: collective as CollectiveName,
+        dtype: "float32",
+        op: reduces ? "sum" : undefined,
+        count: 70000,
+        root: 0,
+      });
+      await plan.close();
+      for (const element of [0, 1234, 69999]) {
+        const found = JSON.parse((await cli(`${line} --element ${element} --json`)).out);
+        const chunk = chunks.find(
+          ({ offset, length }) => element >= offset && element < offset + length,
+        );
+        const { offset, length, order } = found;
+        expect({ offset, length, order }).toEqual({
+          offset: chunk?.offset,
+          length: chunk?.length,
+          order: chunk?.order,
+        });
+        const { out } = await cli(`${line} --element ${element}`);
+        const ranks = [...out.matchAll(/^ {2}\d {2}.*?r(\d)/gm)].map(([, rank]) => Number(rank));
+        expect(ranks).toEqual(order);
+      }
+    }
+  });
+
+  test.each([
+    ["-d float32", "", "+ r2: rounded to float32", 8],
+    ["-d float32 -o avg", "", "+ r2 × 1/8: product and sum rounded once to float32", 8],
+    [
+      "-d bfloat16 -o avg",
+      "protocol=LL128",
+      "+ r2 × 1/8: product rounded to bfloat16, then the",
+      8,
+    ],
+    ["-d float8e4m3 -o avg", "", "+ r2 × 1/8: product rounded to float8e4m3, then the sum", 8],
+    ["-d float16 -o max", "", "max r2: exact", 8],
+    ["-d int8 -o prod", "", "× r2: exact modulo 2^8", 8],
+    ["-d uint64 -o avg", "", "÷ 8: toward zero", 9],
+    ["-d half", "symmetric", "rounded to float16", 9],
+    ["-d half", "symmetric", "+ r2: rounded to float32", 9],
+  ])("rounding of %s %s", async (call, settings, text, hops) => {
+    const nccl = settings === "" ? "" : `--nccl ${settings}`;
+    const { out } = await cli(`explain all-reduce --like nccl-2.28 ${call} --element 3 ${nccl}`);
+    expect(out).toContain(`  ${text}`);
+    expect(out.match(/^ {2}\d {2}/gm)).toHaveLength(hops);
+  });
+
+  test("over LL128 rounding goes by position", async () => {
+    const line = "explain all-reduce --like nccl-2.28 -d double -o avg --nccl protocol=LL128";
+    const roundings = await Promise.all(
+      [0, 1, 15].map(async (element) => {
+        return JSON.parse((await cli(`${line} --element ${element} --json`)).out).rounding;
+      }),
+    );
+    expect(roundings).toEqual(["fused", "separate", "fused"]);
+  });
+
+  test("a block is the rank's of a reduce-scatter, and the sender's of an all-gather", async () => {
+    const scatter = "explain reduce-scatter --like nccl-2.28 --ranks 4 --element 3 --rank 2 --json";
+    expect(JSON.parse((await cli(scatter)).out)).toMatchObject({ block: 2, order: [3, 0, 1, 2] });
+    const gather = "explain all-gather --like nccl-2.28 --ranks 4 --count 10 --element 33 --json";
+    expect(JSON.parse((await cli(gather)).out)).toMatchObject({ block: 3, element: 3, order: [3] });
+  });
+
+  test("--against tells how many elements differ, and the first under both", async () => {
+    const { status, out } = await cli(`${twin} --against maxChannels=4`);
+    expect(status).toBe(0);
+    expect(out).toMatch(
+      /^plan {5}Ring LL128 over 24 channels, .*\nagainst {2}Ring LL128 over 4 channels, .*\n86\.9 % of the elements may differ, first at 5632\n {2}plan {5}channel 0 of 24, .*fold order r2, .*\n {2}against {2}channel 0 of 4, .*fold order r1, .*\n$/,
+    );
+    const same = await cli(`${twin} --nccl NCCL_PROTO=ll128 --against default`);
+    expect(same.out).toContain("every element comes out the same\n");
+    const both = await cli(`${twin} --against symmetric --element 5376`);
+    expect(both.out.match(/^element 5376 of allReduce/gm)).toHaveLength(2);
+    expect((await cli(`${twin} --against symmetric --json`)).status).toBe(2);
+  });
 });

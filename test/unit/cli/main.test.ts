@@ -16,6 +16,9 @@ function run(...args: readonly string[]): {
   return spawnSync(process.execPath, [main, ...args], { encoding: "utf8", timeout: 15_000 });
 }
 
+const folder = mkdtempSync(join(tmpdir(), "twinccl-main-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
 beforeAll(() => {
   if (!existsSync(main)) throw new Error("dist lacks the CLI: run `npm run build`");
 });
@@ -35,9 +38,6 @@ test("wrong usage is exit status 2", () => {
 });
 
 describe("run", () => {
-  const folder = mkdtempSync(join(tmpdir(), "twinccl-main-"));
-  afterAll(() => rmSync(folder, { recursive: true }));
-
   function program(name: string, text: string): string {
     const path = join(folder, `${name}.mjs`);
     writeFileSync(path, text);
@@ -123,4 +123,44 @@ describe("run", () => {
       stderr: "",
     });
   });
+});
+
+test.each([
+  ["bad.mjs", "export default async (comm) => {\n  const a = ;\n};\n", "2: Unexpected token ';'\n"],
+  ["end.mjs", "export default (", "1: Unexpected end of input\n"],
+  ["name.mjs", 'import { nope } from "node:fs";', "1: The requested module 'node:fs' does not"],
+])("a syntax error in %s is told by file and line", (name, text, message) => {
+  const path = join(folder, name);
+  writeFileSync(path, text);
+  for (const line of [["run"], ["trace"], ["verify", "--against", "sim"]]) {
+    const { status, stdout, stderr } = run(line[0] ?? "", path, ...line.slice(1));
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toContain(`${path}:${message}`);
+    expect(stderr).not.toMatch(/^ {4}at /m);
+  }
+});
+
+test("one in a file that it imports names that file", () => {
+  writeFileSync(join(folder, "inner.mjs"), "let let = 1;\n");
+  writeFileSync(join(folder, "outer.mjs"), 'import "./inner.mjs";\nexport default () => 1;\n');
+  const { status, stderr } = run("run", join(folder, "outer.mjs"));
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/inner\.mjs:1: /);
+});
+
+test("an import that is not there is told without a stack", () => {
+  const path = join(folder, "gone.mjs");
+  writeFileSync(path, 'import "./no-such.mjs";\n');
+  const { status, stderr } = run("run", path);
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/gone\.mjs: Cannot find module .*no-such\.mjs/);
+  expect(stderr).not.toMatch(/^ {4}at /m);
+});
+
+test("what a program throws while it is loaded is a bug of that program, with its stack", () => {
+  const path = join(folder, "parse.mjs");
+  writeFileSync(path, 'JSON.parse("{");\n');
+  const { status, stderr } = run("run", path);
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/SyntaxError: [\s\S]*parse\.mjs:1:6/);
 });

@@ -1,0 +1,84 @@
+/** Settings of NCCL on the command line: `protocol=LL,maxChannels=4`, or as NCCL's own variables, `NCCL_PROTO=LL`. */
+import { ncclVersions } from "../algorithms/index.ts";
+import type { NcclSetup } from "../golden/case.ts";
+import { UsageError } from "./context.ts";
+import { oneOf } from "./options.ts";
+
+/** What was set. */
+export interface NcclChoice {
+  readonly setup: NcclSetup;
+  /** Both buffers lie in symmetric memory. */
+  readonly symmetric: boolean;
+}
+
+type Key = keyof NcclSetup;
+
+/** Every setting by its own name and by those of NCCL's variables. */
+const keys: Readonly<Record<string, Key>> = {
+  algorithm: "algorithm",
+  NCCL_ALGO: "algorithm",
+  protocol: "protocol",
+  NCCL_PROTO: "protocol",
+  maxChannels: "maxChannels",
+  NCCL_MAX_NCHANNELS: "maxChannels",
+  NCCL_MAX_CTAS: "maxChannels",
+  minChannels: "minChannels",
+  NCCL_MIN_NCHANNELS: "minChannels",
+  NCCL_MIN_CTAS: "minChannels",
+  buffSize: "buffSize",
+  NCCL_BUFFSIZE: "buffSize",
+  llBuffSize: "llBuffSize",
+  NCCL_LL_BUFFSIZE: "llBuffSize",
+  ll128BuffSize: "ll128BuffSize",
+  NCCL_LL128_BUFFSIZE: "ll128BuffSize",
+};
+
+const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
+
+/** For help texts. */
+export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree, protocol=LL|LL128|Simple, maxChannels=N,
+minChannels=N, buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in
+symmetric memory); NCCL's variables are understood too (NCCL_ALGO=Ring). default: nothing set.
+`;
+
+/** True for the name of a setting. */
+export function isNcclSetting(name: string): boolean {
+  return Object.hasOwn(keys, name);
+}
+
+/** Reads settings; nothing is set by `undefined` and by `default`. */
+export function ncclChoice(option: string, text: string | undefined): NcclChoice {
+  let setup: NcclSetup = {};
+  let symmetric = false;
+  for (const setting of text === undefined || text === "default" ? [] : text.split(",")) {
+    const [name = "", value = ""] = setting.split("=");
+    if (setting === "symmetric") symmetric = true;
+    else setup = { ...setup, ...ncclSetting(option, name, value) };
+  }
+  return { setup, symmetric };
+}
+
+/** One setting. */
+export function ncclSetting(option: string, name: string, value: string): NcclSetup {
+  const key = isNcclSetting(name) ? keys[name] : undefined;
+  if (key === undefined) {
+    const known = [...new Set(Object.values(keys)), "symmetric"].join(", ");
+    throw new UsageError(`${option}: found "${name}", needs settings out of ${known}`);
+  }
+  if (key === "algorithm" || key === "protocol") {
+    const word = words[key].find((each) => each.toLowerCase() === value.toLowerCase());
+    return { [key]: word ?? oneOf(`${option}: ${name}`, value, words[key]) };
+  }
+  if (/^\d{1,15}$/.test(value) && Number(value) > 0) return { [key]: Number(value) };
+  throw new UsageError(`${option}: ${name}: found "${value}", needs a whole number above 0`);
+}
+
+const libraries = ncclVersions.map((version) => `nccl-${version}` as const);
+
+/** A library whose plans can be followed. */
+export type Library = (typeof libraries)[number];
+
+/** The library of `--like`. */
+export function libraryOf(option: string, name: string): Library {
+  return oneOf(option, name, libraries);
+}
