@@ -1,16 +1,17 @@
 // Compares twinccl on this machine's GPUs with a native loop over the same NCCL and with torch.distributed, interleaved in
-// one run:   npm run bench:gpu -- --out FILE [--quick] [--seconds N] [--ranks N] [--only PEER,PEER]
+// one run:   npm run bench:gpu -- --out FILE [--quick] [--seconds N] [--ranks N] [--only PEER,PEER | --no-peers]
 // It runs from dist and needs no TypeScript. What cannot be measured is named with the reason.
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { environment, environmentText, sizeText } from "twinccl/bench";
 import { compare, latencies } from "./gpu/compare.mjs";
+import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
 import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
-import { startPeers, subjectNames } from "./gpu/subjects.mjs";
+import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
 import { notRunText, tableText } from "./gpu/table.mjs";
 
 const { values } = parseArgs({
@@ -21,6 +22,7 @@ const { values } = parseArgs({
     ranks: { type: "string" },
     rounds: { type: "string" },
     only: { type: "string" },
+    "no-peers": { type: "boolean", default: false },
   },
 });
 const { quick } = values;
@@ -46,6 +48,8 @@ const names = values.only?.split(",") ?? subjectNames;
 if (!(size >= 1) || !(seconds > 0) || !(rounds >= 1)) {
   throw new Error("bench:gpu: no GPU was found, or --ranks, --seconds or --rounds is no number");
 }
+const libraries = findLibraries();
+const env = variablesFor(libraries);
 const folder = mkdtempSync(join(tmpdir(), "twinccl-bench-"));
 const document = {
   ...environment(),
@@ -62,9 +66,8 @@ function save() {
 }
 
 async function comparePeers() {
-  const libraries = findLibraries();
   print(`# starting ${names.join("; ")}\n`);
-  const peers = await startPeers(names, { size, folder, libraries });
+  const peers = await startPeers(names, { size, folder, env });
   document.peers = peers.map(({ name, hello, failure }) =>
     failure === undefined ? { name, ...hello } : { name, not_run: failure },
   );
@@ -85,7 +88,7 @@ async function comparePeers() {
         process.stderr.write(`${seconds_} s: round ${round + 1} of ${all}, ${what}\n`);
     };
     const rows = rowsOf(size, { quick });
-    const outcome = await compare(rows, real, { rounds, deadline: until(0.7), onProgress });
+    const outcome = await compare(rows, real, { rounds, deadline: until(0.62), onProgress });
     Object.assign(document, outcome);
     save();
     await compareSim(
@@ -103,17 +106,35 @@ async function comparePeers() {
 async function compareSim(peer, rows) {
   if (peer === undefined || peer.failure !== undefined) return;
   const small = rows.map((row) => simRow(row, size)).filter((row) => row !== undefined);
-  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.75) });
+  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.66) });
   document.simulated = results.map(({ collective, bytes, iterations, peers }) => ({
     ...{ collective, bytes, iterations, timing: "simulated, in process", ...peers.sim },
   }));
+}
+
+/** What has no peer: memory that stays behind, ends without closing, the rendezvous. */
+async function endure() {
+  const few = Math.min(2, size);
+  const left = Math.max(5, (until(0.85) - performance.now()) / 1000);
+  const wanted = quick ? 40 : 200;
+  document.cycles = await cycles({ size: few, cycles: wanted, seconds: left, libraries, env });
+  print(`# open, use, close: ${JSON.stringify(document.cycles)}\n`);
+  document.ends = await ends({ size: few, processes: quick ? 8 : 20, env });
+  print(`# ends without close: ${JSON.stringify(document.ends)}\n`);
+  const { text, out, not_run: reason } = await rendezvous({ folder, seconds: 30 });
+  document.rendezvous =
+    out === undefined
+      ? { not_run: reason }
+      : JSON.parse(readFileSync(out, "utf8")).benches.rendezvous;
+  print(text ?? `# rendezvous was not run: ${reason}\n`);
 }
 
 print(
   `# ${environmentText(document)}\n# ${size} of ${found.names.join(", ")}; driver ${found.driver}\n`,
 );
 try {
-  await comparePeers();
+  if (!values["no-peers"]) await comparePeers();
+  if (values.only === undefined) await endure();
 } finally {
   document.seconds = (performance.now() - beganMs) / 1000;
   save();

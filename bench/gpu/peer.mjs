@@ -2,6 +2,7 @@
 // All peers are alive at the same time and one at a time is at work, so that their measurements can be interleaved.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
+import { reasonIn } from "./reason.mjs";
 
 /** How long a peer may take to come up, and to answer. */
 const startMs = 60_000;
@@ -62,9 +63,8 @@ class Worker {
   }
 
   #failure() {
-    const words = this.#errors.trim().split("\n");
-    const last = words.findLast((line) => /error|not found|failed/i.test(line)) ?? words.at(-1);
-    return `${this.#ended}${last ? `: ${last.trim().slice(0, 300)}` : ""}`;
+    const reason = reasonIn(this.#errors);
+    return `${this.#ended}${reason === "" ? "" : `: ${reason}`}`;
   }
 }
 

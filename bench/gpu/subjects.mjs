@@ -73,14 +73,17 @@ const subjects = {
 /** Names of all peers. */
 export const subjectNames = Object.keys(subjects);
 
-/** Starts the peers of these names, all at once. One that cannot be started says why in `failure`. */
-export async function startPeers(names, { size, folder, libraries }) {
-  // One file for all of them; torch has the one of its own wheel, which its greeting tells.
-  const env = {
+/** One NCCL for all of them; torch has that of its own wheel, which its greeting tells. */
+export function variablesFor({ nccl, cudart }) {
+  return {
     NCCL_NVLS_ENABLE: "0",
-    ...(libraries.nccl && { TWINCCL_NCCL_LIBRARY: libraries.nccl }),
-    ...(libraries.cudart && { TWINCCL_CUDART_LIBRARY: libraries.cudart }),
+    ...(nccl && { TWINCCL_NCCL_LIBRARY: nccl }),
+    ...(cudart && { TWINCCL_CUDART_LIBRARY: cudart }),
   };
+}
+
+/** Starts the peers of these names, all at once. One that cannot be started says why in `failure`. */
+export async function startPeers(names, { size, folder, env }) {
   let built;
   const program = () => {
     built ??= buildNative(join(folder, "nccl-loop"));

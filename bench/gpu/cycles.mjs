@@ -1,0 +1,72 @@
+// Opens, uses and closes a world over and over, and tells how device and host memory grow.
+//   node --expose-gc cycles.mjs SIZE CYCLES SECONDS LIBCUDART
+// prints one line of JSON: cycles done, milliseconds of one, and bytes that stay behind per cycle, after the first 20.
+import koffi from "koffi";
+import { createWorld } from "twinccl";
+import { nccl } from "twinccl/nccl";
+
+const [size, cycles, seconds] = process.argv.slice(2).map(Number);
+const cudart = koffi.load(process.argv[5] ?? "libcudart.so");
+const setDevice = cudart.func("int cudaSetDevice(int)");
+const memGetInfo = cudart.func("int cudaMemGetInfo(_Out_ size_t *, _Out_ size_t *)");
+
+/** Cycles that fill caches, here and in the driver. */
+const settling = 20;
+
+/** Bytes in use on the first devices, whoever uses them. */
+function deviceBytes() {
+  let used = 0;
+  for (let device = 0; device < size; device++) {
+    const [free, total] = [[0], [0]];
+    if (setDevice(device) !== 0 || memGetInfo(free, total) !== 0) return Number.NaN;
+    used += Number(total[0]) - Number(free[0]);
+  }
+  return used;
+}
+
+async function cycle() {
+  const world = await createWorld({ backend: nccl(), size });
+  try {
+    await world.run(async (comm) => {
+      const send = comm.alloc("float32", 2 ** 18).fill(1);
+      await comm.allReduce({ send, op: "sum" });
+      const [first] = await send.subarray(0, 1).toHost();
+      if (first !== size) throw new Error(`found ${first}, needs ${size}`);
+    });
+  } finally {
+    await world.close();
+  }
+}
+
+/** Growth per step, by least squares. */
+function slope(values) {
+  const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / numbers.length;
+  const middle = (values.length - 1) / 2;
+  const average = mean(values);
+  const product = mean(values.map((value, at) => (value - average) * (at - middle)));
+  return product / mean(values.map((_, at) => (at - middle) ** 2));
+}
+
+const began = performance.now();
+const [device, host, times] = [[], [], []];
+for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; done++) {
+  const start = performance.now();
+  await cycle();
+  times.push(performance.now() - start);
+  globalThis.gc?.();
+  device.push(deviceBytes());
+  host.push(process.memoryUsage.rss());
+}
+const kept = (values) => values.slice(Math.min(settling, Math.max(0, values.length - 2)));
+const sorted = kept(times).sort((a, b) => a - b);
+const figures = {
+  size,
+  cycles: times.length,
+  settling: times.length - sorted.length,
+  cycle_ms: sorted[sorted.length >> 1],
+  device_bytes_per_cycle: slope(kept(device)),
+  device_bytes_grown: (device.at(-1) ?? 0) - (kept(device)[0] ?? 0),
+  host_bytes_per_cycle: slope(kept(host)),
+  host_bytes_grown: (host.at(-1) ?? 0) - (kept(host)[0] ?? 0),
+};
+process.stdout.write(`${JSON.stringify(figures)}\n`);
