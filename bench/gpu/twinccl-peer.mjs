@@ -90,16 +90,28 @@ async function repeat(n, call) {
   return issuedAt;
 }
 
+const graphs = new Map();
+
+/** A replay of so many of the calls. What was recorded once is kept, as a communicator keeps it anyway. */
+async function replayOf(comm, { collective, symmetric, count }, calls, call) {
+  const key = [comm.rank, collective, symmetric, count, calls].join(" ");
+  if (!graphs.has(key)) {
+    const record = () => {
+      for (let at = 0; at < calls; at++) void call();
+    };
+    graphs.set(key, await comm.capture(record));
+  }
+  const graph = graphs.get(key);
+  return () => graph.replay();
+}
+
 async function measure(comm, command, call) {
   const { graphCalls, iterations, warmup } = command;
   await repeat(warmup, call);
   let next = call;
   let times = iterations;
   if (graphCalls > 0) {
-    const graph = await comm.capture(() => {
-      for (let at = 0; at < graphCalls; at++) void call();
-    });
-    next = () => graph.replay();
+    next = await replayOf(comm, command, graphCalls, call);
     times = iterations / graphCalls;
     await next();
   }
@@ -109,12 +121,9 @@ async function measure(comm, command, call) {
   return { began, issuedAt, ended: performance.now() };
 }
 
-async function latency(comm, { graphCalls, iterations, warmup }, call) {
-  let next = call;
-  if (graphCalls > 0) {
-    const graph = await comm.capture(() => void call());
-    next = () => graph.replay();
-  }
+async function latency(comm, command, call) {
+  const { graphCalls, iterations, warmup } = command;
+  const next = graphCalls > 0 ? await replayOf(comm, command, 1, call) : call;
   await comm.barrier();
   const samples = [];
   for (let at = -warmup; at < iterations; at++) {
