@@ -64,6 +64,9 @@ export class NcclCommunicator {
 
   /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */
   async abort(): Promise<void> {
+    // NCCL waits for graphs that hold its kernels, for ever.
+    for (const graph of this.graphs) graph.release();
+    this.graphs.clear();
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );

@@ -30,14 +30,21 @@ export class CapturedGraph {
     } catch (error) {
       failure = { error };
     }
-    const graphs: DeviceGraph[] = [];
-    for (const device of comm.devices) {
+    const attempt = <T>(each: () => T): T[] => {
       try {
-        graphs.push({ device, graph: device.use().endCapture(device.stream) });
+        return [each()];
       } catch (error) {
         failure ??= { error };
+        return [];
       }
-    }
+    };
+    // All captures end before the first recording is made launchable: CUDA allows no such call while a stream captures.
+    const recordings = comm.devices.flatMap((device) =>
+      attempt(() => ({ device, recording: device.use().endCapture(device.stream) })),
+    );
+    const graphs = recordings.flatMap(({ device, recording }) =>
+      attempt(() => ({ device, graph: device.use().instantiate(recording) })),
+    );
     const captured = new CapturedGraph(comm, graphs);
     if (failure === undefined) return captured;
     captured.release();

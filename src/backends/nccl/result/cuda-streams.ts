@@ -18,8 +18,10 @@ export interface CudaStreamCalls {
   eventDone(event: bigint): boolean;
   elapsedMs(start: bigint, end: bigint): number;
   beginCapture(stream: bigint): void;
-  /** Ends a capture and makes it launchable. */
+  /** Ends a capture; the recording is to be instantiated. */
   endCapture(stream: bigint): bigint;
+  /** Makes a recording launchable, and gives the recording back. No stream may be capturing. */
+  instantiate(recording: bigint): bigint;
   graphLaunch(graph: bigint, stream: bigint): void;
   graphDestroy(graph: bigint): void;
 }
@@ -54,8 +56,9 @@ export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCall
     },
     beginCapture: (stream) =>
       check(get("streamBeginCapture")(stream, captureThreadLocal), "cudaStreamBeginCapture"),
-    endCapture(stream) {
-      const graph = handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out));
+    endCapture: (stream) =>
+      handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out)),
+    instantiate(graph) {
       try {
         return handle("cudaGraphInstantiateWithFlags", (out) =>
           get("graphInstantiateWithFlags")(out, graph, 0),
