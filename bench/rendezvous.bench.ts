@@ -7,11 +7,11 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type Figure, report } from "./support/report.ts";
 
-type Rendezvous = typeof import("../src/backends/nccl/rendezvous/index.ts");
+type Server = typeof import("../src/backends/nccl/rendezvous/store-server.ts");
 
-// The rendezvous is no entry of the package, so the built file is named.
-const built = new URL("../dist/backends/nccl/rendezvous/index.js", import.meta.url).href;
-const { StoreServer } = (await import(built)) as Rendezvous;
+// The rendezvous is no entry of the package, so the built files are named.
+const built = new URL("../dist/backends/nccl/rendezvous/", import.meta.url).href;
+const { StoreServer } = (await import(`${built}store-server.js`)) as Server;
 
 const rounds = 2_000;
 const id = 128;
@@ -19,7 +19,7 @@ const value = 4_096;
 
 /** What every rank does; rank 0 prints the times of each round in nanoseconds, a line of JSON each. */
 const program = `
-  const { tcpRendezvous } = await import(${JSON.stringify(built)});
+  const { tcpRendezvous } = await import("${built}tcp.js");
   const [port, size, rank] = process.argv.slice(-3).map(Number);
   const there = tcpRendezvous({ port, secret: process.env.TWINCCL_SECRET, host: "other" });
   const member = await there.join({ jobId: "bench", rank, size });

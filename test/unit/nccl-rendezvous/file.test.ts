@@ -13,7 +13,9 @@ import {
 } from "node:fs";
 import { hostname } from "node:os";
 import { describe, expect, test } from "vitest";
-import { fileRendezvous, type Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
+import { removeRecord } from "../../../src/backends/nccl/rendezvous/file-record.ts";
+import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { isRunning, scratch } from "./launched.ts";
 import { bytes, closeAfter, errorOf, text } from "./stores.ts";
 
@@ -41,7 +43,7 @@ function join(
 
 /** The file that a run left behind whose rank 0 was killed. */
 async function leftBehind(path: string, jobId: string): Promise<void> {
-  const index = new URL("../../../dist/backends/nccl/rendezvous/index.js", import.meta.url).href;
+  const index = new URL("../../../dist/backends/nccl/rendezvous/file.js", import.meta.url).href;
   const program = `
     import { fileRendezvous } from ${JSON.stringify(index)};
     const path = ${JSON.stringify(path)};
@@ -122,10 +124,10 @@ describe("meeting at a file", () => {
 });
 
 describe("what is not believed", () => {
-  test.each(["symbolic link", "readable by others", "a folder's pipe", "too large"])(
+  test.each(["symbolic link", "readable by others", "a device", "too large"])(
     "%s",
     async (kind) => {
-      const path = freshPath();
+      const path = kind === "a device" ? "/dev/null" : freshPath();
       let reason = "";
       if (kind === "symbolic link") {
         write(`${path}-target`, "x");
@@ -135,8 +137,7 @@ describe("what is not believed", () => {
         write(path, "{}\n");
         chmodSync(path, 0o640);
         reason = "the file can be read by other users";
-      } else if (kind === "a folder's pipe") {
-        spawnSync("mkfifo", ["-m", "600", path]);
+      } else if (kind === "a device") {
         reason = "the file is no file";
       } else {
         write(path, "x".repeat(5_000));
@@ -244,6 +245,18 @@ describe("a file that an earlier run left behind", () => {
     utimesSync(path, before, before);
     const member = await join(path, 0, { size: 1 });
     expect(member.size).toBe(1);
+  });
+
+  test("is put back when it is not the one that was judged", async () => {
+    const path = freshPath();
+    await leftBehind(path, "job");
+    const before = readFileSync(path, "utf8");
+    removeRecord(path, () => false);
+    expect(readFileSync(path, "utf8")).toBe(before);
+    expect(statSync(path).nlink).toBe(1);
+    removeRecord(path, (found) => found.kind === "record" && found.record.jobId === "job");
+    expect(statSync(path, { throwIfNoEntry: false })).toBeUndefined();
+    removeRecord(path, () => true);
   });
 
   test("is taken by one of many that want it at once", async () => {

@@ -127,7 +127,7 @@ describe("a failure", () => {
        if (rank === 1) process.exit(1);
        setInterval(() => undefined, 1000);`,
     );
-    const { status, lines } = await launch(["-n", "2", "--grace", "0.3", path]).ended;
+    const { status, lines } = await launch(["-n", "2", "--grace", "1", path]).ended;
     expect({ status, lines }).toEqual({ status: 1, lines: ["[0] no"] });
   });
 });

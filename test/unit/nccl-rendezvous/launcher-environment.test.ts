@@ -1,11 +1,8 @@
 /** Launchers' variables: one family only, every number by name, and where each meets. */
 import { tmpdir } from "node:os";
 import { describe, expect, test } from "vitest";
-import {
-  type LauncherEnvironment,
-  launcherEnvironment,
-  rendezvousFor,
-} from "../../../src/backends/nccl/rendezvous/index.ts";
+import { launcherEnvironment, rendezvousFor } from "../../../src/backends/nccl/rendezvous/index.ts";
+import type { LauncherEnvironment } from "../../../src/backends/nccl/rendezvous/launcher-environment.ts";
 import { errorOf } from "./stores.ts";
 
 type Variables = Record<string, string | undefined>;

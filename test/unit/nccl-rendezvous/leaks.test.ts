@@ -1,9 +1,10 @@
 /** What is left in a process that has met others: nothing that keeps it alive, nothing that is open. */
 import { spawn } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { fileRendezvous, StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
+import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { scratch, script } from "./launched.ts";
-import { errorOf, place } from "./stores.ts";
+import { closeAfter, errorOf, place } from "./stores.ts";
 
 /** Runs a script as one rank; resolves with what it printed and its exit status. */
 async function run(path: string, port: number, secret: string): Promise<[string, number | null]> {
@@ -13,6 +14,7 @@ async function run(path: string, port: number, secret: string): Promise<[string,
     ...{ TWINCCL_JOB_ID: "test-job", TWINCCL_PORT: String(port), TWINCCL_SECRET: secret },
   };
   const child = spawn(process.execPath, [path], { env, stdio: ["ignore", "pipe", "inherit"] });
+  closeAfter(async () => child.kill("SIGKILL"));
   let out = "";
   child.stdout.on("data", (chunk) => {
     out += chunk;

@@ -1,4 +1,5 @@
 /** The small store among the ranks of a generation: keys, exchanges, waits. */
+import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
@@ -38,6 +39,16 @@ describe("keys", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_ABORTED" });
     await zero!.set("k", bytes("v"));
     expect(text(await zero!.get("k"))).toBe("v");
+  });
+
+  test("leave nothing behind on a signal that outlives the wait", async () => {
+    const [zero] = await (await place(1)).joinAll();
+    const { signal } = new AbortController();
+    await zero!.set("k", bytes("v"));
+    await zero!.get("k", { signal });
+    await zero!.exchange("e", bytes(""), { signal });
+    await errorOf(zero!.get("never", { signal, timeoutMs: 10 }));
+    expect(getEventListeners(signal, "abort")).toEqual([]);
   });
 
   test("and values of the wrong kind or size are refused before they are sent", async () => {

@@ -3,14 +3,10 @@ import { randomBytes } from "node:crypto";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { CommError } from "twinccl";
 import { afterEach } from "vitest";
-import {
-  type JoinOptions,
-  type Membership,
-  type Rendezvous,
-  StoreServer,
-  type StoreServerOptions,
-  tcpRendezvous,
-} from "../../../src/backends/nccl/rendezvous/index.ts";
+import { type Membership, StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
+import type { JoinOptions, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
+import type { StoreServerOptions } from "../../../src/backends/nccl/rendezvous/store-server.ts";
+import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 
 const closers: (() => Promise<unknown>)[] = [];
 

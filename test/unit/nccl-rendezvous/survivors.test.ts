@@ -1,6 +1,7 @@
 /** Ranks that are lost, and the generations that the survivors form. */
 import { describe, expect, test } from "vitest";
-import type { LostPeer, Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import type { LostPeer } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import { launch, script } from "./launched.ts";
 import { bytes, errorOf, fragile, place, text } from "./stores.ts";
 
@@ -88,6 +89,17 @@ describe("a lost rank", () => {
     expect(error.message).toMatch(/rejoin: the store is gone: the connection (ended|was reset)/);
     await one!.member.leave();
   });
+});
+
+test("with a store that rank 0 hosts, rank 0 is lost", async () => {
+  const ranks = await fragile(await place(3, { hosted: true }), 3);
+  ranks[1]!.cut();
+  expect((await losses(ranks[1]!.member, 1))[0]!.rank).toBe(0);
+  await losses(ranks[0]!.member, 1);
+  const [zero, two] = await Promise.all([0, 2].map((rank) => ranks[rank]!.member.rejoin()));
+  ranks[2]!.cut();
+  expect((await losses(two!, 1))[0]!.rank).toBe(0);
+  expect((await losses(zero!, 1))[0]!.rank).toBe(1);
 });
 
 describe("survivors", () => {

@@ -1,7 +1,8 @@
 /** The rendezvous over TCP as a rank sees it: joining, the small store, deadlines by name. */
 import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
-import { StoreServer, tcpRendezvous } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
 
 describe("joining", () => {
@@ -32,7 +33,7 @@ describe("joining", () => {
 
   test("says at the deadline who is missing", async () => {
     const { join } = await place(4);
-    const options = { deadlineMs: 1_000 };
+    const options = { deadlineMs: 1_500 };
     const late = [0, 1, 3].map((rank) => errorOf(join(rank, options)));
     const errors = await Promise.all(late);
     for (const error of errors) {

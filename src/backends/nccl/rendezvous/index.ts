@@ -15,17 +15,6 @@
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
 export { rendezvousFor } from "./choose.ts";
-export { type FileOptions, fileRendezvous } from "./file.ts";
-export { type LauncherEnvironment, launcherEnvironment } from "./launcher-environment.ts";
-export type { FamilyName } from "./launcher-families.ts";
-export {
-  defaultWaitMs,
-  type JoinOptions,
-  type LostPeer,
-  type Membership,
-  type RejoinOptions,
-  type Rendezvous,
-  type WaitOptions,
-} from "./rendezvous.ts";
-export { StoreServer, type StoreServerOptions } from "./store-server.ts";
-export { type TcpOptions, tcpRendezvous } from "./tcp.ts";
+export { launcherEnvironment } from "./launcher-environment.ts";
+export type { Membership } from "./rendezvous.ts";
+export { StoreServer } from "./store-server.ts";

@@ -32,11 +32,6 @@ export class Store {
     this.#options = options;
   }
 
-  /** Peers that have joined, or wait to. */
-  get peers(): number {
-    return this.#places.size + this.#joining.size;
-  }
-
   /** A proven peer asks to join; returns whether it may stay. */
   join(peer: Peer, jobId: string, rank: number, request: Join): boolean {
     const refusal = this.#refusal(jobId, rank, request);
