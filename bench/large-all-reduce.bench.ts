@@ -1,9 +1,10 @@
 /**
- * A ring all-reduce of 64 MiB of float32 on each of eight ranks: the data path of the cpu executor, beside what the
- * same bytes cost as plain copies. Time of all ranks together; the first call and memory are told apart.
+ * An all-reduce of 64 MiB of float32 on each of eight ranks, by ring and by NCCL's plan: the data path of the cpu
+ * executor, beside what the same bytes cost as plain copies. Time of all ranks together; the first call and memory are
+ * told apart.
  */
 import { createWorld } from "twinccl";
-import { sim } from "twinccl/sim";
+import { type SimOptions, sim } from "twinccl/sim";
 import { type Figure, median, report } from "./support/report.ts";
 
 const ranks = 8;
@@ -24,11 +25,9 @@ function copyProbe(): number[] {
 
 async function allReduces(
   inPlace: boolean,
+  options: SimOptions,
 ): Promise<{ times: number[]; first: number; extra: number; held: number }> {
-  const world = await createWorld({
-    backend: sim({ algorithms: { allReduce: "ring" } }),
-    size: ranks,
-  });
+  const world = await createWorld({ backend: sim(options), size: ranks });
   const times: number[] = [];
   let began = 0;
   let peakBefore = 0;
@@ -68,9 +67,15 @@ async function allReduces(
 const mebibytes = (count: number): number => count / 2 ** 20;
 const copies = median(copyProbe());
 figures.push({ name: "8 copies of 64 MiB (TypedArray.set)", unit: "ms", ...copies });
-for (const inPlace of [true, false]) {
-  const name = `8 x 64 MiB ring all-reduce, ${inPlace ? "in place" : "out of place"}`;
-  const { times, first, extra, held } = await allReduces(inPlace);
+const ring: SimOptions = { algorithms: { allReduce: "ring" } };
+const runs = [
+  { what: "ring all-reduce, in place", inPlace: true, options: ring },
+  { what: "ring all-reduce, out of place", inPlace: false, options: ring },
+  { what: "all-reduce by NCCL's plan, in place", inPlace: true, options: { like: "nccl-2.28" } },
+] as const;
+for (const { what, inPlace, options } of runs) {
+  const name = `8 x 64 MiB ${what}`;
+  const { times, first, extra, held } = await allReduces(inPlace, options);
   const warm = median(times);
   figures.push(
     { name: `${name}, first call`, unit: "ms", value: first },

@@ -13,18 +13,28 @@ const ranks = 8;
 const batch = 200;
 const traffic = skewedTraffic(1024, ranks, 0.5, 0);
 
+const allReduces = async (comm: Communicator): Promise<void> => {
+  const send = comm.alloc("float32", 256);
+  for (let i = 0; i < batch; i++) await comm.allReduce({ send, op: "sum" });
+};
+
 const programs: readonly {
   readonly name: string;
   readonly goal?: number;
+  /** Runs under NCCL's plan instead of the ring of the catalogue. */
+  readonly followsNccl?: boolean;
   readonly program: (comm: Communicator) => Promise<void>;
 }[] = [
   {
     name: "all-reduce, float32, 1 KiB, ring, in place",
     goal: 60,
-    program: async (comm) => {
-      const send = comm.alloc("float32", 256);
-      for (let i = 0; i < batch; i++) await comm.allReduce({ send, op: "sum" });
-    },
+    program: allReduces,
+  },
+  {
+    name: "all-reduce, float32, 1 KiB, NCCL's plan, in place",
+    goal: 60,
+    followsNccl: true,
+    program: allReduces,
   },
   {
     name: `all-to-allv, float32, skewed, at most ${heaviestRank(traffic) * 4} B a rank, counts given`,
@@ -58,14 +68,16 @@ const world = await createWorld({
   backend: sim({ algorithms: { allReduce: "ring" } }),
   size: ranks,
 });
-for (const { name, program } of programs) {
+const ncclWorld = await createWorld({ backend: sim({ like: "nccl-2.28" }), size: ranks });
+for (const { name, program, followsNccl = false } of programs) {
   // An async function by its form: tinybench would call another one once, unawaited, to find out.
   bench.add(name, async () => {
-    await world.run(program);
+    await (followsNccl ? ncclWorld : world).run(program);
   });
 }
 await bench.run();
 await world.close();
+await ncclWorld.close();
 
 const figures = bench.tasks.map((task, index): Figure => {
   const { result } = task;
