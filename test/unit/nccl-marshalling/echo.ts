@@ -1,0 +1,63 @@
+/** The echoing library as tests use it: choose what calls give back, and read what arrived. */
+import { bind, need, prototype } from "../../../src/backends/nccl/sys/prototype.ts";
+import { compileLibrary } from "../../support/c-library.ts";
+
+const table = {
+  begin: prototype<
+    (status: number, out0: bigint, out1: bigint, real: number, deepBytes: number) => undefined
+  >(
+    "void echo_begin(int status, uint64_t out0, uint64_t out1, double real, size_t deepBytes)",
+    "1",
+  ),
+  lastError: prototype<(some: number) => undefined>("void echo_last_error(int some)", "1"),
+  text: prototype<() => string>("const char* echo_text(void)", "1"),
+  calls: prototype<() => number>("int echo_calls(void)", "1"),
+  layouts: prototype<() => string>("const char* echo_layouts(void)", "1"),
+  clearings: prototype<() => number>("int echo_clearings(void)", "1"),
+} as const;
+
+/** What the next calls do. */
+export interface Answer {
+  readonly status?: number;
+  /** What integer and pointer out-parameters receive. */
+  readonly out?: readonly [bigint, bigint?];
+  readonly real?: number;
+  /** Bytes of stack that each call uses. */
+  readonly deepBytes?: number;
+}
+
+/** The library. */
+export interface Echo {
+  readonly path: string;
+  /** Chooses what the next calls give back, and forgets what arrived. */
+  begin(answer?: Answer): void;
+  /** Whether the library has something to say about errors. */
+  lastError(some: boolean): void;
+  /** What arrived last. */
+  text(): string;
+  calls(): number;
+  layouts(): string;
+  clearings(): number;
+}
+
+const source = new URL("native/echo.c", import.meta.url);
+
+/** Compiles and loads the library; an older version lacks what came later. */
+export async function echoLibrary(version = 22809): Promise<Echo> {
+  const path = compileLibrary(source, `echo-${version}.so`, { VERSION: version });
+  const bound = await bind(path, table);
+  const get = <K extends keyof typeof table>(name: K) => need(table, bound, name);
+  const echo: Echo = {
+    path,
+    begin: ({ status = 0, out = [0n], real = 0, deepBytes = 0 } = {}) => {
+      get("begin")(status, out[0], out[1] ?? 0n, real, deepBytes);
+    },
+    lastError: (some) => void get("lastError")(some ? 1 : 0),
+    text: get("text"),
+    calls: get("calls"),
+    layouts: get("layouts"),
+    clearings: get("clearings"),
+  };
+  echo.begin();
+  return echo;
+}

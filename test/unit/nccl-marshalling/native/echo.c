@@ -1,0 +1,333 @@
+/* Stands in for libnccl and libcudart: every function writes down what arrived, as a C compiler sees it. */
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct ncclComm *ncclComm_t;
+typedef struct ncclWindow *ncclWindow_t;
+typedef struct CUstream *cudaStream_t;
+typedef struct CUevent *cudaEvent_t;
+typedef struct CUgraph *cudaGraph_t;
+typedef struct CUgraphExec *cudaGraphExec_t;
+typedef struct { char internal[128]; } ncclUniqueId;
+typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t, cudaError_t;
+
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char *netName;
+  int splitShare;
+  int trafficClass;
+  const char *commName;
+  int collnetEnable;
+  int CTAPolicy;
+  int shrinkShare;
+  int nvlsCTAs;
+  int nChannelsPerNetPeer;
+  int nvlinkCentricSched;
+} ncclConfig_t;
+
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime;
+} ncclSimInfo_t;
+
+/* What the test chose, and what arrived last. */
+static struct {
+  char text[4096];
+  int status;
+  uint64_t out[2];
+  float real;
+  const char *lastError;
+  size_t deepBytes;
+  pthread_t caller;
+  int calls;
+} echo;
+
+void echo_begin(int status, uint64_t out0, uint64_t out1, double real, size_t deepBytes) {
+  echo.text[0] = 0;
+  echo.status = status;
+  echo.out[0] = out0;
+  echo.out[1] = out1;
+  echo.real = (float)real;
+  echo.deepBytes = deepBytes;
+  echo.caller = pthread_self();
+  echo.calls = 0;
+}
+void echo_last_error(int some) { echo.lastError = some ? "the other end hung up" : ""; }
+const char *echo_text(void) { return echo.text; }
+int echo_calls(void) { return echo.calls; }
+
+/* Uses that much stack, touching all of it. */
+static int deep(size_t bytes) {
+  volatile char frame[4096];
+  frame[0] = (char)bytes;
+  frame[4095] = frame[0];
+  int below = bytes > sizeof frame ? deep(bytes - sizeof frame) : 0;
+  return below + frame[4095] * 0;
+}
+
+#define SAY(...) say(snprintf(echo.text, sizeof echo.text, __VA_ARGS__))
+static int say(int length) {
+  (void)length;
+  echo.calls++;
+  if (!pthread_equal(pthread_self(), echo.caller)) {
+    size_t at = strlen(echo.text);
+    snprintf(echo.text + at, sizeof echo.text - at, " on another thread");
+  }
+  return echo.status + deep(echo.deepBytes);
+}
+#define P(pointer) ((unsigned long long)(uintptr_t)(pointer))
+
+static void sayHex(char *into, const char *bytes, size_t length) {
+  for (size_t i = 0; i < length; i++) snprintf(into + 2 * i, 3, "%02x", (unsigned char)bytes[i]);
+}
+static const char *configText(const ncclConfig_t *c) {
+  static char text[1024];
+  snprintf(text, sizeof text,
+           "{size %zu magic %x version %u blocking %d cgaClusterSize %d minCTAs %d maxCTAs %d netName %llu "
+           "splitShare %d trafficClass %d commName %llu collnetEnable %d CTAPolicy %d shrinkShare %d nvlsCTAs %d "
+           "nChannelsPerNetPeer %d nvlinkCentricSched %d}",
+           c->size, c->magic, c->version, c->blocking, c->cgaClusterSize, c->minCTAs, c->maxCTAs, P(c->netName),
+           c->splitShare, c->trafficClass, P(c->commName), c->collnetEnable, c->CTAPolicy, c->shrinkShare, c->nvlsCTAs,
+           c->nChannelsPerNetPeer, c->nvlinkCentricSched);
+  return text;
+}
+
+/* Sizes and offsets as the compiler lays them out. */
+const char *echo_layouts(void) {
+  static char text[1024];
+#define AT(field) (unsigned)offsetof(ncclConfig_t, field)
+  snprintf(text, sizeof text,
+           "uniqueId %u config %u blocking %u cgaClusterSize %u minCTAs %u maxCTAs %u netName %u splitShare %u "
+           "trafficClass %u commName %u collnetEnable %u CTAPolicy %u shrinkShare %u nvlsCTAs %u "
+           "nChannelsPerNetPeer %u nvlinkCentricSched %u simInfo %u estimatedTime %u",
+           (unsigned)sizeof(ncclUniqueId), (unsigned)sizeof(ncclConfig_t), AT(blocking), AT(cgaClusterSize), AT(minCTAs),
+           AT(maxCTAs), AT(netName), AT(splitShare), AT(trafficClass), AT(commName), AT(collnetEnable), AT(CTAPolicy),
+           AT(shrinkShare), AT(nvlsCTAs), AT(nChannelsPerNetPeer), AT(nvlinkCentricSched),
+           (unsigned)sizeof(ncclSimInfo_t), (unsigned)offsetof(ncclSimInfo_t, estimatedTime));
+  return text;
+}
+
+/* NCCL */
+#ifndef VERSION
+#define VERSION 22809
+#endif
+
+ncclResult_t ncclGetVersion(int *version) {
+  *version = echo.out[0] ? (int)echo.out[0] : VERSION;
+  return SAY("ncclGetVersion");
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+  for (int i = 0; i < 128; i++) id->internal[i] = (char)(255 - i);
+  return SAY("ncclGetUniqueId");
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+  char hex[257];
+  sayHex(hex, id.internal, 128);
+  *comm = (ncclComm_t)(uintptr_t)echo.out[0];
+  return SAY("ncclCommInitRankConfig nranks %d id %s rank %d config %s", nranks, hex, rank, configText(config));
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return SAY("ncclCommFinalize comm %llu", P(comm)); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return SAY("ncclCommDestroy comm %llu", P(comm)); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return SAY("ncclCommAbort comm %llu", P(comm)); }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
+  *asyncError = (int)echo.out[0];
+  return SAY("ncclCommGetAsyncError comm %llu", P(comm));
+}
+const char *ncclGetErrorString(ncclResult_t result) {
+  static char text[64];
+  snprintf(text, sizeof text, "the text of %d", result);
+  return text;
+}
+const char *ncclGetLastError(ncclComm_t comm) {
+  static char text[128];
+  if (echo.lastError == NULL || echo.lastError[0] == 0) return "";
+  snprintf(text, sizeof text, "%s (comm %llu)", echo.lastError, P(comm));
+  return text;
+}
+ncclResult_t ncclGroupStart(void) { return SAY("ncclGroupStart"); }
+ncclResult_t ncclGroupEnd(void) { return SAY("ncclGroupEnd"); }
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return SAY("ncclAllReduce send %llu recv %llu count %zu type %d op %d comm %llu stream %llu", P(send), P(recv), count,
+             type, op, P(comm), P(stream));
+}
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return SAY("ncclReduce send %llu recv %llu count %zu type %d op %d root %d comm %llu stream %llu", P(send), P(recv),
+             count, type, op, root, P(comm), P(stream));
+}
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return SAY("ncclReduceScatter send %llu recv %llu count %zu type %d op %d comm %llu stream %llu", P(send), P(recv),
+             count, type, op, P(comm), P(stream));
+}
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return SAY("ncclAllGather send %llu recv %llu count %zu type %d comm %llu stream %llu", P(send), P(recv), count, type,
+             P(comm), P(stream));
+}
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return SAY("ncclBroadcast send %llu recv %llu count %zu type %d root %d comm %llu stream %llu", P(send), P(recv),
+             count, type, root, P(comm), P(stream));
+}
+ncclResult_t ncclSend(const void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return SAY("ncclSend buffer %llu count %zu type %d peer %d comm %llu stream %llu", P(buffer), count, type, peer,
+             P(comm), P(stream));
+}
+ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return SAY("ncclRecv buffer %llu count %zu type %d peer %d comm %llu stream %llu", P(buffer), count, type, peer,
+             P(comm), P(stream));
+}
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                                      ncclComm_t comm) {
+  char hex[17];
+  sayHex(hex, scalar, 8);
+  *op = (int)echo.out[0];
+  return SAY("ncclRedOpCreatePreMulSum scalar %s type %d residence %d comm %llu", hex, type, residence, P(comm));
+}
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  return SAY("ncclRedOpDestroy op %d comm %llu", op, P(comm));
+}
+#if VERSION >= 21800
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+  *newcomm = (ncclComm_t)(uintptr_t)echo.out[0];
+  return SAY("ncclCommSplit comm %llu color %d key %d config %s", P(comm), color, key, configText(config));
+}
+#endif
+#if VERSION >= 22200
+ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
+  *ptr = (void *)(uintptr_t)echo.out[0];
+  return SAY("ncclMemAlloc size %zu", size);
+}
+ncclResult_t ncclMemFree(void *ptr) { return SAY("ncclMemFree ptr %llu", P(ptr)); }
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
+  int status = SAY("ncclGroupSimulateEnd size %zu magic %x version %u estimatedTime %g", info->size, info->magic,
+                   info->version, info->estimatedTime);
+  info->estimatedTime = echo.real;
+  return status;
+}
+#endif
+#if VERSION >= 22700
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window, int flags) {
+  *window = (ncclWindow_t)(uintptr_t)echo.out[0];
+  return SAY("ncclCommWindowRegister comm %llu buffer %llu size %zu flags %d", P(comm), P(buffer), size, flags);
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return SAY("ncclCommWindowDeregister comm %llu window %llu", P(comm), P(window));
+}
+#endif
+
+/* CUDA */
+static int clearings;
+int echo_clearings(void) { return clearings; }
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+  *version = (int)echo.out[0];
+  return SAY("cudaRuntimeGetVersion");
+}
+cudaError_t cudaDriverGetVersion(int *version) {
+  *version = (int)echo.out[0];
+  return SAY("cudaDriverGetVersion");
+}
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = (int)echo.out[0];
+  return SAY("cudaGetDeviceCount");
+}
+cudaError_t cudaSetDevice(int device) { return SAY("cudaSetDevice device %d", device); }
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  *value = (int)echo.out[0];
+  return SAY("cudaDeviceGetAttribute attribute %d device %d", attribute, device);
+}
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device) {
+  snprintf(id, (size_t)length, "0000:%02X:00.0", (int)echo.out[0]);
+  return SAY("cudaDeviceGetPCIBusId length %d device %d", length, device);
+}
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  *can = (int)echo.out[0];
+  return SAY("cudaDeviceCanAccessPeer device %d peer %d", device, peer);
+}
+const char *cudaGetErrorName(cudaError_t error) {
+  static char text[64];
+  snprintf(text, sizeof text, "cudaErrorNumber%d", error);
+  return text;
+}
+const char *cudaGetErrorString(cudaError_t error) {
+  static char text[64];
+  snprintf(text, sizeof text, "what CUDA says of %d", error);
+  return text;
+}
+cudaError_t cudaGetLastError(void) {
+  clearings++;
+  return echo.status;
+}
+cudaError_t cudaMalloc(void **ptr, size_t size) {
+  *ptr = (void *)(uintptr_t)echo.out[0];
+  return SAY("cudaMalloc size %zu", size);
+}
+cudaError_t cudaFree(void *ptr) { return SAY("cudaFree ptr %llu", P(ptr)); }
+cudaError_t cudaMemGetInfo(size_t *freeBytes, size_t *total) {
+  *freeBytes = echo.out[0];
+  *total = echo.out[1];
+  return SAY("cudaMemGetInfo");
+}
+cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags) {
+  *ptr = (void *)(uintptr_t)echo.out[0];
+  return SAY("cudaHostAlloc size %zu flags %u", size, flags);
+}
+cudaError_t cudaFreeHost(void *ptr) { return SAY("cudaFreeHost ptr %llu", P(ptr)); }
+cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t count, int kind, cudaStream_t stream) {
+  if (echo.real == 1) memcpy(target, source, count);
+  return SAY("cudaMemcpyAsync target %llu source %llu count %zu kind %d stream %llu", P(target), P(source), count, kind,
+             P(stream));
+}
+cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream) {
+  return SAY("cudaMemsetAsync ptr %llu value %d count %zu stream %llu", P(ptr), value, count, P(stream));
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
+  *stream = (cudaStream_t)(uintptr_t)echo.out[0];
+  return SAY("cudaStreamCreateWithFlags flags %u", flags);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return SAY("cudaStreamDestroy stream %llu", P(stream)); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return SAY("cudaStreamSynchronize stream %llu", P(stream)); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
+  *event = (cudaEvent_t)(uintptr_t)echo.out[0];
+  return SAY("cudaEventCreateWithFlags flags %u", flags);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return SAY("cudaEventDestroy event %llu", P(event)); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return SAY("cudaEventRecord event %llu stream %llu", P(event), P(stream));
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) { return SAY("cudaEventQuery event %llu", P(event)); }
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
+  *ms = echo.real;
+  return SAY("cudaEventElapsedTime start %llu end %llu", P(start), P(end));
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
+  return SAY("cudaStreamBeginCapture stream %llu mode %d", P(stream), mode);
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+  *graph = (cudaGraph_t)(uintptr_t)echo.out[0];
+  return SAY("cudaStreamEndCapture stream %llu", P(stream));
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
+  *exec = (cudaGraphExec_t)(uintptr_t)echo.out[0];
+  return SAY("cudaGraphInstantiateWithFlags graph %llu flags %llu", P(graph), flags);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return SAY("cudaGraphLaunch exec %llu stream %llu", P(exec), P(stream));
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return SAY("cudaGraphExecDestroy exec %llu", P(exec)); }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return SAY("cudaGraphDestroy graph %llu", P(graph)); }
