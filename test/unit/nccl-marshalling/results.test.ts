@@ -197,7 +197,13 @@ const cudaTrials: { readonly [K in Exclude<keyof CudaCalls, "hostView">]: Trial<
   },
   endCapture: {
     call: (x) => x.endCapture(c),
-    arrives: "cudaGraphDestroy graph 99",
+    arrives: `cudaStreamEndCapture stream ${c}`,
+    out: [98n],
+    gives: 98n,
+  },
+  instantiate: {
+    call: (x) => x.instantiate(97n),
+    arrives: "cudaGraphDestroy graph 97",
     out: [99n],
     gives: 99n,
   },
@@ -265,7 +271,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     const error = await thrownBy(() => trial.call(cuda));
     const first: Record<string, string> = {
       versions: "cudaRuntimeGetVersion",
-      endCapture: "cudaStreamEndCapture",
+      instantiate: "cudaGraphInstantiateWithFlags",
     };
     expect(error).toBeInstanceOf(CudaError);
     expect(error).toMatchObject({

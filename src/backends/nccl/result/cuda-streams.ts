@@ -59,13 +59,19 @@ export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCall
     endCapture: (stream) =>
       handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out)),
     instantiate(graph) {
+      const destroy = get("graphDestroy");
+      let launchable: bigint;
       try {
-        return handle("cudaGraphInstantiateWithFlags", (out) =>
+        launchable = handle("cudaGraphInstantiateWithFlags", (out) =>
           get("graphInstantiateWithFlags")(out, graph, 0),
         );
-      } finally {
-        check(get("graphDestroy")(graph), "cudaGraphDestroy");
+      } catch (error) {
+        // Its own status would hide why the recording cannot be launched.
+        destroy(graph);
+        throw error;
       }
+      check(destroy(graph), "cudaGraphDestroy");
+      return launchable;
     },
     graphLaunch: (graph, stream) => check(graphLaunch(graph, stream), "cudaGraphLaunch"),
     graphDestroy: (graph) => check(get("graphExecDestroy")(graph), "cudaGraphExecDestroy"),
