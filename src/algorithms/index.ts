@@ -93,6 +93,24 @@ export {
   undefinedReason,
 } from "./nccl/index.ts";
 export {
+  explainCall,
+  isBuilt,
+  isOrdered,
+  type Link,
+  type LinkOptions,
+  linkModel,
+  linkOf,
+  namesOf,
+  type Plan,
+  type Planner,
+  type PlanOptions,
+  type PlanQuestion,
+  plannersOf,
+  planOf,
+  symmetricRefusal,
+  type TwinForced,
+} from "./plans/index.ts";
+export {
   input,
   output,
   type Program,

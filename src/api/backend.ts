@@ -88,6 +88,8 @@ export interface Session {
   refusal(question: Question, comm: CommInfo): string | undefined;
   /** What this backend would do for a call on a communicator. Local, predicted, runs nothing. */
   explain(question: Question, comm: CommInfo): Explanation;
+  /** The backend's own estimate of a call's time in nanoseconds; runs nothing. Left out where it has none. */
+  estimate?(question: Question, comm: CommInfo): number;
   /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults. */
   posted?(worldRank: number, call: RankCall): void;
   /** Present where the memory that calls were lent is watched. */

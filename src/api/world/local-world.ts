@@ -11,13 +11,8 @@ import type {
 } from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
-import {
-  CommClosedError,
-  InvalidArgumentError,
-  type RankFailure,
-  UnsupportedError,
-} from "../errors.ts";
-import type { Explanation, Question } from "../explanation.ts";
+import { CommClosedError, InvalidArgumentError, type RankFailure } from "../errors.ts";
+import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
@@ -129,11 +124,11 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     return (this.#communicators.members[0] as Member).explain(question);
   }
 
-  async estimate(_question: Question): Promise<number> {
-    throw new UnsupportedError({
-      headline: "estimate: not built in this version",
-      hint: "use explain",
-    });
+  async estimate(question: Question): Promise<number> {
+    const { comm } = this.#communicators.ledgers[0] as Ledger;
+    const asked = checkedQuestion(question, this.size);
+    if (this.#session.estimate !== undefined) return this.#session.estimate(asked, comm);
+    return this.#session.explain(asked, comm).predictedNs;
   }
 
   async rebuild({ without = [] }: RebuildOptions = {}): Promise<World> {

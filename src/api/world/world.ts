@@ -58,7 +58,12 @@ export interface World extends AsyncDisposable {
   /** The plan of a call among all ranks. Predicted; runs nothing. */
   explain(question: Question): Explanation;
 
-  /** The backend's own time estimate of a call; not built in this version. */
+  /**
+   * The backend's own estimate of a call's time, in nanoseconds; nothing runs. On GPUs it is NCCL's, on the simulation the
+   * predicted time of `explain`.
+   *
+   * @throws UnsupportedError for a call that the backend cannot estimate.
+   */
   estimate(question: Question): Promise<number>;
 
   /** Ranks of the world this one was rebuilt from, by rank here; its own ranks when it was not. */

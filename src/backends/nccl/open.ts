@@ -53,8 +53,9 @@ export async function openJoined(
     places.map((bytes) => new TextDecoder().decode(bytes)),
     rank,
   );
-  if (rank === 0) await membership.set("unique id", nccl.uniqueId());
-  const id = await membership.get("unique id", wait);
+  // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
+  const own = rank === 0 ? nccl.uniqueId() : new Uint8Array(0);
+  const [id] = (await membership.exchange("unique id", own, wait)) as [Uint8Array];
   const here = devicesHere(setup, [device], [rank]);
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };

@@ -1,4 +1,6 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
+
+import { explainCall, linkOf, type Planner, plannersOf } from "../../algorithms/index.ts";
 import {
   type CallSet,
   type Capabilities,
@@ -20,10 +22,12 @@ import type { CurrentDevice } from "./device.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
-import type { Libraries } from "./libraries.ts";
+import { type Libraries, versionText } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, dtypeRefusal } from "./mapping.ts";
+import { phantomCall } from "./phantom.ts";
 import type { Progress } from "./progress.ts";
+import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** What a session is made of. */
@@ -56,6 +60,7 @@ export class NcclSession implements Session {
   /** Communicators on their way out. */
   readonly #ending: Promise<void>[] = [];
   #closing: Promise<void> | undefined;
+  #plans: Planner | undefined;
 
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
@@ -103,8 +108,42 @@ export class NcclSession implements Session {
     return dtypeRefusal(dtype, this.#parts.libraries.ncclVersion, this.#parts.capability);
   }
 
-  explain(_question: Question): Explanation {
-    throw new UnsupportedError({ headline: "explain: not built in this version" });
+  explain(question: Question, comm: CommInfo): Explanation {
+    return explainCall(this.#planner(), linkOf(), question, comm);
+  }
+
+  /** NCCL's own estimate, in nanoseconds; nothing runs. */
+  estimate(question: Question, info: CommInfo): number {
+    const comm = this.#comm(info);
+    const { nccl } = this.#parts.libraries;
+    const calls = info.local.map((rank) => phantomCall(question, rank, info.ranks.length));
+    const parts = calls.map((call) => partOf(comm, call));
+    try {
+      const steps = stepsOf(calls[0] as RankCall, comm.size);
+      return 1000 * steps.reduce((us, step) => us + this.#estimateUs(nccl, step, parts), 0);
+    } finally {
+      for (const { call, op } of parts) comm.endOp(call, op);
+    }
+  }
+
+  #estimateUs(nccl: NcclCalls, step: Step, parts: readonly Part[]): number {
+    return nccl.estimateUs(() => {
+      for (const part of parts) step.make(nccl, part);
+    });
+  }
+
+  /** NCCL's plans on the machine that is known; other versions are not guessed. */
+  #planner(): Planner {
+    const { ncclVersion } = this.#parts.libraries;
+    const version = versionText(ncclVersion);
+    if (!version.startsWith("2.28.")) {
+      throw new UnsupportedError({
+        headline: `explain: the plans of NCCL ${version} are not known`,
+        hint: "world.estimate(call) asks NCCL for its time",
+      });
+    }
+    this.#plans ??= plannersOf({})(this.size);
+    return this.#plans;
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {

@@ -1,7 +1,12 @@
 /** Predicted times of calls: evaluated once for ranks that start together, which is what repeated calls do. */
-import { evaluate, type Layout, type Program } from "../../algorithms/index.ts";
+import {
+  evaluate,
+  type Layout,
+  type Link,
+  linkModel,
+  type Program,
+} from "../../algorithms/index.ts";
 import type { RankCall } from "../../api/index.ts";
-import { type Link, linkModel } from "./link.ts";
 
 /** Durations by rank, by bytes per element. */
 type KnownDurations = Map<number, Float64Array>;

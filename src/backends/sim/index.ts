@@ -1,24 +1,27 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
-import type { AlgorithmChoice, NcclSettings, topologies } from "../../algorithms/index.ts";
+import type {
+  AlgorithmChoice,
+  LinkOptions,
+  NcclSettings,
+  TwinForced,
+  topologies,
+} from "../../algorithms/index.ts";
+import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import { type Fault, FaultPlan } from "./faults.ts";
-import { type LinkOptions, linkOf } from "./link.ts";
-import { plannersOf } from "./planners.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
-import type { TwinForced } from "./twin.ts";
 
+export type { LinkOptions, TwinForced } from "../../algorithms/index.ts";
 export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
 export { type Fault, failAt } from "./faults.ts";
-export type { LinkOptions } from "./link.ts";
 export { HostMemory } from "./memory.ts";
 export { Trace } from "./trace.ts";
 export type { TransferTimes } from "./transfers.ts";
-export type { TwinForced } from "./twin.ts";
 
 /** Options of `sim`. */
 export interface SimOptions {

@@ -3,8 +3,19 @@ import {
   type Blocks,
   type CallShape,
   evaluate,
+  explainCall,
+  isBuilt,
+  isOrdered,
   type Layout,
+  type Link,
+  linkModel,
+  namesOf,
+  type Plan,
+  type Planner,
+  type PlanQuestion,
   packed,
+  planOf,
+  symmetricRefusal,
 } from "../../algorithms/index.ts";
 import {
   bytesOf,
@@ -18,11 +29,9 @@ import {
   type Memory,
   overlapBytes,
   type Question,
-  questionPlace,
   type RankCall,
   type Session,
   type SpecifiedCollective,
-  specifications,
   symmetricPlace,
   type Transfer,
   UnsupportedError,
@@ -30,12 +39,8 @@ import {
 import { SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
-import { explainPlan } from "./explain.ts";
-import { explainReduces, namesOf } from "./explain-reduces.ts";
 import type { FaultPlan } from "./faults.ts";
-import { type Link, linkModel } from "./link.ts";
 import { HostMemory } from "./memory.ts";
-import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 import { randomOrder } from "./random.ts";
 import { reducesOf } from "./reduces.ts";
 import { Streams } from "./streams.ts";
@@ -131,34 +136,12 @@ export class SimSession implements Session {
 
   refusal(question: Question, comm: CommInfo): string | undefined {
     const { collective } = question;
-    if (!isBuilt(collective)) {
-      return withoutProgram.has(collective) ? undefined : "there is no such call";
-    }
-    if (questionPlace(question) === undefined) return undefined;
-    return this.#plan(this.#asked(collective, question, comm)).refusal;
+    if (!isBuilt(collective) && !withoutProgram.has(collective)) return "there is no such call";
+    return symmetricRefusal(this.#settings.planner, question, comm);
   }
 
   explain(question: Question, comm: CommInfo): Explanation {
-    const { collective } = question;
-    if (!isBuilt(collective)) {
-      throw new UnsupportedError({
-        headline: `explain: ${collective} is not built in this version`,
-      });
-    }
-    const { link, planner } = this.#settings;
-    const asked = this.#asked(collective, question, comm);
-    if (!planner.reducesEachRoot(asked)) return explainPlan(this.#plan(asked), question, link);
-    const counts = question.counts?.[0] ?? comm.ranks.map(() => asked.count);
-    const planOf = (part: Question): Plan => this.#plan(this.#asked("reduce", part, comm));
-    return explainReduces(question, counts, planOf, link);
-  }
-
-  #asked(collective: SpecifiedCollective, question: Question, comm: CommInfo): PlanQuestion {
-    const { dtype, count = 0, root = 0 } = question;
-    const op = specifications[collective].reduces ? (question.op ?? "sum") : undefined;
-    const place = questionPlace(question);
-    const ranks = comm.ranks.length;
-    return { collective, ranks, root, dtype, op, count, ordered: isOrdered(comm), place };
+    return explainCall(this.#settings.planner, this.#settings.link, question, comm);
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -247,9 +230,7 @@ export class SimSession implements Session {
   }
 
   #plan(question: PlanQuestion): Plan {
-    const { rooted } = specifications[question.collective];
-    const asked = rooted ? question : { ...question, root: -1 };
-    return this.#settings.planner.of(asked);
+    return planOf(this.#settings.planner, question);
   }
 
   /** Sets the time at which each rank is done. */
@@ -306,10 +287,6 @@ function planQuestion(collective: SpecifiedCollective, { calls, comm }: CallSet)
     ordered: isOrdered(comm),
     place,
   };
-}
-
-function isOrdered({ ranks }: CommInfo): boolean {
-  return ranks.every((rank, i) => i === 0 || rank > (ranks[i - 1] as number));
 }
 
 /** Counts of a call; blocks of their own where some rank gave them. */

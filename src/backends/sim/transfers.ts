@@ -1,8 +1,7 @@
 /** Point to point in the simulation: when sends and receives are done, and how their bytes move. */
-import { type FusedPlan, packed } from "../../algorithms/index.ts";
+import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall } from "./executor.ts";
-import { type Link, linkModel } from "./link.ts";
 import type { HostMemory } from "./memory.ts";
 import type { Together } from "./streams.ts";
 

@@ -1,9 +1,9 @@
 /** Every kind of plan that a simulated world takes from NCCL, by way of its own planner: verified, and folds proven. */
 import type { DType, ReduceOp, SpecifiedCollective } from "twinccl";
 import { describe, expect, test } from "vitest";
+import type { Plan, Planner, PlanQuestion } from "../../../src/algorithms/plans/plan.ts";
+import { type PlanOptions, plannersOf } from "../../../src/algorithms/plans/planners.ts";
 import { specifications } from "../../../src/api/index.ts";
-import type { Plan, Planner, PlanQuestion } from "../../../src/backends/sim/plan.ts";
-import { type PlanOptions, plannersOf } from "../../../src/backends/sim/planners.ts";
 import { planProblems } from "../../support/plan-problems.ts";
 
 /** One of each size; sums of the floats below 8 bytes have symmetric kernels. */

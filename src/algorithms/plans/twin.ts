@@ -3,10 +3,11 @@
  *
  * It has plans for the collectives whose rules are known; for the others the catalogue's plans stand in.
  */
+
+import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
+import type { FusedPlan } from "../fuse.ts";
+import type { CallShape, Layout } from "../layout.ts";
 import {
-  type CallShape,
-  type FusedPlan,
-  type Layout,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -14,14 +15,13 @@ import {
   ncclPlan,
   ncclProgram,
   type PlanFolds,
-  type Program,
   planFolds,
   planOutline,
   programName,
   type Topology,
   undefinedReason,
-} from "../../algorithms/index.ts";
-import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
+} from "../nccl/index.ts";
+import type { Program } from "../program.ts";
 import type { Plan, PlanQuestion } from "./plan.ts";
 
 /** What a twin is a twin of, and how NCCL is set up there. */

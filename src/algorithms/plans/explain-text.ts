@@ -1,5 +1,5 @@
 /** An explanation as lines of text for people: tables where they are short, else what they come to. */
-import { type Layout, type Program, stepAt, stepText } from "../../algorithms/index.ts";
+
 import {
   type CommError,
   type Explanation,
@@ -8,6 +8,8 @@ import {
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
+import type { Layout } from "../layout.ts";
+import { type Program, stepAt, stepText } from "../program.ts";
 import type { Plan } from "./plan.ts";
 
 /** What an explanation is told from. */

@@ -1,19 +1,5 @@
 /** The plan of a call: program, fused folds, layout and arithmetic, made once for each shape and kept. */
-import {
-  type Algorithm,
-  type AlgorithmChoice,
-  buildProgram,
-  type CallShape,
-  type Cost,
-  type FusedPlan,
-  findAlgorithm,
-  foldFor,
-  fuse,
-  type Layout,
-  layoutOf,
-  type PlanFolds,
-  type Program,
-} from "../../algorithms/index.ts";
+
 import {
   type CollectiveName,
   type DType,
@@ -23,6 +9,13 @@ import {
   type SymmetricPlace,
   specifications,
 } from "../../api/index.ts";
+import { type Algorithm, buildProgram, type Cost } from "../algorithm.ts";
+import { foldFor } from "../arithmetic/index.ts";
+import { type AlgorithmChoice, findAlgorithm } from "../catalogue.ts";
+import { type FusedPlan, fuse } from "../fuse.ts";
+import { type CallShape, type Layout, layoutOf } from "../layout.ts";
+import type { PlanFolds } from "../nccl/index.ts";
+import type { Program } from "../program.ts";
 
 /** A call as far as its plan depends on it. */
 export interface PlanQuestion {

@@ -4,15 +4,16 @@
  * A twin is followed when `like` names it, and without a name in worlds that its machine has enough devices for. The
  * plan says what it claims, and why it claims nothing.
  */
+
+import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+import type { AlgorithmChoice } from "../catalogue.ts";
 import {
-  type AlgorithmChoice,
   graphTopology,
   type NcclSettings,
   ncclVersions,
   type Topology,
   topologies,
-} from "../../algorithms/index.ts";
-import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+} from "../nccl/index.ts";
 import {
   CataloguePlanner,
   checkChoice,

@@ -1,6 +1,7 @@
 /** How simulated ranks are connected, and what a message costs. */
-import type { LinkModel } from "../../algorithms/index.ts";
+
 import { InvalidArgumentError } from "../../api/index.ts";
+import type { LinkModel } from "../timing.ts";
 
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
 export interface LinkOptions {

@@ -1,16 +1,5 @@
 /** The plan of a call, told without running it: chunks and their folds, cost and predicted time. */
-import {
-  allToAllvBlocks,
-  type CallShape,
-  type Cost,
-  evaluate,
-  type FusedFold,
-  isTooLarge,
-  type Layout,
-  type Operand,
-  type Program,
-  rowBlocks,
-} from "../../algorithms/index.ts";
+
 import {
   bytesOf,
   type ChunkPlan,
@@ -20,6 +9,12 @@ import {
   type Question,
   specifications,
 } from "../../api/index.ts";
+import type { Cost } from "../algorithm.ts";
+import type { FusedFold, Operand } from "../fuse.ts";
+import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layout.ts";
+import { isTooLarge } from "../limits.ts";
+import type { Program } from "../program.ts";
+import { evaluate } from "../timing.ts";
 import { explanationText } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";

@@ -1,5 +1,5 @@
 /** The plan of a reduce-scatter of blocks of different lengths, for people: the reduces it consists of. */
-import { evaluate } from "../../algorithms/index.ts";
+
 import {
   bytesOf,
   type ChunkPlan,
@@ -7,6 +7,7 @@ import {
   type Question,
   reduceOpName,
 } from "../../api/index.ts";
+import { evaluate } from "../timing.ts";
 import { chunkHolding, explainPlan } from "./explain.ts";
 import { microseconds } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
