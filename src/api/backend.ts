@@ -131,6 +131,8 @@ export interface Session {
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /** Has `listener` told of every rank whose process is gone. */
   onLost?(listener: (rank: number, reason: string) => void): void;
+  /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
+  missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
   /** Joins the next life of the job with the other survivors; this session is over then. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */

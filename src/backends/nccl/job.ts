@@ -1,6 +1,7 @@
 /** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
-import type { Session } from "../../api/index.ts";
+import type { CommInfo, Session } from "../../api/index.ts";
 import type { Membership } from "./rendezvous/index.ts";
+import { communicatorKey, RollCall } from "./roll-call.ts";
 
 /** Opens this process's session in one life of a job. */
 export type OpenLife = (membership: Membership) => Promise<Session>;
@@ -9,11 +10,25 @@ export type OpenLife = (membership: Membership) => Promise<Session>;
 export class Job {
   readonly #membership: Membership;
   readonly #open: OpenLife;
+  readonly #rollCall: RollCall;
+  /** Collective calls that this process has made, by communicator. */
+  readonly #made: Record<string, number> = {};
   #handedOver = false;
 
   constructor(membership: Membership, open: OpenLife) {
     this.#membership = membership;
     this.#open = open;
+    this.#rollCall = new RollCall(membership, () => this.#made);
+  }
+
+  /** This process has made a collective call. */
+  made(comm: CommInfo, number: number): void {
+    this.#made[communicatorKey(comm)] = number + 1;
+  }
+
+  /** World ranks that have not made a call, as far as they say. */
+  missing(comm: CommInfo, number: number): Promise<number[]> {
+    return this.#rollCall.missing(comm, number);
   }
 
   get rank(): number {
@@ -39,6 +54,7 @@ export class Job {
 
   /** The membership goes on in the next life, so that closing the session does not end it. */
   handOver(): void {
+    this.#rollCall.end();
     this.#handedOver = true;
   }
 
@@ -47,6 +63,7 @@ export class Job {
   }
 
   async leave(): Promise<void> {
+    this.#rollCall.end();
     if (!this.#handedOver) await this.#membership.leave();
   }
 }

@@ -1,6 +1,12 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
 
-import { explainCall, linkOf, type Planner, plannersOf } from "../../algorithms/index.ts";
+import {
+  explainCall,
+  linkOf,
+  type Planner,
+  plannersOf,
+  symmetricRefusal,
+} from "../../algorithms/index.ts";
 import {
   type CallSet,
   type Capabilities,
@@ -22,6 +28,7 @@ import type { CurrentDevice } from "./device.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
+import { hasLoadDefect, isPlanned, misalignment } from "./known-versions.ts";
 import { type Libraries, versionText } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, dtypeRefusal } from "./mapping.ts";
@@ -103,9 +110,16 @@ export class NcclSession implements Session {
     );
   }
 
-  refusal({ dtype }: Question): string | undefined {
+  refusal(question: Question, comm: CommInfo): string | undefined {
+    const { dtype } = question;
     if (dtype === undefined) return undefined;
-    return dtypeRefusal(dtype, this.#parts.libraries.ncclVersion, this.#parts.capability);
+    const { libraries, capability } = this.#parts;
+    const { ncclVersion } = libraries;
+    const reason = dtypeRefusal(dtype, ncclVersion, capability);
+    if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
+    return isPlanned(ncclVersion)
+      ? symmetricRefusal(this.#planner(), question, comm)
+      : misalignment(question);
   }
 
   explain(question: Question, comm: CommInfo): Explanation {
@@ -135,10 +149,9 @@ export class NcclSession implements Session {
   /** NCCL's plans on the machine that is known; other versions are not guessed. */
   #planner(): Planner {
     const { ncclVersion } = this.#parts.libraries;
-    const version = versionText(ncclVersion);
-    if (!version.startsWith("2.28.")) {
+    if (!isPlanned(ncclVersion)) {
       throw new UnsupportedError({
-        headline: `explain: the plans of NCCL ${version} are not known`,
+        headline: `explain: the plans of NCCL ${versionText(ncclVersion)} are not known`,
         hint: "world.estimate(call) asks NCCL for its time",
       });
     }
@@ -154,8 +167,9 @@ export class NcclSession implements Session {
     return promised((settled) => this.enqueue(set, settled));
   }
 
-  enqueue({ comm: info, calls }: CallSet, settled: Settled): void {
+  enqueue({ comm: info, calls, number }: CallSet, settled: Settled): void {
     const comm = this.#comm(info);
+    this.#parts.job?.made(info, number);
     const graph = calls[0]?.graph;
     if (graph instanceof CapturedGraph) graph.launch();
     else {
@@ -240,6 +254,10 @@ export class NcclSession implements Session {
     this.#comms.delete(info.id);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#ending.push(this.#parts.progress.after(devices).then(() => comm.destroy()));
+  }
+
+  missing(comm: CommInfo, number: number): Promise<readonly number[]> {
+    return this.#parts.job?.missing(comm, number) ?? Promise.resolve([]);
   }
 
   onLost(listener: (rank: number, reason: string) => void): void {
