@@ -11,6 +11,7 @@ import { invariant } from "../invariant.ts";
 import { CommOp } from "../op.ts";
 import { Batch, takeHalves, takeMeetings } from "./batch.ts";
 import { CallQueue } from "./call-queue.ts";
+import { missingRanks, watchDeadline } from "./deadlines.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -269,25 +270,14 @@ export class Ledger {
     return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
   }
 
-  /** Ranks that had not made a call when its deadline passed; those of other processes are asked. */
-  async #missing(posting: Posting): Promise<readonly number[]> {
-    const { op } = posting;
-    const here = headWait(this.comm, this.#lines, op.rank)?.missing ?? [];
-    if (this.comm.local.length === this.comm.ranks.length) return here;
-    if ("peer" in posting) return [this.comm.ranks[(posting as TransferPosting).peer] as number];
-    return (await this.#serve.session.missing?.(this.comm, op.call)) ?? here;
-  }
-
   /** Where time is real, a timer watches the deadline. */
   #watch(posting: Posting): void {
-    const { op, call, deadlinePs } = posting;
-    if (deadlinePs === undefined || this.#serve.session.clock !== undefined) return;
-    const expire = async (): Promise<void> => {
-      const missing = await this.#missing(posting);
-      if (op.pending) this.timeOut(posting, missing);
-    };
-    const timer = setTimeout(() => void expire(), (deadlinePs - call.postedAtPs) / 1e9);
-    op.whenSettled(() => clearTimeout(timer));
+    if (this.#serve.session.clock !== undefined) return;
+    watchDeadline(posting, async () => {
+      const here = this.headWait(posting.op.rank)?.missing ?? [];
+      const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
+      if (posting.op.pending) this.timeOut(posting, missing);
+    });
   }
 
   #open(): Posting[] {

@@ -2,6 +2,7 @@
 import type { CommInfo, RankCall } from "../../api/index.ts";
 import type { CurrentDevice, Device } from "./device.ts";
 import type { CapturedGraph } from "./graphs.ts";
+import type { Part } from "./issue.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { NcclCalls } from "./result/nccl.ts";
@@ -37,6 +38,14 @@ export class NcclCommunicator {
     this.windows = new RegisteredWindows(nccl, this.members);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
+  }
+
+  /** A member's call with what NCCL needs to make it; `endOp` comes after. */
+  part(call: RankCall): Part {
+    const { handle, local } = this.members.get(call.rank) as Member;
+    const { device, scratch } = local;
+    const op = this.beginOp(call);
+    return { call, comm: handle, stream: device.stream, op, size: this.size, scratch };
   }
 
   /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */

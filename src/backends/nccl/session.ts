@@ -1,13 +1,6 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
 
 import {
-  explainCall,
-  linkOf,
-  type Planner,
-  plannersOf,
-  symmetricRefusal,
-} from "../../algorithms/index.ts";
-import {
   type CallSet,
   type Capabilities,
   CommAbortedError,
@@ -23,18 +16,16 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
+import { Answers } from "./answers.ts";
 import { type Member, type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
-import { hasLoadDefect, isPlanned, misalignment } from "./known-versions.ts";
-import { type Libraries, versionText } from "./libraries.ts";
+import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
-import { dataTypes, dtypeRefusal } from "./mapping.ts";
-import { phantomCall } from "./phantom.ts";
+import { dataTypes } from "./mapping.ts";
 import type { Progress } from "./progress.ts";
-import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** What a session is made of. */
@@ -67,11 +58,12 @@ export class NcclSession implements Session {
   /** Communicators on their way out. */
   readonly #ending: Promise<void>[] = [];
   #closing: Promise<void> | undefined;
-  #plans: Planner | undefined;
+  readonly #answers: Answers;
 
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
     this.#parts = parts;
+    this.#answers = new Answers(parts.libraries, parts.capability, world.size);
     this.capabilities = {
       hostArrays: false,
       virtualTime: false,
@@ -111,52 +103,15 @@ export class NcclSession implements Session {
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
-    const { dtype } = question;
-    if (dtype === undefined) return undefined;
-    const { libraries, capability } = this.#parts;
-    const { ncclVersion } = libraries;
-    const reason = dtypeRefusal(dtype, ncclVersion, capability);
-    if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
-    return isPlanned(ncclVersion)
-      ? symmetricRefusal(this.#planner(), question, comm)
-      : misalignment(question);
+    return this.#answers.refusal(question, comm);
   }
 
   explain(question: Question, comm: CommInfo): Explanation {
-    return explainCall(this.#planner(), linkOf(), question, comm);
+    return this.#answers.explain(question, comm);
   }
 
-  /** NCCL's own estimate, in nanoseconds; nothing runs. */
   estimate(question: Question, info: CommInfo): number {
-    const comm = this.#comm(info);
-    const { nccl } = this.#parts.libraries;
-    const calls = info.local.map((rank) => phantomCall(question, rank, info.ranks.length));
-    const parts = calls.map((call) => partOf(comm, call));
-    try {
-      const steps = stepsOf(calls[0] as RankCall, comm.size);
-      return 1000 * steps.reduce((us, step) => us + this.#estimateUs(nccl, step, parts), 0);
-    } finally {
-      for (const { call, op } of parts) comm.endOp(call, op);
-    }
-  }
-
-  #estimateUs(nccl: NcclCalls, step: Step, parts: readonly Part[]): number {
-    return nccl.estimateUs(() => {
-      for (const part of parts) step.make(nccl, part);
-    });
-  }
-
-  /** NCCL's plans on the machine that is known; other versions are not guessed. */
-  #planner(): Planner {
-    const { ncclVersion } = this.#parts.libraries;
-    if (!isPlanned(ncclVersion)) {
-      throw new UnsupportedError({
-        headline: `explain: the plans of NCCL ${versionText(ncclVersion)} are not known`,
-        hint: "world.estimate(call) asks NCCL for its time",
-      });
-    }
-    this.#plans ??= plannersOf({})(this.size);
-    return this.#plans;
+    return this.#answers.estimateNs(question, this.#comm(info));
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -283,7 +238,7 @@ export class NcclSession implements Session {
   #make(comm: NcclCommunicator, calls: readonly RankCall[]): void {
     const parts: Part[] = [];
     try {
-      for (const call of calls) parts.push(partOf(comm, call));
+      for (const call of calls) parts.push(comm.part(call));
       for (const step of stepsOf(calls[0] as RankCall, comm.size)) this.#issue(step, parts);
     } finally {
       for (const { call, op } of parts) comm.endOp(call, op);
@@ -336,13 +291,6 @@ export class NcclSession implements Session {
   #local(rank: number): LocalRank {
     return this.#locals.get(rank) as LocalRank;
   }
-}
-
-function partOf(comm: NcclCommunicator, call: RankCall): Part {
-  const { handle, local } = comm.members.get(call.rank) as Member;
-  const { device, scratch } = local;
-  const op = comm.beginOp(call);
-  return { call, comm: handle, stream: device.stream, op, size: comm.size, scratch };
 }
 
 function promised(begin: (settled: Settled) => void): Promise<void> {
