@@ -1,10 +1,7 @@
 /** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
-import { randomBytes } from "node:crypto";
 import { statSync } from "node:fs";
-import { StoreServer } from "../backends/nccl/rendezvous/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { Job } from "./launch/job.ts";
-import { firstFailure, summary } from "./launch/report.ts";
+import { runJob } from "./launch/run-job.ts";
 import {
   type OptionTable,
   oneOf,
@@ -50,9 +47,6 @@ signal for one that was killed; 2 for wrong usage.
   run: runLaunch,
 };
 
-/** Signals that end a launcher, and are the ranks' affair. */
-const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-
 async function runLaunch(args: readonly string[], context: Context): Promise<number> {
   const { own, script } = splitAtScript(args, options);
   const parsed = parseOptions(own, options, 0);
@@ -63,56 +57,7 @@ async function runLaunch(args: readonly string[], context: Context): Promise<num
   if (parsed.has("one-gpu-each")) requireDevices(size, process.env["CUDA_VISIBLE_DEVICES"]);
   requireScript(script[0]);
 
-  const jobId = `launch-${randomBytes(8).toString("hex")}`;
-  const secret = randomBytes(32).toString("hex");
-  const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
-  const variables = (rank: number): NodeJS.ProcessEnv => ({
-    ...process.env,
-    // Bits of in-switch reduction cannot be predicted; nccl({ nvls: true }) opts in.
-    NCCL_NVLS_ENABLE: "0",
-    TWINCCL_RANK: String(rank),
-    TWINCCL_SIZE: String(size),
-    TWINCCL_LOCAL_RANK: String(rank),
-    TWINCCL_LOCAL_SIZE: String(size),
-    TWINCCL_JOB_ID: jobId,
-    TWINCCL_STORE: "launcher",
-    TWINCCL_ADDRESS: server.host,
-    TWINCCL_PORT: String(server.port),
-    TWINCCL_SECRET: secret,
-  });
-  const { out, err } = context;
-  const job = new Job({ size, command: script, variables, onFailure, graceMs, out, err });
-  const watch = watchReasonsToStop(job);
-  try {
-    const ends = await job.ended;
-    context.err(summary(ends, watch.reason()));
-    return firstFailure(ends)?.status ?? 0;
-  } finally {
-    watch.close();
-    await server.close();
-  }
-}
-
-/** Stops the job for a signal, and when nobody reads its output any more. */
-function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): void } {
-  let reason: string | undefined;
-  const onSignal = (signal: NodeJS.Signals): void => {
-    reason ??= `${signal} was handed on`;
-    job.stop(signal);
-  };
-  const onClosed = (): void => {
-    reason ??= "nobody reads the output any more";
-    job.stop("SIGTERM");
-  };
-  for (const signal of forwarded) process.on(signal, onSignal);
-  process.stdout.once("error", onClosed);
-  return {
-    reason: () => reason,
-    close: () => {
-      for (const signal of forwarded) process.removeListener(signal, onSignal);
-      process.stdout.removeListener("error", onClosed);
-    },
-  };
+  return runJob({ size, command: script, onFailure, graceMs }, context);
 }
 
 function graceOf(parsed: Parsed<typeof options>): number {

@@ -15,6 +15,8 @@ export interface JobOptions {
   readonly onFailure: "kill" | "keep";
   /** From the signal that asks a rank to end to the one that ends it. */
   readonly graceMs: number;
+  /** What is put before every line of a rank's output; `[3] ` when left out. */
+  readonly prefix?: (rank: number) => string;
   readonly out: (text: string) => void;
   readonly err: (text: string) => void;
 }
@@ -119,7 +121,7 @@ export class Job {
     const source = child[name];
     if (source === null) return Promise.resolve();
     const throttle = this.#throttles[name === "stdout" ? 0 : 1];
-    const prefixer = new LinePrefixer(`[${rank}] `);
+    const prefixer = new LinePrefixer(this.#options.prefix?.(rank) ?? `[${rank}] `);
     const put = (text: string): void => {
       if (text !== "") write(text);
     };

@@ -1,0 +1,67 @@
+/** Runs a job from its first process to its last: hosts the store at which they meet, and hands signals on. */
+import { randomBytes } from "node:crypto";
+import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
+import type { Context } from "../context.ts";
+import { Job, type JobOptions } from "./job.ts";
+import { firstFailure, summary } from "./report.ts";
+
+/** Signals that end a launcher, and are the ranks' affair. */
+const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/** Starts the processes, and resolves to 0 or the status of the rank that failed first. */
+export async function runJob(
+  wanted: Omit<JobOptions, "variables" | "out" | "err">,
+  context: Pick<Context, "out" | "err">,
+): Promise<number> {
+  const { size } = wanted;
+  const jobId = `launch-${randomBytes(8).toString("hex")}`;
+  const secret = randomBytes(32).toString("hex");
+  const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
+  const variables = (rank: number): NodeJS.ProcessEnv => ({
+    ...process.env,
+    // Bits of in-switch reduction cannot be predicted; nccl({ nvls: true }) opts in.
+    NCCL_NVLS_ENABLE: "0",
+    TWINCCL_RANK: String(rank),
+    TWINCCL_SIZE: String(size),
+    TWINCCL_LOCAL_RANK: String(rank),
+    TWINCCL_LOCAL_SIZE: String(size),
+    TWINCCL_JOB_ID: jobId,
+    TWINCCL_STORE: "launcher",
+    TWINCCL_ADDRESS: server.host,
+    TWINCCL_PORT: String(server.port),
+    TWINCCL_SECRET: secret,
+  });
+  const { out, err } = context;
+  const job = new Job({ ...wanted, variables, out, err });
+  const watch = watchReasonsToStop(job);
+  try {
+    const ends = await job.ended;
+    context.err(summary(ends, watch.reason()));
+    return firstFailure(ends)?.status ?? 0;
+  } finally {
+    watch.close();
+    await server.close();
+  }
+}
+
+/** Stops the job for a signal, and when nobody reads its output any more. */
+function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): void } {
+  let reason: string | undefined;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    reason ??= `${signal} was handed on`;
+    job.stop(signal);
+  };
+  const onClosed = (): void => {
+    reason ??= "nobody reads the output any more";
+    job.stop("SIGTERM");
+  };
+  for (const signal of forwarded) process.on(signal, onSignal);
+  process.stdout.once("error", onClosed);
+  return {
+    reason: () => reason,
+    close: () => {
+      for (const signal of forwarded) process.removeListener(signal, onSignal);
+      process.stdout.removeListener("error", onClosed);
+    },
+  };
+}
