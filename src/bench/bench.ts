@@ -2,17 +2,17 @@
 import {
   type Backend,
   bytesOf,
-  createWorld,
   type DType,
   InvalidArgumentError,
   type NamedReduceOp,
   UnsupportedError,
-  type World,
 } from "../api/index.ts";
 import { findCollective } from "./collectives/index.ts";
 import { type MeasuredCollective, questionOf } from "./collectives/row.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
+import type { Issue } from "./issue.ts";
+import { type Job, joinJob, openJob } from "./job.ts";
 import { Oracle } from "./oracle.ts";
 import { type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
 import { runTrial, type Trial } from "./trial.ts";
@@ -42,6 +42,19 @@ export interface BenchOptions {
   readonly seed?: number;
   /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
   readonly spread?: number;
+  /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
+  readonly mode?: Issue["mode"];
+  /** Times each call alone, until its promise settles, instead of many back to back. */
+  readonly latency?: boolean;
+  /** Takes buffers in symmetric memory, for which NCCL has other kernels. */
+  readonly symmetric?: boolean;
+  /**
+   * This process is one rank of a launched job, and `ranks` is the job's size. All of its processes call `bench`, and each
+   * gets the whole document. A barrier is then timed and not checked.
+   */
+  readonly connected?: boolean;
+  /** Called when the ranks are there, before anything is measured. */
+  readonly onOpen?: () => void;
   /** Called when a row is complete. */
   readonly onResult?: (result: BenchResult) => void;
   /** Called before a row is measured, with one line about it. */
@@ -68,20 +81,24 @@ interface Row {
  */
 export async function bench(options: BenchOptions): Promise<BenchDocument> {
   const rows = rowsOf(options);
-  const world = await createWorld({ backend: options.backend, size: options.ranks, name: "bench" });
+  const { backend, ranks, connected = false } = options;
+  const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
   try {
-    const virtual = await capabilitiesOf(world, rows);
+    const virtual = await capabilitiesOf(job, rows);
     const results: BenchResult[] = [];
-    await warmUp(world, options, rows);
+    options.onOpen?.();
+    await warmUp(job, options, rows);
     for (const [index, row] of rows.entries()) {
       options.onProgress?.(progressText(row, index, rows.length));
-      const result = await measureRow(world, options, row, virtual);
+      const result = await measureRow(job, options, row, virtual);
       results.push(result);
       options.onResult?.(result);
     }
-    return { ...environment(), timing: timingText(virtual), results };
+    const processes = connected ? ranks : 1;
+    const timing = timingText(virtual);
+    return { ...environment(), timing, ...issueOf(options), processes, results };
   } finally {
-    await world.close();
+    await job.close();
   }
 }
 
@@ -118,30 +135,30 @@ function rowsOf(options: BenchOptions): Row[] {
 }
 
 /** Whether time is virtual. Refuses a collective that the backend does not do. */
-async function capabilitiesOf(world: World, [row]: readonly Row[]): Promise<boolean> {
-  const [answer] = await world.run((comm) => ({
+async function capabilitiesOf(job: Job, [row]: readonly Row[]): Promise<boolean> {
+  const answer = await job.ask((comm) => ({
     virtual: comm.capabilities.virtualTime,
     supported: row === undefined || comm.supports({ collective: row.collective.collective }),
   }));
-  if (answer?.supported === false) {
+  if (answer.supported === false) {
     throw new UnsupportedError({
-      headline: `bench: ${world.backend} has no ${row?.collective.collective} in this version`,
+      headline: `bench: ${job.backend} has no ${row?.collective.collective} in this version`,
     });
   }
-  return answer?.virtual === true;
+  return answer.virtual;
 }
 
 /** As nccl-tests: the largest and the smallest size before the first row; here also for the JIT compiler. */
-async function warmUp(world: World, options: BenchOptions, rows: readonly Row[]): Promise<void> {
+async function warmUp(job: Job, options: BenchOptions, rows: readonly Row[]): Promise<void> {
   const bySize = [...rows].sort((a, b) => b.bytes - a.bytes);
   const [largest, smallest] = [bySize[0], bySize.at(-1)];
   if (largest === undefined || smallest === undefined) return;
   const once = { warmup: 0, iterations: 2, check: false, inPlace: false };
-  await runTrial(world, { ...trialOf(options, largest), ...once });
+  await runTrial(job, { ...trialOf(options, largest), ...once });
   // Whole trials, checks included: code that first runs later would throw compiled code away again.
   const small = { ...trialOf(options, smallest), warmup: 50, iterations: 50 };
   for (let turn = 0; turn < 10; turn++) {
-    await runTrial(world, { ...small, inPlace: turn % 2 === 1 });
+    await runTrial(job, { ...small, inPlace: turn % 2 === 1 });
   }
 }
 
@@ -151,11 +168,16 @@ function trialOf(options: BenchOptions, row: Row): Omit<Trial, "inPlace"> {
   const elements = Math.floor(row.bytes / bytesOf(dtype));
   const shape = { ...collective.shape(elements, ranks, { spread, seed }), ranks, root };
   const oracle = new Oracle(collective, shape, dtype, op, seed);
-  return { row: collective, shape, dtype, op, oracle, iterations, warmup, check };
+  const issue = issueOf(options);
+  return { row: collective, shape, dtype, op, oracle, iterations, warmup, check, issue };
+}
+
+function issueOf({ mode = "eager", latency = false, symmetric = false }: BenchOptions): Issue {
+  return { mode, latency, symmetric };
 }
 
 async function measureRow(
-  world: World,
+  job: Job,
   options: BenchOptions,
   row: Row,
   virtual: boolean,
@@ -163,12 +185,12 @@ async function measureRow(
   const { collective, dtype, op, root } = row;
   const trial = trialOf(options, row);
   const { shape } = trial;
-  const plan = planOf(world, trial);
-  const outOfPlace = await runTrial(world, { ...trial, inPlace: false });
-  const inPlace = collective.inPlace && (await runTrial(world, { ...trial, inPlace: true }));
+  const plan = planOf(job, trial);
+  const outOfPlace = await runTrial(job, { ...trial, inPlace: false });
+  const inPlace = collective.inPlace && (await runTrial(job, { ...trial, inPlace: true }));
   return {
     collective: collective.collective,
-    backend: world.backend,
+    backend: job.backend,
     ranks: options.ranks,
     algorithm: plan.algorithm,
     size: shape.sizeElements * bytesOf(dtype),
@@ -184,11 +206,11 @@ async function measureRow(
 
 /** What the backend says it will do. */
 function planOf(
-  world: World,
+  job: Job,
   { row, shape, dtype, op }: Omit<Trial, "inPlace">,
 ): { readonly algorithm: string; readonly predictedNs: number | undefined } {
   try {
-    return world.explain(questionOf(row, shape, dtype, op));
+    return job.explain(questionOf(row, shape, dtype, op));
   } catch (error) {
     // A backend may run what it cannot explain; one that cannot run it says so when it is called.
     if (error instanceof UnsupportedError) return { algorithm: "none", predictedNs: undefined };

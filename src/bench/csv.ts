@@ -3,7 +3,9 @@ import type { BenchResult, Measurement } from "./document.ts";
 
 type Cell = string | number | null;
 
-const columns: readonly (readonly [name: string, cell: (result: BenchResult) => Cell])[] = [
+type Column = readonly [name: string, cell: (result: BenchResult) => Cell];
+
+const columns: readonly Column[] = [
   ["collective", ({ collective }) => collective],
   ["backend", ({ backend }) => backend],
   ["ranks", ({ ranks }) => ranks],
@@ -28,8 +30,16 @@ function placement(
   ]);
 }
 
+/** Only where calls were timed alone. */
+const latencyColumns: readonly Column[] = [
+  ["out_of_place_p99", ({ out_of_place }) => out_of_place.p99 ?? null],
+  ["in_place_p99", ({ in_place }) => in_place?.p99 ?? null],
+];
+
 /** The results as CSV; what does not exist is an empty cell. */
 export function toCsv(results: readonly BenchResult[]): string {
-  const rows = results.map((result) => columns.map(([, cell]) => cell(result) ?? ""));
-  return [columns.map(([name]) => name), ...rows].map((cells) => `${cells.join(",")}\n`).join("");
+  const hasLatency = results.some(({ out_of_place }) => out_of_place.p99 !== undefined);
+  const all = hasLatency ? [...columns, ...latencyColumns] : columns;
+  const rows = results.map((result) => all.map(([, cell]) => cell(result) ?? ""));
+  return [all.map(([name]) => name), ...rows].map((cells) => `${cells.join(",")}\n`).join("");
 }

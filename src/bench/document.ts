@@ -1,11 +1,14 @@
 /** The result of a benchmark as data: nccl-tests' names, and beside them what only this library knows. */
 import type { CollectiveName } from "../api/index.ts";
 import type { Environment } from "./environment.ts";
+import type { Issue } from "./issue.ts";
 
 /** One timed and checked placement of a call. */
 export interface Measurement {
-  /** Microseconds of one call, until the slowest rank has its result. */
+  /** Microseconds of one call, until the slowest rank has its result; the median where each was timed alone. */
   readonly time: number;
+  /** Microseconds that 99 of 100 calls keep to; only where each was timed alone. */
+  readonly p99?: number;
   /** 10⁹ bytes of `size` a second. */
   readonly alg_bw: number;
   /** `alg_bw` times the collective's bus factor. */
@@ -39,9 +42,11 @@ export interface BenchResult {
 }
 
 /** What a benchmark leaves behind. */
-export interface BenchDocument extends Environment {
+export interface BenchDocument extends Environment, Issue {
   /** How times and bandwidths came about, such as "simulated, in process". */
   readonly timing: string;
+  /** Processes that the ranks live in. */
+  readonly processes: number;
   readonly results: readonly BenchResult[];
 }
 

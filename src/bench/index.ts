@@ -19,6 +19,7 @@ export {
   tally,
 } from "./document.ts";
 export { type Environment, environment, environmentText, type Machine } from "./environment.ts";
+export type { Issue } from "./issue.ts";
 export { parseSize, type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
 export { type TableStyle, tableFoot, tableHead, tableRow, tallyText } from "./table.ts";
 export { heaviestRank, skewedTraffic, type TrafficMatrix, transposed } from "./traffic.ts";

@@ -11,12 +11,14 @@ import {
 export interface TableStyle {
   /** Times are this process's, and a column of predicted, virtual time follows. */
   readonly simulated: boolean;
+  /** Calls were timed alone: their 99th percentile stands in place of the bandwidths. */
+  readonly latency?: boolean;
 }
 
 /** The two groups of columns and their units. */
-export function tableHead({ simulated }: TableStyle): string {
-  const group = ["time", "algbw", "busbw", "#wrong"];
-  const units = ["(us)", "(GB/s)", "(GB/s)", ""];
+export function tableHead({ simulated, latency = false }: TableStyle): string {
+  const group = latency ? ["median", "p99", "", "#wrong"] : ["time", "algbw", "busbw", "#wrong"];
+  const units = latency ? ["(us)", "(us)", "", ""] : ["(us)", "(GB/s)", "(GB/s)", ""];
   const title = (text: string): string =>
     centred(simulated ? `${text} (simulated, in process)` : text, sum(groupWidths));
   return [
@@ -37,13 +39,18 @@ export function tableRow(result: BenchResult): string {
 }
 
 /** Wrong elements and the average bus bandwidth. */
-export function tableFoot(results: readonly BenchResult[], { simulated }: TableStyle): string {
+export function tableFoot(
+  results: readonly BenchResult[],
+  { simulated, latency = false }: TableStyle,
+): string {
   const { wrong, results: checked } = tally(results);
   const verdict = checked === 0 ? "not checked" : `${wrong} ${wrong === 0 ? "OK" : "FAILED"}`;
   const average = `${averageBusBandwidth(results).toPrecision(6)}`;
   return [
     `# Out of bounds values : ${verdict}`,
-    `# Avg bus bandwidth    : ${average} GB/s${simulated ? " (simulated, in process)" : ""}`,
+    ...(latency
+      ? []
+      : [`# Avg bus bandwidth    : ${average} GB/s${simulated ? " (simulated, in process)" : ""}`]),
     "#",
     "",
   ].join("\n");
@@ -57,13 +64,9 @@ export function tallyText({ elements, results, wrong }: Tally, ranks: number): s
 
 function cells(measurement: Measurement | null): string[] {
   if (measurement === null) return ["-", "-", "-", "-"];
-  const { time, alg_bw, bus_bw, nwrong } = measurement;
-  return [
-    timeText(time),
-    alg_bw.toFixed(2),
-    bus_bw.toFixed(2),
-    nwrong === null ? "N/A" : `${nwrong}`,
-  ];
+  const { time, p99, alg_bw, bus_bw, nwrong } = measurement;
+  const figures = p99 === undefined ? [alg_bw.toFixed(2), bus_bw.toFixed(2)] : [timeText(p99), ""];
+  return [timeText(time), ...figures, nwrong === null ? "N/A" : `${nwrong}`];
 }
 
 /** Fewer decimals for longer times, as in nccl-tests. */

@@ -1,9 +1,11 @@
 /** One configuration, measured: warm-up, timed calls, and a checked call on fresh data. */
 
-import type { DType, NamedReduceOp } from "../api/index.ts";
-import { bytesOf, type Communicator, type DeviceBuffer, type World } from "../api/index.ts";
+import type { Communicator, DeviceBuffer, DType, NamedReduceOp } from "../api/index.ts";
 import { type CallShape, type MeasuredCollective, recvLength } from "./collectives/row.ts";
 import type { Measurement } from "./document.ts";
+import { figuresOf, measurementOf, type RankFigures } from "./figures.ts";
+import { type Issue, timeCalls } from "./issue.ts";
+import type { Job } from "./job.ts";
 import type { Oracle } from "./oracle.ts";
 
 /** What is measured, and how often. */
@@ -17,71 +19,72 @@ export interface Trial {
   readonly iterations: number;
   readonly warmup: number;
   readonly check: boolean;
+  readonly issue: Issue;
 }
 
-/** What the ranks of one trial share, all being in one process. */
-interface Shared {
-  began: number;
-  ended: number;
+/** What the ranks of one process see of each other, for the check of a barrier. */
+interface Meeting {
   entered: number;
-  wrong: number;
-  checked: number;
 }
 
-/** Runs one trial on all ranks of a world. */
-export async function runTrial(world: World, trial: Trial): Promise<Measurement> {
-  const shared: Shared = { began: Infinity, ended: 0, entered: 0, wrong: 0, checked: 0 };
-  await world.run((comm) => runRank(comm, trial, shared));
-  const { row, shape, dtype, iterations, check } = trial;
-  const seconds = (shared.ended - shared.began) / 1000 / iterations;
-  const bytes = shape.sizeElements * bytesOf(dtype);
-  const bandwidth = seconds > 0 ? bytes / 1e9 / seconds : 0;
-  return {
-    time: seconds * 1e6,
-    alg_bw: bandwidth,
-    bus_bw: bandwidth * row.busFactor(shape.ranks),
-    nwrong: check ? shared.wrong : null,
-    checked: shared.checked,
-  };
+/** Runs one trial on all ranks of a job. */
+export async function runTrial(job: Job, trial: Trial): Promise<Measurement> {
+  // Ranks of other processes cannot be seen entering a barrier.
+  const meeting: Meeting | undefined = job.isWhole ? { entered: 0 } : undefined;
+  const check = trial.check && (trial.row.moves || job.isWhole);
+  const figures = await job.run((comm) => runRank(comm, trial, meeting));
+  return measurementOf(figures, { ...trial, check });
 }
 
-async function runRank(comm: Communicator, trial: Trial, shared: Shared): Promise<void> {
-  const { row, shape, op, iterations, warmup, check } = trial;
+async function runRank(
+  comm: Communicator,
+  trial: Trial,
+  meeting: Meeting | undefined,
+): Promise<RankFigures> {
+  const { row, shape, op, check } = trial;
   const { send, recv, whole } = buffersOf(comm, trial);
   const data = { shape, send, recv, op };
   send.copyFrom(trial.oracle.input(comm.rank));
-  for (let i = 0; i < warmup; i++) await row.call(comm, data);
-  await comm.barrier();
-  shared.began = Math.min(shared.began, performance.now());
-  for (let i = 0; i < iterations; i++) await row.call(comm, data);
-  // The clock stops when the slowest rank has its last result.
-  shared.ended = Math.max(shared.ended, performance.now());
+  const timed = await timeCalls(comm, trial, () => row.call(comm, data));
+  let [wrong, checked] = [0, 0];
   if (check && row.moves) {
     // Fresh data: in place, every call has changed the input, and a stale output must not pass.
     for (const buffer of whole) buffer.fill(0);
     send.copyFrom(trial.oracle.input(comm.rank));
     await row.call(comm, data);
-    shared.wrong += trial.oracle.wrong(comm.rank, await recv.toHost());
-    shared.checked += recv.length;
-  } else if (check) await checkBarrier(comm, trial, shared);
+    wrong = trial.oracle.wrong(comm.rank, await recv.toHost());
+    checked = recv.length;
+  } else if (check && meeting !== undefined) {
+    wrong = await checkBarrier(comm, trial, meeting);
+    checked = 1;
+  }
   for (const buffer of whole) buffer.dispose();
+  return figuresOf(timed, { wrong, checked });
 }
 
 /** The buffers of one rank's call: of its lengths, overlapping as the collective has it when in place. */
 export function buffersOf(
   comm: Communicator,
-  { row, shape, dtype, inPlace }: Pick<Trial, "row" | "shape" | "dtype" | "inPlace">,
+  {
+    row,
+    shape,
+    dtype,
+    inPlace,
+    issue,
+  }: Pick<Trial, "row" | "shape" | "dtype" | "inPlace"> & { readonly issue?: Issue },
 ): { send: DeviceBuffer; recv: DeviceBuffer; whole: readonly DeviceBuffer[] } {
   const { rank } = comm;
   const sends = row.sendLength(shape, rank);
   const receives = recvLength(row, shape, rank);
+  const alloc = (length: number): DeviceBuffer =>
+    issue?.symmetric ? comm.alloc(dtype, length, { symmetric: true }) : comm.alloc(dtype, length);
   if (!inPlace || row.inPlace === undefined) {
-    const send = comm.alloc(dtype, sends);
-    const recv = comm.alloc(dtype, receives);
+    const send = alloc(sends);
+    const recv = alloc(receives);
     return { send, recv, whole: [send, recv] };
   }
   const { sendAt, recvAt } = row.inPlace(shape, rank);
-  const both = comm.alloc(dtype, Math.max(sendAt + sends, recvAt + receives));
+  const both = alloc(Math.max(sendAt + sends, recvAt + receives));
   return {
     send: both.subarray(sendAt, sendAt + sends),
     recv: both.subarray(recvAt, recvAt + receives),
@@ -89,18 +92,17 @@ export function buffersOf(
   };
 }
 
-/** No rank may leave a barrier before all have come; they come one after another. */
+/** No rank may leave a barrier before all have come; they come one after another. 1 when this rank did. */
 async function checkBarrier(
   comm: Communicator,
   { row, shape, op }: Trial,
-  shared: Shared,
-): Promise<void> {
+  meeting: Meeting,
+): Promise<number> {
   await comm.barrier();
   const none = comm.alloc("uint8", 0);
   for (let turn = 0; turn < comm.rank; turn++) await Promise.resolve();
-  shared.entered++;
+  meeting.entered++;
   await row.call(comm, { shape, send: none, recv: none, op });
-  if (shared.entered !== comm.size) shared.wrong++;
-  shared.checked++;
   none.dispose();
+  return meeting.entered === comm.size ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 /** The backends that `--backend` can name. The library itself has no such table: there a backend is a value. */
 import type { AlgorithmChoice } from "../algorithms/index.ts";
-import { type Backend, BackendUnavailableError } from "../api/index.ts";
+import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
+import { nccl } from "../backends/nccl/index.ts";
 import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
@@ -20,13 +21,31 @@ export const backends: BackendTable = {
       link,
       ...(trace instanceof Trace && { trace }),
     }),
-  nccl: () => {
-    throw new BackendUnavailableError({
-      headline: "backend nccl: this version has no NCCL backend",
-      hint: "use --backend sim; twinccl never falls back to another backend than the one named",
-    });
-  },
+  nccl: ncclBackend,
 };
+
+/** Real GPUs. What is the simulation's alone, or must be pinned in NCCL's environment, is refused by name. */
+function ncclBackend({
+  algorithms = {},
+  like,
+  topology,
+  nccl: setup,
+  link,
+  trace,
+}: BackendSettings) {
+  const given = { algorithm: Object.keys(algorithms)[0], like, topology, link, trace };
+  const [name] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
+  const setting = name ?? Object.keys(setup ?? {})[0];
+  if (setting === undefined) return nccl();
+  throw new UnsupportedError(
+    {
+      headline: `backend nccl: ${setting} cannot be set from here`,
+      hint:
+        name === undefined ? "set NCCL's own variables, such as NCCL_PROTO" : "use --backend sim",
+    },
+    { field: setting },
+  );
+}
 
 /**
  * The backend of that name.

@@ -9,7 +9,7 @@ export const benchOptions = {
   maxbytes: { short: "e", value: "SIZE", help: "largest size (16M, or SIZE of -b if larger)" },
   stepfactor: { short: "f", value: "N", help: "each size is N times the one before (2)" },
   stepbytes: { short: "i", value: "SIZE", help: "add SIZE from one size to the next instead" },
-  ranks: { short: "g", value: "N", help: "number of ranks, all in this process (8)" },
+  ranks: { short: "g", value: "N", help: "number of ranks (8)" },
   iters: { short: "n", value: "N", help: "timed calls of each row (20)" },
   warmup: { short: "w", value: "N", help: "calls before them (5)" },
   check: { short: "c", value: "0|1", help: "compare every result with a naive oracle (1)" },
@@ -24,6 +24,10 @@ export const benchOptions = {
   algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
+  symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
+  latency: { help: "each call alone, until its promise settles: median and 99th percentile" },
+  processes: { help: "nccl: start one process for each rank instead of one for all" },
   json: { help: "print one JSON document instead of the table" },
   csv: { help: "print CSV instead of the table" },
   out: { value: "FILE", help: "also write the document (JSON; CSV with --csv) to FILE" },
@@ -40,10 +44,16 @@ ${optionLines(benchOptions)}
 ${variantHelp}
 Times are of all ranks' calls together, until the slowest has its result. On the simulation they
 are this process's, not a network's; the last column is the time predicted on the virtual clock.
+On GPUs the calls of a row are issued back to back and the last one is awaited, as nccl-tests does;
+without --processes one process drives all GPUs. Started by twinccl launch, torchrun, mpirun or
+srun, every process is one rank, and rank 0 prints. --mode graph records all timed calls in a graph.
 
 Examples:
   twinccl bench all-reduce -b 8 -e 16M
   twinccl bench all-to-allv -b 1M -e 1M -g 16 --spread 0.9 --json
+  twinccl bench all-reduce -b 8 -e 512M -f 4 --backend nccl --processes -g 4
+  twinccl bench all-reduce -b 8 -e 64K -g 4 --backend nccl --processes --symmetric --mode graph
+  twinccl bench all-reduce -b 1K -e 1K -n 500 -g 4 --backend nccl --latency
   twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
 
 Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.

@@ -15,18 +15,12 @@ import {
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { variantBackend } from "./backends.ts";
 import { benchHelp, benchOptions } from "./bench-options.ts";
+import { placeOf, startRanks } from "./bench-ranks.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
-import { type Parsed, parseOptions } from "./options.ts";
+import { oneOf, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./progress.ts";
-import {
-  mostRanks,
-  sizesOf,
-  wantedCollective,
-  wantedDtypes,
-  wantedOps,
-  wantedRoots,
-} from "./wanted.ts";
+import { sizesOf, wantedCollective, wantedDtypes, wantedOps, wantedRoots } from "./wanted.ts";
 
 type Format = "table" | "json" | "csv";
 
@@ -40,19 +34,22 @@ export const benchCommand: Command = {
 
 async function runBench(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, benchOptions, 1);
+  const name = parsed.text("backend") ?? "sim";
+  const place = placeOf(name, parsed);
+  if (place.isLauncher) return startRanks(args, place.ranks, context);
+  const { ranks, isFirst, connected } = place;
   const row = wantedCollective(parsed.positionals[0]);
   const format = formatOf(parsed);
-  const name = parsed.text("backend") ?? "sim";
   const seed = parsed.integer("seed", 0);
   const algorithms = algorithmChoice(row.collective, parsed.text("algorithm"));
   const backend = variantBackend(context.backends, "--backend", name, { seed, algorithms });
-  const ranks = parsed.integer("ranks", 8, 1, mostRanks);
-  const write = outputFile("--out", parsed.text("out"));
+  const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
   const simulated = name.split(":")[0] === "sim";
+  const style = { simulated, latency: parsed.has("latency") };
   const progress = new Progress(context);
   const print = (text: string): void => {
     progress.clear();
-    if (format === "table") context.out(text);
+    if (format === "table" && isFirst) context.out(text);
   };
   const options: BenchOptions = {
     backend,
@@ -67,14 +64,17 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     check: parsed.integer("check", 1) > 0,
     seed,
     spread: spreadOf(parsed.text("spread")),
+    mode: oneOf("--mode", parsed.text("mode") ?? "eager", ["eager", "graph"]),
+    symmetric: parsed.has("symmetric"),
+    latency: parsed.has("latency"),
+    connected,
+    onOpen: () => print(headLines(options, row, name) + tableHead(style)),
     onResult: (result) => print(tableRow(result)),
     onProgress: (text) => progress.show(text),
   };
-  print(headLines(options, row, name));
-  print(tableHead({ simulated }));
   const document = await bench(options).finally(() => progress.clear());
-  print(tableFoot(document.results, { simulated }));
-  if (format !== "table") context.out(documentText(document, format));
+  print(tableFoot(document.results, style));
+  if (format !== "table" && isFirst) context.out(documentText(document, format));
   write?.(documentText(document, format));
   return tally(document.results).wrong === 0 ? 0 : 1;
 }
@@ -93,11 +93,12 @@ function spreadOf(text: string | undefined): number {
 
 /** The lines before a table: what ran, how often, and where. */
 function headLines(options: BenchOptions, row: MeasuredCollective, backend: string): string {
-  const { ranks, sizes, iterations, warmup, check, seed } = options;
+  const { ranks, sizes, iterations, warmup, check, seed, mode, symmetric, connected } = options;
   const { min, max, factor, step } = sizes;
   const stepText = factor === undefined ? `${step}(bytes)` : `${factor}(factor)`;
   return [
-    `# ${row.collective} on backend ${backend}, ${ranks} ranks in one process, seed ${seed}`,
+    `# ${row.collective} on backend ${backend}, ${ranks} ranks in ${connected ? `${ranks} processes` : "one process"}, seed ${seed}`,
+    ...(mode === "graph" || symmetric ? [`# ${mode}${symmetric ? ", symmetric memory" : ""}`] : []),
     `# ${environmentText(environment())}`,
     row.moves
       ? `# minBytes ${min} maxBytes ${max} step: ${stepText} warmup iters: ${warmup} iters: ${iterations} validation: ${check ? 1 : 0}`

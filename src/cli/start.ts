@@ -52,9 +52,16 @@ async function runStart(args: readonly string[], context: Context): Promise<numb
   const results: BenchResult[] = [];
   for (const part of parts) results.push(...(await runPart(part, context)));
   const sum = tally(results);
-  context.out("# NCCL's table is left out: this version has no NCCL backend\n");
+  context.out(`# NCCL's table: ${await ncclText(context)}\n`);
   context.out(`${tallyText(sum, ranks)}\n`);
   return sum.wrong === 0 ? 0 : 1;
+}
+
+/** How to get NCCL's table, or why there can be none here. */
+async function ncclText({ backends }: Context): Promise<string> {
+  const probe = await backends["nccl"]?.({}).probe({ size: 2, name: "start" });
+  if (probe?.ok !== true) return `left out: ${probe?.reason ?? "there is no such backend"}`;
+  return "twinccl bench all-reduce --backend nccl --processes -g 2 (there are at least 2 GPUs)";
 }
 
 async function runPart(

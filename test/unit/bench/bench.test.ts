@@ -1,4 +1,5 @@
 import {
+  type CallSet,
   type CollectiveName,
   dtypes,
   InvalidArgumentError,
@@ -7,7 +8,7 @@ import {
   specifications,
   UnsupportedError,
 } from "twinccl";
-import { type BenchResult, bench, tally } from "twinccl/bench";
+import { type BenchOptions, type BenchResult, bench, tally } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { corrupting } from "./corrupting-backend.ts";
@@ -61,7 +62,11 @@ test("the document has nccl-tests' names and says where it comes from", async ()
   const backend = sim({ algorithms: { allReduce: "ring" } });
   const options = { ...quick, backend, collective: "all-reduce", ranks: 8 };
   const document = await bench({ ...options, sizes: { min: 64, max: 256, factor: 2 } });
-  expect(Object.keys(document)).toEqual(["machine", "versions", "commit", "timing", "results"]);
+  expect(Object.keys(document)).toEqual([
+    ...["machine", "versions", "commit", "timing"],
+    ...["mode", "latency", "symmetric", "processes", "results"],
+  ]);
+  expect(document).toMatchObject({ mode: "eager", latency: false, symmetric: false, processes: 1 });
   expect(document.timing).toBe("simulated, in process");
   expect(document.machine.cores).toBeGreaterThan(0);
   expect(document.versions.node).toBe(process.versions.node);
@@ -80,6 +85,90 @@ test("the document has nccl-tests' names and says where it comes from", async ()
   expect(alg_bw).toBeCloseTo(64 / 1e9 / (time / 1e6), 12);
   expect(bus_bw).toBeCloseTo((alg_bw * 14) / 8, 12);
   expect({ nwrong, checked }).toEqual({ nwrong: 0, checked: 128 });
+});
+
+describe("how calls are issued", () => {
+  /** What a world of two ranks does, in order: p0 and p1 for posted calls, x for executed ones. */
+  const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
+    const backend = sim();
+    let events = "";
+    const note = (event: string): void => {
+      events += event;
+    };
+    const open = async (request: Parameters<typeof backend.open>[0]) => {
+      const session = await backend.open(request);
+      const capabilities = { ...session.capabilities, virtualTime };
+      return new Proxy(session, {
+        get(target, key) {
+          if (key === "capabilities") return capabilities;
+          if (key === "posted") return (rank: number) => note(`p${rank} `);
+          const value = Reflect.get(target, key, target);
+          const bound = typeof value === "function" ? value.bind(target) : value;
+          if (key !== "execute") return bound;
+          return (set: CallSet) => {
+            note("x ");
+            return bound(set);
+          };
+        },
+      });
+    };
+    const options = { ...quick, ranks: 2, backend: { ...backend, open }, iterations: 30 };
+    const { results } = await bench({ ...options, collective: "allReduce", ...wish });
+    expect(tally(results).wrong).toBe(0);
+    return events;
+  };
+  const queue = "p0 ".repeat(30);
+
+  test("where time is real, back to back; where it is virtual, one by one", async () => {
+    expect(await watched(false, {})).toContain(queue);
+    expect(await watched(true, {})).not.toContain("p0 p0 p0");
+    expect(await watched(false, { latency: true, warmup: 0 })).toContain("x p0 p1 x p0 p1 x");
+  });
+  test("a graph holds the timed calls, and results are right", async () => {
+    for (const collective of collectives) {
+      const { mode, results } = await bench({
+        ...{ ...quick, backend: sim(), collective, mode: "graph", iterations: 3 },
+      });
+      expect({ collective, mode, wrong: tally(results).wrong }).toMatchObject({ wrong: 0 });
+      expect(tally(results).elements).toBeGreaterThan(0);
+    }
+  });
+  test("latency: the median is the time, and the 99th percentile is beside it", async () => {
+    const options = { ...quick, backend: sim(), collective: "allReduce", iterations: 20 } as const;
+    for (const mode of ["eager", "graph"] as const) {
+      const { results } = await bench({ ...options, latency: true, mode });
+      const { time, p99 = 0 } = results[0]!.out_of_place;
+      expect(time).toBeGreaterThan(0);
+      expect(p99).toBeGreaterThanOrEqual(time);
+    }
+    expect((await bench(options)).results[0]?.out_of_place).not.toHaveProperty("p99");
+  });
+  test("symmetric memory is what the calls get", async () => {
+    const found = new Set<boolean | undefined>();
+    const backend = sim();
+    const open = async (request: Parameters<typeof backend.open>[0]) => {
+      const session = await backend.open(request);
+      const allocate = session.allocate.bind(session);
+      session.allocate = (rank, bytes, symmetric) => {
+        if (bytes > 0) found.add(symmetric);
+        return allocate(rank, bytes, symmetric);
+      };
+      return session;
+    };
+    const options = { ...quick, backend: { ...backend, open }, collective: "allReduce" };
+    expect(tally((await bench({ ...options, symmetric: true })).results).wrong).toBe(0);
+    expect([...found]).toEqual([true]);
+  });
+});
+
+test("one rank of a job tells the others its figures and measures the same", async () => {
+  const options = { ...quick, ranks: 1, backend: sim(), connected: true };
+  const { processes, results } = await bench({ ...options, collective: "reduceScatter" });
+  expect(processes).toBe(1);
+  expect(results[0]?.out_of_place).toMatchObject({ nwrong: 0, checked: 12 });
+  expect(results[0]?.out_of_place.time).toBeGreaterThan(0);
+  const barrier = await bench({ ...options, collective: "barrier" });
+  expect(barrier.results[0]?.out_of_place).toMatchObject({ nwrong: null, checked: 0 });
 });
 
 test("without a check nothing is claimed", async () => {

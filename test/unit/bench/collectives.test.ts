@@ -1,9 +1,10 @@
 /** nccl-tests' factors and sizes, and that the rows read the collectives as the specifications do. */
-import { createWorld, type SpecifiedCollective, specifications } from "twinccl";
+import { type SpecifiedCollective, specifications } from "twinccl";
 import { findCollective, measuredCollectives } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { type CallShape, recvLength } from "../../../src/bench/collectives/row.ts";
+import { openJob } from "../../../src/bench/job.ts";
 import { Oracle } from "../../../src/bench/oracle.ts";
 import { runTrial } from "../../../src/bench/trial.ts";
 
@@ -83,7 +84,7 @@ test.each(measuredCollectives)(
   "$collective is right on 1 to 9 ranks, whatever the root",
   async (row) => {
     for (let ranks = 1; ranks <= 9; ranks++) {
-      const world = await createWorld({ backend: sim(), size: ranks });
+      const job = await openJob(sim(), ranks);
       for (const root of row.rooted ? Array.from({ length: ranks }, (_, rank) => rank) : [-1]) {
         const shape: CallShape = {
           ...row.shape(7 * ranks + 3, ranks, { spread: 0.5, seed: 1 }),
@@ -99,14 +100,15 @@ test.each(measuredCollectives)(
           oracle,
           iterations: 1,
           warmup: 0,
+          issue: { mode: "eager", latency: false, symmetric: false },
         } as const;
         for (const inPlace of row.inPlace === undefined ? [false] : [false, true]) {
-          const { nwrong, checked } = await runTrial(world, { ...trial, inPlace, check: true });
+          const { nwrong, checked } = await runTrial(job, { ...trial, inPlace, check: true });
           expect({ ranks, root, nwrong }).toEqual({ ranks, root, nwrong: 0 });
           expect(checked).toBeGreaterThan(0);
         }
       }
-      await world.close();
+      await job.close();
     }
   },
 );

@@ -81,6 +81,26 @@ test("CSV has one header, one line a row, and empty cells for what does not exis
   expect(new Set(widths).size).toBe(1);
 });
 
+test("calls that were timed alone: percentiles in place of bandwidths", () => {
+  const alone = {
+    ...noInPlace,
+    out_of_place: { ...noInPlace.out_of_place, time: 23.4, p99: 31.5 },
+  };
+  const style = { simulated: false, latency: true };
+  expect(tableHead(style) + tableRow(alone) + tableFoot([alone], style)).toMatchInlineSnapshot(`
+    "#                                                             out-of-place                           in-place
+    #       size        count       type  redop   root     median      p99           #wrong     median      p99           #wrong
+    #        (B)   (elements)                                (us)     (us)                        (us)     (us)
+        16777216      4194304 float8e4m3    sum     -1      23.40    31.50                0          -        -        -       -
+    # Out of bounds values : 0 OK
+    #
+    "
+  `);
+  const [head = "", row = ""] = toCsv([alone]).split("\n");
+  expect(head.endsWith("predicted_us,out_of_place_p99,in_place_p99")).toBe(true);
+  expect(row.endsWith(",,31.5,")).toBe(true);
+});
+
 test("the closing line counts", () => {
   expect(tallyText({ elements: 1_234_567, results: 84, wrong: 0 }, 8)).toBe(
     "checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong",

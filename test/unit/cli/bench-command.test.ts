@@ -1,14 +1,17 @@
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { BenchDocument } from "twinccl/bench";
 import { sim } from "twinccl/sim";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-bench-"));
 afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(() => vi.unstubAllEnvs());
 
 const quick = "-n 1 -w 0 -g 4";
 const broken = { backends: { sim: () => corrupting(sim(), 1) } };
@@ -74,6 +77,48 @@ test("a wrong element is counted and makes the exit status 1", async () => {
   const unchecked = await cli(`bench all-reduce -b 64 -e 64 ${quick} -c 0`, broken);
   expect(unchecked.status).toBe(0);
   expect(unchecked.out).toContain("not checked");
+});
+
+describe("graphs, latency and processes", () => {
+  test("a graph and symmetric memory are told in the head", async () => {
+    const line = `bench all-reduce -b 64 -e 64 ${quick} --mode graph --symmetric`;
+    const { status, out } = await cli(line);
+    expect(status).toBe(0);
+    expect(out).toContain("\n# graph, symmetric memory\n");
+    expect((await cli(`${line} --mode both`)).status).toBe(2);
+  });
+  test("latency has columns of its own", async () => {
+    const { out } = await cli(`bench all-reduce -b 64 -e 64 ${quick} --latency`);
+    expect(out).toMatch(/median +p99 +#wrong/);
+    expect(out).not.toContain("bus");
+  });
+  test("--processes is for GPUs", async () => {
+    const { status, err } = await cli(`bench all-reduce ${quick} --processes`);
+    expect({ status, err }).toMatchObject({
+      status: 2,
+      err: expect.stringContaining("needs --backend nccl"),
+    });
+  });
+  test("--processes starts one process for each rank, whose errors are the command's", () => {
+    const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
+    const args = [main, "bench", "all-reduce", "--backend", "nccl", "--processes", "-g", "2"];
+    const env = { ...process.env, TWINCCL_CUDART_LIBRARY: join(folder, "libcudart.so") };
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, { env, encoding: "utf8" });
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toContain("BackendUnavailableError: libcudart was not found");
+    expect(stderr).toMatch(/rank [01] failed first .*exit status 2/);
+  });
+  test("a rank that is not the first prints nothing", async () => {
+    vi.stubEnv("TWINCCL_RANK", "1");
+    vi.stubEnv("TWINCCL_SIZE", "2");
+    vi.stubEnv("TWINCCL_LOCAL_RANK", "1");
+    vi.stubEnv("TWINCCL_JOB_ID", "test");
+    vi.stubEnv("TWINCCL_CUDART_LIBRARY", join(folder, "libcudart.so"));
+    const { out, err } = await cli("bench all-reduce --backend nccl");
+    expect(out).toBe("");
+    expect(err).toContain("libcudart was not found");
+    expect((await cli(`bench all-reduce -b 64 -e 64 ${quick}`)).out).toContain("# Out of bounds");
+  });
 });
 
 test("progress is for terminals only, and is taken away again", async () => {

@@ -1,4 +1,7 @@
-import { describe, expect, test } from "vitest";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
 import { cli } from "./harness.ts";
 
 const commands = [
@@ -130,23 +133,31 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
   });
 });
 
-test.each(["bench all-reduce", "run package.json", "explain all-reduce", "verify --against sim"])(
+const folder = mkdtempSync(join(tmpdir(), "twinccl-cli-"));
+const program = join(folder, "program.mjs");
+writeFileSync(program, "export default (comm) => comm.rank;\n");
+const nowhere = join(folder, "libcudart.so");
+afterEach(() => vi.unstubAllEnvs());
+afterAll(() => rmSync(folder, { recursive: true }));
+
+test.each(["bench all-reduce", `run ${program}`, "explain all-reduce", "verify --against sim"])(
   "%s --backend nccl is refused, never replaced",
   async (line) => {
+    vi.stubEnv("TWINCCL_CUDART_LIBRARY", nowhere);
     const { status, out, err } = await cli(`${line} --backend nccl`);
     expect({ status, out }).toEqual({ status: 2, out: "" });
-    expect(err).toContain(
-      "BackendUnavailableError: backend nccl: this version has no NCCL backend",
-    );
+    expect(err).toContain("BackendUnavailableError: libcudart was not found");
+    expect(err).toContain(nowhere);
     expect((await cli(`${line} --backend magic`)).err).toContain("backends are sim, nccl");
   },
 );
 
 test("doctor tells what is there and what is not", async () => {
+  vi.stubEnv("TWINCCL_CUDART_LIBRARY", nowhere);
   const { status, out } = await cli("doctor");
   expect(status).toBe(0);
   expect(out).toContain(process.versions.node);
   expect(out).toMatch(/^wasm SIMD +(yes|no)$/m);
   expect(out).toMatch(/^backend sim +yes: needs nothing$/m);
-  expect(out).toMatch(/^backend nccl +no: this version has no NCCL backend$/m);
+  expect(out).toMatch(/^backend nccl +no: libcudart was not found$/m);
 });

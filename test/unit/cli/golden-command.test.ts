@@ -3,12 +3,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { sim } from "twinccl/sim";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-golden-"));
 afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(() => vi.unstubAllEnvs());
 
 const recorded = fileURLToPath(new URL("../../golden/nccl-2.28.9-h200x8.jsonl", import.meta.url));
 const some = readFileSync(recorded, "utf8")
@@ -98,9 +99,10 @@ describe("check", () => {
       `golden record ${good} --backend sim --out ${folder}/a/b`,
       /there is no folder .*\/a; make it/,
     ],
-    [`golden record ${good} --backend nccl`, /backend nccl: /],
+    [`golden record ${good} --backend nccl`, /libcudart was not found/],
     [`golden check ${good} --backend magic`, /backends are sim, nccl/],
   ])("wrong usage: twinccl %s", async (line, message) => {
+    vi.stubEnv("TWINCCL_CUDART_LIBRARY", join(folder, "libcudart.so"));
     const { status, out, err } = await cli(line);
     expect({ status, out }).toEqual({ status: 2, out: "" });
     expect(err).toMatch(message);

@@ -1,0 +1,81 @@
+/** How the timed calls of a benchmark are issued: back to back, as a recorded graph, or each awaited alone. */
+import type { Communicator } from "../api/index.ts";
+
+/** What a benchmark times. */
+export interface Issue {
+  /** `graph`: the timed calls are recorded once and replayed as one graph. */
+  readonly mode: "eager" | "graph";
+  /** Each call alone, from making it until its promise settles, instead of many back to back. */
+  readonly latency: boolean;
+  /** Buffers in symmetric memory, for which NCCL has other kernels. */
+  readonly symmetric: boolean;
+}
+
+/** Calls that were timed on one rank. */
+export interface Timed {
+  /** On the process's own clock, in milliseconds. */
+  readonly began: number;
+  readonly ended: number;
+  /** Microseconds of each call, ascending; empty unless each was timed alone. */
+  readonly samples: readonly number[];
+}
+
+/** How often a call is made. */
+interface Repeats {
+  readonly iterations: number;
+  readonly warmup: number;
+  readonly issue: Issue;
+}
+
+/** Warms a rank's call up and times it. All ranks begin together. */
+export async function timeCalls(
+  comm: Communicator,
+  { iterations, warmup, issue: { mode, latency } }: Repeats,
+  call: () => PromiseLike<unknown>,
+): Promise<Timed> {
+  // Where time is virtual, calls that queue up are no faster: only their memory would be measured.
+  const issueAll = comm.capabilities.virtualTime ? oneByOne : backToBack;
+  await issueAll(warmup, call);
+  const isGraph = mode === "graph";
+  const next = isGraph ? await recorded(comm, latency ? 1 : iterations, call) : call;
+  // The first launch of a graph also uploads it.
+  if (isGraph) await next();
+  await comm.barrier();
+  const began = performance.now();
+  const samples = latency ? await eachAlone(iterations, next) : [];
+  if (!latency) await issueAll(isGraph ? 1 : iterations, next);
+  return { began, ended: performance.now(), samples };
+}
+
+/** As nccl-tests: every call is issued before the last one is waited for. */
+async function backToBack(times: number, call: () => PromiseLike<unknown>): Promise<void> {
+  let last: PromiseLike<unknown> | undefined;
+  for (let at = 0; at < times; at++) last = call();
+  await last;
+}
+
+async function oneByOne(times: number, call: () => PromiseLike<unknown>): Promise<void> {
+  for (let at = 0; at < times; at++) await call();
+}
+
+async function eachAlone(times: number, call: () => PromiseLike<unknown>): Promise<number[]> {
+  const samples: number[] = [];
+  for (let at = 0; at < times; at++) {
+    const began = performance.now();
+    await call();
+    samples.push((performance.now() - began) * 1000);
+  }
+  return samples.sort((a, b) => a - b);
+}
+
+/** A replay of so many of the calls. */
+async function recorded(
+  comm: Communicator,
+  calls: number,
+  call: () => PromiseLike<unknown>,
+): Promise<() => PromiseLike<unknown>> {
+  const graph = await comm.capture(() => {
+    for (let at = 0; at < calls; at++) void call();
+  });
+  return () => graph.replay();
+}
