@@ -13,6 +13,7 @@ import {
   type RankCall,
   UnsupportedError,
 } from "../../api/index.ts";
+import { aloneRefusal, isCopyAlone } from "./alone.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import { stepsOf } from "./issue.ts";
 import { hasLoadDefect, isPlanned, misalignment } from "./known-versions.ts";
@@ -38,7 +39,9 @@ export class Answers {
     const { dtype } = question;
     if (dtype === undefined) return undefined;
     const { ncclVersion } = this.#libraries;
-    const reason = dtypeRefusal(dtype, ncclVersion, this.#capability);
+    const reason =
+      dtypeRefusal(dtype, ncclVersion, this.#capability) ??
+      aloneRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
     return isPlanned(ncclVersion)
       ? symmetricRefusal(this.#plans(), question, comm)
@@ -54,6 +57,7 @@ export class Answers {
   estimateNs(question: Question, comm: NcclCommunicator): number {
     const { nccl } = this.#libraries;
     const calls = comm.info.local.map((rank) => phantomCall(question, rank, comm.size));
+    if (isCopyAlone(calls[0] as RankCall, comm.size)) return 0;
     const parts = calls.map((call) => comm.part(call));
     try {
       let us = 0;

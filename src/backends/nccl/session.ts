@@ -16,6 +16,7 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
+import { copyAlone, isCopyAlone } from "./alone.ts";
 import { Answers } from "./answers.ts";
 import { type Member, type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
@@ -234,8 +235,13 @@ export class NcclSession implements Session {
     return this.#closing;
   }
 
-  /** Makes the NCCL calls of one call of all ranks. */
+  /** Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. */
   #make(comm: NcclCommunicator, calls: readonly RankCall[]): void {
+    const first = calls[0] as RankCall;
+    if (isCopyAlone(first, comm.size)) {
+      copyAlone(first, (comm.members.get(0) as Member).local);
+      return;
+    }
     const parts: Part[] = [];
     try {
       for (const call of calls) parts.push(comm.part(call));
