@@ -1,0 +1,34 @@
+/**
+ * The objects of the NCCL backend above its native calls, on fakes of CUDA and NCCL in memory. No GPU and no library is
+ * tried here: that is what `test/gpu` does.
+ */
+import { afterEach, expect } from "vitest";
+import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
+import { conformance } from "./suite.ts";
+
+const machines: FakeGpus[] = [];
+
+afterEach(() => {
+  for (const { machine } of machines.splice(0)) {
+    expect(machine.complaints).toEqual([]);
+    expect(machine.stuck()).toEqual([]);
+    expect(machine.leaks()).toEqual([]);
+  }
+});
+
+conformance({
+  name: "nccl on fakes of CUDA and NCCL",
+  backend: () => {
+    const gpus = fakeGpus();
+    machines.push(gpus);
+    return gpus.backend();
+  },
+  sizes: [1, 2, 3, 8],
+  capabilities: {
+    hostArrays: false,
+    virtualTime: false,
+    deterministic: true,
+    symmetricMemory: true,
+  },
+  skips: { "explains a call without running it": "this backend explains nothing in this version" },
+});

@@ -1,0 +1,392 @@
+/** The NCCL calls on fake GPUs. */
+import type { DType } from "twinccl";
+import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import { Clique, type CollectiveOp, End, Kernel, type Op } from "./clique.ts";
+import { allocateHere, freeIdle } from "./cuda.ts";
+import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
+import { type Machine, ncclError, watched } from "./machine.ts";
+
+/** `ncclDataType_t`, by value. */
+const dtypes: readonly DType[] = [
+  "int8",
+  "uint8",
+  "int32",
+  "uint32",
+  "int64",
+  "uint64",
+  "float16",
+  "float32",
+  "float64",
+  "bfloat16",
+  "float8e4m3",
+  "float8e5m2",
+];
+
+/** What a group has collected: work by end and stream, and what happens to communicators when it closes. */
+interface Group {
+  readonly work: { readonly end: End; readonly stream: bigint; readonly op: Op }[];
+  readonly later: (() => void)[];
+  /** One process's calls of one kind that must cover all of its ends. */
+  readonly covered: Map<Clique, Set<End>>;
+  readonly process: object;
+}
+
+/** The fake library: its calls, and how tests reach into its communicators. */
+export interface FakeNccl {
+  readonly calls: NcclCalls;
+  /** Live ends of communicators, in the order in which they were made. */
+  readonly ends: ReadonlyMap<bigint, End>;
+  /** From here on aborts never return. */
+  hangAborts(): void;
+}
+
+/** NCCL on a machine. */
+export function fakeNccl(machine: Machine): FakeNccl {
+  const state = new State(machine);
+  machine.counters.push(() => state.leaks());
+  const calls: NcclCalls = watched(machine, {
+    ...communicatorCalls(machine, state),
+    ...dataCalls(machine, state),
+    ...windowCalls(machine, state),
+  });
+  return { calls, ends: state.ends, hangAborts: () => state.hangAborts() };
+}
+
+class State {
+  readonly ends = new Map<bigint, End>();
+  readonly joining = new Map<string, Clique>();
+  readonly splits = new Map<Clique, SplitWish[]>();
+  group: Group | undefined;
+  depth = 0;
+  ids = 0;
+  abortsHang = false;
+
+  hangAborts(): void {
+    this.abortsHang = true;
+  }
+
+  readonly #machine: Machine;
+
+  constructor(machine: Machine) {
+    this.#machine = machine;
+  }
+
+  end(handle: bigint): End {
+    const end = this.ends.get(handle);
+    if (end !== undefined) return end;
+    this.#machine.complain(`communicator ${handle} is used after its end`);
+    throw ncclError("nccl", 4, "ncclInvalidArgument");
+  }
+
+  /** Runs calls as a group, or as part of the one that is open. */
+  inGroup(calls: (group: Group) => void): void {
+    if (this.group !== undefined) {
+      calls(this.group);
+      return;
+    }
+    const group: Group = { work: [], later: [], covered: new Map(), process: {} };
+    this.group = group;
+    try {
+      calls(group);
+    } finally {
+      this.group = undefined;
+    }
+    this.#close(group);
+  }
+
+  cover(group: Group, end: End): void {
+    const ends = group.covered.get(end.clique) ?? new Set();
+    ends.add(end);
+    group.covered.set(end.clique, ends);
+  }
+
+  #close(group: Group): void {
+    for (const [clique, ends] of group.covered) {
+      const process = [...ends][0]?.process;
+      const missing = clique.ends.flatMap((end) =>
+        end !== undefined && end.process === process && !ends.has(end) ? [end.rank] : [],
+      );
+      if (missing.length > 0)
+        this.#machine.complain(`a group leaves out ranks ${missing.join(", ")}`);
+    }
+    const kernels = new Map<End, { readonly stream: bigint; readonly ops: Op[] }>();
+    for (const { end, stream, op } of group.work) {
+      const kernel = kernels.get(end) ?? { stream, ops: [] };
+      kernel.ops.push(op);
+      kernels.set(end, kernel);
+    }
+    for (const [end, { stream: handle, ops }] of kernels) {
+      const stream = this.#machine.stream(handle);
+      if (stream.device !== end.device)
+        this.#machine.complain("a stream of another device is used");
+      stream.put(() => new Kernel(end, ops, stream));
+    }
+    for (const act of group.later) act();
+  }
+
+  leaks(): string[] {
+    return [...this.ends.values()].flatMap(({ rank, operators, windows, clique }) => [
+      `rank ${rank} of a communicator of ${clique.size}`,
+      ...[...operators.keys()].map((op) => `operator ${op}`),
+      ...[...windows.keys()].map((window) => `window ${window}`),
+    ]);
+  }
+}
+
+interface SplitWish {
+  readonly end: End;
+  readonly color: number | undefined;
+  readonly key: number;
+  readonly child: BigUint64Array;
+  readonly process: object;
+}
+
+type Part<K extends keyof NcclCalls> = Pick<NcclCalls, K>;
+
+function communicatorCalls(
+  machine: Machine,
+  state: State,
+): Part<
+  | "version"
+  | "uniqueId"
+  | "group"
+  | "estimateUs"
+  | "initRank"
+  | "initRankInBackground"
+  | "split"
+  | "destroy"
+  | "destroyInBackground"
+  | "abortInBackground"
+  | "checkAsync"
+> {
+  const join = (
+    size: number,
+    id: Uint8Array,
+    rank: number,
+    device: number,
+    process: object,
+  ): End => {
+    const key = Buffer.from(id).toString("hex");
+    const clique = state.joining.get(key) ?? new Clique(machine, size);
+    state.joining.set(key, clique);
+    if (clique.size !== size || clique.ends[rank] !== undefined) {
+      throw ncclError("ncclCommInitRankConfig", 4, "ncclInvalidArgument");
+    }
+    if (clique.ends.some((end) => end?.device === device)) {
+      throw ncclError("ncclCommInitRankConfig", 5, "ncclInvalidUsage");
+    }
+    const end = new End(clique, rank, device, machine.newHandle(), process);
+    clique.ends[rank] = end;
+    state.ends.set(end.handle, end);
+    return end;
+  };
+  const destroy = (handle: bigint): void => {
+    const end = state.end(handle);
+    machine.pump();
+    if (end.running > 0) machine.complain("a communicator is destroyed under its kernels");
+    if (end.windows.size > 0) machine.complain("a communicator is destroyed with its windows");
+    if (end.operators.size > 0) machine.complain("a communicator is destroyed with its operators");
+    state.ends.delete(handle);
+  };
+  return {
+    version: () => machine.ncclVersion,
+    uniqueId() {
+      state.ids += 1;
+      return new Uint8Array(128).fill(state.ids);
+    },
+    group(calls) {
+      state.inGroup(() => {
+        state.depth += 1;
+        try {
+          calls();
+        } finally {
+          state.depth -= 1;
+          machine.enter("groupEnd");
+        }
+      });
+    },
+    estimateUs(calls) {
+      const group: Group = { work: [], later: [], covered: new Map(), process: {} };
+      state.group = group;
+      try {
+        calls();
+      } finally {
+        state.group = undefined;
+      }
+      return group.work.length;
+    },
+    initRank(slot, size, id, rank) {
+      const device = machine.current;
+      state.inGroup((group) => {
+        const end = join(size, id, rank, device, group.process);
+        // Handles appear when the group is over; NCCL leaves some device current.
+        group.later.push(() => {
+          slot[0] = end.handle;
+          machine.current = machine.devices - 1;
+        });
+      });
+    },
+    async initRankInBackground(size, id, rank) {
+      const end = join(size, id, rank, 0, {});
+      while (end.clique.ends.includes(undefined)) {
+        await new Promise((resolve) => setTimeout(resolve, 1).unref());
+      }
+      return end.handle;
+    },
+    split(handle, color, key, child) {
+      const end = state.end(handle);
+      state.inGroup((group) => {
+        const wishes = state.splits.get(end.clique) ?? [];
+        state.splits.set(end.clique, wishes);
+        wishes.push({ end, color, key, child, process: end.process });
+        state.cover(group, end);
+        group.later.push(() => {
+          machine.current = machine.devices - 1;
+          if (wishes.length < end.clique.size) return;
+          if (state.splits.get(end.clique) !== wishes) return;
+          state.splits.delete(end.clique);
+          divide(machine, state, wishes);
+        });
+      });
+    },
+    destroy: (handle) => state.inGroup(({ later }) => void later.push(() => destroy(handle))),
+    destroyInBackground: async (handle) => destroy(handle),
+    async abortInBackground(handle) {
+      const end = state.end(handle);
+      if (state.abortsHang) await new Promise(() => undefined);
+      await new Promise((resolve) => setImmediate(resolve));
+      end.aborted = true;
+      end.windows.clear();
+      end.operators.clear();
+      state.ends.delete(handle);
+    },
+    checkAsync(handle) {
+      const { failure } = state.end(handle);
+      if (failure !== undefined) throw failure;
+    },
+  };
+}
+
+function divide(machine: Machine, state: State, wishes: readonly SplitWish[]): void {
+  const colors = new Set(wishes.flatMap(({ color }) => (color === undefined ? [] : [color])));
+  for (const color of colors) {
+    const members = wishes
+      .filter((wish) => wish.color === color)
+      .sort((a, b) => a.key - b.key || a.end.rank - b.end.rank);
+    const clique = new Clique(machine, members.length);
+    members.forEach(({ end, child, process }, rank) => {
+      const made = new End(clique, rank, end.device, machine.newHandle(), process);
+      clique.ends[rank] = made;
+      state.ends.set(made.handle, made);
+      child[0] = made.handle;
+    });
+  }
+}
+
+function dataCalls(
+  machine: Machine,
+  state: State,
+): Part<
+  | "allReduce"
+  | "reduce"
+  | "reduceScatter"
+  | "allGather"
+  | "broadcast"
+  | "send"
+  | "recv"
+  | "preMulSum"
+  | "destroyOp"
+> {
+  const submit = (comm: bigint, stream: bigint, op: Op): void => {
+    const end = state.end(comm);
+    state.inGroup((group) => {
+      group.work.push({ end, stream, op });
+      if (op.kind !== "send" && op.kind !== "recv") state.cover(group, end);
+    });
+  };
+  const operator = (comm: bigint, op: number, dtype: DType): Contribution => {
+    const end = state.end(comm);
+    const found = builtIn[op] ?? end.operators.get(op);
+    const scales = found !== undefined && (found.op === "avg" || typeof found.op === "object");
+    if (found === undefined || (scales && dtype.startsWith("float8") && end.clique.size === 1)) {
+      throw ncclError("ncclAllReduce", 4, "ncclInvalidArgument");
+    }
+    return found;
+  };
+  const collective = (
+    fields: Pick<CollectiveOp, "kind" | "send" | "recv" | "count"> & { readonly root?: number },
+    type: number,
+    comm: bigint,
+    stream: bigint,
+    op?: number,
+  ): void => {
+    if (fields.count === 0) return;
+    const dtype = dtypes[type] as DType;
+    const folded = op === undefined ? undefined : operator(comm, op, dtype);
+    submit(comm, stream, { root: -1, ...fields, dtype, op: folded });
+  };
+  return {
+    allReduce: (send, recv, count, type, op, comm, stream) =>
+      collective({ kind: "allReduce", send, recv, count }, type, comm, stream, op),
+    reduce: (send, recv, count, type, op, root, comm, stream) =>
+      collective({ kind: "reduce", send, recv, count, root }, type, comm, stream, op),
+    reduceScatter: (send, recv, count, type, op, comm, stream) =>
+      collective({ kind: "reduceScatter", send, recv, count }, type, comm, stream, op),
+    allGather: (send, recv, count, type, comm, stream) =>
+      collective({ kind: "allGather", send, recv, count }, type, comm, stream),
+    broadcast: (send, recv, count, type, root, comm, stream) =>
+      collective({ kind: "broadcast", send, recv, count, root }, type, comm, stream),
+    send: (buffer, count, type, peer, comm, stream) =>
+      submit(comm, stream, { kind: "send", buffer, count, dtype: dtypes[type] as DType, peer }),
+    recv: (buffer, count, type, peer, comm, stream) =>
+      submit(comm, stream, { kind: "recv", buffer, count, dtype: dtypes[type] as DType, peer }),
+    preMulSum(scalar, type, comm) {
+      const end = state.end(comm);
+      const op = end.nextOperator++;
+      end.operators.set(op, preMultiplied(dtypes[type] as DType, scalar));
+      return op;
+    },
+    destroyOp(op, comm) {
+      if (!state.end(comm).operators.delete(op))
+        machine.complain(`operator ${op} is destroyed twice`);
+    },
+  };
+}
+
+function windowCalls(
+  machine: Machine,
+  state: State,
+): Part<"hasWindows" | "memAlloc" | "memFree" | "registerWindow" | "deregisterWindow"> {
+  return {
+    hasWindows: machine.ncclVersion >= 22700,
+    memAlloc(bytes) {
+      const ptr = allocateHere(machine, bytes, true);
+      if (ptr === undefined) throw ncclError("ncclMemAlloc", 1, "ncclUnhandledCudaError");
+      return ptr;
+    },
+    memFree(ptr) {
+      const open = [...state.ends.values()].some(({ windows }) =>
+        [...windows.values()].includes(ptr),
+      );
+      if (open) machine.complain("symmetric memory is freed with its window");
+      freeIdle(machine, ptr);
+    },
+    registerWindow(comm, ptr, bytes, slot) {
+      const end = state.end(comm);
+      state.inGroup((group) => {
+        state.cover(group, end);
+        const block = machine.memory.at(ptr);
+        if (block?.base !== ptr || !block.symmetric || block.bytes.length < bytes) {
+          throw ncclError("ncclCommWindowRegister", 4, "ncclInvalidArgument");
+        }
+        group.later.push(() => {
+          slot[0] = machine.newHandle();
+          end.windows.set(slot[0], ptr);
+        });
+      });
+    },
+    deregisterWindow(comm, window) {
+      if (!state.end(comm).windows.delete(window)) machine.complain("a window is given back twice");
+    },
+  };
+}
