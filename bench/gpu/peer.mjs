@@ -98,7 +98,8 @@ export class Peer {
 
   /** Ends its processes. */
   async quit() {
-    for (const worker of this.#workers) worker.say("quit");
+    // A process that reads from a pipe may stay for as long as the pipe is open.
+    for (const { child } of this.#workers) child.stdin.end("quit\n");
     const timer = setTimeout(() => this.#kill(), 10_000);
     await Promise.all(this.#workers.map(({ ended }) => ended));
     clearTimeout(timer);

@@ -1,0 +1,147 @@
+/** The comparison on GPUs, its peers being small scripts: interleaving, checks, and peers that fail. */
+import { fileURLToPath } from "node:url";
+import { afterEach, describe, expect, test } from "vitest";
+
+interface PeerLike {
+  readonly name: string;
+  readonly failure?: string;
+  readonly hello?: object;
+  open(): Promise<PeerLike>;
+  ask(line: string): Promise<{ answers?: object[]; error?: string }>;
+  quit(): Promise<void>;
+}
+interface Row {
+  readonly mode: string;
+  readonly command: (check: number) => string;
+}
+interface Cell {
+  readonly median_us?: number;
+  readonly samples?: number;
+  readonly right?: boolean;
+  readonly not_run?: string;
+}
+interface Outcome {
+  readonly rounds: number;
+  readonly results: { readonly peers: Record<string, Cell> }[];
+}
+
+const load = (name: string) =>
+  import(/* @vite-ignore */ fileURLToPath(new URL(`../../../bench/gpu/${name}`, import.meta.url)));
+const { Peer } = (await load("peer.mjs")) as {
+  Peer: new (name: string, processes: object[]) => PeerLike;
+};
+const { compare } = (await load("compare.mjs")) as {
+  compare(rows: Row[], peers: PeerLike[], options: object): Promise<Outcome>;
+};
+const { rowsOf } = (await load("plan.mjs")) as {
+  rowsOf(ranks: number, options: { quick: boolean }): (Row & Record<string, unknown>)[];
+};
+
+const open: PeerLike[] = [];
+afterEach(() => Promise.all(open.splice(0).map((peer) => peer.quit())));
+
+/** A peer of so many processes; `answer` is the body of a function of the line and the rank that returns a reply. */
+async function peerOf(name: string, processes: number, answer: string): Promise<PeerLike> {
+  const program = `
+    const rank = Number(process.argv[1]);
+    let asked = 0;
+    const answer = (line) => { asked++; ${answer} };
+    console.log("noise of a library");
+    console.log(JSON.stringify({ hello: rank }));
+    for await (const line of (await import("node:readline")).createInterface({ input: process.stdin })) {
+      if (line === "quit") break;
+      console.log(JSON.stringify(answer(line)));
+    }
+  `;
+  const many = Array.from({ length: processes }, (_, rank) => {
+    const args = ["--input-type=module", "-e", program, "--", `${rank}`];
+    return { file: process.execPath, args, env: {} };
+  });
+  const peer = await new Peer(name, many).open();
+  open.push(peer);
+  return peer;
+}
+
+const row = (mode: string): Row => ({ mode, command: (check) => `${mode} ${check}` });
+const always = { rounds: 3, deadline: Number.POSITIVE_INFINITY };
+
+describe("compare", () => {
+  test("takes the slowest process of each round, and the median of the rounds", async () => {
+    const walls = "return { wall_us: [10, 30, 20][asked - 1] + 100 * rank, right: null };";
+    const peer = await peerOf("ours", 2, walls);
+    const { rounds, results } = await compare([row("eager")], [peer], always);
+    expect(rounds).toBe(3);
+    expect(results[0]?.peers["ours"]).toMatchObject({ median_us: 120, samples: 3, right: true });
+  });
+  test("asks one peer at a time, and turns their order", async () => {
+    const log: string[] = [];
+    const noting = (name: string): PeerLike => ({
+      name,
+      open: async () => noting(name),
+      quit: async () => undefined,
+      ask: async (line) => {
+        log.push(`${name}:${line}`);
+        return { answers: [{ wall_us: 1, right: null }] };
+      },
+    });
+    const rows = [row("a"), row("b")];
+    await compare(rows, [noting("x"), noting("y")], { ...always, rounds: 2 });
+    const [first, second] = [log.slice(0, 4), log.slice(4)];
+    expect(first).toEqual(["x:a 1", "y:a 1", "x:b 1", "y:b 1"]);
+    expect(second.map((each) => each.slice(2))).toEqual(["a 0", "a 0", "b 0", "b 0"]);
+    expect(new Set(second.slice(0, 2))).toEqual(new Set(["x:a 0", "y:a 0"]));
+  });
+  test("goes on without a peer that refuses a row, and without one that dies", async () => {
+    const fine = await peerOf("fine", 1, "return { wall_us: 5, right: true };");
+    const picky = await peerOf(
+      "picky",
+      2,
+      'return line.startsWith("graph") ? { error: "no graphs" } : { wall_us: 7, right: true };',
+    );
+    const dying = await peerOf(
+      "dying",
+      2,
+      'if (asked === 2 && rank === 1) { console.error("NcclError: lost"); process.exit(3); } return { wall_us: 9, right: true };',
+    );
+    const rows = [row("eager"), row("graph")];
+    const { results } = await compare(rows, [fine, picky, dying], always);
+    const [eager, graph] = results.map(({ peers }) => peers);
+    expect(graph?.["fine"]).toMatchObject({ median_us: 5, samples: 3 });
+    expect(eager?.["picky"]).toMatchObject({ median_us: 7, samples: 3 });
+    expect(graph?.["picky"]).toEqual({ not_run: "no graphs" });
+    expect(eager?.["dying"]).toMatchObject({ median_us: 9, samples: 1 });
+    expect(graph?.["dying"]).toEqual({ not_run: "exit status 3: NcclError: lost" });
+  });
+  test("a wrong result of any process makes the cell wrong", async () => {
+    const peer = await peerOf("ours", 2, "return { wall_us: 1, right: rank === 0 };");
+    const { results } = await compare([row("eager")], [peer], { ...always, rounds: 1 });
+    expect(results[0]?.peers["ours"]?.right).toBe(false);
+  });
+  test("stops when its time is over", async () => {
+    const peer = await peerOf("ours", 1, "return { wall_us: 1, right: null };");
+    const { rounds, results } = await compare([row("eager")], [peer], { ...always, deadline: 0 });
+    expect({ rounds, cell: results[0]?.peers["ours"] }).toEqual({
+      ...{ rounds: 0, cell: { not_run: "out of time" } },
+    });
+  });
+});
+
+test("a peer whose process cannot start says so", async () => {
+  const missing = { file: "/nowhere/program", args: [], env: {} };
+  const peer = await new Peer("missing", [missing]).open();
+  expect(peer.failure).toContain("ENOENT");
+  expect((await peer.ask("x")).error).toContain("ENOENT");
+});
+
+test.each([1, 2, 3, 4, 8])("%d ranks: counts, sizes and graphs fit", (ranks) => {
+  for (const quick of [true, false]) {
+    for (const each of rowsOf(ranks, { quick })) {
+      const words = each.command(1).split(" ");
+      const [, collective, calls, , count, iterations, , check, ...traffic] = words;
+      expect(Number(count)).toBeGreaterThan(0);
+      expect(check).toBe("1");
+      if (Number(calls) > 0) expect(Number(iterations) % Number(calls)).toBe(0);
+      expect(traffic).toHaveLength(collective === "allToAllv" ? ranks * ranks : 0);
+    }
+  }
+});
