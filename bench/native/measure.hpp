@@ -17,11 +17,16 @@ class Graphs {
   Graphs(Peer& peer, const Command& c) : peer_(peer) {
     for (Rank& rank : peer.ranks) CHECK(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
     for (int call = 0; call < c.graphCalls; call++) issue(peer, c);
-    for (Rank& rank : peer.ranks) {
-      cudaGraph_t graph;
+    // All captures end before the first graph is instantiated, which CUDA refuses while a stream captures.
+    std::vector<cudaGraph_t> graphs(peer.ranks.size());
+    for (size_t at = 0; at < graphs.size(); at++) {
+      CHECK(cudaSetDevice(peer.ranks[at].device));
+      CHECK(cudaStreamEndCapture(peer.ranks[at].stream, &graphs[at]));
+    }
+    for (size_t at = 0; at < graphs.size(); at++) {
+      cudaGraph_t graph = graphs[at];
       cudaGraphExec_t exec;
-      CHECK(cudaSetDevice(rank.device));
-      CHECK(cudaStreamEndCapture(rank.stream, &graph));
+      CHECK(cudaSetDevice(peer.ranks[at].device));
       CHECK(cudaGraphInstantiate(&exec, graph, 0));
       CHECK(cudaGraphDestroy(graph));
       execs_.push_back(exec);

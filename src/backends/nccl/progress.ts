@@ -15,10 +15,11 @@ export interface Patience {
   readonly turnsMs: number;
 }
 
-const defaultPatience: Patience = { spinUs: 50, turnsMs: 2 };
+const defaultPatience: Patience = { spinUs: 50, turnsMs: 20 };
 
-/** The longest pause between two looks. */
+/** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
+const pausePart = 1 / 20;
 
 interface Waiter {
   /** Whose work it is: that of a communicator, or of nobody in particular. */
@@ -102,25 +103,27 @@ export class Progress {
     this.#looking = true;
     const until = performance.now() + this.#patience.spinUs / 1000;
     while (this.#open.length > 0 && performance.now() < until) this.#look();
-    this.#lookLater(performance.now(), 0);
+    this.#lookLater(performance.now());
   }
 
-  /** Looks again at the next turn, and after a while with pauses, as long as somebody waits. */
-  #lookLater(sinceMs: number, pauseMs: number): void {
+  /**
+   * Looks again at the next turn, and after a while with pauses, as long as somebody waits. A pause is a small part of the
+   * time waited so far, so that it lengthens no wait by much.
+   */
+  #lookLater(sinceMs: number): void {
     if (this.#open.length === 0) {
       this.#looking = false;
       return;
     }
+    const waitedMs = performance.now() - sinceMs;
+    const pausing = waitedMs >= this.#patience.turnsMs;
     const look = (): void => {
       const before = this.#open.length;
-      this.#look(pauseMs > 0);
-      const nowMs = performance.now();
-      const moved = this.#open.length !== before;
-      const turning = moved || nowMs - sinceMs < this.#patience.turnsMs;
-      this.#lookLater(moved ? nowMs : sinceMs, turning ? 0 : Math.min(longestPauseMs, pauseMs + 1));
+      this.#look(pausing);
+      this.#lookLater(this.#open.length === before ? sinceMs : performance.now());
     };
-    if (pauseMs === 0) setImmediate(look);
-    else setTimeout(look, pauseMs);
+    if (pausing) setTimeout(look, Math.min(longestPauseMs, waitedMs * pausePart));
+    else setImmediate(look);
   }
 
   /** Settles the marks that are done. */

@@ -26,6 +26,7 @@ import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes } from "./mapping.ts";
+import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
@@ -78,6 +79,7 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#comms.set(world.info.id, world);
+    closeAtEnd(this);
     for (const local of this.#locals.values()) {
       local.onFree = (ptr) => {
         for (const comm of this.#comms.values()) comm.windows.uncover(local.worldRank, ptr);
@@ -266,6 +268,7 @@ export class NcclSession implements Session {
 
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
   async #close(): Promise<void> {
+    closedBefore(this);
     await Promise.allSettled(this.#ending);
     const devices = Array.from(this.#locals.values(), ({ device }) => device);
     await this.#parts.progress.after(devices).catch(() => undefined);

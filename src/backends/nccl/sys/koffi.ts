@@ -28,9 +28,24 @@ export function koffi(): Promise<KoffiModule> {
 /** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
 const stackBytes = 8 << 20;
 
+/** Asks for large stacks; koffi allows that only before its first use, and somebody else may have used it already. */
+function enlargeStacks(module: KoffiModule): void {
+  try {
+    const settings = module.config();
+    module.config({ ...settings, sync_stack_size: stackBytes, async_stack_size: stackBytes });
+  } catch {
+    // Then `hasLargeStacks` says so, and nothing that needs one is run in the background.
+  }
+}
+
+/** Whether a background call has the stack that NCCL's initialisation needs. */
+export async function hasLargeStacks(): Promise<boolean> {
+  return ((await koffi()).config().async_stack_size ?? 0) >= stackBytes;
+}
+
 /** Handles are addresses; enumerations are C ints. */
 function declareTypes(module: KoffiModule): KoffiModule {
-  module.config({ ...module.config(), sync_stack_size: stackBytes, async_stack_size: stackBytes });
+  enlargeStacks(module);
   const handles = ["ncclComm_t", "ncclWindow_t", "cudaStream_t", "cudaEvent_t", "cudaGraph_t"];
   for (const name of [...handles, "cudaGraphExec_t", "nvmlDevice_t"]) {
     module.alias(name, module.pointer("void"));

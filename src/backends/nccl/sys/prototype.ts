@@ -1,6 +1,7 @@
 /** Tables of C functions: each row holds the C declaration and, beside it, the type that TypeScript sees. */
 import { BackendUnavailableError } from "../../../api/index.ts";
-import { koffi } from "./koffi.ts";
+import { keepLoaded } from "./keep-loaded.ts";
+import { hasLargeStacks, koffi } from "./koffi.ts";
 
 /** A C function: how C declares it, and since which version of its library it exists. */
 export interface Prototype<F extends NativeFunction> {
@@ -40,6 +41,7 @@ function symbolOf({ c }: Prototype<NativeFunction>): string {
 export async function bind<T extends PrototypeTable>(path: string, table: T): Promise<Bound<T>> {
   const { load } = await koffi();
   const library = load(path);
+  await keepLoaded(path);
   const entries = Object.entries(table).map(([name, row]) => {
     try {
       return [name, library.func(row.c) as NativeFunction];
@@ -70,11 +72,15 @@ export function need<T extends PrototypeTable, K extends keyof T & string>(
   });
 }
 
-/** Runs a blocking C function on another thread; only for functions that need no device set on their thread. */
-export function inBackground<A extends unknown[]>(
+/**
+ * Runs a blocking C function on another thread; only for functions that need no device set on their thread. Where koffi
+ * was in use before with small stacks, it runs here, and blocks.
+ */
+export async function inBackground<A extends unknown[]>(
   call: (...args: A) => number,
   ...args: A
 ): Promise<number> {
+  if (!(await hasLargeStacks())) return call(...args);
   const { async: begin } = call as unknown as { async: (...args: unknown[]) => void };
   return new Promise((resolve, reject) => {
     begin(...args, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
