@@ -19,8 +19,15 @@ import {
 
 /** What programs may contain. */
 export interface ProgramConstraints {
-  /** Contents of reductions; `exact` when left out. Copies always carry any bits. */
-  readonly payload?: PayloadClass;
+  /**
+   * Contents of reductions, also by the world ranks of the communicator, in its order; `exact` when left out. Copies
+   * always carry any bits.
+   */
+  readonly payload?: PayloadClass | ((ranks: readonly number[]) => PayloadClass);
+  /** Now and then buffers in symmetric memory; none when left out. */
+  readonly symmetric?: boolean;
+  /** Now and then pre-multiplied sums with scalars that differ by rank; so when left out. */
+  readonly scalarsDiffer?: boolean;
   readonly sizes?: fc.Arbitrary<number>;
   /** Most steps; 4 when left out. */
   readonly mostSteps?: number;
@@ -84,8 +91,9 @@ function splitShapes(): fc.Arbitrary<SplitShape> {
 /** Single calls more often. */
 const usualSteps: readonly ProgramStep["kind"][] = ["call", "call", "call", "group", "replay"];
 
-function stepShapes({ mostElements, kinds, steps }: ProgramConstraints): fc.Arbitrary<StepShape> {
-  const calls = callShapes(kinds ?? kindsOfCalls, mostElements ?? 40);
+function stepShapes(constraints: ProgramConstraints): fc.Arbitrary<StepShape> {
+  const { steps } = constraints;
+  const calls = callShapes(constraints);
   return fc.record({
     kind: fc.constantFrom(...(steps ?? usualSteps)),
     comm: fc.nat({ max: 7 }),
@@ -94,21 +102,25 @@ function stepShapes({ mostElements, kinds, steps }: ProgramConstraints): fc.Arbi
   });
 }
 
-function callShapes(
-  kinds: readonly ProgramCall["kind"][],
-  mostElements: number,
-): fc.Arbitrary<CallShape> {
+function callShapes({
+  kinds = kindsOfCalls,
+  mostElements = 40,
+  symmetric = false,
+  scalarsDiffer = true,
+}: ProgramConstraints): fc.Arbitrary<CallShape> {
   const placements: fc.Arbitrary<Placement> = fc.record({
     form: fc.constantFrom<Placement["form"]>("apart", "oneBlock", "inPlace"),
     lead: fc.nat({ max: 3 }),
     tail: fc.nat({ max: 2 }),
     host: fc.boolean(),
+    // Drawn only on request, so that seeds of programs without it keep their meaning.
+    ...(symmetric && { symmetric: fc.boolean() }),
   });
   return fc.record({
     kind: fc.constantFrom(...kinds),
     dtype: dtypesOf(),
     op: fc.constantFrom("sum", "prod", "min", "max", "avg", "preMul"),
-    scalarsDiffer: fc.boolean(),
+    scalarsDiffer: scalarsDiffer ? fc.boolean() : fc.constant(false),
     count: countsUpTo({ max: mostElements }),
     root: fc.nat({ max: 16 }),
     give: fc.constantFrom("exchange", "both"),
@@ -134,11 +146,13 @@ function fittedSplits(size: number, shapes: readonly SplitShape[]): ProgramSplit
 function fittedStep(
   shape: StepShape,
   comms: readonly (readonly number[])[],
-  payload: PayloadClass,
+  payloadOf: NonNullable<ProgramConstraints["payload"]>,
 ): ProgramStep {
   const comm = shape.comm % comms.length;
   const { kind, times } = shape;
-  const size = comms[comm]?.length ?? 1;
+  const ranks = comms[comm] ?? [];
+  const size = ranks.length;
+  const payload = typeof payloadOf === "function" ? payloadOf(ranks) : payloadOf;
   const rules: FitRules = { size, payload, within: kind };
   const calls = shape.calls.map((call) => fittedCall(call, rules));
   const first = calls[0] ?? { kind: "barrier" };

@@ -88,6 +88,11 @@ export class CallMemory {
     }
     return found;
   }
+
+  /** Gives the memory back. */
+  dispose(): void {
+    for (const { data } of this.#arenas) if ("allocation" in data) data.dispose();
+  }
 }
 
 /** A copy of the bytes behind a buffer or array. */
@@ -111,8 +116,9 @@ function take(bytes: Uint8Array, width: number, { at, range }: Place): Uint8Arra
 function arenaOf(comm: Communicator, call: ProgramDataCall, length: number): Arena {
   const { dtype, placement } = call;
   const before = new Uint8Array(length * bytesOf(dtype));
-  if (!placement.host || !comm.capabilities.hostArrays) {
-    return { data: comm.alloc(dtype, length), before };
+  const symmetric = placement.symmetric === true && comm.capabilities.symmetricMemory;
+  if (symmetric || !placement.host || !comm.capabilities.hostArrays) {
+    return { data: comm.alloc(dtype, length, { symmetric }), before };
   }
   const memory = new ArrayBuffer(before.length);
   return { data: asDType(dtypeInfo[dtype].view(memory, 0, length), dtype) as Data, before };

@@ -78,12 +78,18 @@ export class CallSite {
     const { recv, recvCounts, recvOffsets } = result as AllToAllvResult<Data>;
     if (call.recv !== "allocated") return { sent, bytes, recvCounts, recvOffsets };
     const whole = await hostBytes(recv);
+    if ("allocation" in recv) recv.dispose();
     const width = bytesOf(call.dtype);
     const blocks = recvCounts.map((count, from) => {
       const at = (recvOffsets[from] ?? 0) * width;
       return whole.subarray(at, at + count * width);
     });
     return { sent, bytes: joined(blocks), recvCounts, recvOffsets };
+  }
+
+  /** Gives the call's memory back, once every outcome was taken. */
+  dispose(): void {
+    this.#memory?.dispose();
   }
 
   #post(): CommOp<unknown> | undefined {

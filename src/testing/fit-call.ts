@@ -51,8 +51,12 @@ export const kindsOfCalls: readonly ProgramCall["kind"][] = [
   "barrier",
 ];
 
+/** Collectives that have kernels for symmetric memory, whose buffers are as long on every rank. */
+const symmetricKinds: readonly string[] = ["allReduce", "reduceScatter", "allGather"];
+
 /** A legal call. */
-export function fittedCall(shape: CallShape, rules: FitRules): ProgramCall {
+export function fittedCall(drawn: CallShape, rules: FitRules): ProgramCall {
+  const shape = fittedToMemory(drawn);
   const { kind, dtype, count, seed, placement } = shape;
   const { size, payload } = rules;
   const data = { dtype, payload, seed, placement };
@@ -97,6 +101,23 @@ export function fittedCall(shape: CallShape, rules: FitRules): ProgramCall {
     case "reduceScatterv":
       return { ...data, kind, counts: counts(), ...operatorOf(shape, rules) };
   }
+}
+
+/**
+ * Symmetric memory only where it means something, and there with elements in fours: NCCL defines nothing for narrow
+ * ones off a word's start. The ranks of one call reach into each other's buffers, so their scalars are the same.
+ */
+function fittedToMemory(shape: CallShape): CallShape {
+  const { symmetric, ...placement } = shape.placement;
+  if (symmetric !== true || !symmetricKinds.includes(shape.kind)) return { ...shape, placement };
+  const inFours = { ...placement, lead: 4 * placement.lead, symmetric, host: false };
+  const blockInFours = shape.kind === "allReduce" ? 4 : 16;
+  return {
+    ...shape,
+    placement: inFours,
+    count: blockInFours * Math.ceil(shape.count / blockInFours),
+    scalarsDiffer: false,
+  };
 }
 
 function all(size: number, count: number): number[] {

@@ -50,4 +50,5 @@ export {
   type RunOptions,
   runOn,
   runProgram,
+  runProgramIn,
 } from "./run-program.ts";

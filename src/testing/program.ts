@@ -19,6 +19,8 @@ export interface Placement {
   readonly tail: number;
   /** TypedArrays instead of buffers, where the backend takes them. */
   readonly host: boolean;
+  /** Buffers in symmetric memory, where the backend has it; no when left out. */
+  readonly symmetric?: boolean;
 }
 
 /** What every call with data has. */

@@ -1,5 +1,11 @@
 /** Runs programs on backends and hands back raw bytes; it computes no expectation. */
-import { type Backend, type Communicator, createWorld, type WorldOptions } from "../api/index.ts";
+import {
+  type Backend,
+  type Communicator,
+  createWorld,
+  type World,
+  type WorldOptions,
+} from "../api/index.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -51,15 +57,35 @@ export async function runProgram(
 ): Promise<ProgramRun> {
   const world = await createWorld({ backend, size: program.size, ...stalls });
   try {
-    const byRank = await world.run((comm) => runRank(comm, program, pace));
-    const outcomes = occurrencesOf(program).map((occurrence, at) => ({
-      ...occurrence,
-      ranks: byRank.map((rank) => rank[at]),
-    }));
-    return { backend: label, outcomes };
+    return await runProgramIn(world, program, { label, ...(pace && { pace }) });
   } finally {
     await world.close();
   }
+}
+
+/**
+ * Runs a program in a world that is open already, for backends whose worlds take long to open. Its communicators and
+ * buffers are gone afterwards; the world can run the next one.
+ *
+ * @throws WorldError when any call fails; the world is best closed then. Error for a program of another size.
+ * @example
+ * const world = await createWorld({ backend: nccl(), size: 4 });
+ * for (const program of fc.sample(programs({ sizes: fc.constant(4) }), 20)) await runProgramIn(world, program);
+ */
+export async function runProgramIn(
+  world: World,
+  program: Program,
+  { label = world.backend, pace }: Pick<RunOptions, "label" | "pace"> = {},
+): Promise<ProgramRun> {
+  if (world.size !== program.size) {
+    throw new Error(`a program of ${program.size} ranks cannot run in a world of ${world.size}`);
+  }
+  const byRank = await world.run((comm) => runRank(comm, program, pace));
+  const outcomes = occurrencesOf(program).map((occurrence, at) => ({
+    ...occurrence,
+    ranks: byRank.map((rank) => rank[at]),
+  }));
+  return { backend: label, outcomes };
 }
 
 /**
@@ -108,6 +134,8 @@ async function runRank(
     else open.push(done);
   }
   await Promise.all(open);
+  // Those of splits, last one first; the world is its owner's.
+  for (const comm of comms.slice(1).reverse()) await comm?.close();
   return outcomes;
 }
 
@@ -120,6 +148,7 @@ async function runStep(
     const site = new CallSite(comm, step.call);
     await site.post();
     keep(0, await site.outcome());
+    site.dispose();
     return;
   }
   const sites = step.calls.map((call) => new CallSite(comm, call));
@@ -133,6 +162,7 @@ async function runStep(
       for (const site of sites) void site.post();
     });
     await keepAll(0);
+    for (const site of sites) site.dispose();
     return;
   }
   const graph = await comm.capture(() => {
@@ -143,6 +173,7 @@ async function runStep(
     await graph.replay();
     await keepAll(round);
   }
+  for (const site of sites) site.dispose();
 }
 
 /** The program's communicators that this rank is a member of, by number. */

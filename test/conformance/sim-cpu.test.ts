@@ -4,6 +4,7 @@ import { conformance } from "./suite.ts";
 
 conformance({
   name: "sim(cpu)",
+  keepsWorlds: true,
   backend: () => sim({ executor: cpu() }),
   sizes: [1, 2, 3, 8],
   capabilities: { hostArrays: true, virtualTime: true, deterministic: true, symmetricMemory: true },

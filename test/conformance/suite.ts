@@ -14,9 +14,10 @@ import {
   type Question,
   type World,
 } from "twinccl";
-import { type Program, type ProgramCall, runProgram } from "twinccl/testing";
-import { describe, expect, test } from "vitest";
+import { type Program, type ProgramCall, runProgramIn } from "twinccl/testing";
+import { afterAll, describe, expect, test } from "vitest";
 import { everyDType } from "../support/element-bits.ts";
+import { OpenWorlds } from "../support/open-worlds.ts";
 import { expectHealthy, within } from "../support/planted.ts";
 import { judgeRun } from "../support/program-oracle.ts";
 import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
@@ -28,6 +29,8 @@ export interface Candidate {
   /** World sizes that can be opened here; at least one. */
   readonly sizes: readonly number[];
   readonly capabilities: Capabilities;
+  /** One world of each size for all tests that leave theirs well, where opening takes long. */
+  readonly keepsWorlds?: boolean;
   /** Tests that cannot be run, by title, each with its reason. */
   readonly skips?: Readonly<Record<string, string>>;
 }
@@ -36,10 +39,14 @@ const operators: readonly OracleOp[] = ["sum", "prod", "min", "max", "avg", { pr
 
 /** Runs every test of the suite on one backend. */
 export function conformance(candidate: Candidate): void {
-  const { name, backend, sizes, capabilities } = candidate;
+  const { name, backend, sizes, capabilities, keepsWorlds = false } = candidate;
   const it = only(candidate);
 
+  const kept = new OpenWorlds(backend);
+  afterAll(() => kept.close());
+
   async function inWorld<T>(size: number, use: (world: World) => Promise<T>): Promise<T> {
+    if (keepsWorlds) return kept.use(size, use);
     const world = await createWorld({ backend: backend(), size });
     try {
       return await use(world);
@@ -55,7 +62,7 @@ export function conformance(candidate: Candidate): void {
   ): Promise<void> {
     const steps = calls.map((call) => ({ kind: "call", comm: 0, call }) as const);
     const program: Program = { size, issue, splits: [], steps };
-    judgeRun(program, await runProgram(backend(), program));
+    judgeRun(program, await inWorld(size, (world) => runProgramIn(world, program)));
   }
 
   /** Runs the calls that a world of this size says it supports; the others must be refused by every rank. */
