@@ -23,6 +23,8 @@ export interface Mismatch {
 
 /** The first difference between the postings of a complete slot; `undefined` when they agree. */
 export function mismatchOf(slot: Slot): Mismatch | undefined {
+  if (slot.posted.length === 1)
+    return slot.postings.length === 1 ? transposeFault(slot) : undefined;
   const signatures = slot.posted.map(({ signature }) => signature);
   const first = signatures[0] ?? [];
   for (let field = 0; field < first.length; field++) {

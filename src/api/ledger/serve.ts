@@ -3,11 +3,19 @@
  *
  * A wrong set never reaches the session.
  */
-import type { CallSet, CommInfo, HalfTransfer, Session, Settled, Transfer } from "../backend.ts";
+import type {
+  CallSet,
+  CommInfo,
+  HalfTransfer,
+  RankCall,
+  Session,
+  Settled,
+  Transfer,
+} from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Batch, Meeting } from "./batch.ts";
-import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -37,17 +45,15 @@ export interface ServeHost {
 /** Serves a complete collective call. A promise means that the session is still at it. */
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const postings = slot.posted;
-  const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
-  const mismatch = cancelled.length === 0 ? wrongSet(host, slot, postings) : undefined;
-  if (cancelled.length > 0) {
+  const calls = postings.map(({ call }) => call);
+  const isCancelled = postings.some(({ op }) => !op.pending);
+  const mismatch = isCancelled ? undefined : (mismatchOf(slot) ?? host.windows.join(calls));
+  if (isCancelled) {
+    const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
   } else if (mismatch !== undefined) {
     failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
-  } else return perform(host, slot, postings);
-}
-
-function wrongSet(host: ServeHost, slot: Slot, postings: readonly Posting[]): Mismatch | undefined {
-  return mismatchOf(slot) ?? host.windows.join(postings.map(({ call }) => call));
+  } else return perform(host, slot, postings, calls);
 }
 
 /** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
@@ -94,8 +100,12 @@ function transferFault(
   return written && writtenTransfer(comm, written);
 }
 
-function perform(host: ServeHost, slot: Slot, postings: readonly Posting[]): void | Promise<void> {
-  const calls = postings.map((posting) => posting.call);
+function perform(
+  host: ServeHost,
+  slot: Slot,
+  postings: readonly Posting[],
+  calls: readonly RankCall[],
+): void | Promise<void> {
   const { comm, number } = slot;
   const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls };
   return attempt(

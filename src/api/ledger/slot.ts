@@ -17,7 +17,8 @@ export class Slot {
 
   /** What was posted, by rank; ranks of other processes are left out. */
   get posted(): readonly Posting[] {
-    return this.postings.filter((posting) => posting !== undefined);
+    const all = this.postings as readonly Posting[];
+    return this.arrived === all.length ? all : all.filter((posting) => posting !== undefined);
   }
 
   get complete(): boolean {

@@ -22,8 +22,8 @@ export class Windows {
 
   /** What keeps the buffers of a complete call from lying in common windows; makes new windows when nothing does. */
   join(calls: readonly RankCall[]): Mismatch | undefined {
+    if (!calls.some(isSymmetric)) return undefined;
     const places = calls.map(symmetricPlace);
-    if (places.every((place) => place === undefined)) return undefined;
     const reached = reachedBuffers((calls[0] as RankCall).collective);
     for (const side of sides) {
       const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
@@ -61,3 +61,7 @@ export class Windows {
 
 const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
 const placeLaw = "ranks reach it at the same place of everyone's window";
+
+function isSymmetric(call: RankCall): boolean {
+  return symmetricPlace(call) !== undefined;
+}
