@@ -107,8 +107,15 @@ async function compareSim(peer, rows) {
   if (peer === undefined || peer.failure !== undefined) return;
   const small = rows.map((row) => simRow(row, size)).filter((row) => row !== undefined);
   const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.66) });
+  const mode = "simulated, in process";
+  print(
+    tableText(
+      results.map((row) => ({ ...row, mode })),
+      ["sim"],
+    ),
+  );
   document.simulated = results.map(({ collective, bytes, iterations, peers }) => ({
-    ...{ collective, bytes, iterations, timing: "simulated, in process", ...peers.sim },
+    ...{ collective, bytes, iterations, timing: mode, ...peers.sim },
   }));
 }
 

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { reasonIn } from "./reason.mjs";
 
 /** How long a peer may take to come up, and to answer. */
-const startMs = 60_000;
+const startMs = 120_000;
 const answerMs = 30_000;
 
 /** One process of a peer. */
