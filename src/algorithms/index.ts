@@ -47,6 +47,7 @@ export {
 } from "./layout.ts";
 export { isTooLarge } from "./limits.ts";
 export {
+  assertRingSize,
   type ChannelPaths,
   type ChannelPlan,
   type Choice,
@@ -61,12 +62,14 @@ export {
   elementText,
   type FoldOrder,
   type Forced,
+  graphFile,
   graphTopology,
   type HopRounding,
   h200x8,
   type NamedTopologies,
   type NcclAlgorithm,
   type NcclCollective,
+  type NcclPin,
   type NcclPlan,
   type NcclProtocol,
   type NcclSettings,
@@ -84,6 +87,7 @@ export {
   planFolds,
   planOutline,
   programName,
+  resolvePin,
   type SearchResult,
   type SymmetricKernel,
   type SymmetricPlan,
@@ -91,6 +95,7 @@ export {
   takeSeparate,
   topologies,
   undefinedReason,
+  withRing,
 } from "./nccl/index.ts";
 export {
   explainCall,
@@ -108,7 +113,6 @@ export {
   plannersOf,
   planOf,
   symmetricRefusal,
-  type TwinForced,
 } from "./plans/index.ts";
 export {
   input,

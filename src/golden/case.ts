@@ -1,10 +1,5 @@
 /** One call whose result is recorded: what is called, on which numbers, and how NCCL is set up for it. */
-import {
-  bitsToNumber,
-  type Choice,
-  type NcclSettings,
-  type SmallFloat,
-} from "../algorithms/index.ts";
+import { bitsToNumber, type Choice, type NcclPin, type SmallFloat } from "../algorithms/index.ts";
 import { type DType, dtypeInfo, type NamedReduceOp, type ReduceOp } from "../api/index.ts";
 
 /** Collectives that fold: all others copy, and need no record. */
@@ -21,7 +16,7 @@ export const environments = {
   smallbuf: { buffSize: 65_536, llBuffSize: 32_768, ll128BuffSize: 122_880 },
   /** Both buffers lie in memory registered as symmetric. */
   sym: {},
-} as const satisfies { readonly [name: string]: NcclSettings };
+} as const satisfies { readonly [name: string]: NcclPin };
 
 /** Name of such a set-up. */
 export type EnvironmentName = keyof typeof environments;
@@ -48,7 +43,7 @@ export interface GoldenCase {
 }
 
 /** Everything of NCCL that a case sets. */
-export type NcclSetup = NcclSettings & Partial<Choice>;
+export type NcclSetup = NcclPin;
 
 /** How NCCL is set up for a case. */
 export function setupOf({ environment = "plain", forced }: GoldenCase): NcclSetup {

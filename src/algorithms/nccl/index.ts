@@ -10,12 +10,14 @@ export {
 } from "./explain.ts";
 export { type PlanFolds, planFolds } from "./folds.ts";
 export { ncclFused } from "./fused.ts";
+export { graphFile } from "./graph-file.ts";
 export { graphTopology } from "./graph-topology.ts";
 export { elementHops } from "./hops.ts";
 export { ncclLayout } from "./layout.ts";
 export type { FoldOrder } from "./orders.ts";
 export { planOutline } from "./outline.ts";
 export type { Part } from "./partition.ts";
+export { assertRingSize, type NcclPin, resolvePin } from "./pin.ts";
 export { ncclPlan } from "./plan.ts";
 export type {
   ChannelPlan,
@@ -28,6 +30,7 @@ export type {
 } from "./plan-shape.ts";
 export { ncclProgram, programName } from "./program.ts";
 export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
+export { withRing } from "./ring-order.ts";
 export type { HopRounding } from "./rounding.ts";
 export { takeSeparate } from "./select.ts";
 export type { NcclSettings } from "./settings.ts";

@@ -4,4 +4,3 @@ export { type Link, type LinkOptions, linkModel, linkOf } from "./link.ts";
 export { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 export { type PlanOptions, plannersOf } from "./planners.ts";
 export { explainCall, isOrdered, planOf, symmetricRefusal } from "./planning.ts";
-export type { TwinForced } from "./twin.ts";

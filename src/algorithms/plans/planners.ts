@@ -8,11 +8,14 @@
 import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
+  assertRingSize,
   graphTopology,
-  type NcclSettings,
+  type NcclPin,
   ncclVersions,
+  resolvePin,
   type Topology,
   topologies,
+  withRing,
 } from "../nccl/index.ts";
 import {
   CataloguePlanner,
@@ -21,14 +24,14 @@ import {
   type Planner,
   type PlanQuestion,
 } from "./plan.ts";
-import { type TwinForced, TwinPlanner } from "./twin.ts";
+import { TwinPlanner } from "./twin.ts";
 
 /** What decides the plans. */
 export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice;
   readonly like?: "nccl-2.28";
   readonly topology?: keyof typeof topologies | { readonly xml: string };
-  readonly nccl?: TwinForced & NcclSettings;
+  readonly nccl?: NcclPin;
 }
 
 /** What is followed when nothing is named. */
@@ -39,17 +42,17 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithms = {}, like } = options;
   checkChoice(algorithms);
   if (like === undefined) assertUnnamed(options);
-  const topology = topologyOf(options);
+  const { algorithm, protocol, rings, ...settings } = resolvePin(options.nccl);
+  const topology = pinned(topologyOf(options), rings);
   const version = like === undefined ? unnamed.version : versionOf(like);
-  const { algorithm, protocol, ...settings } = options.nccl ?? {};
-  const forced = { ...(algorithm && { algorithm }), ...(protocol && { protocol }) };
-  const twin = new TwinPlanner({ version, topology, settings, forced });
+  const twin = new TwinPlanner({ version, topology, settings, forced: { algorithm, protocol } });
   const catalogue = new CataloguePlanner(algorithms);
   return (size) => {
     if (like === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
       return { of: (question) => catalogue.of(question, why), reducesEachRoot: () => false };
     }
+    assertRingSize({ rings }, size);
     // A named machine has so many devices and no more.
     topology(size);
     return new WorldPlanner(algorithms, twin, catalogue);
@@ -105,6 +108,14 @@ function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: numbe
     },
     { field: "topology" },
   );
+}
+
+/** With the rings of the world; the communicators of a split have those that NCCL finds for them. */
+function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
+  if (rings === undefined) return found;
+  if ("xml" in rings) return graphTopology(rings.xml);
+  return (ranks: number): Topology =>
+    ranks === rings.length ? withRing(found(ranks), rings) : found(ranks);
 }
 
 function isNamed(name: string): name is keyof typeof topologies {

@@ -8,6 +8,7 @@ import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
+  type Forced,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -30,13 +31,8 @@ export interface TwinOptions {
   /** The facts about so many ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
-  readonly forced: TwinForced;
-}
-
-/** Algorithm and protocol, as NCCL_ALGO and NCCL_PROTO force them; left out: NCCL's own choice. */
-export interface TwinForced {
-  readonly algorithm?: "Ring" | "Tree";
-  readonly protocol?: "LL" | "LL128" | "Simple";
+  /** What NCCL_ALGO and NCCL_PROTO force; Tree, as in `allreduce:tree`, for all-reduces alone. */
+  readonly forced: Forced;
 }
 
 /** Plans kept; the oldest goes first. */
@@ -70,6 +66,7 @@ export class TwinPlanner {
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
     const { version, topology, settings, forced } = this.#options;
+    const isTreeless = forced.algorithm === "Tree" && collective !== "allReduce";
     const request = {
       version,
       topology: topology(ranks),
@@ -78,7 +75,7 @@ export class TwinPlanner {
       op,
       count,
       settings,
-      forced,
+      forced: isTreeless ? { protocol: forced.protocol } : forced,
       symmetric,
     };
     const plan = new TwinPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));

@@ -2,6 +2,7 @@
 import {
   explainCall,
   linkOf,
+  type NcclPin,
   type Planner,
   plannersOf,
   symmetricRefusal,
@@ -26,9 +27,11 @@ export class Answers {
   readonly #libraries: Libraries;
   readonly #capability: number;
   readonly #size: number;
+  readonly #pin: NcclPin;
   #planner: Planner | undefined;
 
-  constructor(libraries: Libraries, capability: number, size: number) {
+  constructor(libraries: Libraries, capability: number, size: number, pin: NcclPin = {}) {
+    this.#pin = pin;
     this.#libraries = libraries;
     this.#capability = capability;
     this.#size = size;
@@ -81,7 +84,9 @@ export class Answers {
         hint: "world.estimate(call) asks NCCL for its time",
       });
     }
-    this.#planner ??= plannersOf({})(this.#size);
+    const isPinned = Object.values(this.#pin).some((value) => value !== undefined);
+    const followed = isPinned ? ({ like: "nccl-2.28", nccl: this.#pin } as const) : {};
+    this.#planner ??= plannersOf(followed)(this.#size);
     return this.#planner;
   }
 }

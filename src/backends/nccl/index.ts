@@ -1,13 +1,26 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
+import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
 import { assertDevices, devicesFor } from "./devices.ts";
 import { join } from "./join.ts";
 import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
+import { PlanRecord } from "./plan-record.ts";
+import { setupOf } from "./setup.ts";
+import { startsDone } from "./variables.ts";
 
+export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";
+export type { TakenCommunicator, TakenPlan } from "./plan-log.ts";
+export type { PlanRecord, RecordedPlan } from "./plan-record.ts";
 export { CudaError, type NativeFailure, NcclError } from "./result/errors.ts";
+
+/** NCCL as a backend, with what its log told. */
+export interface NcclBackend extends Backend {
+  /** The plans that NCCL took for calls, with `readPlan`: rank 0's process alone is told them. */
+  readonly plans: PlanRecord;
+}
 
 /**
  * Real GPUs through NVIDIA's NCCL, one GPU per rank.
@@ -15,18 +28,28 @@ export { CudaError, type NativeFailure, NcclError } from "./result/errors.ts";
  * @throws InvalidArgumentError for an option that makes no sense.
  * @example
  * const world = await createWorld({ backend: nccl(), size: 8 });
+ *
+ * @example
+ * const pinned = nccl({ plan: { algorithm: "Ring", protocol: "LL", channels: 4 }, readPlan: true });
+ * // ... calls in a world of it ...
+ * pinned.plans.take(); // [{ comm: "world", collective: "allReduce", bytes: 4096, algorithm: "Ring", ... }]
  */
-export function nccl(options: NcclOptions = {}): Backend {
+export function nccl(options: NcclOptions = {}): NcclBackend {
   const { devices } = options;
   if (devices !== undefined) assertDevices(devices);
+  const pin = resolvePin(options.plan);
+  const plans = new PlanRecord();
   return {
     name: "nccl",
+    plans,
     probe: (request) => probe(options, request),
     async open(request) {
       const { libraries, devices: found } = await devicesFor(options, request);
-      return openHere({ libraries, config: {}, timeoutMs: options.timeoutMs }, found, request.name);
+      await startsDone();
+      return openHere(setupOf(options, pin, plans, libraries), found, request.name);
     },
-    join: (request) => join(options, request),
+    join: (request) =>
+      join(options, request, (libraries) => setupOf(options, pin, plans, libraries)),
   };
 }
 

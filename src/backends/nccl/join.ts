@@ -6,12 +6,17 @@ import {
   type Session,
 } from "../../api/index.ts";
 import { visibleDevices } from "./devices.ts";
-import { openHere, openJoined } from "./open.ts";
+import type { Libraries } from "./libraries.ts";
+import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
 import { launcherEnvironment, rendezvousFor } from "./rendezvous/index.ts";
 
 /** Joins the job that the launcher's variables describe; without any this process is a job of its own. */
-export async function join(options: NcclOptions, request: JoinRequest): Promise<Session> {
+export async function join(
+  options: NcclOptions,
+  request: JoinRequest,
+  setupOf: (libraries: Libraries) => Setup,
+): Promise<Session> {
   const environment = launcherEnvironment(process.env);
   const size = environment?.size ?? 1;
   if (request.size !== undefined && request.size !== size) {
@@ -36,7 +41,7 @@ export async function join(options: NcclOptions, request: JoinRequest): Promise<
       { size, field: "devices" },
     );
   }
-  const setup = { libraries, config: {}, timeoutMs: options.timeoutMs };
+  const setup = setupOf(libraries);
   if (environment === undefined || size === 1) return openHere(setup, [index], request.name);
   const { jobId, rank } = environment;
   const { timeoutMs, signal } = request;

@@ -1,5 +1,6 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
 import { hostname } from "node:os";
+import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import {
   type CommInfo,
   CommTimeoutError,
@@ -11,6 +12,7 @@ import { CurrentDevice, Device } from "./device.ts";
 import { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
+import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import { Progress } from "./progress.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { NcclSession } from "./session.ts";
@@ -21,10 +23,16 @@ export interface Setup {
   readonly libraries: Libraries;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
+  /** What is pinned; nothing when left out. */
+  readonly pin?: NcclPin | undefined;
+  /** Notes the plans that NCCL took for a communicator since it was last called. */
+  readonly readPlans?: ((comm: string) => void) | undefined;
 }
 
 /** All ranks of a world, one per device. */
 export function openHere(setup: Setup, devices: readonly number[], name: string): NcclSession {
+  const { pin = {} } = setup;
+  assertRingSize(pin, devices.length);
   const here = devicesHere(
     setup,
     devices,
@@ -32,8 +40,12 @@ export function openHere(setup: Setup, devices: readonly number[], name: string)
   );
   const ranks = devices.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
-  const { nccl } = setup.libraries;
-  const world = initAll(nccl, here.current, info, here.locals, setup.config);
+  const { nccl, cuda } = setup.libraries;
+  const places = devices.map((device) => cuda.pciBusId(device));
+  const world = startPinned(pin, places, () =>
+    initAll(nccl, here.current, info, here.locals, setup.config),
+  );
+  setup.readPlans?.(name);
   return here.session({ ...setup, ...here, world });
 }
 
@@ -46,22 +58,30 @@ export async function openJoined(
 ): Promise<NcclSession> {
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
+  const { pin = {} } = setup;
+  assertRingSize(pin, size);
   const wait = { timeoutMs, signal };
   const place = `${hostname()} ${cuda.pciBusId(device)}`;
-  const places = await membership.exchange("device", new TextEncoder().encode(place), wait);
-  refuseShared(
-    places.map((bytes) => new TextDecoder().decode(bytes)),
-    rank,
-  );
+  const found = await membership.exchange("device", new TextEncoder().encode(place), wait);
+  const places = found.map((bytes) => new TextDecoder().decode(bytes));
+  refuseShared(places, rank);
   // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
-  const own = rank === 0 ? nccl.uniqueId() : new Uint8Array(0);
-  const [id] = (await membership.exchange("unique id", own, wait)) as [Uint8Array];
+  const share = async (what: string, own: () => Uint8Array): Promise<Uint8Array> => {
+    const bytes = rank === 0 ? own() : new Uint8Array(0);
+    const [shared] = (await membership.exchange(what, bytes, wait)) as [Uint8Array];
+    return shared;
+  };
   const here = devicesHere(setup, [device], [rank]);
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const [local] = here.locals as [LocalRank];
-  const opening = initOne(nccl, here.current, info, local, id, setup.config);
+  const start = async (which: "first" | "pinned") => {
+    const id = await share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId());
+    return initOne(nccl, here.current, info, local, id, setup.config);
+  };
+  const opening = startPinnedJob(pin, places, start, (own) => share("graphs", own));
   const world = await within(timeoutMs, opening, rank, size);
+  setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
     openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
   return here.session({ ...setup, ...here, world, job: new Job(membership, open) });

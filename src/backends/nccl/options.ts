@@ -1,4 +1,5 @@
 /** What `nccl()` takes. */
+import type { NcclPin } from "../../algorithms/index.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
@@ -10,6 +11,18 @@ export interface NcclOptions {
   readonly cudartLibrary?: string;
   /** Deadline of a call that gives none, in milliseconds. */
   readonly timeoutMs?: number;
+  /**
+   * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The
+   * same object as `nccl` of `sim({ like: "nccl-2.28", nccl })` gives the same bits there. Algorithm, protocol and rings
+   * are told to NCCL by variables that are set while it starts a communicator and put back afterwards; buffer sizes hold
+   * for the whole process, so that another size later is refused. Rings are those of the world: a split has NCCL's own.
+   */
+  readonly plan?: NcclPin;
+  /**
+   * Has NCCL log the plans it takes, for `NcclBackend.plans`. NCCL reads its log settings once per process: a process
+   * that used NCCL without is refused. Its log goes to a private file, also where NCCL_DEBUG_FILE says otherwise.
+   */
+  readonly readPlan?: boolean;
   /** In-switch reduction, whose bits cannot be predicted; off unless asked for. */
   readonly nvls?: boolean;
 }

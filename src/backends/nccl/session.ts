@@ -1,5 +1,6 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
 
+import type { NcclPin } from "../../algorithms/index.ts";
 import {
   type CallSet,
   type Capabilities,
@@ -26,9 +27,11 @@ import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes } from "./mapping.ts";
+import { pinnedVariables } from "./pinned-start.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
+import { withVariables } from "./variables.ts";
 
 /** What a session is made of. */
 export interface SessionParts {
@@ -41,6 +44,10 @@ export interface SessionParts {
   /** The least compute capability of the devices here. */
   readonly capability: number;
   readonly timeoutMs: number | undefined;
+  /** What is pinned for every communicator. */
+  readonly pin?: NcclPin | undefined;
+  /** Notes the plans that NCCL took for a communicator since it was last called. */
+  readonly readPlans?: ((comm: string) => void) | undefined;
   /** How this process belongs to a job of several. */
   readonly job?: Job | undefined;
 }
@@ -65,7 +72,7 @@ export class NcclSession implements Session {
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
     this.#parts = parts;
-    this.#answers = new Answers(parts.libraries, parts.capability, world.size);
+    this.#answers = new Answers(parts.libraries, parts.capability, world.size, parts.pin);
     this.capabilities = {
       hostArrays: false,
       virtualTime: false,
@@ -190,10 +197,13 @@ export class NcclSession implements Session {
 
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void {
-    const { nccl } = this.#parts.libraries;
+    const { libraries, current, config, pin = {}, readPlans } = this.#parts;
     const parent = this.#comm(set.comm);
-    const made = split(nccl, this.#parts.current, parent, set.calls, children, this.#parts.config);
+    const made = withVariables(pinnedVariables(pin), () =>
+      split(libraries.nccl, current, parent, set.calls, children, config),
+    );
     for (const comm of made) this.#comms.set(comm.info.id, comm);
+    readPlans?.(children.map(({ name }) => name).join(" and "));
   }
 
   /** Ends a communicator under its running calls, whose promises reject; its kernels leave the devices. */
@@ -248,6 +258,7 @@ export class NcclSession implements Session {
     try {
       for (const call of calls) parts.push(comm.part(call));
       for (const step of stepsOf(calls[0] as RankCall, comm.size)) this.#issue(step, parts);
+      this.#parts.readPlans?.(comm.info.name);
     } finally {
       for (const { call, op } of parts) comm.endOp(call, op);
     }

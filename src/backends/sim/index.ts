@@ -1,11 +1,5 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
-import type {
-  AlgorithmChoice,
-  LinkOptions,
-  NcclSettings,
-  TwinForced,
-  topologies,
-} from "../../algorithms/index.ts";
+import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
 import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
@@ -14,7 +8,7 @@ import { type Fault, FaultPlan } from "./faults.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
 
-export type { LinkOptions, TwinForced } from "../../algorithms/index.ts";
+export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
@@ -43,8 +37,8 @@ export interface SimOptions {
    * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
    */
   readonly topology?: keyof typeof topologies | { readonly xml: string };
-  /** How NCCL is set up there: what NCCL_ALGO, NCCL_PROTO, NCCL_MAX_NCHANNELS and the buffer sizes say. */
-  readonly nccl?: TwinForced & NcclSettings;
+  /** How NCCL is set up there, as `nccl({ plan })` sets it up: algorithm, protocol, channels, rings, buffer sizes. */
+  readonly nccl?: NcclPin;
   /** How ranks are connected, for virtual time. */
   readonly link?: LinkOptions;
   /** Who moves the data; `cpu()` when left out. */

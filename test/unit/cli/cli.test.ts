@@ -86,7 +86,6 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["explain all-reduce --like nccl-2.28 --nccl protocol=L", /needs one of LL, LL128, Simple/],
     ["explain all-reduce --like nccl-2.28 --nccl maxChannels=0", /needs a whole number above 0/],
     ["explain all-reduce --like nccl-2.28 --nccl maxChannels=65", /found 65, needs 1..64/],
-    ["explain broadcast --like nccl-2.28 --nccl algorithm=Tree", /NCCL has no Tree algorithm/],
     ["explain gather --like nccl-2.28 --against default", /known of allReduce.*, not of gather/],
     ["explain all-reduce --like nccl-2.28 --element 1024", /found 1024, needs 0..1023/],
     [

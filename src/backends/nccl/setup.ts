@@ -1,0 +1,29 @@
+/** What sessions are opened with, from the options of the backend. Settles what NCCL reads once per process. */
+import type { NcclPin } from "../../algorithms/index.ts";
+import type { Libraries } from "./libraries.ts";
+import type { Setup } from "./open.ts";
+import type { NcclOptions } from "./options.ts";
+import { pinnedConfig } from "./pinned-start.ts";
+import type { PlanRecord } from "./plan-record.ts";
+import { processSettings } from "./process-settings.ts";
+
+/**
+ * To be called right before NCCL is used.
+ *
+ * @throws InvalidArgumentError, UnsupportedError for what NCCL was already told otherwise in this process.
+ */
+export function setupOf(
+  { timeoutMs, readPlan = false }: NcclOptions,
+  pin: NcclPin,
+  plans: PlanRecord,
+  libraries: Libraries,
+): Setup {
+  const log = processSettings.settle(pin, readPlan);
+  return {
+    libraries,
+    config: pinnedConfig(pin),
+    timeoutMs,
+    pin: { ...pin, ...processSettings.buffers() },
+    readPlans: log && ((comm) => plans.read(log, comm)),
+  };
+}

@@ -1,0 +1,61 @@
+/** Variables of this process that NCCL reads while it starts a communicator: set for that time, then put back. */
+import { isMainThread } from "node:worker_threads";
+import { UnsupportedError } from "../../api/index.ts";
+
+/** Values by name. */
+export type Variables = Readonly<Record<string, string>>;
+
+/** Starts that are under way on other threads, one after another. */
+let starts: Promise<unknown> = Promise.resolve();
+
+/** Runs `body` under the variables; they are as before afterwards, also when it throws. */
+export function withVariables<T>(variables: Variables, body: () => T): T {
+  const putBack = set(variables);
+  try {
+    return body();
+  } finally {
+    putBack();
+  }
+}
+
+/** The same for a start that takes place on another thread: starts wait for each other, so that none sees another's. */
+export function startWithVariables<T>(variables: Variables, body: () => Promise<T>): Promise<T> {
+  const start = starts.then(async () => {
+    const putBack = set(variables);
+    try {
+      return await body();
+    } finally {
+      putBack();
+    }
+  });
+  starts = start.catch(() => undefined);
+  return start;
+}
+
+/** Resolves when no start is under way. */
+export async function startsDone(): Promise<void> {
+  await starts;
+}
+
+/** Gives each variable its value; the function returned gives each the value that it had, or none. */
+function set(variables: Variables): () => void {
+  const names = Object.keys(variables);
+  if (names.length > 0) assertReachesNccl(names);
+  const before = names.map((name) => [name, process.env[name]] as const);
+  Object.assign(process.env, variables);
+  return () => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
+}
+
+/** The variables of a worker thread are a copy, which native code does not see. */
+export function assertReachesNccl(names: readonly string[]): void {
+  if (isMainThread) return;
+  throw new UnsupportedError({
+    headline: `nccl: ${names.join(", ")} cannot be set from a worker thread`,
+    hint: "open the world on the main thread, or leave out plan and readPlan",
+  });
+}

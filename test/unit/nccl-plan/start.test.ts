@@ -1,0 +1,191 @@
+/** How NCCL is started with a pinned plan: variables around the start alone, graph files, and what a process settles. */
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { graphFile, graphTopology, h200x8 } from "../../../src/algorithms/index.ts";
+import {
+  graphsWithRing,
+  pinnedConfig,
+  pinnedVariables,
+  startPinned,
+  startPinnedJob,
+} from "../../../src/backends/nccl/pinned-start.ts";
+import { PlanLogFile } from "../../../src/backends/nccl/plan-log-file.ts";
+import { ProcessSettings } from "../../../src/backends/nccl/process-settings.ts";
+import { startWithVariables, withVariables } from "../../../src/backends/nccl/variables.ts";
+
+const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];
+const now = () => Object.fromEntries(names.map((name) => [name, process.env[name]]));
+
+afterEach(() => {
+  for (const name of names) delete process.env[name];
+});
+
+describe("variables", () => {
+  test("are set for the time of a start, and put back", () => {
+    process.env["NCCL_PROTO"] = "Simple";
+    const before = now();
+    const seen = withVariables({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" }, now);
+    expect(seen).toMatchObject({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" });
+    expect(now()).toEqual(before);
+    expect(process.env).not.toHaveProperty("NCCL_ALGO");
+  });
+
+  test("are put back when the start fails", async () => {
+    const before = now();
+    const fail = (): never => {
+      throw new Error("no");
+    };
+    expect(() => withVariables({ NCCL_ALGO: "Ring" }, fail)).toThrow("no");
+    expect(now()).toEqual(before);
+    await expect(startWithVariables({ NCCL_ALGO: "Ring" }, async () => fail())).rejects.toThrow();
+    expect(now()).toEqual(before);
+  });
+
+  test("of one start are not seen by the next, which waits", async () => {
+    const seen: unknown[] = [];
+    const start = (algorithm?: string) =>
+      startWithVariables(algorithm === undefined ? {} : { NCCL_ALGO: algorithm }, async () => {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        seen.push(process.env["NCCL_ALGO"]);
+      });
+    await Promise.all([start("Ring"), start(), start("allreduce:tree")]);
+    expect(seen).toEqual(["Ring", undefined, "allreduce:tree"]);
+  });
+});
+
+test("limits go into the configuration, words into variables, Tree for all-reduces alone", () => {
+  expect(pinnedConfig({ minChannels: 2, maxChannels: 4 })).toEqual({ minCTAs: 2, maxCTAs: 4 });
+  expect(pinnedConfig({})).toEqual({});
+  expect(pinnedVariables({ algorithm: "Ring", protocol: "LL128" })).toEqual({
+    NCCL_ALGO: "Ring",
+    NCCL_PROTO: "LL128",
+  });
+  expect(pinnedVariables({ algorithm: "Tree" })).toEqual({ NCCL_ALGO: "allreduce:tree" });
+  expect(pinnedVariables({})).toEqual({});
+});
+
+/** A start that does with graph files what NCCL does, and notes what it saw. */
+function fakeStarts(found: string) {
+  const seen: Record<string, string | undefined>[] = [];
+  let destroyed = 0;
+  return {
+    seen,
+    destroyed: () => destroyed,
+    start: () => {
+      const { NCCL_GRAPH_DUMP_FILE: dump, NCCL_GRAPH_FILE: graph } = now();
+      seen.push({ ...now(), xml: graph && readFileSync(graph, "utf8") });
+      if (dump !== undefined) writeFileSync(dump, found);
+      return { destroy: () => void destroyed++ };
+    },
+  };
+}
+
+describe("a pinned ring", () => {
+  // GPUs 2, 3 and 6 of a larger machine.
+  const found = graphFile(h200x8(3), [2, 3, 6]);
+  const places = ["0000:1B:00.0", "0000:43:00.0", "0000:52:00.0"];
+  const pin = { algorithm: "Ring", rings: [0, 2, 1] } as const;
+
+  test("is told by a file that is NCCL's own with another order", () => {
+    const fake = fakeStarts(found);
+    startPinned(pin, places, fake.start);
+    const [first, pinned] = fake.seen;
+    expect(first).toMatchObject({ NCCL_ALGO: undefined, NCCL_GRAPH_FILE: undefined });
+    expect(pinned).toMatchObject({ NCCL_ALGO: "Ring", NCCL_GRAPH_DUMP_FILE: undefined });
+    expect(fake.destroyed()).toBe(1);
+    const { channels } = graphTopology(pinned?.["xml"] as string)(3);
+    expect(channels.every(({ ring }) => ring.join() === "0,2,1")).toBe(true);
+    expect(channels.map(({ chain }) => chain)).toEqual(
+      h200x8(3).channels.map(({ chain }) => chain),
+    );
+    expect(existsSync(dirname(pinned?.["NCCL_GRAPH_FILE"] as string))).toBe(false);
+    expect(now()).toEqual(Object.fromEntries(names.map((name) => [name, undefined])));
+  });
+
+  test("names the GPUs of the ranks, also when they are not in the order of the bus", () => {
+    const [a, b, c] = places as [string, string, string];
+    const xml = graphsWithRing(found, [0, 1, 2], [c, a, b]);
+    expect(/<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(xml)?.[1]?.match(/0x\d/g)).toEqual([
+      "0x2",
+      "0x3",
+      "0x6",
+    ]);
+    const turned = graphsWithRing(found, [0, 2, 1], [c, a, b]);
+    expect(/<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(turned)?.[1]?.match(/0x\d/g)).toEqual([
+      "0x2",
+      "0x6",
+      "0x3",
+    ]);
+  });
+
+  test("leaves nothing behind when the start fails", () => {
+    const fake = fakeStarts("<graphs");
+    expect(() => startPinned(pin, places, fake.start)).toThrow(/topology xml: line 1/);
+    expect(existsSync(dirname(fake.seen[0]?.["NCCL_GRAPH_DUMP_FILE"] as string))).toBe(false);
+    expect(process.env).not.toHaveProperty("NCCL_GRAPH_DUMP_FILE");
+  });
+
+  test("of a job is that of the graphs that rank 0 found", async () => {
+    const fake = fakeStarts("what another process found is not looked at");
+    const shared = new TextEncoder().encode(found);
+    const which: string[] = [];
+    const start = async (each: string) => {
+      which.push(each);
+      return fake.start();
+    };
+    await startPinnedJob(pin, places, start, async () => shared);
+    expect(which).toEqual(["first", "pinned"]);
+    expect(fake.destroyed()).toBe(1);
+    expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
+  });
+
+  test("as a file is taken as it is, in one start", () => {
+    const fake = fakeStarts(found);
+    startPinned({ rings: { xml: "anything" } }, places, fake.start);
+    expect(fake.seen.map(({ xml }) => xml)).toEqual(["anything"]);
+  });
+});
+
+describe("what a process settles", () => {
+  test("another buffer size than the first is refused by name", () => {
+    const env: NodeJS.ProcessEnv = {};
+    const settings = new ProcessSettings(env);
+    expect(settings.settle({ buffSize: 65_536 }, false)).toBeUndefined();
+    expect(env).toEqual({ NCCL_BUFFSIZE: "65536" });
+    expect(settings.buffers()).toEqual({ buffSize: 65_536 });
+    settings.settle({ buffSize: 65_536 }, false);
+    expect(() => settings.settle({ buffSize: 4096 }, false)).toThrow(
+      /plan.buffSize: found 4096, but NCCL runs in this process with 65536/,
+    );
+    expect(() => settings.settle({}, false)).toThrow(/plan.buffSize: found NCCL's default/);
+    expect(() => settings.settle({ buffSize: 65_536, llBuffSize: 1 }, false)).toThrow(
+      /plan.llBuffSize: found 1, but NCCL runs in this process with NCCL's default/,
+    );
+  });
+
+  test("a variable that was set already counts as the first world's", () => {
+    const settings = new ProcessSettings({ NCCL_LL_BUFFSIZE: "32768" });
+    settings.settle({ llBuffSize: 32_768 }, false);
+    expect(settings.buffers()).toEqual({ llBuffSize: 32_768 });
+  });
+
+  test("a log is asked for before NCCL's first use, or refused", () => {
+    const env: NodeJS.ProcessEnv = {};
+    const log = new PlanLogFile();
+    try {
+      const settings = new ProcessSettings(env, () => log);
+      expect(settings.settle({}, true)).toBe(log);
+      expect(env).toEqual(log.variables);
+      expect(settings.settle({}, false)).toBeUndefined();
+      expect(settings.settle({}, true)).toBe(log);
+    } finally {
+      log.close();
+    }
+    const without = new ProcessSettings({});
+    without.settle({}, false);
+    expect(() => without.settle({}, true)).toThrow(
+      /readPlan: NCCL was used in this process without/,
+    );
+  });
+});
