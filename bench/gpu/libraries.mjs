@@ -26,15 +26,26 @@ function firstFile(folders, pattern) {
   return undefined;
 }
 
+/** CUDA's folders, `/usr/local/cuda` first, then those with a version in their name. */
+const toolkits = [
+  ...[process.env.CUDA_HOME, process.env.CUDA_PATH].filter((path) => path),
+  ...readdirSync("/usr/local")
+    .filter((name) => name.startsWith("cuda"))
+    .sort()
+    .map((name) => join("/usr/local", name)),
+];
 const systemLibraries = [
-  "/usr/local/cuda/lib64",
-  "/usr/local/cuda/lib",
+  ...toolkits.flatMap((toolkit) => [join(toolkit, "lib64"), join(toolkit, "lib")]),
   "/usr/lib/x86_64-linux-gnu",
   "/usr/lib/aarch64-linux-gnu",
   "/usr/lib64",
   "/usr/local/lib",
 ];
-const systemIncludes = ["/usr/local/cuda/include", "/usr/include", "/usr/local/include"];
+const systemIncludes = [
+  ...toolkits.map((toolkit) => join(toolkit, "include")),
+  "/usr/include",
+  "/usr/local/include",
+];
 
 /**
  * NCCL and the CUDA runtime with their headers. The wheels come first, because torch uses those; a file that
