@@ -30,5 +30,4 @@ conformance({
     deterministic: true,
     symmetricMemory: true,
   },
-  skips: { "explains a call without running it": "this backend explains nothing in this version" },
 });

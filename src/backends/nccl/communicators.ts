@@ -1,6 +1,7 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
 import type { CommInfo, RankCall } from "../../api/index.ts";
 import type { CurrentDevice, Device } from "./device.ts";
+import { inTurn, within } from "./give-back.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import type { Part } from "./issue.ts";
 import type { LocalRank } from "./local-rank.ts";
@@ -64,23 +65,29 @@ export class NcclCommunicator {
 
   /** Gives graphs, windows and handles back; nothing of them may be under way. */
   destroy(): void {
-    for (const graph of this.graphs) graph.release();
-    this.windows.release();
-    this.#nccl.group(() => {
-      for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
-    });
+    inTurn([
+      ...[...this.graphs].map((graph) => () => graph.release()),
+      () => this.windows.release(),
+      () =>
+        this.#nccl.group(() => {
+          for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
+        }),
+    ]);
   }
 
   /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */
   async abort(): Promise<void> {
-    // NCCL waits for graphs that hold its kernels, for ever.
-    for (const graph of this.graphs) graph.release();
+    // NCCL waits for graphs that hold its kernels, for ever. One that is lost must not keep the others.
+    for (const graph of this.graphs) {
+      try {
+        graph.release();
+      } catch {}
+    }
     this.graphs.clear();
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );
-    const bound = new Promise<void>((resolve) => setTimeout(resolve, abortMs).unref());
-    await Promise.race([Promise.allSettled(ends), bound]);
+    await within(abortMs, Promise.allSettled(ends));
   }
 
   /** Throws what went wrong in the background. */

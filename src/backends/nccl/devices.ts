@@ -47,6 +47,15 @@ export async function devicesFor(
   return { libraries, devices };
 }
 
+/** Refuses what is no deadline. */
+export function assertTimeout(timeoutMs: unknown): void {
+  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
+  throw new InvalidArgumentError(
+    { headline: `nccl: timeoutMs: found ${String(timeoutMs)}, needs a number above 0` },
+    { field: "timeoutMs" },
+  );
+}
+
 /** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
 export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();

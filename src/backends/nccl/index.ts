@@ -1,7 +1,7 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
-import { assertDevices, devicesFor } from "./devices.ts";
+import { assertDevices, assertTimeout, devicesFor } from "./devices.ts";
 import { join } from "./join.ts";
 import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
@@ -35,8 +35,9 @@ export interface NcclBackend extends Backend {
  * pinned.plans.take(); // [{ comm: "world", collective: "allReduce", bytes: 4096, algorithm: "Ring", ... }]
  */
 export function nccl(options: NcclOptions = {}): NcclBackend {
-  const { devices } = options;
+  const { devices, timeoutMs } = options;
   if (devices !== undefined) assertDevices(devices);
+  if (timeoutMs !== undefined) assertTimeout(timeoutMs);
   const pin = resolvePin(options.plan);
   const plans = new PlanRecord();
   return {

@@ -1,6 +1,7 @@
 /** A rank that lives in this process: its device, its memory, and what it lends to calls. */
 import { InvalidArgumentError, type Memory } from "../../api/index.ts";
 import type { Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
 import { DeviceMemory } from "./memory.ts";
 import type { Progress } from "./progress.ts";
 import { CudaError, NcclError } from "./result/errors.ts";
@@ -34,7 +35,12 @@ export class LocalRank {
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
-    cuda.set(this.scratch, 0, scratchBytes, device.stream);
+    try {
+      cuda.set(this.scratch, 0, scratchBytes, device.stream);
+    } catch (error) {
+      cuda.free(this.scratch);
+      throw error;
+    }
   }
 
   /** Memory filled with zeros; symmetric memory can be registered as a window. */
@@ -59,9 +65,18 @@ export class LocalRank {
   release(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.staging.release();
-    for (const ptr of [...this.#live.keys()]) this.#free(ptr);
-    this.device.release();
+    inTurn([
+      () => this.staging.release(),
+      ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
+      () => this.device.release(),
+    ]);
+  }
+
+  /** Leaves everything behind: freeing it would wait for work that does not end. */
+  abandon(): void {
+    this.#open = false;
+    this.#live.clear();
+    this.device.abandon();
   }
 
   #free(ptr: bigint): void {

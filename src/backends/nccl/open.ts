@@ -7,8 +7,9 @@ import {
   InvalidArgumentError,
   type JoinRequest,
 } from "../../api/index.ts";
-import { initAll, initOne } from "./communicators.ts";
+import { initAll, initOne, type NcclCommunicator } from "./communicators.ts";
 import { CurrentDevice, Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
 import { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
@@ -41,12 +42,17 @@ export function openHere(setup: Setup, devices: readonly number[], name: string)
   const ranks = devices.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const { nccl, cuda } = setup.libraries;
-  const places = devices.map((device) => cuda.pciBusId(device));
-  const world = startPinned(pin, places, () =>
-    initAll(nccl, here.current, info, here.locals, setup.config),
-  );
-  setup.readPlans?.(name);
-  return here.session({ ...setup, ...here, world });
+  try {
+    const places = devices.map((device) => cuda.pciBusId(device));
+    const world = startPinned(pin, places, () =>
+      initAll(nccl, here.current, info, here.locals, setup.config),
+    );
+    setup.readPlans?.(name);
+    return here.session({ ...setup, ...here, world });
+  } catch (error) {
+    here.giveBack();
+    throw error;
+  }
 }
 
 /** This process's rank in one life of a job. */
@@ -79,8 +85,14 @@ export async function openJoined(
     const id = await share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId());
     return initOne(nccl, here.current, info, local, id, setup.config);
   };
-  const opening = startPinnedJob(pin, places, start, (own) => share("graphs", own));
-  const world = await within(timeoutMs, opening, rank, size);
+  let world: NcclCommunicator;
+  try {
+    const opening = startPinnedJob(pin, places, start, (own) => share("graphs", own));
+    world = await within(timeoutMs, opening, rank, size);
+  } catch (error) {
+    here.giveBack();
+    throw error;
+  }
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
     openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
@@ -90,19 +102,35 @@ export async function openJoined(
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
 function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: readonly number[]) {
   const { cuda } = libraries;
-  const current = new CurrentDevice(cuda);
+  const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
   const progress = new Progress(() => opened?.checkAll());
-  const locals = devices.map((index, at) => {
-    const device = new Device(cuda, current, index);
-    return new LocalRank(ranks[at] as number, device, progress, libraries.nccl);
-  });
-  const capability = Math.min(...devices.map((device) => Number(cuda.computeCapability(device))));
+  const locals: LocalRank[] = [];
+  const made: Device[] = [];
+  /** After a failure, which is the news: what cannot be given back either is none. */
+  const giveBack = (): void => {
+    const steps = [...locals, ...made].map((each) => () => each.release());
+    try {
+      inTurn(steps);
+    } catch {}
+  };
+  let capability = Number.POSITIVE_INFINITY;
+  try {
+    for (const [at, index] of devices.entries()) {
+      capability = Math.min(capability, Number(cuda.computeCapability(index)));
+      const device = new Device(cuda, current, index);
+      made.push(device);
+      locals.push(new LocalRank(ranks[at] as number, device, progress, libraries.nccl));
+    }
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
   const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
     opened = new NcclSession(parts);
     return opened;
   };
-  return { current, progress, locals, capability, session };
+  return { current, progress, locals, capability, session, giveBack };
 }
 
 /** Two ranks on one GPU would hang NCCL or be refused by it without a name. */

@@ -21,6 +21,7 @@ import { copyAlone, isCopyAlone } from "./alone.ts";
 import { Answers } from "./answers.ts";
 import { type Member, type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
+import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
@@ -32,6 +33,9 @@ import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { withVariables } from "./variables.ts";
+
+/** How long work that is under way may take to end when a session closes, and after its communicators were aborted. */
+const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** What a session is made of. */
 export interface SessionParts {
@@ -65,7 +69,11 @@ export class NcclSession implements Session {
   readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
   /** Communicators on their way out. */
-  readonly #ending: Promise<void>[] = [];
+  readonly #ending = new Set<Promise<void>>();
+  /** Why communicators were aborted, by number. */
+  readonly #reasons = new Map<number, unknown>();
+  /** What went wrong while things were given back; told by `close`. */
+  #failure: { readonly error: unknown } | undefined;
   #closing: Promise<void> | undefined;
   readonly #answers: Answers;
 
@@ -211,8 +219,9 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#comms.delete(info.id);
-    this.#parts.progress.giveUp(comm, reason);
-    this.#ending.push(comm.abort());
+    this.#reasons.set(info.id, reason);
+    this.#parts.progress.giveUp(comm, reason ?? this.#aborted(info));
+    this.#end(comm.abort());
   }
 
   /** Gives the communicator's resources back. */
@@ -221,7 +230,7 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#comms.delete(info.id);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
-    this.#ending.push(this.#parts.progress.after(devices).then(() => comm.destroy()));
+    this.#end(this.#parts.progress.after(devices).then(() => comm.destroy()));
   }
 
   missing(comm: CommInfo, number: number): Promise<readonly number[]> {
@@ -255,13 +264,21 @@ export class NcclSession implements Session {
       return;
     }
     const parts: Part[] = [];
+    const endOps = (): void => {
+      for (const { call, op } of parts) comm.endOp(call, op);
+    };
     try {
       for (const call of calls) parts.push(comm.part(call));
-      for (const step of stepsOf(calls[0] as RankCall, comm.size)) this.#issue(step, parts);
+      for (const step of stepsOf(first, comm.size)) this.#issue(step, parts);
       this.#parts.readPlans?.(comm.info.name);
-    } finally {
-      for (const { call, op } of parts) comm.endOp(call, op);
+    } catch (error) {
+      // Operators that cannot be ended either must not hide why the call failed.
+      try {
+        endOps();
+      } catch {}
+      throw error;
     }
+    endOps();
   }
 
   /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
@@ -280,31 +297,81 @@ export class NcclSession implements Session {
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
   async #close(): Promise<void> {
     closedBefore(this);
-    await Promise.allSettled(this.#ending);
-    const devices = Array.from(this.#locals.values(), ({ device }) => device);
-    await this.#parts.progress.after(devices).catch(() => undefined);
-    for (const comm of [...this.#comms.values()].reverse()) comm.destroy();
+    const { progress, current, job } = this.#parts;
+    await Promise.all(this.#ending);
+    const locals = [...this.#locals.values()];
+    let lost = false;
+    const idle = (): Promise<void> =>
+      progress.after(locals.map(({ device }) => device)).catch(() => {
+        lost = true;
+      });
+    if (!(await within(closeMs, idle()))) {
+      // A rank of another process may never come: kernels that wait for it leave with their communicator.
+      for (const { info } of this.#comms.values()) this.abort(info, undefined);
+      await Promise.all(this.#ending);
+      if (!(await within(leaveMs, idle()))) {
+        for (const local of locals) local.abandon();
+        await job?.leave();
+        return;
+      }
+    }
+    const comms = [...this.#comms.values()].reverse();
     this.#comms.clear();
-    this.#parts.current.forget();
-    for (const local of this.#locals.values()) local.release();
-    this.#parts.progress.release();
-    await this.#parts.job?.leave();
+    current.forget();
+    this.#attempt(() =>
+      inTurn([
+        ...comms.map((comm) => () => comm.destroy()),
+        () => progress.release(),
+        ...locals.map((local) => () => local.release()),
+      ]),
+    );
+    await job?.leave();
+    // Where the devices were lost, nothing on them can be given back: that is no further news.
+    if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
-  /** Throws what went wrong on a communicator in the background. */
+  /** A communicator is on its way out. What goes wrong with it is told by `close`. */
+  #end(ending: Promise<void>): void {
+    const settled = ending
+      .catch((error: unknown) => {
+        this.#failure ??= { error };
+      })
+      .finally(() => this.#ending.delete(settled));
+    this.#ending.add(settled);
+  }
+
+  #attempt(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.#failure ??= { error };
+    }
+  }
+
+  /** Ends communicators on which something went wrong in the background; their open calls fail with it. */
   checkAll(): void {
-    for (const comm of this.#comms.values()) comm.check();
+    for (const comm of this.#comms.values()) {
+      try {
+        comm.check();
+      } catch (error) {
+        this.abort(comm.info, error);
+      }
+    }
   }
 
-  #comm({ id, name }: CommInfo): NcclCommunicator {
-    const comm = this.#comms.get(id);
+  #comm(info: CommInfo): NcclCommunicator {
+    const comm = this.#comms.get(info.id);
     if (comm !== undefined) return comm;
-    throw new CommAbortedError(
+    throw this.#aborted(info);
+  }
+
+  #aborted({ id, name }: CommInfo): CommAbortedError {
+    return new CommAbortedError(
       {
         headline: `"${name}" was aborted, and its NCCL communicators with it`,
         hint: "world.rebuild() makes new ones",
       },
-      { comm: name },
+      { comm: name, cause: this.#reasons.get(id) },
     );
   }
 

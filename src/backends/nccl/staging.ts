@@ -3,6 +3,7 @@
  * and the copy itself waits in the stream. Copying from ordinary memory would block this thread until the stream is done.
  */
 import type { Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
 import type { Progress } from "./progress.ts";
 
 interface Block {
@@ -43,10 +44,17 @@ export class Staging {
 
   /** Gives everything back. */
   release(): void {
-    for (const { ptr } of this.#all) this.#device.use().hostFree(ptr);
+    const blocks = [...this.#all];
     this.#all.clear();
     this.#spare = [];
     this.#current = undefined;
+    inTurn(
+      blocks.map(
+        ({ ptr }) =>
+          () =>
+            this.#device.use().hostFree(ptr),
+      ),
+    );
   }
 
   #blockFor(length: number): Block {

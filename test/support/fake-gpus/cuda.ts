@@ -65,12 +65,14 @@ export function allocateHere(
 
 /** Memory must not go while work that may use it is under way: CUDA would block the thread until then. */
 export function freeIdle(machine: Machine, ptr: bigint): void {
-  const { home } = machine.memory.free(ptr);
+  machine.pump();
+  const { home } = machine.memory.at(ptr) ?? { home: "host" };
   for (const stream of machine.streams.values()) {
     const concerned = home === "host" || stream.device === home;
     if (concerned && !stream.idle)
       machine.complain(`memory of ${home} is freed under running work`);
   }
+  machine.memory.free(ptr);
 }
 
 function memoryCalls(

@@ -1,0 +1,31 @@
+/** Giving things back where one failure must not keep the rest. */
+
+/** Runs every step, also after one threw; then throws what was thrown first. */
+export function inTurn(steps: Iterable<() => void>): void {
+  let failure: { readonly error: unknown } | undefined;
+  for (const step of steps) {
+    try {
+      step();
+    } catch (error) {
+      failure ??= { error };
+    }
+  }
+  if (failure !== undefined) throw failure.error;
+}
+
+/** Whether a promise settles in time; what it rejects with is of no interest. */
+export async function within(boundMs: number, promise: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), boundMs);
+  });
+  const settled = promise.then(
+    () => true,
+    () => true,
+  );
+  try {
+    return await Promise.race([settled, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

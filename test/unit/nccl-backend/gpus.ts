@@ -1,0 +1,39 @@
+/** Fake GPUs for one test at a time, with the check that nothing was left behind or done wrongly. */
+import { createWorld, type World } from "twinccl";
+import { expect, onTestFinished } from "vitest";
+import { type FakeGpus, fakeGpus } from "../../support/fake-gpus/index.ts";
+
+/** A machine whose complaints and leaks fail the test that made it; its worlds must be closed by then. */
+export function cleanGpus(options: Parameters<typeof fakeGpus>[0] = {}): FakeGpus {
+  const gpus = fakeGpus(options);
+  onTestFinished(() => expectClean(gpus));
+  return gpus;
+}
+
+/** Nothing was done that real GPUs would not forgive, nothing waits for ever, everything was given back. */
+export function expectClean({ machine }: FakeGpus): void {
+  expect(machine.complaints).toEqual([]);
+  expect(machine.stuck()).toEqual([]);
+  expect(machine.leaks()).toEqual([]);
+}
+
+/** Opens a world on fake GPUs, uses it and closes it. */
+export async function inWorld<T>(
+  gpus: FakeGpus,
+  size: number,
+  use: (world: World) => Promise<T>,
+  devices?: readonly number[],
+): Promise<T> {
+  const world = await createWorld({ backend: gpus.backend(devices), size });
+  try {
+    return await use(world);
+  } finally {
+    gpus.machine.release();
+    await world.close();
+  }
+}
+
+/** Turns of the event loop, so that whatever is about to happen has happened. */
+export async function turns(count = 10): Promise<void> {
+  for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
+}
