@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { environment, environmentText, sizeText } from "twinccl/bench";
-import { compare, latencies } from "./gpu/compare.mjs";
+import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
 import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
@@ -74,6 +74,7 @@ async function comparePeers() {
   for (const peer of document.peers) print(`# ${JSON.stringify(peer)}\n`);
   const real = peers.filter(({ name, failure }) => name !== "sim" && failure === undefined);
   try {
+    await warm(rowsOf(size, { quick }), real);
     document.latency = await latencies(latencyRows, real, quick ? 1 : 3);
     print(
       tableText(
