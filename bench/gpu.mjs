@@ -11,6 +11,7 @@ import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
 import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
+import { libraryName, withoutPaths } from "./gpu/provenance.mjs";
 import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
 import { notRunText, tableText } from "./gpu/table.mjs";
 
@@ -60,18 +61,30 @@ const document = {
   timing: "measured",
 };
 
+/** The document as text; reasons of peers that were not run name files of this machine. */
+function withoutPathsIn(value) {
+  const clean = (_, each) => (typeof each === "string" ? withoutPaths(each) : each);
+  return JSON.stringify(value, clean, 1);
+}
+
 /** Keeps what there is, so that a run that is cut short leaves its figures behind. */
 function save() {
-  if (values.out !== undefined) writeFileSync(values.out, `${JSON.stringify(document, null, 1)}\n`);
+  if (values.out !== undefined) writeFileSync(values.out, `${withoutPathsIn(document)}\n`);
 }
 
 async function comparePeers() {
   print(`# starting ${names.join("; ")}\n`);
   const peers = await startPeers(names, { size, folder, env });
+  for (const { name, hello, failure } of peers) {
+    print(`# ${name}: ${failure ?? JSON.stringify(hello)}\n`);
+  }
   document.peers = peers.map(({ name, hello, failure }) =>
-    failure === undefined ? { name, ...hello } : { name, not_run: failure },
+    failure === undefined
+      ? { name, ...hello, ...(hello.library && { library: libraryName(hello.library) }) }
+      : { name, not_run: failure },
   );
-  for (const peer of document.peers) print(`# ${JSON.stringify(peer)}\n`);
+  const used = new Set(document.peers.flatMap(({ library }) => library ?? []));
+  print(used.size > 1 ? `# peers use DIFFERENT files of NCCL: ${[...used].join(", ")}\n` : "");
   const real = peers.filter(({ name, failure }) => name !== "sim" && failure === undefined);
   try {
     await warm(rowsOf(size, { quick }), real);
