@@ -6,6 +6,7 @@
  */
 import type { Settled } from "../../api/index.ts";
 import type { Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
 
 /** How long, and how, completion is waited for. */
 export interface Patience {
@@ -36,7 +37,7 @@ interface Mark {
 /** The work of one process on its devices. */
 export class Progress {
   readonly #patience: Patience;
-  /** Throws when something went wrong in the background. */
+  /** Looks whether something went wrong in the background. */
   readonly #check: () => void;
   readonly #spare = new Map<Device, bigint[]>();
   #next: Mark | undefined;
@@ -77,10 +78,20 @@ export class Progress {
 
   /** Gives the events back. */
   release(): void {
-    for (const [device, events] of this.#spare) {
-      for (const event of events) device.use().eventDestroy(event);
-    }
+    const spare = [...this.#spare];
+    const open = this.#open.flatMap(({ events }) => events);
     this.#spare.clear();
+    this.#open = [];
+    inTurn([
+      ...spare.flatMap(([device, events]) =>
+        events.map((event) => () => device.use().eventDestroy(event)),
+      ),
+      ...open.map(
+        ({ device, event }) =>
+          () =>
+            device.use().eventDestroy(event),
+      ),
+    ]);
   }
 
   #record(): void {
