@@ -23,9 +23,17 @@ export interface Mismatch {
 
 /** The first difference between the postings of a complete slot; `undefined` when they agree. */
 export function mismatchOf(slot: Slot): Mismatch | undefined {
-  if (slot.posted.length === 1)
-    return slot.postings.length === 1 ? transposeFault(slot) : undefined;
-  const signatures = slot.posted.map(({ signature }) => signature);
+  const { posted, postings } = slot;
+  // Of one rank there is nothing to compare.
+  const differs =
+    posted.length === 1 ? undefined : signatureMismatch(posted.map(({ signature }) => signature));
+  return differs ?? (posted.length < postings.length ? undefined : transposeFault(slot));
+}
+
+/** The first field in which signatures differ, given by rank. */
+export function signatureMismatch(
+  signatures: readonly (readonly SignatureField[])[],
+): Mismatch | undefined {
   const first = signatures[0] ?? [];
   for (let field = 0; field < first.length; field++) {
     const expected = first[field]?.[1];
@@ -33,7 +41,7 @@ export function mismatchOf(slot: Slot): Mismatch | undefined {
       return differingField(signatures, field);
     }
   }
-  return slot.posted.length < slot.postings.length ? undefined : transposeFault(slot);
+  return undefined;
 }
 
 function differingField(

@@ -15,10 +15,16 @@ import type {
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
 import type { Batch, Meeting } from "./batch.ts";
-import { mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import {
+  type Mismatch,
+  mismatchError,
+  mismatchOf,
+  signatureMismatch,
+  transferMismatch,
+} from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
-import type { Posting, TransferPosting } from "./posting.ts";
+import type { Posting, SignatureField, TransferPosting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
 import { UnservedError } from "./unserved.ts";
@@ -46,14 +52,31 @@ export interface ServeHost {
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const postings = slot.posted;
   const calls = postings.map(({ call }) => call);
-  const isCancelled = postings.some(({ op }) => !op.pending);
-  const mismatch = isCancelled ? undefined : (mismatchOf(slot) ?? host.windows.join(calls));
-  if (isCancelled) {
+  if (postings.some(({ op }) => !op.pending)) {
     const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
-  } else if (mismatch !== undefined) {
+    return;
+  }
+  const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
+    if (mismatch === undefined) return perform(host, slot, postings, calls);
     failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
-  } else return perform(host, slot, postings, calls);
+  };
+  const apart = comparedAcross(host, slot);
+  if (apart === undefined) return serve(mismatchOf(slot) ?? host.windows.join(calls));
+  return apart.then(serve, (error) => failAll(host, postings, () => error));
+}
+
+/** Compares a call with those of other processes, where that is asked for. */
+function comparedAcross(
+  { session, comm }: ServeHost,
+  slot: Slot,
+): Promise<Mismatch | undefined> | undefined {
+  const [own] = slot.posted;
+  if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
+  const told = session.signatures?.(comm, slot.number, JSON.stringify(own.signature));
+  return told?.then((texts) =>
+    signatureMismatch(texts.map((text) => JSON.parse(text) as readonly SignatureField[])),
+  );
 }
 
 /** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */

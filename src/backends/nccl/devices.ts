@@ -56,6 +56,15 @@ export function assertTimeout(timeoutMs: unknown): void {
   );
 }
 
+/** Refuses ways of comparing calls that there are not. */
+export function assertChecks(checks: unknown): void {
+  if (checks === undefined || checks === "off" || checks === "once" || checks === "always") return;
+  throw new InvalidArgumentError(
+    { headline: `nccl: checks: found ${String(checks)}, needs "off", "once" or "always"` },
+    { field: "checks" },
+  );
+}
+
 /** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
 export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();

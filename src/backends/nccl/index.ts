@@ -1,7 +1,7 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
-import { assertDevices, assertTimeout, devicesFor } from "./devices.ts";
+import { assertChecks, assertDevices, assertTimeout, devicesFor } from "./devices.ts";
 import { join } from "./join.ts";
 import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
@@ -38,6 +38,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
   const { devices, timeoutMs } = options;
   if (devices !== undefined) assertDevices(devices);
   if (timeoutMs !== undefined) assertTimeout(timeoutMs);
+  assertChecks(options.checks);
   const pin = resolvePin(options.plan);
   const plans = new PlanRecord();
   return {

@@ -3,6 +3,12 @@ import type { CommInfo, Session } from "../../api/index.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { communicatorKey, RollCall } from "./roll-call.ts";
 
+/** When the ranks of several processes compare their calls. */
+export type Checks = "off" | "once" | "always";
+
+/** How long a comparison waits for the other ranks, where no deadline ends the call before. */
+const compareMs = 600_000;
+
 /** Opens this process's session in one life of a job. */
 export type OpenLife = (membership: Membership) => Promise<Session>;
 
@@ -15,7 +21,12 @@ export class Job {
   readonly #made: Record<string, number> = {};
   #handedOver = false;
 
-  constructor(membership: Membership, open: OpenLife) {
+  readonly #checks: Checks;
+  /** Kinds of calls that were compared, by communicator. */
+  readonly #compared = new Set<string>();
+
+  constructor(membership: Membership, open: OpenLife, checks: Checks = "off") {
+    this.#checks = checks;
     this.#membership = membership;
     this.#open = open;
     this.#rollCall = new RollCall(membership, () => this.#made);
@@ -24,6 +35,20 @@ export class Job {
   /** This process has made a collective call. */
   made(comm: CommInfo, number: number): void {
     this.#made[communicatorKey(comm)] = number + 1;
+  }
+
+  /** Every rank's signature of a call; `undefined` when it need not be compared. */
+  signatures(comm: CommInfo, number: number, own: string): Promise<string[]> | undefined {
+    if (this.#checks === "off" || comm.ranks.length < this.#membership.size) return undefined;
+    const kind = `${communicatorKey(comm)} ${own}`;
+    if (this.#checks === "once" && this.#compared.has(kind)) return undefined;
+    this.#compared.add(kind);
+    const key = `call ${comm.id}/${number}`;
+    const bytes = new TextEncoder().encode(own);
+    const options = { timeoutMs: compareMs };
+    return this.#membership
+      .exchange(key, bytes, options)
+      .then((all) => all.map((each) => new TextDecoder().decode(each)));
   }
 
   /** World ranks that have not made a call, as far as they say. */

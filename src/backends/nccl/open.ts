@@ -10,7 +10,7 @@ import {
 import { initAll, initOne, type NcclCommunicator } from "./communicators.ts";
 import { CurrentDevice, Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
-import { Job } from "./job.ts";
+import { type Checks, Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
 import { startPinned, startPinnedJob } from "./pinned-start.ts";
@@ -24,6 +24,7 @@ export interface Setup {
   readonly libraries: Libraries;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
+  readonly checks?: Checks | undefined;
   /** What is pinned; nothing when left out. */
   readonly pin?: NcclPin | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
@@ -96,7 +97,7 @@ export async function openJoined(
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
     openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
-  return here.session({ ...setup, ...here, world, job: new Job(membership, open) });
+  return here.session({ ...setup, ...here, world, job: new Job(membership, open, setup.checks) });
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */

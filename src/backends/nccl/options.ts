@@ -23,6 +23,12 @@ export interface NcclOptions {
    * that used NCCL without is refused. Its log goes to a private file, also where NCCL_DEBUG_FILE says otherwise.
    */
   readonly readPlan?: boolean;
+  /**
+   * Whether the ranks of several processes compare their calls before NCCL sees them: `once` for every new kind of call of
+   * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
+   * Calls of ranks in one process are always compared.
+   */
+  readonly checks?: "off" | "once" | "always";
   /** In-switch reduction, whose bits cannot be predicted; off unless asked for. */
   readonly nvls?: boolean;
 }

@@ -233,6 +233,10 @@ export class NcclSession implements Session {
     this.#end(this.#parts.progress.after(devices).then(() => comm.destroy()));
   }
 
+  signatures(comm: CommInfo, number: number, own: string): Promise<string[]> | undefined {
+    return this.#parts.job?.signatures(comm, number, own);
+  }
+
   missing(comm: CommInfo, number: number): Promise<readonly number[]> {
     return this.#parts.job?.missing(comm, number) ?? Promise.resolve([]);
   }

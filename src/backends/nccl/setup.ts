@@ -13,7 +13,7 @@ import { processSettings } from "./process-settings.ts";
  * @throws InvalidArgumentError, UnsupportedError for what NCCL was already told otherwise in this process.
  */
 export function setupOf(
-  { timeoutMs, readPlan = false }: NcclOptions,
+  { timeoutMs, checks, readPlan = false }: NcclOptions,
   pin: NcclPin,
   plans: PlanRecord,
   libraries: Libraries,
@@ -23,6 +23,7 @@ export function setupOf(
     libraries,
     config: pinnedConfig(pin),
     timeoutMs,
+    checks,
     pin: { ...pin, ...processSettings.buffers() },
     readPlans: log && ((comm) => plans.read(log, comm)),
   };
