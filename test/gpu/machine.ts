@@ -1,5 +1,6 @@
 /** The GPUs of this machine, for suites that were asked for by name: without any they fail. */
 import { nccl } from "twinccl/nccl";
+import { test } from "vitest";
 
 /** World sizes up to the GPUs that are here. */
 export async function gpuSizes(): Promise<readonly [number, ...number[]]> {
@@ -11,4 +12,15 @@ export async function gpuSizes(): Promise<readonly [number, ...number[]]> {
     sizes.push(size);
   }
   return sizes as [number, ...number[]];
+}
+
+/** A test that needs so many GPUs; with fewer it is skipped under a title that says so. */
+export function testOn(needed: number, found: number) {
+  return (title: string, body: () => Promise<void>): void => {
+    if (found >= needed) test(title, body);
+    else {
+      process.stderr.write(`skipped, needs ${needed} GPUs, ${found} are here: ${title}\n`);
+      test.skip(`${title} (needs ${needed} GPUs, ${found} are here)`, body);
+    }
+  };
 }

@@ -1,0 +1,124 @@
+/** Faults with one process per GPU: killed, late and absent ranks. Survivors are told who, and go on without them. */
+import { spawn } from "node:child_process";
+import { nccl } from "twinccl/nccl";
+import { describe, expect, test } from "vitest";
+import { oneProcess } from "../conformance/one-process.ts";
+import { jobPath, runJob } from "./launched-jobs.ts";
+import { gpuSizes, testOn } from "./machine.ts";
+
+const found = (await gpuSizes()).length;
+const size = Math.min(4, found);
+
+oneProcess({ name: "nccl", backend: () => nccl(), size, cycles: 10 });
+
+/** What a survivor was told of one loss. */
+interface Loss {
+  readonly lost: number;
+  readonly call: number;
+  readonly made: number;
+  readonly message: string;
+  readonly told: number;
+  readonly rebuilt: { readonly generation: number; readonly origins: readonly number[] };
+}
+
+async function expectLosses(victims: readonly number[]): Promise<void> {
+  const job = await runJob<{ losses: readonly Loss[] }>(size, "lost-ranks.mjs", victims.join());
+  const survivors = job.results.flatMap((result, rank) => (victims.includes(rank) ? [] : [result]));
+  expect(survivors.length).toBe(size - victims.length);
+  for (const survivor of survivors) {
+    expect(survivor?.losses.length, job.text).toBe(victims.length);
+    for (const [at, loss] of survivor!.losses.entries()) {
+      expect(loss, job.text).toMatchObject({
+        name: "RankLostError",
+        code: "ERR_COMM_LOST",
+        collective: "allReduce",
+        call: loss.made,
+        ranks: [loss.lost],
+      });
+      expect(loss.message).toContain(`allReduce: call ${loss.made}`);
+      expect(loss.message).toContain(`rank ${loss.lost}`);
+      expect(loss.told, "milliseconds from the kill").toBeGreaterThan(0);
+      expect(loss.told).toBeLessThan(5000);
+      const gone = victims.slice(0, at + 1);
+      const origins = Array.from({ length: size }, (_, rank) => rank);
+      expect(loss.rebuilt).toMatchObject({
+        generation: at + 2,
+        size: size - gone.length,
+        origins: origins.filter((rank) => !gone.includes(rank)),
+      });
+    }
+  }
+  for (const victim of victims) expect(job.results[victim]).toBeUndefined();
+}
+
+describe("a lost rank", () => {
+  testOn(2, found)(
+    "case 7: killed mid-collective, survivors get RankLostError in time; a rebuild works twice in a row",
+    () => expectLosses(size >= 4 ? [1, 2] : [size - 1]),
+  );
+
+  testOn(2, found)("may be rank 0, first or later", () => expectLosses(size >= 4 ? [0, 1] : [0]));
+
+  testOn(2, found)("that never arrives is named when the time is over", async () => {
+    const { results, text } = await runJob<object>(size, "absent-rank.mjs");
+    const there = Array.from({ length: size - 1 }, (_, rank) => rank);
+    for (const rank of there) {
+      expect(results[rank], text).toMatchObject({
+        name: "RendezvousError",
+        code: "ERR_COMM_RENDEZVOUS",
+        joined: there,
+        missing: [size - 1],
+        message: expect.stringContaining(`${size - 1} of ${size} joined`),
+      });
+      expect(results[rank]).toMatchObject({
+        message: expect.stringContaining(`missing rank ${size - 1}`),
+      });
+    }
+  });
+
+  testOn(2, found)(
+    "that makes no call in time fails it for the others, and all rebuild",
+    async () => {
+      interface Late {
+        readonly rank: number;
+        readonly late?: { readonly tookMs: number };
+      }
+      const { status, results, text } = await runJob<Late>(size, "late-ranks.mjs");
+      expect(status, text).toBe(0);
+      for (const [rank, result] of results.entries()) {
+        expect(result, text).toMatchObject({
+          rank,
+          sums: [size, size, size],
+          generations: [1, 2, 3],
+          stale: ["ERR_COMM_CLOSED", "ERR_COMM_CLOSED", "ERR_COMM_ARG", "ERR_COMM_ARG"],
+        });
+        if (rank === 1) continue;
+        expect(result!.late, text).toMatchObject({
+          code: "ERR_COMM_TIMEOUT",
+          collective: "allReduce",
+          call: 1,
+          ranks: [1],
+        });
+        expect(result!.late!.tookMs).toBeGreaterThan(390);
+        expect(result!.late!.tookMs).toBeLessThan(1500);
+      }
+    },
+  );
+});
+
+/** Runs `ends.mjs`. */
+function ended(ranks: number, how: string): Promise<readonly [how: string, status: number | null]> {
+  const child = spawn(process.execPath, [jobPath("ends.mjs"), String(ranks), how], {
+    stdio: ["ignore", "ignore", "inherit"],
+    timeout: 60_000,
+  });
+  return new Promise((resolve) => {
+    child.once("close", (status) => resolve([how, status]));
+  });
+}
+
+test("five processes that end without closing anything end with status 0", async () => {
+  const ways = ["return", "exit", "split", "graph", "open-calls"];
+  const ends = await Promise.all(ways.map((how) => ended(Math.min(2, size), how)));
+  expect(ends).toEqual(ways.map((how) => [how, 0]));
+});

@@ -1,0 +1,55 @@
+// A stream of all-reduces in which ranks are killed, one after the other; the survivors rebuild each time.
+//   node lost-ranks.mjs 1,2      kills rank 1 of the first life, then rank 2 of the first life
+// Every survivor prints `result {…}`: what it was told of each loss, and how fast.
+import { connect } from "twinccl";
+import { nccl } from "twinccl/nccl";
+
+const now = () => performance.timeOrigin + performance.now();
+const victims = process.argv[2].split(",").map(Number);
+let comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
+const first = comm.rank;
+
+/** Number of calls that this life has made. */
+async function healthy() {
+  const one = comm.alloc("int32", 3).fill(comm.origins[comm.rank] + 1);
+  await comm.allReduce({ send: one, op: "sum" });
+  const needed = comm.origins.reduce((sum, origin) => sum + origin + 1, 0);
+  const found = Array.from(await one.toHost());
+  if (found.some((value) => value !== needed)) throw new Error(`found ${found}, needs ${needed}`);
+  return 1;
+}
+
+const losses = [];
+for (const victim of victims) {
+  const before = await healthy();
+  const send = comm.alloc("float32", 2 ** 20).fill(0);
+  const lost = comm.origins.indexOf(victim);
+  // All learn when it happens; clocks of one machine agree.
+  const die = comm.alloc("float64", 1).fill(now() + 300);
+  await comm.broadcast({ recv: die, root: lost });
+  const [dies] = await die.toHost();
+  if (first === victim) setTimeout(() => process.kill(process.pid, "SIGKILL"), dies - now());
+  let made = before + 1;
+  let error;
+  while (error === undefined) {
+    await comm.allReduce({ send, op: "sum" }).then(
+      () => {
+        made += 1;
+      },
+      (caught) => {
+        error = caught;
+      },
+    );
+  }
+  const { code, collective, call, ranks, message, name } = error;
+  const told = now() - dies;
+  const began = performance.now();
+  comm = await comm.rebuild({ without: [lost] });
+  await healthy();
+  const { generation, size, origins } = comm;
+  const rebuilt = { generation, size, origins, tookMs: performance.now() - began };
+  losses.push({ lost, name, code, collective, call, made, ranks, message, told, rebuilt });
+}
+const result = { rank: first, losses };
+await comm.close();
+process.stdout.write(`result ${JSON.stringify(result)}\n`);
