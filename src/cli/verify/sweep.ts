@@ -25,6 +25,7 @@ import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { canonicalForm } from "../../golden/canonical.ts";
 import { type Difference, firstDifference } from "./difference.ts";
+import { partingText } from "./parting.ts";
 import { arbitraryBits, type Payload } from "./payload.ts";
 
 /** One of the two backends, and the name it goes by. */
@@ -98,7 +99,7 @@ export async function sweep(options: SweepOptions): Promise<Comparison[]> {
         for (const cases of batches(casesOf(options, comparison.row, a, b))) {
           const outputs = [await outputsOf(a, cases), await outputsOf(b, cases)] as const;
           for (const [index, each] of cases.entries())
-            compare(comparison, options, each, index, outputs);
+            compare(comparison, options, a, each, index, outputs);
         }
       }
     } finally {
@@ -215,6 +216,7 @@ async function outputOf(comm: Communicator, each: Case): Promise<Output> {
 function compare(
   comparison: Comparison,
   { a, b }: SweepOptions,
+  world: World,
   each: Case,
   index: number,
   [outputsOfA, outputsOfB]: readonly [Output[][], Output[][]],
@@ -233,8 +235,39 @@ function compare(
     comparison.elements += left.length;
     if (each.payload === "bits") comparison.onBits++;
     if (difference === undefined) comparison.identical++;
-    else comparison.first ??= differenceText(each, rank, difference, a.name, b.name);
+    else if (comparison.first === undefined) {
+      const text = differenceText(each, rank, difference, a.name, b.name);
+      const hop = hopText(world, each, rank, difference.element, right);
+      comparison.first = hop === undefined ? text : `${text}; ${hop}`;
+    }
   }
+}
+
+/** At which hop of the plan that both explain the second result parts from it; of other calls nothing. */
+function hopText(
+  world: World,
+  { row, shape, dtype, op, payload, input }: Case,
+  rank: number,
+  element: number,
+  found: HostArray,
+): string | undefined {
+  const scatters = row.collective === "reduceScatter";
+  const isKnown = scatters || row.collective === "allReduce" || row.collective === "reduce";
+  if (!isKnown || payload !== "bits" || element >= found.length) return undefined;
+  const { chunk, order } = world.explain(questionOf(row, shape, dtype, op)).chunkOf(element);
+  // What is explained of a reduce-scatter is rank 0's block; the ring of rank d's ends at d.
+  const turn = scatters ? order.indexOf(rank) + 1 : 0;
+  const at = scatters ? rank * shape.count + element : element;
+  const one = (array: HostArray, index: number): HostArray =>
+    array.slice(index, index + 1) as HostArray;
+  const parting = partingText({
+    dtype,
+    op,
+    order: [...order.slice(turn), ...order.slice(0, turn)],
+    contributions: order.map((_, each) => one(input(each), at)),
+    found: one(found, element),
+  });
+  return `chunk ${chunk}, ${parting}`;
 }
 
 function differenceText(

@@ -1,0 +1,79 @@
+/**
+ * At which hop two results part. Hardware shows the end of a fold alone, so the other result is looked for among the
+ * values on the way and among folds in other orders: the first hop that such a fold has otherwise is where they part.
+ */
+import { foldFor, lanesOf, type ScalarRounding } from "../../algorithms/index.ts";
+import type { DType, HostArray, ReduceOp } from "../../api/index.ts";
+import { canonicalForm } from "../../golden/canonical.ts";
+import { firstDifference } from "./difference.ts";
+
+/** One element, and how it is folded. */
+export interface FoldedElement {
+  readonly dtype: DType;
+  readonly op: ReduceOp;
+  /** Ranks in the order of the plan. */
+  readonly order: readonly number[];
+  /** What each rank contributes: arrays of one element. */
+  readonly contributions: readonly HostArray[];
+  /** The other result, of one element. */
+  readonly found: HostArray;
+}
+
+/** So many ranks have few enough orders to try them all. */
+const mostOrdered = 6;
+
+/** Where a result parts from the plan's fold, in words. */
+export function partingText(element: FoldedElement): string {
+  const { order, found } = element;
+  const isFound = (value: HostArray): boolean => firstDifference(value, found) === undefined;
+  const planned = `the plan folds ${rankList(order)}`;
+  for (let hops = 1; hops < order.length; hops++) {
+    const partial = folded(element, order.slice(0, hops), "fused");
+    if (isFound(partial))
+      return `${planned}; found is what is there before hop ${hops}, r${order[hops]}`;
+  }
+  for (const rounding of ["fused", "separate"] as const) {
+    for (const other of order.length <= mostOrdered ? permutations(order) : rotations(order)) {
+      if (!isFound(folded(element, other, rounding))) continue;
+      const hop = other.findIndex((rank, i) => rank !== order[i]);
+      const how = `found is the fold ${rankList(other)}, products ${rounding === "fused" ? "fused with" : "rounded before"} the sum`;
+      return `${planned}; ${how}: parts at hop ${Math.max(hop, 0)}`;
+    }
+  }
+  return `${planned}; found is the fold of no order of the ranks that was tried: parts at hop 0`;
+}
+
+function folded(
+  { dtype, op, contributions }: FoldedElement,
+  order: readonly number[],
+  rounding: ScalarRounding,
+): HostArray {
+  const fold = foldFor(dtype, op, contributions.length, rounding);
+  const sources = order.map((rank) => (contributions[rank] as HostArray).slice() as HostArray);
+  const result = (sources[0] as HostArray).slice() as HostArray;
+  const lanes = (array: HostArray) => lanesOf(dtype, array.buffer, 0, array.byteLength);
+  fold.chain(
+    lanes(result),
+    0,
+    sources.map(lanes),
+    sources.map(() => 0),
+    1,
+  );
+  fold.finish(lanes(result), 0, 1);
+  return canonicalForm(result, dtype, typeof op === "string" ? op : "preMul");
+}
+
+function rankList(order: readonly number[]): string {
+  return order.map((rank) => `r${rank}`).join(", ");
+}
+
+function rotations(order: readonly number[]): number[][] {
+  return order.map((_, turn) => [...order.slice(turn), ...order.slice(0, turn)]);
+}
+
+function permutations(order: readonly number[]): number[][] {
+  if (order.length <= 1) return [[...order]];
+  return order.flatMap((first, at) =>
+    permutations(order.filter((_, i) => i !== at)).map((rest) => [first, ...rest]),
+  );
+}

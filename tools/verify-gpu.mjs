@@ -1,0 +1,132 @@
+// Compares this machine's GPUs with the simulation, bit by bit, on random calls, and NCCL's choices with the predicted:
+//   npm run verify:gpu -- [--seconds 120] [--seed N] [--out FILE] [--ranks N,N] [--sizes 500] [--small-buffers]
+// Every number that is printed is counted: an element once, not once for each rank. --rehearse simulates the GPUs too,
+// to try the command itself. Exit status: 0 when nothing differs, 1 when something does, 2 where it cannot run.
+import { writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { build, isStale } from "./build.mjs";
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: "string", default: "120" },
+    seed: { type: "string", default: String(Date.now() % 1_000_000) },
+    sizes: { type: "string", default: "500" },
+    ranks: { type: "string" },
+    out: { type: "string" },
+    "small-buffers": { type: "boolean", default: false },
+    rehearse: { type: "boolean", default: false },
+  },
+});
+const print = (text) => process.stdout.write(`${text}\n`);
+const [seconds, seed, perKind] = [values.seconds, values.seed, values.sizes].map(Number);
+if (!(seconds >= 0 && Number.isInteger(seed) && perKind >= 0)) {
+  print("verify:gpu: --seconds, --seed and --sizes need numbers");
+  process.exit(2);
+}
+if (isStale() && !build()) process.exit(2);
+
+const { nccl } = await import("../dist/backends/nccl/index.js");
+const { sim } = await import("../dist/backends/sim/index.js");
+const { environment, environmentText } = await import("../dist/bench/index.js");
+const { propertyRun } = await import("./verify-gpu/property.mjs");
+const { choiceCheck } = await import("./verify-gpu/choice.mjs");
+
+const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin });
+const makeGpu = values.rehearse ? makeSim : (pin) => nccl({ plan: pin, readPlan: true });
+
+/** Numbers of ranks from 2 to the GPUs that are here. */
+async function sizesHere() {
+  if (values.ranks !== undefined) return values.ranks.split(",").map(Number);
+  if (values.rehearse) return [2, 3, 4];
+  const sizes = [];
+  for (let size = 2; size <= 8; size++) {
+    const { ok, reason } = await nccl().probe({ size, name: "verify" });
+    if (ok) sizes.push(size);
+    else if (size === 2) print(`verify:gpu: needs 2 GPUs: ${reason}`);
+    if (!ok) break;
+  }
+  return sizes;
+}
+
+const sizes = await sizesHere();
+if (sizes.length === 0) process.exit(2);
+// Small buffers make many loops in a channel. NCCL reads their sizes once per process.
+const buffers = values["small-buffers"]
+  ? { buffSize: 65_536, llBuffSize: 32_768, ll128BuffSize: 122_880 }
+  : {};
+const began = performance.now();
+const progress = (text) => {
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+};
+
+print(`# ${environmentText(environment())}`);
+print(`# ranks ${sizes.join(", ")}, seed ${seed}, buffers ${JSON.stringify(buffers)}`);
+const choice =
+  perKind === 0
+    ? undefined
+    : await choiceCheck({
+        ...{ sizes, seed, perKind, buffers, makeGpu, makeSim },
+        onProgress: ({ checked }) => progress(`choice: ${checked} calls`),
+      });
+progress("");
+if (choice !== undefined) {
+  for (const [kind, { checked, agreed }] of Object.entries(choice.byKind)) {
+    print(`choice   ${kind.padEnd(30)} ${agreed} of ${checked} as predicted`);
+  }
+  for (const each of choice.disagreements) {
+    print(
+      `choice   ${each.kind}, ${each.bytes} B: ${each.predicted} predicted, ${each.taken} taken`,
+    );
+  }
+  print(
+    `choice: ${choice.agreed} of ${choice.checked} as predicted, ${choice.notLogged} not logged`,
+  );
+}
+
+const totals = await propertyRun({
+  ...{ sizes, seconds, seed, buffers, makeGpu, makeSim },
+  onProgress: ({ elements, settings }) =>
+    progress(`${settings} settings, ${(elements / 1e6).toFixed(0)} million elements`),
+});
+progress("");
+for (const [title, table] of [
+  ["type", totals.byDtype],
+  ["operator", totals.byOperator],
+  ["ranks", totals.bySize],
+  ["plan", totals.byPlan],
+]) {
+  for (const [name, elements] of Object.entries(table).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    print(`${title.padEnd(9)}${name.padEnd(32)} ${String(elements).padStart(14)} elements`);
+  }
+}
+for (const each of totals.differences) print(`different ${JSON.stringify(each)}`);
+for (const each of totals.planDifferences) print(`plan otherwise ${JSON.stringify(each)}`);
+print(
+  `bits: ${totals.elements} elements in ${totals.calls} calls under ${totals.settings} settings (${totals.pinnedRings} with a drawn ring), ` +
+    `${totals.orderSensitiveElements} elements sensitive to order: ${totals.differentCalls} calls differ`,
+);
+print(
+  `plans: ${totals.plansRead - totals.plansOtherwise} of ${totals.plansRead} logged as predicted; ` +
+    `${totals.resultsEqualOnlyByException} results equal but for NaN bits or, after min and max, signs of zero`,
+);
+const fine =
+  totals.differentCalls + totals.plansOtherwise === 0 &&
+  (choice === undefined || choice.disagreements.length + choice.notLogged === 0 || values.rehearse);
+const document = {
+  ...environment(),
+  seed,
+  seconds,
+  sizes,
+  buffers,
+  wallMs: performance.now() - began,
+};
+if (values.out !== undefined) {
+  const json = JSON.stringify({ ...document, fine, choice, property: totals }, replaceBigInt, 2);
+  writeFileSync(values.out, `${json}\n`);
+}
+print(`verify:gpu: ${fine ? "nothing differs" : "something differs"}, seed ${seed}`);
+process.exitCode = fine ? 0 : 1;
+
+function replaceBigInt(_, value) {
+  return typeof value === "bigint" ? String(value) : value;
+}

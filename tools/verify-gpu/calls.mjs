@@ -1,0 +1,85 @@
+// Makes one call on a rank, and compares what both backends gave.
+import { firstDifference } from "../../dist/cli/verify/difference.js";
+import { partingText } from "../../dist/cli/verify/parting.js";
+import { canonicalForm } from "../../dist/golden/canonical.js";
+import { bytes } from "./arrays.mjs";
+import { operatorOf } from "./draw.mjs";
+
+/** The call as `explain` takes it. */
+export function questionOf(call) {
+  const { collective, dtype, count, root, symmetric, offset } = call;
+  const rooted = collective === "reduce" || collective === "broadcast";
+  return {
+    ...{ collective, dtype, count },
+    ...(call.op !== undefined && { op: operatorOf(call) }),
+    ...(rooted && { root }),
+    ...(symmetric && { symmetric: { sendOffset: offset, recvOffset: offset } }),
+  };
+}
+
+/** What a rank ends with; `undefined` where it has no result. */
+export async function outputOf(comm, call, input) {
+  const { collective, dtype, count, root, symmetric, offset, inPlace } = call;
+  const options = { symmetric };
+  const recvLength = collective === "allGather" ? count * comm.size : count;
+  const sent = comm.alloc(dtype, offset + input.length, options);
+  const received = inPlace ? undefined : comm.alloc(dtype, offset + recvLength, options);
+  try {
+    const send = sent.subarray(offset);
+    send.copyFrom(input);
+    const recv = received?.subarray(offset) ?? send;
+    const op = operatorOf(call);
+    if (collective === "allReduce") await comm.allReduce({ send, recv, op });
+    else if (collective === "reduceScatter") await comm.reduceScatter({ send, recv, op });
+    else if (collective === "allGather") await comm.allGather({ send, recv });
+    else if (collective === "broadcast") {
+      await comm.broadcast({ ...(comm.rank === root && { send }), recv, root });
+    } else {
+      await comm.reduce({ send, ...(comm.rank === root && { recv }), op, root });
+      if (comm.rank !== root) return undefined;
+    }
+    return await recv.toHost();
+  } finally {
+    sent.dispose();
+    received?.dispose();
+  }
+}
+
+/**
+ * Compares by bits; of reductions any NaN is any NaN, and after min and max 0 is -0. Tells how often those two
+ * exceptions were needed.
+ */
+export function compare(call, ofGpu, ofSim, totals) {
+  for (const [rank, output] of ofGpu.entries()) {
+    const other = ofSim[rank];
+    if (output === undefined && other === undefined) continue;
+    if (Buffer.compare(bytes(output), bytes(other)) === 0) continue;
+    if (call.op === undefined) return { rank, ...firstDifference(output, other) };
+    const [a, b] = [output.slice(), other.slice()].map((each) =>
+      canonicalForm(each, call.dtype, call.op),
+    );
+    const difference = firstDifference(a, b);
+    if (difference !== undefined) return { rank, ...difference };
+    totals.resultsEqualOnlyByException++;
+  }
+  return undefined;
+}
+
+/** A difference in words: the plan's piece, and the hop at which the results part. */
+export function hopText(world, call, { rank, element }, ofGpu, inputs) {
+  if (call.op === undefined) return "a copy";
+  const scatters = call.collective === "reduceScatter";
+  const { chunk, order } = world.explain(questionOf(call)).chunkOf(element);
+  // What is explained of a reduce-scatter is rank 0's block; the ring of rank d's ends at d.
+  const turn = scatters && !call.symmetric ? order.indexOf(rank) + 1 : 0;
+  const own = [...order.slice(turn), ...order.slice(0, turn)];
+  const at = (scatters ? rank * call.count : 0) + element;
+  const parting = partingText({
+    dtype: call.dtype,
+    op: operatorOf(call),
+    order: own,
+    contributions: inputs.map((input) => input.slice(at, at + 1)),
+    found: canonicalForm(ofGpu[rank].slice(element, element + 1), call.dtype, call.op),
+  });
+  return `chunk ${chunk}: ${parting}`;
+}
