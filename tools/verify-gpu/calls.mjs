@@ -1,6 +1,6 @@
 // Makes one call on a rank, and compares what both backends gave.
 import { firstDifference } from "../../dist/cli/verify/difference.js";
-import { partingText } from "../../dist/cli/verify/parting.js";
+import { orderEndingAt, partingText } from "../../dist/cli/verify/parting.js";
 import { canonicalForm } from "../../dist/golden/canonical.js";
 import { bytes } from "./arrays.mjs";
 import { operatorOf } from "./draw.mjs";
@@ -69,15 +69,15 @@ export function compare(call, ofGpu, ofSim, totals) {
 export function hopText(world, call, { rank, element }, ofGpu, inputs) {
   if (call.op === undefined) return "a copy";
   const scatters = call.collective === "reduceScatter";
-  const { chunk, order } = world.explain(questionOf(call)).chunkOf(element);
-  // What is explained of a reduce-scatter is rank 0's block; the ring of rank d's ends at d.
-  const turn = scatters && !call.symmetric ? order.indexOf(rank) + 1 : 0;
-  const own = [...order.slice(turn), ...order.slice(0, turn)];
+  const isOwned = (scatters && !call.symmetric) || call.collective === "reduce";
+  // Told is what becomes of rank 0's block.
+  const question = questionOf(isOwned && !scatters ? { ...call, root: 0 } : call);
+  const { chunk, order } = world.explain(question).chunkOf(element);
   const at = (scatters ? rank * call.count : 0) + element;
   const parting = partingText({
     dtype: call.dtype,
     op: operatorOf(call),
-    order: own,
+    order: isOwned ? orderEndingAt(order, rank) : order,
     contributions: inputs.map((input) => input.slice(at, at + 1)),
     found: canonicalForm(ofGpu[rank].slice(element, element + 1), call.dtype, call.op),
   });

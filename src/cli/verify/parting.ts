@@ -43,6 +43,15 @@ export function partingText(element: FoldedElement): string {
   return `${planned}; found is the fold of no order of the ranks that was tried: parts at hop 0`;
 }
 
+/**
+ * The order of what a rank holds, from the order that `explain` tells of rank 0: results of single owners are folded
+ * around the ring, up to their owner.
+ */
+export function orderEndingAt(order: readonly number[], owner: number): number[] {
+  const turn = order.indexOf(owner) + 1;
+  return [...order.slice(turn), ...order.slice(0, turn)];
+}
+
 function folded(
   { dtype, op, contributions }: FoldedElement,
   order: readonly number[],

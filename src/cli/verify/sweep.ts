@@ -25,7 +25,7 @@ import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { canonicalForm } from "../../golden/canonical.ts";
 import { type Difference, firstDifference } from "./difference.ts";
-import { partingText } from "./parting.ts";
+import { orderEndingAt, partingText } from "./parting.ts";
 import { arbitraryBits, type Payload } from "./payload.ts";
 
 /** One of the two backends, and the name it goes by. */
@@ -251,19 +251,20 @@ function hopText(
   element: number,
   found: HostArray,
 ): string | undefined {
-  const scatters = row.collective === "reduceScatter";
-  const isKnown = scatters || row.collective === "allReduce" || row.collective === "reduce";
-  if (!isKnown || payload !== "bits" || element >= found.length) return undefined;
-  const { chunk, order } = world.explain(questionOf(row, shape, dtype, op)).chunkOf(element);
-  // What is explained of a reduce-scatter is rank 0's block; the ring of rank d's ends at d.
-  const turn = scatters ? order.indexOf(rank) + 1 : 0;
-  const at = scatters ? rank * shape.count + element : element;
+  const { collective } = row;
+  const isOwned = collective === "reduceScatter" || collective === "reduce";
+  if (!(isOwned || collective === "allReduce") || payload !== "bits") return undefined;
+  if (element >= found.length) return undefined;
+  // Told is what becomes of rank 0's block.
+  const question = { ...questionOf(row, shape, dtype, op), ...(row.rooted && { root: 0 }) };
+  const { chunk, order } = world.explain(question).chunkOf(element);
+  const at = collective === "reduceScatter" ? rank * shape.count + element : element;
   const one = (array: HostArray, index: number): HostArray =>
     array.slice(index, index + 1) as HostArray;
   const parting = partingText({
     dtype,
     op,
-    order: [...order.slice(turn), ...order.slice(0, turn)],
+    order: isOwned ? orderEndingAt(order, rank) : order,
     contributions: order.map((_, each) => one(input(each), at)),
     found: one(found, element),
   });

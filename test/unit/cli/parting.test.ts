@@ -1,9 +1,9 @@
 /** At which hop a result parts from its plan's fold. */
 import { describe, expect, test } from "vitest";
-import { partingText } from "../../../src/cli/verify/parting.ts";
+import { orderEndingAt, partingText } from "../../../src/cli/verify/parting.ts";
 
-/** 2²⁴ + 1 is no float32, so that every order of these gives another sum. */
-const values = [1, 16_777_216, 3, -16_777_216];
+/** 2²⁴ + 3 is no float32, so that orders of these give other sums. */
+const values = [5, 16_777_216, 3, -16_777_214];
 const f = Math.fround;
 const text = (found: number, order = [1, 2, 3, 0]): string =>
   partingText({
@@ -33,6 +33,10 @@ describe("the hop is that of", () => {
       found: Float32Array.of(separate),
     });
     expect(found).toMatch(/the fold r\d, r\d, r\d, products (fused with|rounded before) the sum/);
+  });
+  test("an owner's own ring is that of rank 0, turned to end there", () => {
+    expect(orderEndingAt([2, 1, 3, 0], 1)).toEqual([3, 0, 2, 1]);
+    expect(orderEndingAt([2, 1, 3, 0], 0)).toEqual([2, 1, 3, 0]);
   });
   test("no order: nothing is guessed", () => {
     expect(text(12_345)).toContain("no order of the ranks that was tried");
