@@ -1,0 +1,173 @@
+/** Ranks of different processes on fake GPUs: here the processes are sessions that share one thread. */
+import {
+  type Backend,
+  type CommError,
+  type ConnectedCommunicator,
+  connect,
+  type Session,
+} from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import { openJoined } from "../../../src/backends/nccl/open.ts";
+import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { type FakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { cleanGpus, turns } from "./gpus.ts";
+
+/** A job whose members meet in memory. */
+class Job {
+  readonly size: number;
+  readonly #gpus: FakeGpus;
+  readonly #given = new Map<string, (Uint8Array | undefined)[]>();
+  readonly left = new Set<number>();
+  readonly sessions: Session[] = [];
+
+  constructor(gpus: FakeGpus, size: number) {
+    this.#gpus = gpus;
+    this.size = size;
+  }
+
+  /** The backend of one rank, on a GPU of its own or the one that is named. */
+  backend(rank: number, device = rank): Backend {
+    const refuse = (): never => {
+      throw new Error("this backend only joins");
+    };
+    return {
+      name: "nccl",
+      probe: () => ({ ok: true, reason: "fake GPUs" }),
+      open: refuse,
+      join: async (request) => {
+        const session = await openJoined(this.#gpus.setup, device, this.#membership(rank), request);
+        this.sessions[rank] = session;
+        return session;
+      },
+    };
+  }
+
+  connectAll(timeoutMs?: number): Promise<ConnectedCommunicator[]> {
+    const deadline = timeoutMs === undefined ? {} : { timeoutMs };
+    return Promise.all(
+      Array.from({ length: this.size }, (_, rank) =>
+        connect({ backend: this.backend(rank), ...deadline }),
+      ),
+    );
+  }
+
+  #membership(rank: number): Membership {
+    const { size } = this;
+    const exchange = async (key: string, value: Uint8Array): Promise<Uint8Array[]> => {
+      const given = this.#given.get(key) ?? new Array<Uint8Array | undefined>(size).fill(undefined);
+      this.#given.set(key, given);
+      given[rank] = value;
+      // Processes that share a thread start NCCL one after another, rank 0 first: its id cannot wait for the others.
+      const needed = key === "unique id" ? 1 : size;
+      do await new Promise((resolve) => setImmediate(resolve));
+      while (given.slice(0, needed).includes(undefined));
+      return given as Uint8Array[];
+    };
+    const unused = (): never => {
+      throw new Error("not part of this test");
+    };
+    return {
+      jobId: "job",
+      rank,
+      size,
+      generation: 0,
+      origins: Array.from({ length: size }, (_, each) => each),
+      lost: [],
+      onLost: () => () => undefined,
+      set: unused,
+      get: unused,
+      exchange,
+      rejoin: unused,
+      leave: async () => void this.left.add(rank),
+    } as Membership;
+  }
+}
+
+const closeAll = (comms: readonly ConnectedCommunicator[]) =>
+  Promise.all(comms.map((comm) => comm.close()));
+
+describe("ranks of several processes", () => {
+  test("reduce, and exchange messages whose ends are in different processes", async () => {
+    const gpus = cleanGpus();
+    const job = new Job(gpus, 3);
+    const comms = await job.connectAll();
+    const results = await Promise.all(
+      comms.map(async (comm) => {
+        const data = comm.alloc("int32", 2).fill(comm.rank + 1);
+        await comm.allReduce({ send: data, op: { preMul: 10 } });
+        const [send, recv] = [comm.alloc("int32", 1).fill(comm.rank), comm.alloc("int32", 1)];
+        await comm.group(() => {
+          void comm.send({ send, peer: (comm.rank + 1) % 3 });
+          void comm.recv({ recv, peer: (comm.rank + 2) % 3 });
+        });
+        return [...(await data.toHost()), ...(await recv.toHost())];
+      }),
+    );
+    expect(results).toEqual([
+      [60, 60, 2],
+      [60, 60, 0],
+      [60, 60, 1],
+    ]);
+    await closeAll(comms);
+    expect(job.left).toEqual(new Set([0, 1, 2]));
+  });
+
+  test("on one GPU are refused by rank before NCCL sees them", async () => {
+    const gpus = cleanGpus();
+    const job = new Job(gpus, 2);
+    const joined = [0, 1].map((rank) => connect({ backend: job.backend(rank, 3) }));
+    for (const each of await Promise.allSettled(joined)) {
+      expect(String((each as PromiseRejectedResult).reason)).toMatch(/ranks 0, 1 all use the GPU/);
+    }
+    expect(gpus.machine.count("streamCreate")).toBe(0);
+  });
+
+  test("give back what they took when NCCL cannot start", async () => {
+    const gpus = cleanGpus();
+    const planned = ncclError("ncclCommInitRankConfig", 2, "ncclSystemError");
+    gpus.machine.failNext("initRankInBackground", planned);
+    const job = new Job(gpus, 2);
+    const first = connect({ backend: job.backend(0) });
+    const second = connect({ backend: job.backend(1) });
+    await expect(first).rejects.toBe(planned);
+    await second.then((comm) => comm.close());
+  });
+
+  test("that never come do not keep a session from closing", async () => {
+    const gpus = cleanGpus();
+    const job = new Job(gpus, 2);
+    const [a, b] = await job.connectAll();
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const waiting = a.barrier().catch((error) => (error as CommError).code);
+    await turns(5);
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      let closed = false;
+      const closing = Promise.resolve(job.sessions[0]?.close()).then(() => {
+        closed = true;
+      });
+      for (let i = 0; i < 60 && !closed; i++) {
+        await turns(2);
+        await vi.advanceTimersByTimeAsync(500);
+      }
+      expect(closed).toBe(true);
+      await closing;
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(await waiting).toMatch(/^ERR_COMM_(CLOSED|ABORTED)$/);
+    expect(gpus.machine.count("abortInBackground")).toBe(1);
+    await b.close();
+  });
+
+  // Last, because a start that was left behind keeps every later one of its process waiting.
+  test("are not waited for longer than the deadline", async () => {
+    const gpus = cleanGpus();
+    gpus.nccl.calls.initRankInBackground = () => new Promise(() => undefined);
+    const job = new Job(gpus, 2);
+    const joined = [0, 1].map((rank) => connect({ backend: job.backend(rank), timeoutMs: 60 }));
+    for (const each of await Promise.allSettled(joined)) {
+      expect(each).toMatchObject({ status: "rejected", reason: { code: "ERR_COMM_TIMEOUT" } });
+    }
+  });
+});
