@@ -17,6 +17,7 @@ import {
   runProgramIn,
 } from "twinccl/testing";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { claimedBits } from "../support/claimed-programs.ts";
 import { Compared } from "../support/compared.ts";
 import { everyDType } from "../support/element-bits.ts";
 import { everyCall, longFolds } from "../support/every-call.ts";
@@ -139,19 +140,13 @@ const otherAlgorithms = {
 } as const;
 
 /** Programs that a claim of equal bits is made for. */
-function claimed(sizes: readonly number[]): fc.Arbitrary<Program> {
-  const common = { sizes: fc.constantFrom(...sizes), symmetric: true };
-  const inOrder = (ranks: readonly number[]): boolean =>
-    ranks.every((rank, i) => i === 0 || rank > ranks[i - 1]!);
-  const payload = (ranks: readonly number[]) => (inOrder(ranks) ? "bits" : "exact");
-  const bits = { ...common, payload, scalarsDiffer: false } as const;
+function claimed(among: readonly number[]): fc.Arbitrary<Program> {
+  const sizes = fc.constantFrom(...among);
+  const bits = { ...claimedBits, sizes, mostSplits: 1 };
   return fc.oneof(
-    { weight: 6, arbitrary: programs({ ...bits, mostSteps: 8, mostSplits: 1 }) },
-    {
-      weight: 2,
-      arbitrary: programs({ ...bits, mostSteps: 3, mostSplits: 1, mostElements: 9000 }),
-    },
-    { weight: 2, arbitrary: programs({ ...common, mostSteps: 6 }) },
+    { weight: 6, arbitrary: programs({ ...bits, mostSteps: 8 }) },
+    { weight: 2, arbitrary: programs({ ...bits, mostSteps: 3, mostElements: 9000 }) },
+    { weight: 2, arbitrary: programs({ sizes, symmetric: true, mostSteps: 6 }) },
   );
 }
 
