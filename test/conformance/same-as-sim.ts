@@ -17,7 +17,7 @@ import {
   runProgramIn,
 } from "twinccl/testing";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { claimedBits } from "../support/claimed-programs.ts";
+import { claimedBits, takenByNccl } from "../support/claimed-programs.ts";
 import { Compared } from "../support/compared.ts";
 import { everyDType } from "../support/element-bits.ts";
 import { everyCall, longFolds } from "../support/every-call.ts";
@@ -55,7 +55,8 @@ export function sameAsSim({ name, backend, sizes, longest, seconds, command }: S
     for (const worlds of [subject, twin, otherOrder]) await worlds.close();
   });
 
-  async function compare(program: Program, compared: Compared): Promise<void> {
+  async function compare(planned: Program, compared: Compared): Promise<void> {
+    const program = takenByNccl(planned);
     const { size } = program;
     const found = await subject.use(size, (world) => runProgramIn(world, program, { label: name }));
     const norm = await twin.use(size, (world) => runProgramIn(world, program));

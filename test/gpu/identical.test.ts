@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
 import { identical } from "../property/identical.ts";
-import { claimedBits } from "../support/claimed-programs.ts";
+import { claimedBits, takenByNccl } from "../support/claimed-programs.ts";
 import { gpuSizes } from "./machine.ts";
 
 const sizes = fc.constantFrom(...(await gpuSizes()));
@@ -12,7 +12,7 @@ identical(
   [
     { name: "sim ring", plan: "ring", open: () => sim() },
     { name: "sim linear", plan: "any", open: () => sim({ algorithms: { allReduce: "linear" } }) },
-    { name: "nccl", plan: "ring", open: () => nccl(), keepsWorlds: true },
+    { name: "nccl", plan: "ring", open: () => nccl(), keepsWorlds: true, takes: takenByNccl },
   ],
   {
     runs: { exact: 40, bits: 60 },

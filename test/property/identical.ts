@@ -25,8 +25,8 @@ export interface Subject {
   readonly open: (size: number) => Backend;
   /** `any`: its results are compared for exact payloads; a plan's name: also for arbitrary bits, within that plan. */
   readonly plan: "any" | "ring" | "linear";
-  /** Programs it can run; left out: all. */
-  readonly admits?: (program: Program) => boolean;
+  /** What of a program it can run, for all subjects of its comparison; left out: all. */
+  readonly takes?: (program: Program) => Program;
   /** One world of each size for all programs, where opening takes long. */
   readonly keepsWorlds?: boolean;
 }
@@ -55,10 +55,10 @@ export function identical(subjects: readonly Subject[], extent: Extent): void {
     return worlds.use(size, (world) => runProgramIn(world, program, { label }));
   }
 
-  async function agree(program: Program, among: readonly Subject[]): Promise<void> {
-    const able = among.filter(({ admits }) => admits?.(program) ?? true);
+  async function agree(drawn: Program, among: readonly Subject[]): Promise<void> {
+    const program = among.reduce((each, { takes }) => takes?.(each) ?? each, drawn);
     const runs: ProgramRun[] = [];
-    for (const subject of able) runs.push(await run(subject, program));
+    for (const subject of among) runs.push(await run(subject, program));
     const [norm, ...others] = runs;
     for (const found of others) expectSame(found, norm as ProgramRun);
   }
