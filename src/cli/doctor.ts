@@ -1,50 +1,109 @@
 /** `twinccl doctor`: what this machine offers, and which backends could be used. */
 import { CommError } from "../api/index.ts";
+import { examine, type MachineReport } from "../backends/nccl/examine.ts";
 import { environment } from "../bench/index.ts";
 import type { Command, Context } from "./context.ts";
+import { gpuText, librariesText, table } from "./doctor-text.ts";
 import { parseOptions } from "./options.ts";
+
+const options = { json: { help: "print one JSON document instead of text" } } as const;
 
 /** The `doctor` command. */
 export const doctorCommand: Command = {
   name: "doctor",
   summary: "show what this machine offers and which backends can be used",
-  help: `Usage: twinccl doctor
+  help: `Usage: twinccl doctor [--json]
 
-Shows versions, processor, memory, and for each backend whether it can be used here and why not.
-Example:
+Shows versions, processor and memory; every path at which NVIDIA's libraries were looked for,
+and why each failed; the GPUs with their links; and for each backend whether it can be used here
+and why not. Starts nothing on a GPU.
+
+  --json   ${options.json.help}
+
+Examples:
   twinccl doctor
+  twinccl doctor --json
 
-Exit status: 0.
+Exit status: 0, also where there is no GPU.
 `,
   run: runDoctor,
 };
 
+interface BackendReport {
+  readonly backend: string;
+  readonly ok: boolean;
+  readonly reason: string;
+}
+
 async function runDoctor(args: readonly string[], context: Context): Promise<number> {
-  parseOptions(args, {}, 0);
-  const { machine, versions, commit } = environment();
-  const lines: [string, string][] = [
+  const parsed = parseOptions(args, options, 0);
+  // Before the backends are asked: they set variables that are reported.
+  const nvidia = await examine();
+  const size = Math.max(1, nvidia.gpus.length);
+  const backends: BackendReport[] = [];
+  for (const name of Object.keys(context.backends)) {
+    backends.push(await backendReport(name, size, context));
+  }
+  const chosen = ["nccl", "sim"].find((name) =>
+    backends.some(({ backend, ok }) => backend === name && ok),
+  );
+  const own = environment();
+  if (parsed.has("json")) {
+    const wasm_simd = hasWasmSimd();
+    const document = { ...own, wasm_simd, nvidia, backends, first_available: chosen ?? null };
+    context.out(`${JSON.stringify(document, undefined, 2)}\n`);
+    return 0;
+  }
+  context.out(machineText(own));
+  context.out(nvidiaText(nvidia));
+  const rows = backends.map(({ backend, ok, reason }) => [
+    `backend ${backend}`,
+    `${ok ? "yes" : "no"}: ${reason}`,
+  ]);
+  const choice = `${chosen ?? "none"}, for ${size} ${size === 1 ? "rank" : "ranks"}`;
+  context.out(table([...rows, ["firstAvailable(nccl(), sim())", choice]]));
+  return 0;
+}
+
+function machineText({ machine, versions, commit }: ReturnType<typeof environment>): string {
+  return table([
     ["twinccl", `${versions.twinccl}, commit ${commit ?? "unknown"}`],
     ["node", `${versions.node} (V8 ${versions.v8})`],
     ["platform", `${machine.platform} ${machine.arch}`],
     ["processor", `${machine.cpu}, ${machine.cores} cores`],
     ["memory", `${(machine.memory_bytes / 2 ** 30).toFixed(1)} GiB`],
     ["wasm SIMD", hasWasmSimd() ? "yes" : "no"],
-  ];
-  for (const name of Object.keys(context.backends)) {
-    lines.push([`backend ${name}`, await backendState(name, context)]);
-  }
-  for (const [name, value] of lines) context.out(`${name.padEnd(13)} ${value}\n`);
-  return 0;
+  ]);
 }
 
-async function backendState(name: string, { backends }: Context): Promise<string> {
+function nvidiaText(report: MachineReport): string {
+  const { versions, gpus, problems } = report;
+  const known = (version: string | null): string => version ?? "unknown";
+  const driver = `${known(versions.driver)}, for CUDA up to ${known(versions.driver_cuda)}`;
+  const rows = [
+    ["driver", driver],
+    ["CUDA runtime", known(versions.runtime)],
+    ["NCCL", known(versions.nccl)],
+    ["NVLS", report.nvls],
+    ...problems.map((problem) => ["missing", problem]),
+    ...(gpus.length === 0 ? [["GPUs", "none that can be used from here"]] : []),
+  ];
+  return `\n${librariesText(report.libraries)}\n${table(rows)}${gpuText(gpus)}\n`;
+}
+
+async function backendReport(
+  name: string,
+  size: number,
+  { backends }: Context,
+): Promise<BackendReport> {
   try {
     const backend = backends[name]?.({});
-    const probe = await backend?.probe({ size: 1, name: "doctor" });
-    return `${probe?.ok === true ? "yes" : "no"}: ${probe?.reason ?? "unknown"}`;
+    const probe = await backend?.probe({ size, name: "doctor" });
+    return { backend: name, ok: probe?.ok === true, reason: probe?.reason ?? "unknown" };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;
-    return `no: ${error.message.split("\n")[0]?.replace(`backend ${name}: `, "")}`;
+    const reason = error.message.split("\n")[0]?.replace(`backend ${name}: `, "") ?? "";
+    return { backend: name, ok: false, reason };
   }
 }
 

@@ -35,8 +35,10 @@ export interface Libraries {
 /** The oldest NCCL that this backend runs on: it brought the split of communicators. */
 const oldestNccl = 21800;
 
-/** How each library is looked for. */
-function wishes(paths: LibraryPaths): Readonly<Record<"cudart" | "nccl", LibraryWish>> {
+/** How each library is looked for. NVML is asked by `examine` alone. */
+export function wishes(
+  paths: LibraryPaths,
+): Readonly<Record<"cudart" | "nccl" | "nvml", LibraryWish>> {
   return {
     cudart: {
       names: ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
@@ -50,11 +52,17 @@ function wishes(paths: LibraryPaths): Readonly<Record<"cudart" | "nccl", Library
       variable: "TWINCCL_NCCL_LIBRARY",
       wheels: ["nvidia/nccl/lib"],
     },
+    nvml: {
+      names: ["libnvidia-ml.so.1"],
+      option: undefined,
+      variable: "TWINCCL_NVML_LIBRARY",
+      wheels: [],
+    },
   };
 }
 
 /** Tries the places of one library, up to the first that loads. */
-async function firstLoadable<T extends PrototypeTable>(
+export async function firstLoadable<T extends PrototypeTable>(
   wish: LibraryWish,
   table: T,
   trials: Trial[],

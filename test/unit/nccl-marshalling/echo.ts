@@ -11,6 +11,10 @@ const table = {
   ),
   lastError: prototype<(some: number) => undefined>("void echo_last_error(int some)", "1"),
   text: prototype<() => string>("const char* echo_text(void)", "1"),
+  machine: prototype<(devices: number) => undefined>(
+    "void echo_machine(unsigned int devices)",
+    "1",
+  ),
   calls: prototype<() => number>("int echo_calls(void)", "1"),
   layouts: prototype<() => string>("const char* echo_layouts(void)", "1"),
   clearings: prototype<() => number>("int echo_clearings(void)", "1"),
@@ -33,6 +37,8 @@ export interface Echo {
   begin(answer?: Answer): void;
   /** Whether the library has something to say about errors. */
   lastError(some: boolean): void;
+  /** Pretends that there are GPUs; 0 ends that. */
+  machine(devices: number): void;
   /** What arrived last. */
   text(): string;
   calls(): number;
@@ -53,6 +59,7 @@ export async function echoLibrary(version = 22809): Promise<Echo> {
       get("begin")(status, out[0], out[1] ?? 0n, real, deepBytes);
     },
     lastError: (some) => void get("lastError")(some ? 1 : 0),
+    machine: (devices) => void get("machine")(devices),
     text: get("text"),
     calls: get("calls"),
     layouts: get("layouts"),

@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
+import { nvmlTable } from "../../../src/backends/nccl/sys/nvml.ts";
 import {
   bind,
   type NativeFunction,
@@ -221,6 +222,37 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
   graphDestroy: { args: () => [d], arrives: `graph ${d}` },
 };
 
+const nvmlTrials: { readonly [K in keyof typeof nvmlTable]: Trial } = {
+  init: { args: () => [], arrives: "" },
+  shutdown: { args: () => [], arrives: "" },
+  systemGetDriverVersion: {
+    args: () => [new Uint8Array(10), 10],
+    arrives: "length 10",
+    back: [[0, [...Buffer.from("999.88.0\0\0")]]],
+  },
+  deviceGetHandleByPciBusId: {
+    args: () => ["0000:1B:00.0", handles()],
+    out: [a],
+    arrives: "busId 0000:1B:00.0",
+    back: [[1, a]],
+  },
+  deviceGetName: {
+    args: () => [b, new Uint8Array(13), 13],
+    arrives: `device ${b} length 13`,
+    back: [[1, [...Buffer.from("NVIDIA Echo\0\0")]]],
+  },
+  deviceGetMemoryInfo: {
+    args: () => [c, new BigUint64Array(3)],
+    arrives: `device ${c}`,
+    back: [[1, [80n << 30n, 79n << 30n, 1n << 30n]]],
+  },
+  deviceGetNvLinkState: {
+    args: () => [d, 16, ints()],
+    arrives: `device ${d} link 16`,
+    back: [[2, 1]],
+  },
+};
+
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 
 describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, () => {
@@ -232,6 +264,7 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
 
   describe("libnccl", () => each(ncclTable, ncclTrials));
   describe("libcudart", () => each(cudaTable, cudaTrials));
+  describe("libnvidia-ml", () => each(nvmlTable, nvmlTrials));
 
   function each(table: PrototypeTable, trials: Readonly<Record<string, Trial>>): void {
     test.each(Object.keys(table))("%s", async (name) => {
@@ -267,10 +300,11 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
     for (const [prefix, table] of [
       ["nccl", ncclTable],
       ["cuda", cudaTable],
+      ["nvml", nvmlTable],
     ] as const) {
       for (const [name, { c: text, since }] of Object.entries(table)) {
         const symbol = `${prefix}${name[0]?.toUpperCase()}${name.slice(1)}`;
-        expect(text).toContain(` ${symbol}(`);
+        expect(text.replace("_v2(", "(")).toContain(` ${symbol}(`);
         expect(since).toMatch(/^\d+\.\d+$/);
       }
     }

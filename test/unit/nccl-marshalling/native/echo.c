@@ -67,6 +67,12 @@ void echo_last_error(int some) { echo.lastError = some ? "the other end hung up"
 const char *echo_text(void) { return echo.text; }
 int echo_calls(void) { return echo.calls; }
 
+/* A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. */
+static struct {
+  unsigned int devices;
+} machine;
+void echo_machine(unsigned int devices) { machine.devices = devices; }
+
 /* Uses that much stack, touching all of it. */
 static int deep(size_t bytes) {
   volatile char frame[4096];
@@ -243,20 +249,20 @@ cudaError_t cudaDriverGetVersion(int *version) {
   return SAY("cudaDriverGetVersion");
 }
 cudaError_t cudaGetDeviceCount(int *count) {
-  *count = (int)echo.out[0];
+  *count = machine.devices > 0 ? (int)machine.devices : (int)echo.out[0];
   return SAY("cudaGetDeviceCount");
 }
 cudaError_t cudaSetDevice(int device) { return SAY("cudaSetDevice device %d", device); }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
-  *value = (int)echo.out[0];
+  *value = machine.devices > 0 ? (attribute == 75 ? 9 : 0) : (int)echo.out[0];
   return SAY("cudaDeviceGetAttribute attribute %d device %d", attribute, device);
 }
 cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device) {
-  snprintf(id, (size_t)length, "0000:%02X:00.0", (int)echo.out[0]);
+  snprintf(id, (size_t)length, "0000:%02X:00.0", machine.devices > 0 ? device + 16 : (int)echo.out[0]);
   return SAY("cudaDeviceGetPCIBusId length %d device %d", length, device);
 }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  *can = (int)echo.out[0];
+  *can = machine.devices > 0 ? device + peer > 1 : (int)echo.out[0];
   return SAY("cudaDeviceCanAccessPeer device %d peer %d", device, peer);
 }
 const char *cudaGetErrorName(cudaError_t error) {
@@ -331,3 +337,33 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return SAY("cudaGraphExecDestroy exec %llu", P(exec)); }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return SAY("cudaGraphDestroy graph %llu", P(graph)); }
+
+/* NVML */
+typedef struct nvmlDevice *nvmlDevice_t;
+typedef int nvmlReturn_t;
+
+nvmlReturn_t nvmlInit_v2(void) { return SAY("nvmlInit_v2"); }
+nvmlReturn_t nvmlShutdown(void) { return SAY("nvmlShutdown"); }
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+  snprintf(version, length, "999.88.%u", machine.devices);
+  return SAY("nvmlSystemGetDriverVersion length %u", length);
+}
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *busId, nvmlDevice_t *device) {
+  *device = (nvmlDevice_t)(uintptr_t)echo.out[0];
+  return SAY("nvmlDeviceGetHandleByPciBusId_v2 busId %s", busId);
+}
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
+  snprintf(name, length, "NVIDIA Echo");
+  return SAY("nvmlDeviceGetName device %llu length %u", P(device), length);
+}
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, uint64_t *memory) {
+  memory[0] = 80ull << 30;
+  memory[1] = 79ull << 30;
+  memory[2] = 1ull << 30;
+  return SAY("nvmlDeviceGetMemoryInfo device %llu", P(device));
+}
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, int *active) {
+  *active = link % 2 == 0;
+  int status = SAY("nvmlDeviceGetNvLinkState device %llu link %u", P(device), link);
+  return machine.devices > 0 && link >= 4 ? 3 : status;
+}

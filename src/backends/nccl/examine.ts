@@ -1,0 +1,131 @@
+/** What this machine offers to NCCL: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
+import { CommError } from "../../api/index.ts";
+import { firstLoadable, type LibraryPaths, type Trial, versionText, wishes } from "./libraries.ts";
+import { type CudaDeviceCalls, deviceCalls } from "./result/cuda-devices.ts";
+import { cudaLibrary } from "./result/cuda-status.ts";
+import { communicatorCalls } from "./result/nccl-communicators.ts";
+import { ncclLibrary } from "./result/nccl-status.ts";
+import { type NvmlCalls, nvmlCalls } from "./result/nvml.ts";
+import { cudaTable } from "./sys/cuda.ts";
+import { ncclTable } from "./sys/nccl.ts";
+import { nvmlTable } from "./sys/nvml.ts";
+
+/** A library that was looked for. */
+export interface LibraryReport {
+  readonly library: "libcudart" | "libnccl" | "libnvidia-ml";
+  /** Every path that was tried, up to the one that loaded. */
+  readonly trials: readonly Trial[];
+}
+
+/** One GPU. */
+export interface GpuReport {
+  /** As CUDA numbers those that are visible. */
+  readonly index: number;
+  readonly pciBusId: string;
+  /** Such as `9.0`. */
+  readonly computeCapability: string;
+  readonly name: string | null;
+  readonly memory_bytes: number | null;
+  /** NVLink links that are up. */
+  readonly nvlinks: number | null;
+  /** Whether it can reach the memory of each GPU, by index. */
+  readonly peers: readonly boolean[];
+}
+
+/** The machine as the NCCL backend sees it. */
+export interface MachineReport {
+  readonly libraries: readonly LibraryReport[];
+  readonly versions: {
+    readonly driver: string | null;
+    /** The newest CUDA that the driver supports. */
+    readonly driver_cuda: string | null;
+    readonly runtime: string | null;
+    readonly nccl: string | null;
+  };
+  readonly gpus: readonly GpuReport[];
+  /** In-switch reduction. */
+  readonly nvls: string;
+  /** What keeps GPUs from being used, in plain words; empty when nothing does. */
+  readonly problems: readonly string[];
+}
+
+/** Looks at the machine; whatever is missing or fails is part of the report. */
+export async function examine(
+  paths: LibraryPaths = {},
+  env: NodeJS.ProcessEnv = process.env,
+): Promise<MachineReport> {
+  const nvls = nvlsState(env["NCCL_NVLS_ENABLE"]);
+  const problems: string[] = [];
+  const attempt = async <T>(body: () => T | Promise<T>): Promise<T | undefined> => {
+    try {
+      return await body();
+    } catch (error) {
+      if (!(error instanceof CommError)) throw error;
+      const text = error.message.split("\n")[0] as string;
+      if (!problems.includes(text)) problems.push(text);
+      return undefined;
+    }
+  };
+  const wished = wishes(paths);
+  const trials = { cudart: [] as Trial[], nccl: [] as Trial[], nvml: [] as Trial[] };
+  const cudart = await attempt(() => firstLoadable(wished.cudart, cudaTable, trials.cudart));
+  const libnccl = await attempt(() => firstLoadable(wished.nccl, ncclTable, trials.nccl));
+  const libnvml = await attempt(() => firstLoadable(wished.nvml, nvmlTable, trials.nvml));
+  if (trials.cudart.length > 0 && cudart === undefined) problems.push("libcudart was not found");
+  if (trials.nccl.length > 0 && libnccl === undefined) problems.push("libnccl was not found");
+  const nvml = libnvml && nvmlCalls(libnvml);
+  const cuda = cudart && (await attempt(() => deviceCalls(cudaLibrary(cudart))));
+  const versions = cuda && (await attempt(() => cuda.versions()));
+  const gpus = cuda && (await attempt(() => gpusOf(cuda, nvml)));
+  const code = libnccl && (await attempt(() => communicatorCalls(ncclLibrary(libnccl)).version()));
+  const driver = nvml?.driver() ?? null;
+  nvml?.shutdown();
+  if (gpus?.length === 0) problems.push("no GPU is visible");
+  return {
+    libraries: [
+      { library: "libcudart", trials: trials.cudart },
+      { library: "libnccl", trials: trials.nccl },
+      { library: "libnvidia-ml", trials: trials.nvml },
+    ],
+    versions: {
+      driver,
+      driver_cuda: versions === undefined ? null : cudaVersionText(versions.driver),
+      runtime: versions === undefined ? null : cudaVersionText(versions.runtime),
+      nccl: code === undefined ? null : versionText(code),
+    },
+    gpus: gpus ?? [],
+    nvls,
+    problems,
+  };
+}
+
+function gpusOf(cuda: CudaDeviceCalls, nvml: NvmlCalls | undefined): GpuReport[] {
+  const count = cuda.deviceCount();
+  const indexes = Array.from({ length: count }, (_, index) => index);
+  return indexes.map((index) => {
+    const pciBusId = cuda.pciBusId(index);
+    const { name = null, totalBytes = null, nvLinks = null } = nvml?.device(pciBusId) ?? {};
+    return {
+      index,
+      pciBusId,
+      computeCapability: cuda.computeCapability(index),
+      name,
+      memory_bytes: totalBytes,
+      nvlinks: nvLinks,
+      peers: indexes.map((peer) => peer !== index && cuda.canAccessPeer(index, peer)),
+    };
+  });
+}
+
+/** `13.0` for 13000; 0 stands for none. */
+function cudaVersionText(code: number): string {
+  return code === 0 ? "none" : `${Math.floor(code / 1000)}.${Math.floor((code % 1000) / 10)}`;
+}
+
+function nvlsState(variable: string | undefined): string {
+  if (variable === undefined) {
+    return "off in worlds of nccl(): it sets NCCL_NVLS_ENABLE=0 unless nccl({ nvls: true }) asks for it";
+  }
+  if (variable === "0") return "off: NCCL_NVLS_ENABLE=0";
+  return `NCCL_NVLS_ENABLE=${variable}, which nccl() changes to 0 unless nccl({ nvls: true }) asks for it`;
+}
