@@ -66,7 +66,9 @@ export class Monitor implements OpWatcher {
     this.#parkedRanks = 0;
     this.#atStart = liveResources();
     // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known who waits.
-    if (staysAlive(this.#atStart)) this.#context = openRankContext();
+    // Where time is real that would cost more than small calls take.
+    const isVirtual = this.#host.clock !== undefined;
+    if (isVirtual && staysAlive(this.#atStart)) this.#context = openRankContext();
     this.#activity++;
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
