@@ -2,26 +2,25 @@
 import { describe, expect, test } from "vitest";
 import { orderEndingAt, partingText } from "../../../src/cli/verify/parting.ts";
 
-/** 2²⁴ + 3 is no float32, so that orders of these give other sums. */
-const values = [5, 16_777_216, 3, -16_777_214];
 const f = Math.fround;
-const text = (found: number, order = [1, 2, 3, 0]): string =>
+
+/** Beside 2²⁴ a 1 is lost, and beside 1 the last of these. */
+const values = [1e-8, 16_777_216, 1, -16_777_216];
+const text = (found: number, each = values): string =>
   partingText({
-    ...{ dtype: "float32", op: "sum", order },
-    contributions: values.map((value) => Float32Array.of(value)),
+    ...{ dtype: "float32", op: "sum", order: [1, 2, 3, 0] },
+    contributions: each.map((value) => Float32Array.of(value)),
     found: Float32Array.of(found),
   });
 
 describe("the hop is that of", () => {
   test("another order of the ranks", () => {
-    const [a, b, c, d] = values as [number, number, number, number];
-    const other = f(f(f(b + d) + c) + a);
-    expect(text(other)).toMatch(
-      /^the plan folds r1, r2, r3, r0; found is the fold r1, r3, \w+, \w+, .*: parts at hop 1$/,
+    expect(text(1)).toMatch(
+      /^the plan folds r1, r2, r3, r0; found is the fold r1, r3, (r0, r2|r2, r0), .*: parts at hop 1$/,
     );
   });
   test("an end that came too early", () => {
-    expect(text(f(16_777_216 + 3))).toContain("found is what is there before hop 2, r3");
+    expect(text(5, [7, 2, 3, 30])).toContain("found is what is there before hop 2, r3");
   });
   test("a product that was rounded before the sum", () => {
     const [a, b, c] = [0.1, 0.7, 0.3];
