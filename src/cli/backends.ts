@@ -1,12 +1,12 @@
 /** The backends that `--backend` can name. The library itself has no such table: there a backend is a value. */
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
-import { nccl } from "../backends/nccl/index.ts";
+import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
 import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
-import { isNcclSetting, libraryOf, ncclSetting } from "./nccl-settings.ts";
+import { isNcclSetting, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
@@ -24,25 +24,20 @@ export const backends: BackendTable = {
   nccl: ncclBackend,
 };
 
-/** Real GPUs. What is the simulation's alone, or must be pinned in NCCL's environment, is refused by name. */
-function ncclBackend({
-  algorithms = {},
-  like,
-  topology,
-  nccl: setup,
-  link,
-  trace,
-}: BackendSettings) {
+/** Real GPUs. What is the simulation's alone is refused by name. */
+function ncclBackend(settings: BackendSettings): NcclBackend {
+  const { algorithms = {}, like, topology, link, trace, devices, nccl: plan, readPlan } = settings;
   const given = { algorithm: Object.keys(algorithms)[0], like, topology, link, trace };
-  const [name] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
-  const setting = name ?? Object.keys(setup ?? {})[0];
-  if (setting === undefined) return nccl();
+  const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
+  if (setting === undefined) {
+    return nccl({
+      ...(devices !== undefined && { devices }),
+      ...(plan !== undefined && { plan }),
+      ...(readPlan !== undefined && { readPlan }),
+    });
+  }
   throw new UnsupportedError(
-    {
-      headline: `backend nccl: ${setting} cannot be set from here`,
-      hint:
-        name === undefined ? "set NCCL's own variables, such as NCCL_PROTO" : "use --backend sim",
-    },
+    { headline: `backend nccl: ${setting} cannot be set from here`, hint: "use --backend sim" },
     { field: setting },
   );
 }
@@ -67,9 +62,10 @@ export function namedBackend(
 
 /** How `variantBackend` reads a name, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
-sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL. seed=N fixes the order in which ranks
-resume, COLLECTIVE=NAME chooses an algorithm of the catalogue, like=LIBRARY follows that library's
-plans, under settings such as protocol=LL or maxChannels=4.
+sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
+fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue,
+like=LIBRARY follows that library's plans. Settings pin NCCL's plans, and those that are followed:
+algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl.
 `;
 
 /**
@@ -85,12 +81,13 @@ export function variantBackend(
   settings: BackendSettings = {},
 ): Backend {
   const [name = "", ...rest] = text.split(":");
-  let { seed, like, nccl, algorithms } = settings;
+  let { seed, like, nccl, algorithms, devices } = settings;
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "like") like = libraryOf(`${option}: like`, value);
+    else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) nccl = { ...nccl, ...ncclSetting(option, key, value) };
     else if (row !== undefined && value !== "") {
       algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
@@ -100,5 +97,5 @@ export function variantBackend(
       );
     }
   }
-  return namedBackend(table, name, { ...settings, seed, algorithms, like, nccl });
+  return namedBackend(table, name, { ...settings, seed, algorithms, like, nccl, devices });
 }

@@ -34,14 +34,15 @@ export function placeOf(backend: string, parsed: Parsed<typeof benchOptions>): B
   };
 }
 
-/** Starts this command line once for each rank. Lines of rank 0 are the table; others tell their rank. */
+/** Starts this command line once for each rank. Lines of rank 0 are as they are; others tell their rank. */
 export function startRanks(
+  name: "bench" | "run",
   args: readonly string[],
   size: number,
   context: Context,
 ): Promise<number> {
   const main = fileURLToPath(new URL("main.js", import.meta.url));
-  const command = [main, "bench", ...args.filter((arg) => arg !== "--processes")];
+  const command = [main, name, ...args.filter((arg) => arg !== "--processes")];
   const prefix = (rank: number): string => (rank === 0 ? "" : `[${rank}] `);
   return runJob({ size, command, onFailure: "kill", graceMs: 5_000, prefix }, context);
 }

@@ -36,7 +36,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const parsed = parseOptions(args, benchOptions, 1);
   const name = parsed.text("backend") ?? "sim";
   const place = placeOf(name, parsed);
-  if (place.isLauncher) return startRanks(args, place.ranks, context);
+  if (place.isLauncher) return startRanks("bench", args, place.ranks, context);
   const { ranks, isFirst, connected } = place;
   const row = wantedCollective(parsed.positionals[0]);
   const format = formatOf(parsed);

@@ -11,6 +11,10 @@ export interface BackendSettings {
   readonly topology?: "h200x8" | undefined;
   /** How NCCL is set up, for NCCL itself and for its plans. */
   readonly nccl?: NcclSetup | undefined;
+  /** GPUs by rank, for NCCL. */
+  readonly devices?: readonly number[] | undefined;
+  /** The plans that NCCL takes are to be read from its log. */
+  readonly readPlan?: boolean | undefined;
   readonly seed?: number | undefined;
   /** Algorithm by collective. */
   readonly algorithms?: Readonly<Record<string, string>> | undefined;

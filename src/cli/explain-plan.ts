@@ -1,5 +1,6 @@
 /** What NCCL's plans tell beyond an explanation: one element hop by hop, and how two plans of a call differ. */
 import {
+  assertRingSize,
   differenceText,
   differing,
   elementHops,
@@ -9,7 +10,9 @@ import {
   type NcclPlan,
   ncclPlan,
   programName,
+  resolvePin,
   topologies,
+  withRing,
 } from "../algorithms/index.ts";
 import type { Question } from "../api/index.ts";
 import { UsageError } from "./context.ts";
@@ -40,17 +43,20 @@ export function planOf(
       `--like ${library}: NCCL's plan is known of ${planned.join(", ")}, not of ${collective}`,
     );
   }
-  const { algorithm, protocol, ...settings } = setup;
+  const { algorithm, protocol, rings, ...settings } = resolvePin(setup);
+  assertRingSize({ rings }, ranks);
+  const found = topologies.h200x8(ranks);
+  const isTreeless = algorithm === "Tree" && collective !== "allReduce";
   return ncclPlan({
     version: library.slice("nccl-".length),
-    topology: topologies.h200x8(ranks),
+    topology: rings === undefined || "xml" in rings ? found : withRing(found, rings),
     collective: collective as NcclCollective,
     dtype,
     op,
     count,
     root,
     settings,
-    forced: { algorithm, protocol },
+    forced: isTreeless ? { protocol } : { algorithm, protocol },
     symmetric: symmetric ? { send: 0, recv: 0 } : undefined,
   });
 }

@@ -1,8 +1,10 @@
 /** `twinccl golden`: recorded results of NCCL, replayed and compared bit by bit, and recorded. */
 
+import type { Backend } from "../api/index.ts";
+import type { NcclBackend } from "../backends/nccl/index.ts";
 import { type CheckReport, check } from "../golden/check.ts";
 import { GoldenFormatError } from "../golden/fields.ts";
-import { type GoldenHead, headLine, lineOf } from "../golden/format.ts";
+import { type GoldenHead, type GoldenPlan, headLine, lineOf } from "../golden/format.ts";
 import { type GoldenFile, readCases, readRecords } from "../golden/read.ts";
 import { record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
@@ -36,7 +38,8 @@ export const goldenCommand: Command = {
 check replays each call of FILE through createWorld, alloc and the collective, with NCCL's plans
 and the settings it was recorded under, and compares hashes of every rank's output. It needs no
 GPU. record makes each call of CASES (lines of the same format; results in them are not looked
-at) and writes what comes out. The format: test/golden/README.md.
+at) and writes what comes out, with the plan that NCCL logged for it. A process has one size of
+buffers: cases under others are told and left out. The format: test/golden/README.md.
 
 ${optionLines(options)}
 Examples:
@@ -89,11 +92,16 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   const write = outputFile("--out", parsed.text("out"));
   const { cases, head } = readCases(readText(path), path);
   const progress = new Progress(context);
+  let backend: Backend | undefined;
+  const makeBackend = backendsOf(context, name, head, true);
   const { records, failures } = await record(cases, {
-    backendFor: backendsOf(context, name, head),
+    backendFor: (setup) => {
+      backend = makeBackend(setup);
+      return backend;
+    },
     bitsUpTo: parsed.integer("bits", 0),
-    // What the simulation explains is what it does; of NCCL it would be a prediction.
-    ...(name === "sim" && { planOf: (_, outcome) => outcome.plan() }),
+    // What the simulation explains is what it does; of NCCL it would be a prediction, so its log is read.
+    planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
     onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
   }).finally(() => progress.clear());
   const text = [headLine(head), ...records.map(lineOf), ""].join("\n");
@@ -111,10 +119,23 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
 }
 
 /** Backends by the settings of NCCL; a simulation follows the plans of the file's library. */
-function backendsOf({ backends }: Context, name: string, head: GoldenHead): BackendFor {
+function backendsOf(
+  { backends }: Context,
+  name: string,
+  head: GoldenHead,
+  readPlan?: boolean,
+): BackendFor {
   const { library, topology } = head;
-  const twin = name === "sim" ? { like: library, topology } : {};
+  const twin = name === "sim" ? { like: library, topology } : { readPlan };
   return (nccl) => namedBackend(backends, name, { ...twin, nccl });
+}
+
+/** The plan that NCCL logged for the call that was made last. */
+function loggedPlan(backend: Backend | undefined): GoldenPlan | undefined {
+  const plan = (backend as Partial<NcclBackend> | undefined)?.plans?.take().at(-1);
+  if (plan === undefined) return undefined;
+  const { algorithm, protocol, channels } = plan;
+  return { algorithm, protocol, channels };
 }
 
 function refuse(

@@ -19,6 +19,8 @@ const keys: Readonly<Record<string, Key>> = {
   NCCL_ALGO: "algorithm",
   protocol: "protocol",
   NCCL_PROTO: "protocol",
+  channels: "channels",
+  rings: "rings",
   maxChannels: "maxChannels",
   NCCL_MAX_NCHANNELS: "maxChannels",
   NCCL_MAX_CTAS: "maxChannels",
@@ -36,8 +38,8 @@ const keys: Readonly<Record<string, Key>> = {
 const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
 
 /** For help texts. */
-export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree, protocol=LL|LL128|Simple, maxChannels=N,
-minChannels=N, buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in
+export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree, protocol=LL|LL128|Simple, channels=N,
+maxChannels=N, minChannels=N, rings=0+2+1 (the ranks of every ring in order), buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in
 symmetric memory); NCCL's variables are understood too (NCCL_ALGO=Ring). default: nothing set.
 `;
 
@@ -69,8 +71,15 @@ export function ncclSetting(option: string, name: string, value: string): NcclSe
     const word = words[key].find((each) => each.toLowerCase() === value.toLowerCase());
     return { [key]: word ?? oneOf(`${option}: ${name}`, value, words[key]) };
   }
+  if (key === "rings") return { rings: numbersOf(option, name, value) };
   if (/^\d{1,15}$/.test(value) && Number(value) > 0) return { [key]: Number(value) };
   throw new UsageError(`${option}: ${name}: found "${value}", needs a whole number above 0`);
+}
+
+/** Numbers with plus signs between: `0+2+1`. */
+export function numbersOf(option: string, name: string, value: string): number[] {
+  if (/^\d{1,9}(\+\d{1,9})*$/.test(value)) return value.split("+").map(Number);
+  throw new UsageError(`${option}: ${name}: found "${value}", needs numbers such as 0+2+1`);
 }
 
 const libraries = ncclVersions.map((version) => `nccl-${version}` as const);

@@ -1,10 +1,12 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
 import { inspect } from "node:util";
 import { ranksText } from "../api/error-text.ts";
-import { type Backend, createWorld, DeviceBuffer } from "../api/index.ts";
+import { type Backend, connect, createWorld, DeviceBuffer } from "../api/index.ts";
+import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
-import type { Command, Context } from "./context.ts";
+import { startRanks } from "./bench-ranks.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
 import { onEarlyEnd } from "./early-end.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
@@ -15,6 +17,7 @@ const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  processes: { help: "nccl: start one process for each rank" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
 } as const satisfies OptionTable;
 
@@ -25,13 +28,14 @@ export const runCommand: Command = {
   help: `Usage: twinccl run FILE [options]
 
 Runs FILE, an ES module that default-exports \`async (comm) => result\`, once for each rank, and
-prints what each rank returned.
+prints what each rank returned. Under a launcher's variables a rank of nccl joins its job instead.
 
 ${optionLines(options)}
 ${variantHelp}
 Examples:
   twinccl run program.mjs --ranks 4
   twinccl run program.mjs --backend sim:like=nccl-2.28 --trace events.json
+  twinccl run program.mjs --backend nccl --ranks 4 --processes
 
 Exit status: 0 when every rank returned, 1 when one failed or ended the process, 2 for wrong usage.
 `,
@@ -40,12 +44,18 @@ Exit status: 0 when every rank returned, 1 when one failed or ended the process,
 
 async function runFile(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const ranks = parsed.integer("ranks", 8, 1, mostRanks);
+  const name = parsed.text("backend") ?? "sim";
+  const isNccl = name.split(":")[0] === "nccl";
+  const place = isNccl && !parsed.has("processes") ? launcherEnvironment(process.env) : undefined;
+  const ranks = parsed.integer("ranks", place?.size ?? 8, 1, mostRanks);
+  if (parsed.has("processes")) {
+    if (isNccl) return startRanks("run", args, ranks, context);
+    throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");
+  }
   const traceFile = parsed.text("trace");
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const settings = { seed: parsed.integer("seed", 0), trace };
-  const name = parsed.text("backend") ?? "sim";
   const backend = variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.
   const writeTrace = (): void => {
@@ -58,7 +68,8 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   });
   try {
     const program = await loadProgram(parsed.positionals[0]);
-    await runRanks(backend, ranks, watched(program, atWork), context).finally(writeTrace);
+    const run = place === undefined ? runRanks : runOwnRank;
+    await run(backend, ranks, watched(program, atWork), context).finally(writeTrace);
     return 0;
   } finally {
     ended();
@@ -79,6 +90,22 @@ async function runRanks(
     }
   } finally {
     await world.close();
+  }
+}
+
+/** This process's rank of a job. */
+async function runOwnRank(
+  backend: Backend,
+  size: number,
+  program: RankProgram,
+  context: Context,
+): Promise<void> {
+  const comm = await connect({ backend, size, name: "run" });
+  try {
+    const result = await program(comm);
+    context.out(`rank ${comm.rank}: ${await resultText(result)}\n`);
+  } finally {
+    await comm.close();
   }
 }
 

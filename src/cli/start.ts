@@ -1,9 +1,12 @@
 /** `twinccl start`, the main job of `npm start`: the simulated table, every result in it checked. */
+
+import type { Backend, CollectiveName } from "../api/index.ts";
 import {
   type BenchResult,
   bench,
   environment,
   environmentText,
+  measuredCollectives,
   tableFoot,
   tableHead,
   tableRow,
@@ -14,6 +17,7 @@ import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
 import { Progress } from "./progress.ts";
+import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const ranks = 8;
 
@@ -29,6 +33,13 @@ const parts = [
   { collective: "allToAllv", title: "skewed all-to-allv (spread 0.5)", algorithms: {} },
 ] as const;
 
+/** One table. */
+interface Part {
+  readonly collective: CollectiveName;
+  readonly title: string;
+  readonly algorithms: Readonly<Record<string, string>>;
+}
+
 /** The `start` command. */
 export const startCommand: Command = {
   name: "start",
@@ -36,7 +47,8 @@ export const startCommand: Command = {
   help: `Usage: twinccl start
 
 Measures a ring all-reduce and a skewed all-to-allv among 8 simulated ranks from 8 B to 16 MiB and
-checks every result.
+checks every result. With 2 or more GPUs it measures NCCL's all-reduce too, and compares the bits of
+all collectives that are planned with those of the simulation.
 
 Example:
   twinccl start
@@ -51,37 +63,90 @@ async function runStart(args: readonly string[], context: Context): Promise<numb
   context.out(`# ${environmentText(environment())}\n`);
   const results: BenchResult[] = [];
   for (const part of parts) results.push(...(await runPart(part, context)));
+  const isNcclFine = await runNccl(context);
   const sum = tally(results);
-  context.out(`# NCCL's table: ${await ncclText(context)}\n`);
   context.out(`${tallyText(sum, ranks)}\n`);
-  return sum.wrong === 0 ? 0 : 1;
+  return sum.wrong === 0 && isNcclFine ? 0 : 1;
 }
 
-/** How to get NCCL's table, or why there can be none here. */
-async function ncclText({ backends }: Context): Promise<string> {
-  const probe = await backends["nccl"]?.({}).probe({ size: 2, name: "start" });
-  if (probe?.ok !== true) return `left out: ${probe?.reason ?? "there is no such backend"}`;
-  return "twinccl bench all-reduce --backend nccl --processes -g 2 (there are at least 2 GPUs)";
+/** GPUs that a world of NCCL can have here, and why not more. */
+async function gpusHere({ backends }: Context): Promise<{ gpus: number; reason: string }> {
+  let reason = "there is no such backend";
+  let gpus = 0;
+  for (let size = 2; size <= ranks; size++) {
+    const probe = await backends["nccl"]?.({}).probe({ size, name: "start" });
+    if (probe?.ok !== true) return { gpus, reason: probe?.reason ?? reason };
+    gpus = size;
+    reason = probe.reason;
+  }
+  return { gpus, reason };
+}
+
+/** What is compared with the simulation: counts at both ends of chunks and channels, that round in every order. */
+const compared = {
+  collectives: ["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"],
+  dtypes: ["float32", "bfloat16", "int32"],
+  ops: ["sum", "avg"],
+  elements: [1, 33, 20_011, 300_007],
+} as const;
+
+/**
+ * NCCL's table and its bits against the simulation's, where there are two GPUs; else one line that says why not. True
+ * when nothing was wrong.
+ */
+async function runNccl(context: Context): Promise<boolean> {
+  const { gpus, reason } = await gpusHere(context);
+  if (gpus < 2) {
+    context.out(`# NCCL's table is left out: ${reason}\n`);
+    return true;
+  }
+  const backend = namedBackend(context.backends, "nccl", {});
+  const part = { collective: "allReduce", title: "all-reduce of NCCL", algorithms: {} } as const;
+  const measured = tally(await runPart(part, context, { backend, size: gpus }));
+  context.out(`${tallyText(measured, gpus)}\n`);
+  const progress = new Progress(context);
+  const found = await sweep({
+    a: { name: "nccl", backend },
+    b: { name: "sim", backend: namedBackend(context.backends, "sim", {}) },
+    rows: measuredCollectives.filter(({ collective }) =>
+      (compared.collectives as readonly string[]).includes(collective),
+    ),
+    dtypes: compared.dtypes,
+    ops: compared.ops,
+    elements: compared.elements,
+    mostRanks: gpus,
+    seed: 0,
+    onProgress: (text) => progress.show(text),
+  }).finally(() => progress.clear());
+  const sum = (of: (each: Comparison) => number): number =>
+    found.reduce((total, each) => total + of(each), 0);
+  for (const { first } of found) if (first !== undefined) context.out(`# different: ${first}\n`);
+  const [identical, all] = [sum((each) => each.identical), sum((each) => each.results)];
+  context.out(`bits: ${identical} of ${all} identical\n`);
+  return measured.wrong === 0 && identical === all;
 }
 
 async function runPart(
-  { collective, title, algorithms }: (typeof parts)[number],
+  { collective, title, algorithms }: Part,
   context: Context,
+  gpus?: { readonly backend: Backend; readonly size: number },
 ): Promise<readonly BenchResult[]> {
   const progress = new Progress(context);
-  context.out(`#\n# ${title}: ${ranks} ranks, simulated in this one process\n`);
-  context.out(tableHead({ simulated: true }));
+  const style = { simulated: gpus === undefined };
+  const where = gpus === undefined ? `${ranks} ranks, simulated` : `${gpus.size} GPUs, driven`;
+  context.out(`#\n# ${title}: ${where} in this one process\n`);
+  context.out(tableHead(style));
   const { results } = await bench({
     ...shown,
-    backend: namedBackend(context.backends, "sim", { algorithms }),
+    backend: gpus?.backend ?? namedBackend(context.backends, "sim", { algorithms }),
     collective,
-    ranks,
+    ranks: gpus?.size ?? ranks,
     onProgress: (text) => progress.show(text),
     onResult: (result) => {
       progress.clear();
       context.out(tableRow(result));
     },
   }).finally(() => progress.clear());
-  context.out(tableFoot(results, { simulated: true }));
+  context.out(tableFoot(results, style));
   return results;
 }

@@ -17,7 +17,7 @@ const options = {
   ranks: {
     short: "n",
     value: "N",
-    help: "FILE: number of ranks; else rank counts 1..N (8; with --programs 64)",
+    help: "FILE: number of ranks; else rank counts 1..N (8, or as many as there are GPUs; with --programs 64)",
   },
   collective: { value: "NAME", help: "only this collective" },
   dtype: { short: "d", value: "TYPE", help: "only these element types (all)" },
@@ -48,6 +48,8 @@ ${optionLines(options)}
 Examples:
   twinccl verify --against sim:seed=7 --collective all-reduce
   twinccl verify program.mjs --backend sim:like=nccl-2.28 --against sim:like=nccl-2.28,protocol=LL
+  twinccl verify --backend nccl --against sim --collective all-reduce
+  twinccl verify --backend nccl:protocol=LL --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --programs --ranks 16
 
 Exit status: 0 when all is identical (or sound), 1 when something differs, 2 for wrong usage.
@@ -69,10 +71,17 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim");
   const b = sideOf(context, "--against", against);
   if (file === undefined) return runSweep(parsed, context, a, b);
-  return runFile(await loadProgram(file), parsed.integer("ranks", 8, 1, mostRanks), context, [
-    a,
-    b,
-  ]);
+  const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
+  return runFile(await loadProgram(file), ranks, context, [a, b]);
+}
+
+/** As many ranks as both sides can have here, up to 8; 8 where one can have none, which then says why. */
+async function ranksHere(sides: readonly Side[]): Promise<number> {
+  for (let size = 8; size > 0; size--) {
+    const probes = sides.map(({ backend }) => backend.probe({ size, name: "verify" }));
+    if ((await Promise.all(probes)).every(({ ok }) => ok)) return size;
+  }
+  return 8;
 }
 
 function sideOf({ backends }: Context, option: string, name: string): Side {
@@ -87,7 +96,7 @@ async function runSweep(
 ): Promise<number> {
   const wanted = parsed.text("collective");
   const rows = wanted === undefined ? measuredCollectives : [wantedCollective(wanted)];
-  const mostRanks = parsed.integer("ranks", 8, 1);
+  const mostRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
   const seed = parsed.integer("seed", 0);
   const progress = new Progress(context);
   const found = await sweep({

@@ -1,0 +1,121 @@
+/** What command lines make of NCCL's settings, with the simulation in the place of GPUs. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { sim } from "twinccl/sim";
+import { afterAll, describe, expect, test } from "vitest";
+import { variantBackend } from "../../../src/cli/backends.ts";
+import type { BackendSettings, BackendTable } from "../../../src/cli/context.ts";
+import { cli } from "./harness.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-nccl-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** The settings that a table is given, and backends whose NCCL is the simulation. */
+function watched(gpus = 8) {
+  const seen: BackendSettings[] = [];
+  const backends: BackendTable = {
+    sim: ({ seed = 0, like, nccl }) =>
+      sim({ seed, ...(like && { like: "nccl-2.28", ...(nccl && { nccl }) }) }),
+    nccl: (settings) => {
+      seen.push(settings);
+      const { nccl = {} } = settings;
+      const backend = sim({ like: "nccl-2.28", nccl });
+      const plan = { algorithm: "Ring", protocol: "LL", channels: 7 };
+      return Object.assign(backend, {
+        probe: ({ size }: { size: number }) => ({ ok: size <= gpus, reason: `${gpus} GPUs` }),
+        plans: { take: () => (settings.readPlan === true ? [plan] : []) },
+      });
+    },
+  };
+  return { seen, backends };
+}
+
+describe("the name of a variant", () => {
+  test("tells GPUs and pinned plans", () => {
+    const { seen, backends } = watched();
+    variantBackend(
+      backends,
+      "--backend",
+      "nccl:devices=0+2,algorithm=Ring,protocol=LL128,channels=4,rings=0+1",
+    );
+    expect(seen[0]).toMatchObject({
+      devices: [0, 2],
+      nccl: { algorithm: "Ring", protocol: "LL128", channels: 4, rings: [0, 1] },
+    });
+  });
+
+  test.each([
+    ["nccl:devices=0-1", /devices: found "0-1", needs numbers such as 0\+2\+1/],
+    ["nccl:rings=a", /rings: found "a", needs numbers/],
+    ["sim:devices=0", /found "devices=0" in "sim:devices=0", needs seed=N/],
+  ])("%s is refused", async (name, message) => {
+    expect((await cli(`bench all-reduce --backend ${name}`)).err).toMatch(message);
+  });
+});
+
+test("verify goes as far as both sides have ranks, and pinned plans agree with those that are followed", async () => {
+  const { backends } = watched(3);
+  const line =
+    "verify --collective all-reduce --dtype float32 --op sum,avg --backend nccl:protocol=LL,channels=3,rings=0+2+1";
+  const pinned = await cli(`${line} --against sim --ranks 3`, { backends });
+  // A ring of three ranks does not fit the smaller worlds of a sweep.
+  expect(pinned.err).toContain("rings: found 3 ranks, needs all 1 of the world");
+  const free = line.replace(",rings=0+2+1", "");
+  const like = "--against sim:like=nccl-2.28,protocol=LL,channels=3";
+  const { status, out } = await cli(`${free} ${like}`, { backends });
+  expect(status).toBe(0);
+  expect(out).toContain("1 to 3 ranks");
+  const [, results, onBits] = /allReduce +(\d+) +(\d+)/.exec(out) ?? [];
+  expect(results).toBe(onBits);
+});
+
+test("run takes a pinned ring", async () => {
+  const { backends } = watched();
+  const file = join(folder, "order.mjs");
+  const call = `{ collective: "allReduce", dtype: "float32", op: "sum", count: 1 }`;
+  writeFileSync(
+    file,
+    `export default (comm) => comm.explain(${call}).chunkOf(0).order.join("");\n`,
+  );
+  const line = `run ${file} -n 3 --backend nccl:algorithm=Ring,rings=0+2+1`;
+  const { out } = await cli(line, { backends });
+  expect(out).toBe("rank 0: '210'\nrank 1: '210'\nrank 2: '210'\n");
+  expect((await cli(`run ${file} --processes`)).err).toContain("--processes: needs --backend nccl");
+});
+
+test("golden record writes the plan that was logged, not the predicted one", async () => {
+  const recorded = new URL("../../golden/nccl-2.28.9-h200x8.jsonl", import.meta.url);
+  const lines = readFileSync(recorded, "utf8")
+    .split("\n")
+    .filter((line) => line !== "");
+  const path = join(folder, "cases.jsonl");
+  writeFileSync(
+    path,
+    `${lines
+      .filter((line) => JSON.parse(line).count < 100)
+      .slice(0, 4)
+      .join("\n")}\n`,
+  );
+  const { backends, seen } = watched();
+  const { status, out } = await cli(`golden record ${path} --backend nccl`, { backends });
+  expect(status).toBe(0);
+  const [, ...records] = out
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(records.map(({ plan }) => plan)).toEqual(
+    records.map(() => ({ algorithm: "Ring", protocol: "LL", channels: 7 })),
+  );
+  expect(seen.every(({ readPlan }) => readPlan === true)).toBe(true);
+});
+
+test("start shows NCCL's table and the bits where there are two GPUs", async () => {
+  const { backends } = watched(2);
+  const { status, out } = await cli("start", { backends });
+  expect(out).toMatch(/^# all-reduce of NCCL: 2 GPUs, driven in this one process$/m);
+  const [, identical, all] = /^bits: (\d+) of (\d+) identical$/m.exec(out) ?? [];
+  expect(Number(all)).toBeGreaterThan(100);
+  expect(identical).toBe(all);
+  expect(status).toBe(0);
+}, 60_000);
