@@ -9,7 +9,7 @@ import { planText, predicted } from "./plans.mjs";
 const settingSeconds = 4;
 const mostTold = 20;
 
-export function emptyTotals() {
+function emptyTotals() {
   return {
     ...{ settings: 0, pinnedRings: 0, calls: 0, elements: 0, orderSensitiveElements: 0 },
     ...{ differentCalls: 0, resultsEqualOnlyByException: 0, plansRead: 0, plansOtherwise: 0 },

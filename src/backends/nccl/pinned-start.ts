@@ -29,7 +29,7 @@ export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
 }
 
 /** A private folder for graph files, while a communicator starts. */
-export class GraphFolder {
+class GraphFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "twinccl-graph-"));
 
   /** Has rank 0 write the graphs that NCCL finds. */
