@@ -17,7 +17,7 @@ const options = {
   ranks: {
     short: "n",
     value: "N",
-    help: "FILE: ranks; else rank counts 1..N (8, or the GPUs here; with --programs 64)",
+    help: "FILE: ranks; else rank counts 1..N (8, or the GPUs here; --programs: 64)",
   },
   collective: { value: "NAME", help: "only this collective" },
   dtype: { short: "d", value: "TYPE", help: "only these element types (all)" },
