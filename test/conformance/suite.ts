@@ -162,6 +162,26 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
+    it("reads what was there when it was asked, whatever is written later", async () => {
+      await inWorld(sizes[0] as number, async (world) => {
+        const reads = await world.run(async (comm) => {
+          const data = comm.alloc("int32", 3).fill(1);
+          const early = data.toHost();
+          data.fill(2);
+          const later = data.toHost();
+          data.copyFrom(Int32Array.of(3, 4, 5));
+          return [await early, await later, await data.toHost()].map((read) => Array.from(read));
+        });
+        for (const read of reads) {
+          expect(read).toEqual([
+            [1, 1, 1],
+            [2, 2, 2],
+            [3, 4, 5],
+          ]);
+        }
+      });
+    });
+
     it("gives the same bits in every run", async () => {
       const size = sizes.at(-1) as number;
       await inWorld(size, async (world) => {

@@ -40,14 +40,10 @@ export class DeviceMemory implements Memory {
     this.#staging.upload(this.ptr + BigInt(byteOffset), bytes);
   }
 
-  /** Copies bytes out when everything before is done. */
+  /** Copies bytes out as they are when everything before is done, whatever is written later. */
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
-    // A copy to ordinary host memory blocks this thread, so it starts only when nothing is left to wait for.
-    await this.#progress.after([this.#device]);
-    const cuda = this.#device.use();
-    cuda.copy(into, this.ptr + BigInt(byteOffset), into.length, this.#device.stream);
-    cuda.streamSynchronize(this.#device.stream);
+    await this.#staging.download(this.ptr + BigInt(byteOffset), into);
   }
 
   /** Sets elements to a value, rounded to the dtype: the host writes a pattern, the device doubles it. */
@@ -74,6 +70,10 @@ export class DeviceMemory implements Memory {
   /** Gives the memory back when everything before is done: CUDA would otherwise wait for it here. */
   free(): void {
     const release = (): void => this.#release(this.ptr);
-    void this.#progress.after([this.#device]).then(release, release);
+    // What cannot be given back belongs to a device that is lost, which its next call tells.
+    void this.#progress
+      .after([this.#device])
+      .then(release, release)
+      .catch(() => undefined);
   }
 }

@@ -76,6 +76,13 @@ export class Progress {
     }
   }
 
+  /** Rejects everyone who waits: the work does not end. */
+  abandon(error: unknown): void {
+    const lost = this.#open;
+    this.#open = [];
+    for (const mark of lost) this.#fail(mark, error);
+  }
+
   /** Gives the events back. */
   release(): void {
     const spare = [...this.#spare];

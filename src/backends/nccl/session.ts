@@ -315,6 +315,7 @@ export class NcclSession implements Session {
       await Promise.all(this.#ending);
       if (!(await within(leaveMs, idle()))) {
         for (const local of locals) local.abandon();
+        progress.abandon(this.#aborted(this.#parts.world.info));
         await job?.leave();
         return;
       }

@@ -1,6 +1,7 @@
 /**
- * Page-locked host memory through which bytes reach the device: the caller's array is free again when `upload` returns,
- * and the copy itself waits in the stream. Copying from ordinary memory would block this thread until the stream is done.
+ * Page-locked host memory through which bytes reach the device and come back: the caller's array is free again when
+ * `upload` returns, and the copy itself waits in the stream. With ordinary memory a copy would block this thread until the
+ * stream is done, and with it whatever another process waits for from here.
  */
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
@@ -34,12 +35,20 @@ export class Staging {
   /** Copies bytes to the device, in stream order. */
   upload(target: bigint, bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    const block = this.#blockFor(bytes.length);
-    const start = block.used;
+    const { block, start } = this.#reserve(bytes.length);
     block.bytes.set(bytes, start);
-    block.used += Math.ceil(bytes.length / 64) * 64;
     const { stream } = this.#device;
     this.#device.use().copy(target, block.ptr + BigInt(start), bytes.length, stream);
+  }
+
+  /** Copies bytes from the device, in stream order; they are in `into` when the promise is done. */
+  async download(source: bigint, into: Uint8Array): Promise<void> {
+    const { block, start } = this.#reserve(into.length);
+    const { stream } = this.#device;
+    this.#device.use().copy(block.ptr + BigInt(start), source, into.length, stream);
+    // The block is used again only after those who waited before, which is here.
+    await this.#progress.after([this.#device]);
+    into.set(block.bytes.subarray(start, start + into.length));
   }
 
   /** Gives everything back. */
@@ -55,6 +64,13 @@ export class Staging {
             this.#device.use().hostFree(ptr),
       ),
     );
+  }
+
+  #reserve(length: number): { readonly block: Block; readonly start: number } {
+    const block = this.#blockFor(length);
+    const start = block.used;
+    block.used += Math.ceil(length / 64) * 64;
+    return { block, start };
   }
 
   #blockFor(length: number): Block {
@@ -92,6 +108,9 @@ export class Staging {
       }
     };
     // When the stream is lost, so is the block, until the device is given back.
-    void this.#progress.after([this.#device]).then(recycle, () => undefined);
+    void this.#progress
+      .after([this.#device])
+      .then(recycle)
+      .catch(() => undefined);
   }
 }

@@ -104,7 +104,8 @@ function memoryCalls(
       const taken = source instanceof Uint8Array ? source.slice(0, bytes) : undefined;
       put(stream, "a copy", () => {
         const from = taken ?? memory.range(source as bigint, bytes);
-        memory.range(target, bytes, stream.device).set(from);
+        const home = memory.at(target)?.home === "host" ? "host" : stream.device;
+        memory.range(target, bytes, home).set(from);
       });
     },
     set(ptr, value, bytes, handle) {

@@ -2,7 +2,7 @@
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
-import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
+import { cudaError, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { cleanGpus, expectClean, inWorld, turns } from "./gpus.ts";
 
@@ -125,6 +125,19 @@ describe("buffers", () => {
       await turns(50);
     });
     expect(gpus.machine.count("free")).toBe(2 * 2 + 2);
+  });
+
+  test("that cannot be given back end no process", async () => {
+    const gpus = fakeGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 1 });
+    await world.run(async (comm) => {
+      const data = comm.alloc("int8", 8);
+      gpus.machine.failNext("free", cudaError("cudaFree", 700, "cudaErrorIllegalAddress"));
+      data.dispose();
+      await turns(20);
+    });
+    expect(gpus.machine.count("free")).toBe(1);
+    await world.close();
   });
 
   test("larger than the device has free are refused by name", async () => {

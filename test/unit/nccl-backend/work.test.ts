@@ -1,5 +1,5 @@
 /** Work on streams: when operations are done, what fails them, and what each call takes and gives back. */
-import { type CommError, createWorld } from "twinccl";
+import { type CommError, type Communicator, createWorld, type DeviceBuffer } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy, within } from "../../support/planted.ts";
@@ -346,10 +346,17 @@ describe("aborts and deadlines", () => {
       const world = await createWorld({ backend: gpus.backend(), size: 2 });
       gpus.machine.hold();
       gpus.nccl.hangAborts();
-      const running = world.run((comm) => comm.barrier()).catch((error) => error);
+      const buffers: DeviceBuffer[] = [];
+      const program = (comm: Communicator) => {
+        buffers.push(comm.alloc("int8", 4));
+        return comm.barrier();
+      };
+      const running = world.run(program).catch((error) => error);
       await turns(5);
       world.abort(new Error("enough"));
       expect(await running).toMatchObject({ cause: { code: "ERR_COMM_ABORTED" } });
+      const [buffer] = buffers;
+      const reading = buffer?.toHost().catch((error) => (error as CommError).code);
       let closed = false;
       const closing = world.close().then(() => {
         closed = true;
@@ -361,6 +368,7 @@ describe("aborts and deadlines", () => {
         await vi.advanceTimersByTimeAsync(1_000);
       }
       await closing;
+      expect(await reading, "who still reads is told").toBe("ERR_COMM_ABORTED");
       expect(gpus.machine.complaints).toEqual([]);
       expect(gpus.machine.count("free"), "what may still run keeps its memory").toBe(0);
     } finally {
