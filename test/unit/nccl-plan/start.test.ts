@@ -104,19 +104,12 @@ describe("a pinned ring", () => {
   });
 
   test("names the GPUs of the ranks, also when they are not in the order of the bus", () => {
-    const [a, b, c] = places as [string, string, string];
-    const xml = graphsWithRing(found, [0, 1, 2], [c, a, b]);
-    expect(/<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(xml)?.[1]?.match(/0x\d/g)).toEqual([
-      "0x2",
-      "0x3",
-      "0x6",
-    ]);
-    const turned = graphsWithRing(found, [0, 2, 1], [c, a, b]);
-    expect(/<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(turned)?.[1]?.match(/0x\d/g)).toEqual([
-      "0x2",
-      "0x6",
-      "0x3",
-    ]);
+    const four = graphFile(h200x8(4), [2, 3, 6, 7]);
+    const bus = ["0000:43:00.0", "0000:1B:00.0", "0000:52:00.0", "0000:9D:00.0"];
+    const xml = graphsWithRing(four, [0, 1, 2, 3], bus);
+    // Rank 0 is GPU 3, rank 1 GPU 2: the ring 3, 2, 6, 7 turned to begin at the first GPU.
+    const ring = /<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(xml)?.[1]?.match(/0x\d/g);
+    expect(ring).toEqual(["0x2", "0x6", "0x7", "0x3"]);
   });
 
   test("leaves nothing behind when the start fails", () => {
