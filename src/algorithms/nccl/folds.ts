@@ -1,4 +1,5 @@
 /** The arithmetic of a plan: which fold an executor runs, and which second one where rounding goes by position. */
+import { bytesOf } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
@@ -18,6 +19,8 @@ export interface PlanFolds {
 /** How contributions are folded under a plan; `op` is a rank's own where the scalars of ranks differ. */
 export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
   const { dtype, ranks, rounding, accumulator } = plan;
+  // NCCL has no 8-bit float kernel for one rank, so its average there is the copy that it means.
+  if (ranks === 1 && op === "avg" && bytesOf(dtype) === 1) return planFolds(plan, "sum");
   if (accumulator === "float32") return { fold: symmetricFold(dtype), separate: undefined };
   const separate = foldFor(dtype, op, ranks, "separate");
   if (rounding === "separate") return { fold: separate, separate: undefined };

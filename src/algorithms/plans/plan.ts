@@ -55,6 +55,7 @@ export interface Plan {
   readonly program: Program;
   /** Predicting time needs none. */
   readonly fused: FusedPlan;
+  /** Where the blocks and chunks of a call of that shape lie. */
   layout(shape: CallShape): Layout;
   /** How a rank's contributions are folded. */
   folds(dtype: DType, op: ReduceOp): PlanFolds;
@@ -62,6 +63,7 @@ export interface Plan {
 
 /** Makes the plans of a world. */
 export interface Planner {
+  /** The plan of a call. */
   of(question: PlanQuestion): Plan;
   /** A reduce-scatter of blocks of different lengths is done as one reduce for each root. */
   reducesEachRoot(question: PlanQuestion): boolean;

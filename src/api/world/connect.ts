@@ -94,7 +94,10 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
       });
     }
     world.abort(new Error("it was rebuilt"));
-    return attach(opening, await session.rejoin(options.without));
+    const next = await session.rejoin(options.without);
+    // From here on the old communicator and its buffers are refused as closed.
+    await world.close();
+    return attach(opening, next);
   };
   return Object.assign(world.detach(), { generation, origins, rebuild });
 }

@@ -117,6 +117,8 @@ export async function startPinnedJob<C extends { destroy(): void }>(
  *
  * The file names GPUs by the driver's number, which follows their places on the bus; so the places of the ranks tell
  * which number is whose, also where only some GPUs are visible.
+ *
+ * @internal
  */
 export function graphsWithRing(
   found: string,

@@ -29,7 +29,11 @@ export class PlanRecord {
     return taken;
   }
 
-  /** Reads what NCCL logged since the last look, which was about this communicator. */
+  /**
+   * Reads what NCCL logged since the last look, which was about this communicator.
+   *
+   * @internal
+   */
   read(log: PlanLogFile, comm: string): void {
     const lines = log.newLines();
     if (lines.length === 0) return;

@@ -18,7 +18,11 @@ export type BufferSizes = Pick<NcclPin, BufferField>;
 
 const bufferFields = Object.keys(bufferVariables) as BufferField[];
 
-/** What is settled so far. */
+/**
+ * What is settled so far.
+ *
+ * @internal
+ */
 export class ProcessSettings {
   readonly #env: NodeJS.ProcessEnv;
   readonly #makeLog: () => PlanLogFile;

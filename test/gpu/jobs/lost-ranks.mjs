@@ -20,8 +20,10 @@ async function healthy() {
 }
 
 const losses = [];
+/** Calls that the present life had made before its stream began. */
+let made = 0;
 for (const victim of victims) {
-  const before = await healthy();
+  made += await healthy();
   const send = comm.alloc("float32", 2 ** 20).fill(0);
   const lost = comm.origins.indexOf(victim);
   // All learn when it happens; clocks of one machine agree.
@@ -29,7 +31,7 @@ for (const victim of victims) {
   await comm.broadcast({ recv: die, root: lost });
   const [dies] = await die.toHost();
   if (first === victim) setTimeout(() => process.kill(process.pid, "SIGKILL"), dies - now());
-  let made = before + 1;
+  made += 1;
   let error;
   while (error === undefined) {
     await comm.allReduce({ send, op: "sum" }).then(
@@ -45,10 +47,22 @@ for (const victim of victims) {
   const told = now() - dies;
   const began = performance.now();
   comm = await comm.rebuild({ without: [lost] });
-  await healthy();
+  const madeBefore = made;
+  made = await healthy();
   const { generation, size, origins } = comm;
   const rebuilt = { generation, size, origins, tookMs: performance.now() - began };
-  losses.push({ lost, name, code, collective, call, made, ranks, message, told, rebuilt });
+  losses.push({
+    lost,
+    name,
+    code,
+    collective,
+    call,
+    made: madeBefore,
+    ranks,
+    message,
+    told,
+    rebuilt,
+  });
 }
 const result = { rank: first, losses };
 await comm.close();
