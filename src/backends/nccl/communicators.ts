@@ -6,20 +6,13 @@ import type { CapturedGraph } from "./graphs.ts";
 import type { Part } from "./issue.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
+import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { RegisteredWindows } from "./windows.ts";
 
 /** How long NCCL may take to abort; what it has not freed by then stays behind. */
 const abortMs = 10_000;
-
-/** One rank's end of one communicator. */
-export interface Member {
-  /** Rank in the communicator. */
-  readonly rank: number;
-  readonly local: LocalRank;
-  readonly handle: bigint;
-}
 
 /** One communicator: its members that live here, by rank. */
 export class NcclCommunicator {

@@ -1,5 +1,4 @@
 /** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
-import type { NcclCommunicator } from "./communicators.ts";
 import type { Device } from "./device.ts";
 
 interface DeviceGraph {
@@ -9,11 +8,9 @@ interface DeviceGraph {
 
 /** A recording that can be launched again and again. */
 export class CapturedGraph {
-  readonly comm: NcclCommunicator;
   #graphs: readonly DeviceGraph[];
 
-  private constructor(comm: NcclCommunicator, graphs: readonly DeviceGraph[]) {
-    this.comm = comm;
+  private constructor(graphs: readonly DeviceGraph[]) {
     this.#graphs = graphs;
   }
 
@@ -22,8 +19,8 @@ export class CapturedGraph {
    *
    * When `issue` throws, the captures are ended and thrown away.
    */
-  static capture(comm: NcclCommunicator, issue: () => void): CapturedGraph {
-    for (const device of comm.devices) device.use().beginCapture(device.stream);
+  static capture(devices: readonly Device[], issue: () => void): CapturedGraph {
+    for (const device of devices) device.use().beginCapture(device.stream);
     let failure: { readonly error: unknown } | undefined;
     try {
       issue();
@@ -39,13 +36,13 @@ export class CapturedGraph {
       }
     };
     // All captures end before the first recording is made launchable: CUDA allows no such call while a stream captures.
-    const recordings = comm.devices.flatMap((device) =>
+    const recordings = devices.flatMap((device) =>
       attempt(() => ({ device, recording: device.use().endCapture(device.stream) })),
     );
     const graphs = recordings.flatMap(({ device, recording }) =>
       attempt(() => ({ device, graph: device.use().instantiate(recording) })),
     );
-    const captured = new CapturedGraph(comm, graphs);
+    const captured = new CapturedGraph(graphs);
     if (failure === undefined) return captured;
     captured.release();
     throw failure.error;

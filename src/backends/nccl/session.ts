@@ -19,7 +19,7 @@ import {
 } from "../../api/index.ts";
 import { copyAlone, isCopyAlone } from "./alone.ts";
 import { Answers } from "./answers.ts";
-import { type Member, type NcclCommunicator, split } from "./communicators.ts";
+import { type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
@@ -28,6 +28,7 @@ import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes } from "./mapping.ts";
+import type { Member } from "./member.ts";
 import { pinnedVariables } from "./pinned-start.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
@@ -196,7 +197,7 @@ export class NcclSession implements Session {
     if (recordings.length < calls.length || length === 0) return undefined;
     const rows = Array.from({ length }, (_, at) => recordings.map((each) => each[at] as RankCall));
     for (const row of rows) comm.windows.cover(row);
-    const graph = CapturedGraph.capture(comm, () => {
+    const graph = CapturedGraph.capture(comm.devices, () => {
       for (const row of rows) this.#make(comm, row);
     });
     comm.graphs.add(graph);

@@ -4,7 +4,7 @@
  */
 import type { RankCall } from "../../api/index.ts";
 import { symmetricPlace } from "../../api/index.ts";
-import type { Member } from "./communicators.ts";
+import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 
 /** An allocation's window, by its address, on one member. */

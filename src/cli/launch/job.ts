@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { Guardian } from "./guardian.ts";
 import { LinePrefixer, Throttle } from "./lines.ts";
+import type { RankEnd } from "./rank-end.ts";
 import { endOf } from "./report.ts";
 
 /** What to start. */
@@ -19,18 +20,6 @@ export interface JobOptions {
   readonly prefix?: (rank: number) => string;
   readonly out: (text: string) => void;
   readonly err: (text: string) => void;
-}
-
-/** How a rank ended. */
-export interface RankEnd {
-  readonly rank: number;
-  /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */
-  readonly status: number;
-  /** In words. */
-  readonly how: string;
-  /** True when it ended because of a signal that the launcher sent. */
-  readonly isStopped: boolean;
-  readonly afterMs: number;
 }
 
 /** How long output is waited for that a rank's own offspring holds open. */

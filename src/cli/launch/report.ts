@@ -1,6 +1,7 @@
 /** What a finished job is in one line and one number. */
+
 import { constants } from "node:os";
-import type { RankEnd } from "./job.ts";
+import type { RankEnd } from "./rank-end.ts";
 
 /** The end of a process as a status and in words. */
 export function endOf(
