@@ -3,15 +3,16 @@ const bytesOf = {
   ...{ int8: 1, uint8: 1, int32: 4, uint32: 4, int64: 8, uint64: 8, float16: 2, bfloat16: 2 },
   ...{ float32: 4, float64: 8, float8e4m3: 1, float8e5m2: 1 },
 };
-const dtypes = Object.keys(bytesOf);
+export const isFloat = (dtype) => /float/.test(dtype);
+
+/** Most calls are such that their bits show the order of the folds: sums and products of floats. */
+const dtypes = Object.keys(bytesOf).flatMap((dtype) => Array(isFloat(dtype) ? 6 : 1).fill(dtype));
 const symmetricDtypes = ["float32", "float16", "bfloat16", "float8e4m3", "float8e5m2"];
-const ops = ["sum", "sum", "prod", "avg", "avg", "preMul", "preMul", "min", "max"];
+const ops = ["sum", "sum", "sum", "prod", "avg", "avg", "avg", "preMul", "preMul", "min", "max"];
 const reducing = ["allReduce", "allReduce", "allReduce", "reduceScatter", "reduce"];
 
 /** Most bytes of a rank's own buffer. */
 const mostBytes = 2 ** 24;
-
-export const isFloat = (dtype) => /float/.test(dtype);
 
 /** Numbers from one seed. */
 export function random(seed) {
@@ -50,10 +51,10 @@ export function drawPin({ pick, below, chance }, size, buffers) {
   return Object.fromEntries(Object.entries(pin).filter(([, value]) => value !== undefined));
 }
 
-/** A call of a world. Copies are drawn too: one in twelve. */
+/** A call of a world. Copies are drawn too: one in twenty. */
 export function drawCall(draw, size, pin) {
   const { pick, below, chance } = draw;
-  const copies = chance(12);
+  const copies = chance(20);
   const collective = copies ? pick(["broadcast", "allGather"]) : pick(reducing);
   const symmetric = !copies && chance(10);
   const dtype = pick(symmetric ? symmetricDtypes : dtypes);
@@ -73,7 +74,7 @@ export function drawCall(draw, size, pin) {
   return {
     ...{ collective, dtype, op, count, offset, symmetric, inPlace, blocks },
     root: below(size),
-    style: isFloat(dtype) ? pick(["bits", "wide", "wide"]) : "bits",
+    style: isFloat(dtype) && !chance(8) ? "wide" : "bits",
   };
 }
 

@@ -6,7 +6,7 @@ import { Payload } from "./payload.mjs";
 import { planText, predicted } from "./plans.mjs";
 
 /** Settings change this often: NCCL needs a second or more for a start. */
-const settingSeconds = 4;
+const settingSeconds = 2.5;
 const mostTold = 20;
 
 function emptyTotals() {
@@ -75,7 +75,8 @@ function count(totals, call, plan, size) {
   totals.calls++;
   totals.elements += elements;
   const ordered = call.op !== undefined && !["min", "max"].includes(call.op);
-  if (ordered && size >= 3 && isFloat(call.dtype)) totals.orderSensitiveElements += elements;
+  if (ordered && size >= 3 && isFloat(call.dtype) && call.style === "wide")
+    totals.orderSensitiveElements += elements;
   add(totals.byDtype, call.dtype, elements);
   add(totals.byPlan, `${plan.algorithm} ${plan.protocol} ${call.collective}`, elements);
   add(totals.bySize, size, elements);
