@@ -1,12 +1,23 @@
-/** The contract of an executor: whoever moves and folds the data of one bound call. */
+/**
+ * The contract of an executor: whoever moves and folds the data of one bound call, and, where that data lives elsewhere
+ * than in host memory, whoever holds it.
+ */
 import type { Fold } from "../../algorithms/arithmetic/index.ts";
 import type { FusedPlan, Layout } from "../../algorithms/index.ts";
-import type { DType } from "../../api/index.ts";
-import type { HostMemory } from "./memory.ts";
+import type { DType, Memory, Probe } from "../../api/index.ts";
 
-/** A range of a rank's memory. */
+/** Memory of a simulated device: `HostMemory`, or what an executor allocates. */
+export interface SimMemory extends Memory {
+  /** Tells contents apart: another number when a range may have been written since it was last asked. For strict lending. */
+  fingerprint(byteOffset: number, byteLength: number): number;
+}
+
+/**
+ * A range of a rank's memory. Host memory that a caller lent (`borrowed`) reaches every executor, and so does what
+ * another executor could not allocate; an executor that allocates meets its own memory beside it.
+ */
 export interface BoundBuffer {
-  readonly memory: HostMemory;
+  readonly memory: SimMemory;
   readonly byteOffset: number;
   readonly byteLength: number;
 }
@@ -30,9 +41,24 @@ export interface BoundCall {
   readonly inPlace: boolean;
 }
 
-/** Moves and folds data. The result depends on the call alone: every executor gives the same bits. */
+/**
+ * Moves and folds data. The result depends on the call alone: every executor gives the same bits.
+ *
+ * One executor may serve several worlds at once: `open` and `close` come once for each.
+ */
 export interface Executor {
   readonly name: string;
-  /** Runs a call; a promise means that it is still at it. */
+  /** Whether it can be opened here, and why not; left out where it always can. */
+  probe?(): Probe | Promise<Probe>;
+  /** A world of `size` ranks begins; comes before its first allocation. Throws `BackendUnavailableError`. */
+  open?(size: number): void | Promise<void>;
+  /** New memory of a rank's device at a simulated address; contents are zero. Left out: host memory. */
+  allocate?(device: string, ptr: bigint, byteLength: number): SimMemory;
+  /**
+   * Runs a call; a promise means that it is still at it. When it is done, reading the outputs gives the result. Calls of
+   * one world may overlap; they take effect in the order in which they were handed over.
+   */
   execute(call: BoundCall): void | Promise<void>;
+  /** A world that was opened is over. */
+  close?(): void | Promise<void>;
 }

@@ -10,7 +10,7 @@ import type { Trace } from "./trace.ts";
 
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { ChromeEvent } from "./chrome-event.ts";
-export type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
+export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
 export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
@@ -73,7 +73,7 @@ export function sim(options: SimOptions = {}): Backend {
   const plannerOf = plannersOf(options);
   return {
     name: "sim",
-    probe: () => ({ ok: true, reason: "needs nothing" }),
+    probe: () => executor.probe?.() ?? { ok: true, reason: "needs nothing" },
     open: async ({ size, rebuilt }) => {
       const planner = plannerOf(size);
       const before = rebuilt?.session;
@@ -81,6 +81,7 @@ export function sim(options: SimOptions = {}): Backend {
         before instanceof SimSession
           ? before.faults.rebuilt(rebuilt?.ranks ?? [])
           : FaultPlan.first(size, faults);
+      await executor.open?.(size);
       return new SimSession(size, { seed, link, executor, trace, planner, strict }, plan);
     },
   };

@@ -5,11 +5,12 @@ import {
   lanesOf,
   numberToBits,
 } from "../../algorithms/arithmetic/index.ts";
-import type { DType, Memory } from "../../api/index.ts";
+import type { DType } from "../../api/index.ts";
 import { bytesOf, dtypeInfo } from "../../api/index.ts";
+import type { SimMemory } from "./executor.ts";
 
 /** Bytes of host memory that a simulated rank owns or was lent. */
-export class HostMemory implements Memory {
+export class HostMemory implements SimMemory {
   readonly device: string;
   readonly ptr: bigint;
   readonly byteLength: number;
@@ -62,6 +63,14 @@ export class HostMemory implements Memory {
       array.fill(numberToBits(dtype as Exclude<FloatDType, "float32" | "float64">, Number(value)));
     else if (kind === "float") array.fill(Number(value));
     else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
+  }
+
+  /** FNV-1a over the bytes of a range. */
+  fingerprint(byteOffset: number, byteLength: number): number {
+    const bytes = new Uint8Array(this.buffer, byteOffset, byteLength);
+    let hash = 0x811c9dc5;
+    for (let i = 0; i < byteLength; i++) hash = Math.imul(hash ^ (bytes[i] as number), 0x01000193);
+    return hash;
   }
 
   /** Lets go of the memory. */

@@ -38,7 +38,7 @@ import {
 } from "../../api/index.ts";
 import { SimClock } from "./clock.ts";
 import { Durations } from "./durations.ts";
-import type { BoundBuffer, BoundCall, Executor } from "./executor.ts";
+import type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
 import { randomOrder } from "./random.ts";
@@ -94,7 +94,9 @@ export class SimSession implements Session {
   readonly faults: FaultPlan;
   #nextAddress = 0x1000_0000n;
   #runs = 0;
+  #closed = false;
 
+  /** The executor was opened for it. */
   constructor(size: number, settings: SimSettings, faults: FaultPlan) {
     this.size = size;
     this.#settings = settings;
@@ -109,6 +111,10 @@ export class SimSession implements Session {
   }
 
   allocate(rank: number, byteLength: number): Memory {
+    const { executor } = this.#settings;
+    if (executor.allocate !== undefined) {
+      return executor.allocate(this.device(rank), this.#address(byteLength), byteLength);
+    }
     let buffer: ArrayBuffer;
     try {
       buffer = new ArrayBuffer(byteLength);
@@ -217,7 +223,11 @@ export class SimSession implements Session {
     return this.#move(comm, calls, [bindTransfers(transfers)]);
   }
 
-  close(): void {}
+  close(): void | Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    return this.#settings.executor.close?.();
+  }
 
   /** Has the executor move the data of these calls, one bound call after another. */
   #move(
@@ -331,7 +341,7 @@ function bind(set: CallSet, plan: Plan, layout: Layout): BoundCall | undefined {
 function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
   const { allocation, byteOffset, byteLength } = buffer;
-  return { memory: allocation.memory as HostMemory, byteOffset, byteLength };
+  return { memory: allocation.memory as SimMemory, byteOffset, byteLength };
 }
 
 function overlaps({ send, recv }: RankCall): boolean {

@@ -13,7 +13,7 @@ import {
   overlapBytes,
   type RankCall,
 } from "../../api/index.ts";
-import type { HostMemory } from "./memory.ts";
+import type { SimMemory } from "./executor.ts";
 
 /** A range that a call was lent. */
 interface Lent {
@@ -107,11 +107,8 @@ function wasWritten({ buffer, sum, spoiled }: Lent): boolean {
   return spoiled || (!buffer.disposed && checksum(buffer) !== sum);
 }
 
-/** FNV-1a over the bytes of a range. */
+/** The fingerprint of a range's contents. */
 function checksum({ allocation, byteOffset, byteLength, disposed }: DeviceBuffer): number {
   if (disposed) return 0;
-  const bytes = new Uint8Array((allocation.memory as HostMemory).buffer, byteOffset, byteLength);
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < byteLength; i++) hash = Math.imul(hash ^ (bytes[i] as number), 0x01000193);
-  return hash;
+  return (allocation.memory as SimMemory).fingerprint(byteOffset, byteLength);
 }

@@ -1,8 +1,7 @@
 /** Point to point in the simulation: when sends and receives are done, and how their bytes move. */
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
-import type { BoundBuffer, BoundCall } from "./executor.ts";
-import type { HostMemory } from "./memory.ts";
+import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 import type { Together } from "./streams.ts";
 
 /** When a message takes the sender's port and the receiver's, in picoseconds. */
@@ -87,5 +86,5 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
 function bound(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
   const { allocation, byteOffset, byteLength } = buffer;
-  return { memory: allocation.memory as HostMemory, byteOffset, byteLength };
+  return { memory: allocation.memory as SimMemory, byteOffset, byteLength };
 }

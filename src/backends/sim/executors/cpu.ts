@@ -17,7 +17,9 @@ import {
   takeSeparate,
 } from "../../../algorithms/index.ts";
 import { bytesOf, type DType } from "../../../api/index.ts";
+import { invariant } from "../../../api/invariant.ts";
 import type { BoundBuffer, BoundCall, Executor } from "../executor.ts";
+import { HostMemory } from "../memory.ts";
 
 /** Bytes of a block: small enough for the first-level cache beside its sources. */
 const blockBytes = 16_384;
@@ -234,6 +236,10 @@ function lanes(
   { memory, byteOffset, byteLength }: BoundBuffer,
   copied: boolean,
 ): Lanes {
+  invariant(
+    memory instanceof HostMemory,
+    "cpu() allocates no memory of its own, so all of it is host memory",
+  );
   if (!copied) return memory.lanes(dtype);
   return lanesOf(dtype, memory.buffer.slice(byteOffset, byteOffset + byteLength), 0, byteLength);
 }
