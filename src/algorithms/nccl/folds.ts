@@ -14,6 +14,8 @@ export interface PlanFolds {
    * `finish`.
    */
   readonly separate: Fold | undefined;
+  /** What holds a running value: the element type, or float32, which is rounded to the element type once at the end. */
+  readonly accumulator: "element" | "float32";
 }
 
 /** How contributions are folded under a plan; `op` is a rank's own where the scalars of ranks differ. */
@@ -21,9 +23,10 @@ export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
   const { dtype, ranks, rounding, accumulator } = plan;
   // NCCL has no 8-bit float kernel for one rank, so its average there is the copy that it means.
   if (ranks === 1 && op === "avg" && bytesOf(dtype) === 1) return planFolds(plan, "sum");
-  if (accumulator === "float32") return { fold: symmetricFold(dtype), separate: undefined };
+  if (accumulator === "float32")
+    return { fold: symmetricFold(dtype), separate: undefined, accumulator };
   const separate = foldFor(dtype, op, ranks, "separate");
-  if (rounding === "separate") return { fold: separate, separate: undefined };
+  if (rounding === "separate") return { fold: separate, separate: undefined, accumulator };
   const fold = foldFor(dtype, op, ranks, "fused");
-  return { fold, separate: rounding === "byPosition" ? separate : undefined };
+  return { fold, separate: rounding === "byPosition" ? separate : undefined, accumulator };
 }

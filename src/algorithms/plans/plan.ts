@@ -161,7 +161,8 @@ class CataloguePlan implements Plan {
   }
 
   folds(dtype: DType, op: ReduceOp): PlanFolds {
-    return { fold: foldFor(dtype, op, this.#question.ranks, "fused"), separate: undefined };
+    const fold = foldFor(dtype, op, this.#question.ranks, "fused");
+    return { fold, separate: undefined, accumulator: "element" };
   }
 }
 
