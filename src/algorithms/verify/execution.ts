@@ -30,6 +30,8 @@ export interface Execution {
   readonly values: ValueTable;
   /** Value of every output chunk, by rank and chunk; -1 where nothing was written. */
   readonly outputs: readonly Int32Array[];
+  /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for what is missing. */
+  made(step: number): Int32Array;
   readonly problems: readonly Problem[];
 }
 
@@ -63,9 +65,9 @@ class Machine {
   readonly #cells: readonly (readonly Int32Array[])[];
   /** Input chunks that lie where an output chunk lies, by rank: input chunk of each output chunk, -1 for none. */
   readonly #under: readonly Int32Array[] | undefined;
-  /** Values of all messages; `#sentAt` says where those of a step begin. */
-  readonly #sent: Int32Array;
-  readonly #sentAt: Int32Array;
+  /** Values that steps store or send; `#madeAt` says where those of a step begin. */
+  readonly #made: Int32Array;
+  readonly #madeAt: Int32Array;
   /** The rank and step at hand. */
   #rank = 0;
   #step = 0;
@@ -89,14 +91,13 @@ class Machine {
     this.#cells = [inCells, outCells, cells(() => scratchChunks)];
     this.#under = inPlace ? coveredInputs(program) : undefined;
     const steps = code.length / stepWidth;
-    this.#sentAt = new Int32Array(steps);
+    this.#madeAt = new Int32Array(steps + 1);
     let length = 0;
     for (let step = 0; step < steps; step++) {
-      this.#sentAt[step] = length;
-      const at = step * stepWidth;
-      if (code[at + column.to] !== none) length += code[at + column.span] as number;
+      length += code[step * stepWidth + column.span] as number;
+      this.#madeAt[step + 1] = length;
     }
-    this.#sent = new Int32Array(length).fill(none);
+    this.#made = new Int32Array(length).fill(none);
   }
 
   run(): Execution {
@@ -109,7 +110,10 @@ class Machine {
       this.#perform();
     }
     if (specifications[collective].synchronises) this.#reportEarlyLeavers();
-    return { values: this.#values, outputs: this.#cells[1] ?? [], problems: this.#problems };
+    const made = (step: number): Int32Array =>
+      this.#made.subarray(this.#madeAt[step], this.#madeAt[step + 1]);
+    const outputs = this.#cells[1] ?? [];
+    return { values: this.#values, outputs, made, problems: this.#problems };
   }
 
   #perform(): void {
@@ -124,17 +128,17 @@ class Machine {
     const sender = this.#matching.sender[step] as number;
     // Of a message of another length, which is reported already, nothing can be taken.
     const fits = sender !== none && code[sender * stepWidth + column.span] === span;
-    const receivedAt = fits ? (this.#sentAt[sender] as number) : none;
-    const sentAt = code[at + column.to] === none ? none : (this.#sentAt[step] as number);
+    const receivedAt = fits ? (this.#madeAt[sender] as number) : none;
+    const madeAt = this.#madeAt[step] as number;
     if (write !== none && read !== none) this.#checkOverlap(read, write, span);
     for (let i = 0; i < span; i++) {
-      let value = receivedAt === none ? none : (this.#sent[receivedAt + i] as number);
+      let value = receivedAt === none ? none : (this.#made[receivedAt + i] as number);
       let operands = code[at + column.from] === none ? 0 : 1;
       if (read !== none) value = this.#operand(operands++, value, this.#read(read, i));
       if (other !== none) value = this.#operand(operands++, value, this.#read(other, i));
       value = this.#completed(value, operands, final);
       if (write !== none) this.#write(write, i, value);
-      if (sentAt !== none) this.#sent[sentAt + i] = value;
+      this.#made[madeAt + i] = value;
     }
   }
 

@@ -14,7 +14,7 @@ export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts"
 export { cpu } from "./executors/cpu.ts";
 export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
-export { Trace } from "./trace.ts";
+export { Trace, type TracedMessage } from "./trace.ts";
 export type { TransferTimes } from "./transfers.ts";
 
 /** Options of `sim`. */

@@ -11,6 +11,13 @@ import type { ChromeEvent } from "./chrome-event.ts";
 import { timelineSvg } from "./timeline.ts";
 import type { TransferTimes } from "./transfers.ts";
 
+/** A message of a traced call: who sent how much to whom, and when it held their ports. */
+export interface TracedMessage extends MessageEvent {
+  /** Name of the communicator, and number of the call on it. */
+  readonly comm: string;
+  readonly call: number;
+}
+
 /** Classes order events of the same time: first what ends, then what begins. */
 const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
 
@@ -28,7 +35,7 @@ const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 /** Collects the events of the worlds it is passed to. */
 export class Trace {
   #events: Event[] = [];
-  #messages = 0;
+  #messages: TracedMessage[] = [];
   #ranks = 0;
 
   /** Number of events so far. */
@@ -39,7 +46,7 @@ export class Trace {
   /** Forgets everything. */
   clear(): void {
     this.#events = [];
-    this.#messages = 0;
+    this.#messages = [];
     this.#ranks = 0;
   }
 
@@ -48,6 +55,14 @@ export class Trace {
     return this.#sorted()
       .map(({ timePs, text }) => `${timePs} ${text}\n`)
       .join("");
+  }
+
+  /**
+   * Every message, in the order in which they arrive. Ranks are those of the world; times are picoseconds of the virtual
+   * clock. `step` is the step of the plan's program that receives it; 0 for point to point, which has no program.
+   */
+  messages(): readonly TracedMessage[] {
+    return [...this.#messages].sort((a, b) => a.recvEnd - b.recvEnd);
   }
 
   /** The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. */
@@ -101,7 +116,8 @@ export class Trace {
     const to = set.comm.ranks[event.to] as number;
     const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
     this.#ranks = Math.max(this.#ranks, from + 1, to + 1);
-    const id = this.#messages++;
+    const id = this.#messages.length;
+    this.#messages.push({ ...event, from, to, comm: set.comm.name, call: set.number });
     const text =
       `recv rank=${to} from=${from} comm=${set.comm.name} call=${set.number} channel=${channel} ` +
       `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;

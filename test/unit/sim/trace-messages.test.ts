@@ -1,0 +1,66 @@
+/** The messages of a trace as data, and what the steps they reach make of them. */
+import { createWorld } from "twinccl";
+import {
+  buildProgram,
+  catalogue,
+  execute,
+  type ValueId,
+  type ValueTable,
+} from "twinccl/algorithms";
+import { sim, Trace, type TracedMessage } from "twinccl/sim";
+import { expect, test } from "vitest";
+
+const link = { latencyNs: 1000, gigabytesPerSecond: 1 };
+
+async function traced(size: number, count: number): Promise<Trace> {
+  const trace = new Trace();
+  const backend = sim({ trace, link, algorithms: { allReduce: "ring" } });
+  const world = await createWorld({ backend, size, name: "job" });
+  await world.run((comm) => comm.allReduce({ send: new Float32Array(count), op: "sum" }));
+  await world.close();
+  return trace;
+}
+
+const line = (m: TracedMessage): string =>
+  `${m.recvEnd} recv rank=${m.to} from=${m.from} comm=${m.comm} call=${m.call} channel=${m.channel} ` +
+  `elements=${m.elements} sent=${m.sendStart}..${m.sendEnd} began=${m.recvStart}`;
+
+test("messages are the lines of the text", async () => {
+  const trace = await traced(4, 10);
+  const lines = trace.toText().split("\n");
+  const received = lines.filter((each) => each.includes(" recv "));
+  expect(received).toHaveLength(24);
+  expect(trace.messages().map(line)).toEqual(received);
+  trace.clear();
+  expect(trace.messages()).toEqual([]);
+});
+
+/** Ranks in the order in which their contributions were folded: of a ring, each into the partial before. */
+function folded(values: ValueTable, id: ValueId): number[] {
+  const value = values.describe(id);
+  if (value.kind === "leaf") return [value.rank];
+  if (value.kind !== "fold") return folded(values, value.of);
+  const [a, b] = [folded(values, value.left), folded(values, value.right)];
+  return a.length >= b.length && !values.isLeaf(value.left) ? [...a, ...b] : [...b, ...a];
+}
+
+test("a step of a ring makes the partial of the ranks before it and its own", async () => {
+  const size = 4;
+  const { values, made } = execute(
+    buildProgram("allReduce", catalogue.allReduce.ring, size, -1),
+    false,
+  );
+  const seen = (await traced(size, 4))
+    .messages()
+    .filter(({ to }) => to === 0)
+    .map(({ step }) => [...made(step)].map((id) => folded(values, id)));
+  // The paper's ring: rank 0 folds chunks that began at 3, 2 and 1, then hands on complete ones.
+  expect(seen).toEqual([
+    [[3, 0]],
+    [[2, 3, 0]],
+    [[1, 2, 3, 0]],
+    [[0, 1, 2, 3]],
+    [[3, 0, 1, 2]],
+    [[2, 3, 0, 1]],
+  ]);
+});
