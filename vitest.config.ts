@@ -46,7 +46,11 @@ const config: ViteUserConfig = defineConfig({
         extends: true,
         test: {
           name: "property",
-          include: ["test/property/**/*.test.ts", "test/regression/**/*.test.ts"],
+          include: [
+            "test/property/**/*.test.ts",
+            "test/regression/**/*.test.ts",
+            "test/seeds/**/*.test.ts",
+          ],
           testTimeout: 120_000,
         },
       },

@@ -87,7 +87,7 @@ describe("src", () => {
 describe("the project", () => {
   test("runs every test file", () => {
     const homes =
-      /^test\/((unit|property|regression|conformance|golden|gpu|mutation|programs)\/.*|[^/]*)\.test\.ts$/;
+      /^test\/((unit|property|regression|seeds|conformance|golden|gpu|mutation|programs)\/.*|[^/]*)\.test\.ts$/;
     const stray = list("test/", ".test.ts").filter((path) => !homes.test(path));
     expect(stray, "no project of vitest.config.ts includes these").toEqual([]);
   });

@@ -1,0 +1,103 @@
+/**
+ * Random numbers that can be stopped and resumed: each is a function of a key and of how many were drawn before it.
+ *
+ * Two streams with different keys never share numbers that matter, and drawing from one does not move another. The key
+ * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
+ */
+import { InvalidArgumentError } from "../api/index.ts";
+import type { State, Stateful } from "./state.ts";
+
+/**
+ * A stream of random numbers, fixed by its key.
+ *
+ * @throws InvalidArgumentError for a key part that is no safe integer.
+ * @example
+ * const random = new Random(7, comm.rank);
+ * const weight = random.normal() * 0.02;
+ */
+export class Random implements Stateful {
+  #low: number;
+  #high: number;
+  #drawn = 0;
+
+  constructor(...key: readonly number[]) {
+    let low = 0x9e3779b9;
+    let high = 0x85ebca6b;
+    for (const part of key) {
+      if (!Number.isSafeInteger(part)) {
+        throw new InvalidArgumentError(
+          { headline: `Random: key: found ${String(part)}, needs safe integers` },
+          { field: "key" },
+        );
+      }
+      for (const word of [part | 0, Math.floor(part / 2 ** 32) | 0]) {
+        low = mix(low ^ word);
+        high = mix(high ^ Math.imul(word, 0x9e3779b1) ^ low);
+      }
+    }
+    this.#low = low;
+    this.#high = high;
+  }
+
+  /** 32 random bits, as an integer from 0. */
+  word(): number {
+    const drawn = this.#drawn++;
+    const inner = mix(this.#low ^ drawn);
+    return mix(inner ^ this.#high ^ Math.floor(drawn / 2 ** 32));
+  }
+
+  /** A number from 0 (included) to 1 (excluded), a multiple of 2^-53; takes two words. */
+  uniform(): number {
+    const high = this.word() >>> 5;
+    return (high * 2 ** 26 + (this.word() >>> 6)) / 2 ** 53;
+  }
+
+  /** An integer from 0 to `bound` (excluded), every one as likely. `bound` is at most 2^32. */
+  below(bound: number): number {
+    if (!Number.isSafeInteger(bound) || bound < 1 || bound > 2 ** 32) {
+      throw new InvalidArgumentError(
+        { headline: `below: bound: found ${String(bound)}, needs an integer from 1 to 2^32` },
+        { field: "bound" },
+      );
+    }
+    // Words past the last multiple of the bound would favour small results.
+    const limit = 2 ** 32 - (2 ** 32 % bound);
+    let word = this.word();
+    while (word >= limit) word = this.word();
+    return word % bound;
+  }
+
+  /** A number of the normal distribution with mean 0 and deviation 1 (Box and Muller); takes four words. */
+  normal(): number {
+    const radius = Math.sqrt(-2 * Math.log(1 - this.uniform()));
+    return radius * Math.cos(2 * Math.PI * this.uniform());
+  }
+
+  state(): State {
+    return { values: { low: this.#low, high: this.#high, drawn: this.#drawn }, tensors: {} };
+  }
+
+  restore(state: State): void {
+    const { low, high, drawn } = state.values;
+    const words = [low, high].every(
+      (each) => Number.isInteger(each) && (each as number) >= 0 && (each as number) < 2 ** 32,
+    );
+    if (!words || !Number.isSafeInteger(drawn) || (drawn as number) < 0) {
+      throw new InvalidArgumentError(
+        { headline: `restore: found ${JSON.stringify(state.values)}, needs the state of a Random` },
+        { field: "state" },
+      );
+    }
+    this.#low = low as number;
+    this.#high = high as number;
+    this.#drawn = drawn as number;
+  }
+}
+
+/** Spreads every bit of a word over all of them; one to one. */
+function mix(value: number): number {
+  let x = value | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
+  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+  return (x ^ (x >>> 16)) >>> 0;
+}

@@ -1,0 +1,47 @@
+/**
+ * State that a checkpoint keeps: plain values and named tensors.
+ *
+ * Everything that must come back bit for bit after an interruption (parameters, optimizers, schedules, samplers, random
+ * numbers) says so by being `Stateful`. A state is plain data: it can be written, sent and compared without its owner.
+ */
+import type { DType, HostArray } from "../api/index.ts";
+
+/** A value that JSON carries without loss. Numbers are finite; -0 and NaN belong into tensors. */
+export type StateValue =
+  | string
+  | number
+  | boolean
+  | null
+  | readonly StateValue[]
+  | { readonly [name: string]: StateValue };
+
+/** A tensor of a state: its elements in row-major order. */
+export interface StateTensor {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  /** As long as the product of the shape. */
+  readonly data: HostArray;
+}
+
+/** What an object needs to go on as if nothing had happened. */
+export interface State {
+  readonly values: Readonly<Record<string, StateValue>>;
+  readonly tensors: Readonly<Record<string, StateTensor>>;
+}
+
+/** Something whose state a checkpoint keeps. */
+export interface Stateful {
+  /** The present state. Its tensors may share memory with the object: write or copy them before it changes. */
+  state(): State;
+  /**
+   * Takes over a state that `state` gave, copying what it keeps.
+   *
+   * @throws InvalidArgumentError for a state of another shape, before anything is changed.
+   */
+  restore(state: State): void;
+}
+
+/** Number of elements of a shape; 1 of an empty one. */
+export function elementsOf(shape: readonly number[]): number {
+  return shape.reduce((product, extent) => product * extent, 1);
+}
