@@ -82,6 +82,11 @@ export interface Session {
   device(rank: number): string;
   /** New memory on a rank's device; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
   allocate(rank: number, byteLength: number, symmetric?: boolean): Memory;
+  /**
+   * Device memory that the caller's own code owns, never given back from here. Throws when it is none of the rank's
+   * device. Left out where ranks have no device memory.
+   */
+  adopt?(rank: number, ptr: bigint, byteLength: number): Memory;
   /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
   borrow(rank: number, memory: ArrayBufferLike): Memory;
   /** Why a call cannot be made on a communicator; `undefined` when it can. */

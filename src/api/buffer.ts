@@ -6,7 +6,7 @@
  * pending its buffers are lent: reading gives undefined contents and writing corrupts the result.
  */
 import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
-import { CommClosedError, InvalidArgumentError } from "./errors.ts";
+import { CommClosedError, type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
 import type { Memory } from "./memory.ts";
 
@@ -126,7 +126,9 @@ export class DeviceBuffer<D extends DType = DType> {
     await this.allocation.memory.read(this.byteOffset, bytesOfArray(target));
   }
 
-  /** Gives the memory back. Every buffer that shares it is unusable from here on. Idempotent. */
+  /**
+   * Gives the memory back, unless it was adopted. Every buffer that shares it is unusable from here on. Idempotent.
+   */
   dispose(): void {
     if (this.allocation.disposed) return;
     this.allocation.disposed = true;
@@ -208,12 +210,38 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
   }
 }
 
-/** Bytes that two buffers have in common. */
+/** Refuses what is no address of elements of a dtype. */
+export function assertAddress(ptr: unknown, dtype: DType, facts: CommErrorFacts): void {
+  const fault = (found: string, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `adopt: ptr: found ${found}, needs ${needed}` },
+      { ...facts, field: "ptr" },
+    );
+  if (typeof ptr !== "bigint") throw fault(typeof ptr, "an address, as a bigint");
+  if (ptr <= 0n || ptr >= 1n << 64n) throw fault(String(ptr), "an address of device memory");
+  const { bytes } = dtypeInfo[dtype];
+  if (ptr % BigInt(bytes) === 0n) return;
+  throw fault(`0x${ptr.toString(16)}`, `a multiple of ${bytes}, the bytes of a ${dtype}`);
+}
+
+/** Bytes that two buffers have in common. Memory that was adopted may be that of another buffer. */
 export function overlapBytes(a: DeviceBuffer, b: DeviceBuffer): number {
-  if (a.allocation.memory !== b.allocation.memory) return 0;
+  const [one, other] = [a.allocation.memory, b.allocation.memory];
+  if (one !== other) {
+    if (one.adopted !== true && other.adopted !== true) return 0;
+    return one.device === other.device ? commonBytes(a, b) : 0;
+  }
   const begin = Math.max(a.byteOffset, b.byteOffset);
   const end = Math.min(a.byteOffset + a.byteLength, b.byteOffset + b.byteLength);
   return Math.max(0, end - begin);
+}
+
+/** Bytes at the same addresses. */
+function commonBytes(a: DeviceBuffer, b: DeviceBuffer): number {
+  const end = (buffer: DeviceBuffer): bigint => buffer.ptr + BigInt(buffer.byteLength);
+  const begin = a.ptr > b.ptr ? a.ptr : b.ptr;
+  const common = (end(a) < end(b) ? end(a) : end(b)) - begin;
+  return common > 0n ? Number(common) : 0;
 }
 
 function bytesOfArray(array: HostArray): Uint8Array {

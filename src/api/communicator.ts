@@ -88,6 +88,22 @@ export interface Communicator extends AsyncDisposable {
   alloc<D extends DType>(dtype: D, length: number, options?: AllocOptions): DeviceBuffer<D>;
 
   /**
+   * A buffer over device memory that other CUDA code of this process owns: `length` elements from address `ptr` on. Takes
+   * part in calls and copies like any buffer; contents stay as they are, and `dispose` gives nothing back.
+   *
+   * The owner keeps the memory until the buffer is disposed and its calls are done. CUDA is asked whether the first and
+   * the last byte are memory of this rank's device; that all between them is, nobody can tell. Work of the owner on the
+   * same memory is ordered with calls by `stream`.
+   *
+   * @throws InvalidArgumentError for an address that is no memory of this rank's device, or no multiple of the element.
+   * @throws UnsupportedError on a backend without device memory, where calls take TypedArrays in place.
+   * @example
+   * const gradients = comm.adopt(tensor.address, "bfloat16", tensor.length);
+   * await comm.allReduce({ send: gradients, op: "avg" });
+   */
+  adopt<D extends DType>(ptr: bigint, dtype: D, length: number): DeviceBuffer<D>;
+
+  /**
    * Folds the inputs of all ranks element by element and gives every rank the result.
    *
    * - **Lengths**: `recv.length = send.length`, the same on all ranks, and so are `dtype` and `op`.

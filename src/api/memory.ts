@@ -8,6 +8,8 @@ export interface Memory {
   readonly byteLength: number;
   /** The caller's own host memory, which other ranks may have been given too. */
   readonly borrowed: boolean;
+  /** Device memory that the caller's own code owns: other memories may hold the same bytes. */
+  readonly adopted?: boolean;
   /** Copies bytes in. */
   write(byteOffset: number, bytes: Uint8Array): void;
   /** Copies bytes out, at once or when the promise is done. */

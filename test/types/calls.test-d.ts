@@ -92,6 +92,9 @@ describe("algorithms", () => {
 describe("buffers", () => {
   test("take and give host arrays of their dtype", () => {
     expectTypeOf(comm.alloc("bfloat16", 2)).toEqualTypeOf<DeviceBuffer<"bfloat16">>();
+    expectTypeOf(comm.adopt(4096n, "bfloat16", 2)).toEqualTypeOf<DeviceBuffer<"bfloat16">>();
+    // @ts-expect-error: an address does not fit a number
+    comm.adopt(4096, "bfloat16", 2);
     expectTypeOf(bf16.toHost()).resolves.toEqualTypeOf<Uint16Array>();
     expectTypeOf(f32.subarray(1)).toEqualTypeOf<DeviceBuffer<"float32">>();
     expectTypeOf<HostArray<"int64">>().toEqualTypeOf<BigInt64Array>();

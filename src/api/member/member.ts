@@ -3,7 +3,7 @@
  * ledger, and answers what needs no other rank.
  */
 import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
-import { assertShape, DeviceBuffer } from "../buffer.ts";
+import { assertAddress, assertShape, DeviceBuffer } from "../buffer.ts";
 import type * as calls from "../calls.ts";
 import { prepareAllGather } from "../collectives/all-gather.ts";
 import { prepareAllGatherv } from "../collectives/all-gatherv.ts";
@@ -86,6 +86,26 @@ export class Member implements Communicator {
       symmetric,
       lastUse: undefined,
     });
+  }
+
+  adopt<D extends DType>(ptr: bigint, dtype: D, length: number): DeviceBuffer<D> {
+    this.#poster.assertOpen("adopt");
+    assertShape("adopt", dtype, length);
+    assertAddress(ptr, dtype, this.#poster.facts);
+    const session = this.#session;
+    const rank = this.#poster.worldRank;
+    const memory = session.adopt?.(rank, ptr, length * bytesOf(dtype));
+    if (memory !== undefined) {
+      const allocation = { memory, rank, session, disposed: false, lastUse: undefined };
+      return new DeviceBuffer(dtype, length, allocation);
+    }
+    throw new UnsupportedError(
+      {
+        headline: `adopt: the ranks of ${this.backend} have no device memory`,
+        hint: "memory of this process is a TypedArray: pass it in calls as it is, or alloc(...).copyFrom(array)",
+      },
+      { ...this.#poster.facts, field: "ptr" },
+    );
   }
 
   allReduce<S extends calls.Data, R extends calls.Data = S>(

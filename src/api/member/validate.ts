@@ -142,7 +142,8 @@ export class Validator {
   apart(send: DeviceBuffer, recv: DeviceBuffer, inPlaceAt?: number): void {
     const common = overlapBytes(send, recv);
     if (common === 0) return;
-    const distance = send.byteOffset - recv.byteOffset;
+    const shared = send.allocation === recv.allocation;
+    const distance = shared ? send.byteOffset - recv.byteOffset : Number(send.ptr - recv.ptr);
     if (inPlaceAt !== undefined && distance === inPlaceAt * bytesOf(send.dtype)) return;
     throw this.fault(
       "recv",

@@ -4,6 +4,7 @@ import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { DeviceMemory } from "./memory.ts";
 import type { Progress } from "./progress.ts";
+import type { PointerInfo } from "./result/cuda-memory.ts";
 import { CudaError, NcclError } from "./result/errors.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import { Staging } from "./staging.ts";
@@ -61,6 +62,23 @@ export class LocalRank {
     return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed));
   }
 
+  /** Memory of this device that somebody else owns. */
+  adopt(ptr: bigint, byteLength: number): Memory {
+    const cuda = this.device.use();
+    for (const address of [ptr, ptr + BigInt(Math.max(1, byteLength) - 1)]) {
+      const found = cuda.pointerInfo(address);
+      if (isDeviceMemory(found) && found.device === this.device.index) continue;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr: 0x${address.toString(16)} is ${homeOf(found)}, needs memory of ${this.device.name}`,
+          hint: "every rank adopts memory of its own device, as long as its elements are; host memory goes through alloc(...).copyFrom(array)",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
+    return new DeviceMemory(this, ptr, byteLength);
+  }
+
   /** Gives back whatever is left; nothing may run on the device any more. */
   release(): void {
     if (!this.#open) return;
@@ -102,6 +120,16 @@ export class LocalRank {
       { field: "length", rank: this.worldRank, cause },
     );
   }
+}
+
+/** Memory that kernels of a device work on; managed memory lives on the device that it was made for. */
+function isDeviceMemory({ kind }: PointerInfo): boolean {
+  return kind === "device" || kind === "managed";
+}
+
+function homeOf(found: PointerInfo): string {
+  if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
+  return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
 }
 
 function outOfMemory(cause: unknown): boolean {

@@ -15,16 +15,18 @@ export class DeviceMemory implements Memory {
   readonly ptr: bigint;
   readonly byteLength: number;
   readonly borrowed = false;
+  readonly adopted: boolean;
   readonly #device: Device;
   readonly #staging: Staging;
   readonly #progress: Progress;
-  readonly #release: (ptr: bigint) => void;
+  readonly #release: ((ptr: bigint) => void) | undefined;
 
+  /** Without `release` the memory is the caller's own. */
   constructor(
     owner: { readonly device: Device; readonly staging: Staging; readonly progress: Progress },
     ptr: bigint,
     byteLength: number,
-    release: (ptr: bigint) => void,
+    release?: (ptr: bigint) => void,
   ) {
     this.device = owner.device.name;
     this.ptr = ptr;
@@ -33,6 +35,7 @@ export class DeviceMemory implements Memory {
     this.#staging = owner.staging;
     this.#progress = owner.progress;
     this.#release = release;
+    this.adopted = release === undefined;
   }
 
   /** Copies bytes in, in stream order; the caller's array is free at once. */
@@ -69,7 +72,9 @@ export class DeviceMemory implements Memory {
 
   /** Gives the memory back when everything before is done: CUDA would otherwise wait for it here. */
   free(): void {
-    const release = (): void => this.#release(this.ptr);
+    const give = this.#release;
+    if (give === undefined) return;
+    const release = (): void => give(this.ptr);
     // What cannot be given back belongs to a device that is lost, which its next call tells.
     void this.#progress
       .after([this.#device])

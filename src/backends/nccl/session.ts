@@ -111,6 +111,10 @@ export class NcclSession implements Session {
     return this.#local(rank).allocate(byteLength, symmetric);
   }
 
+  adopt(rank: number, ptr: bigint, byteLength: number): Memory {
+    return this.#local(rank).adopt(ptr, byteLength);
+  }
+
   borrow(rank: number): Memory {
     throw new InvalidArgumentError(
       {

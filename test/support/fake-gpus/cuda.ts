@@ -77,7 +77,9 @@ export function freeIdle(machine: Machine, ptr: bigint): void {
 
 function memoryCalls(
   machine: Machine,
-): Part<"malloc" | "free" | "hostAlloc" | "hostFree" | "hostView" | "copy" | "set"> {
+): Part<
+  "malloc" | "free" | "hostAlloc" | "hostFree" | "hostView" | "pointerInfo" | "copy" | "set"
+> {
   const { memory } = machine;
   return {
     malloc(bytes) {
@@ -89,6 +91,11 @@ function memoryCalls(
     hostAlloc: (bytes) => memory.allocate(bytes, "host"),
     hostFree: (ptr) => freeIdle(machine, ptr),
     hostView: (ptr, bytes) => memory.range(ptr, bytes, "host"),
+    pointerInfo(ptr) {
+      const home = memory.at(ptr)?.home;
+      if (home === undefined) return { kind: "unregistered", device: -1 };
+      return home === "host" ? { kind: "host", device: 0 } : { kind: "device", device: home };
+    },
     copy(target, source, bytes, handle) {
       const stream = machine.stream(handle);
       if (target instanceof Uint8Array) {

@@ -212,3 +212,22 @@ describe("reading", () => {
     await world.close();
   });
 });
+
+describe("adopting memory", () => {
+  test("is refused where ranks have no device memory, with what to write instead", () => {
+    let error: unknown;
+    try {
+      comm.adopt(0x1000n, "float32", 4);
+    } catch (thrown) {
+      error = thrown;
+    }
+    expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", rank: 0, field: "ptr" });
+    expect(String(error)).toMatch(/adopt: the ranks of sim have no device memory/);
+    expect(String(error)).toMatch(/a TypedArray: pass it in calls as it is/);
+  });
+
+  test("is refused for a wrong argument before that", () => {
+    expect(() => comm.adopt(7n, "float32", 4)).toThrow(/needs a multiple of 4/);
+    expect(() => comm.adopt(8n, "float32", 1.5)).toThrow(/found length 1.5/);
+  });
+});

@@ -173,6 +173,12 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
     back: [[0, b]],
   },
   freeHost: { args: () => [b], arrives: `ptr ${b}` },
+  pointerGetAttributes: {
+    args: () => [new Int32Array(24), a],
+    out: [2n, 5n],
+    arrives: `ptr ${a}`,
+    back: [[0, [2, 5, ...new Array(20).fill(0x5a5a5a5a), 0, 0]]],
+  },
   memcpyAsync: {
     args: () => [a, b, big, 4, c],
     arrives: `target ${a} source ${b} count ${big} kind 4 stream ${c}`,

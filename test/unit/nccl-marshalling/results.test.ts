@@ -154,6 +154,12 @@ const cudaTrials: { readonly [K in Exclude<keyof CudaCalls, "hostView">]: Trial<
     gives: b,
   },
   hostFree: { call: (x) => x.hostFree(b), arrives: `cudaFreeHost ptr ${b}` },
+  pointerInfo: {
+    call: (x) => x.pointerInfo(a),
+    arrives: `cudaPointerGetAttributes ptr ${a}`,
+    out: [2n, 5n],
+    gives: { kind: "device", device: 5 },
+  },
   copy: {
     call: (x) => x.copy(a, b, big, c),
     arrives: `cudaMemcpyAsync target ${a} source ${b} count ${big} kind 4 stream ${c}`,

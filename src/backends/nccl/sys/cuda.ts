@@ -57,6 +57,10 @@ export const cudaTable = {
     "7.0",
   ),
   freeHost: prototype<(ptr: Ptr) => Status>("cudaError_t cudaFreeHost(void* ptr)", "7.0"),
+  pointerGetAttributes: prototype<(attributes: Int32Array, ptr: Ptr) => Status>(
+    "cudaError_t cudaPointerGetAttributes(void* attributes, const void* ptr)",
+    "11.0",
+  ),
   memcpyAsync: prototype<
     (
       target: Ptr | Uint8Array,

@@ -294,6 +294,20 @@ cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags) {
   return SAY("cudaHostAlloc size %zu flags %u", size, flags);
 }
 cudaError_t cudaFreeHost(void *ptr) { return SAY("cudaFreeHost ptr %llu", P(ptr)); }
+/* As in cuda_runtime_api.h of CUDA 13. */
+struct cudaPointerAttributes {
+  int type;
+  int device;
+  void *devicePointer;
+  void *hostPointer;
+  long reserved[8];
+};
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr) {
+  memset(attributes, 0x5a, sizeof *attributes);
+  attributes->type = (int)echo.out[0];
+  attributes->device = (int)echo.out[1];
+  return SAY("cudaPointerGetAttributes ptr %llu", P(ptr));
+}
 cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t count, int kind, cudaStream_t stream) {
   if (echo.real == 1) memcpy(target, source, count);
   return SAY("cudaMemcpyAsync target %llu source %llu count %zu kind %d stream %llu", P(target), P(source), count, kind,
