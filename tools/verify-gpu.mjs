@@ -1,5 +1,6 @@
 // Compares this machine's GPUs with the simulation, bit by bit, on random calls, and NCCL's choices with the predicted:
 //   npm run verify:gpu -- [--seconds 120] [--seed N] [--out FILE] [--ranks N,N] [--sizes 500] [--small-buffers]
+//     [--symmetric 10000000]
 // Every number that is printed is counted: an element once, not once for each rank. --rehearse simulates the GPUs too,
 // to try the command itself. Exit status: 0 when nothing differs, 1 when something does, 2 where it cannot run.
 import { writeFileSync } from "node:fs";
@@ -14,6 +15,7 @@ const { values } = parseArgs({
     ranks: { type: "string" },
     out: { type: "string" },
     "small-buffers": { type: "boolean", default: false },
+    symmetric: { type: "string", default: "0" },
     rehearse: { type: "boolean", default: false },
   },
 });
@@ -30,6 +32,7 @@ const { sim } = await import("../dist/backends/sim/index.js");
 const { environment, environmentText } = await import("../dist/bench/index.js");
 const { propertyRun } = await import("./verify-gpu/property.mjs");
 const { choiceCheck } = await import("./verify-gpu/choice.mjs");
+const { symmetricRun } = await import("./verify-gpu/symmetric.mjs");
 
 const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin });
 const makeGpu = values.rehearse ? makeSim : (pin) => nccl({ plan: pin, readPlan: true });
@@ -107,9 +110,30 @@ print(
 );
 print(
   `plans: ${totals.plansRead - totals.plansOtherwise} of ${totals.plansRead} logged as predicted; ` +
-    `${totals.resultsEqualOnlyByException} results equal but for NaN bits or, after min and max, signs of zero`,
+    `${totals.resultsEqualButForNaN} results equal but for the bits of float64 NaNs`,
 );
+const enough = Number(values.symmetric);
+const symmetric =
+  enough > 0
+    ? await symmetricRun({
+        ...{ sizes, seconds, seed, enough, makeGpu, makeSim },
+        onProgress: ({ elements }) =>
+          progress(`symmetric: ${(elements / 1e6).toFixed(0)} million elements`),
+      })
+    : undefined;
+progress("");
+if (symmetric !== undefined) {
+  for (const [kernel, elements] of Object.entries(symmetric.byKernel).sort()) {
+    print(`symmetric ${kernel.padEnd(31)} ${String(elements).padStart(14)} elements`);
+  }
+  for (const each of symmetric.differences) print(`different ${JSON.stringify(each)}`);
+  print(
+    `symmetric: ${symmetric.elements} elements in ${symmetric.calls} calls: ${symmetric.differentCalls} calls differ; ` +
+      `${symmetric.plansRead - symmetric.plansOtherwise} of ${symmetric.plansRead} plans logged as predicted`,
+  );
+}
 const fine =
+  (symmetric?.differentCalls ?? 0) + (symmetric?.plansOtherwise ?? 0) === 0 &&
   totals.differentCalls + totals.plansOtherwise === 0 &&
   (choice === undefined || choice.disagreements.length + choice.notLogged === 0 || values.rehearse);
 const document = {
@@ -121,7 +145,11 @@ const document = {
   wallMs: performance.now() - began,
 };
 if (values.out !== undefined) {
-  const json = JSON.stringify({ ...document, fine, choice, property: totals }, replaceBigInt, 2);
+  const json = JSON.stringify(
+    { ...document, fine, choice, property: totals, symmetric },
+    replaceBigInt,
+    2,
+  );
   writeFileSync(values.out, `${json}\n`);
 }
 print(`verify:gpu: ${fine ? "nothing differs" : "something differs"}, seed ${seed}`);

@@ -1,5 +1,5 @@
 // Builds the native loop with g++ against the NCCL and CUDA runtime that libraries.mjs finds, and prints its path:
-//   node bench/native/build.mjs [OUTPUT]
+//   node bench/native/build.mjs [OUTPUT [SOURCE]]
 import { spawnSync } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,13 +7,12 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { findLibraries } from "../gpu/libraries.mjs";
 
-/** Builds it and returns the path of the program. Throws with the compiler's words. */
-export function buildNative(output) {
+/** Builds the loop, or another program against the same libraries, and returns its path. Throws with the compiler's words. */
+export function buildNative(output, source = fileURLToPath(new URL("main.cpp", import.meta.url))) {
   const found = findLibraries();
   const missing = Object.keys(found).filter((name) => found[name] === undefined);
   if (missing.length > 0) throw new Error(`not found: ${missing.join(", ")}`);
   const program = output ?? join(mkdtempSync(join(tmpdir(), "twinccl-native-")), "nccl-loop");
-  const source = fileURLToPath(new URL("main.cpp", import.meta.url));
   const rpath = [found.nccl, found.cudart].map((library) => `-Wl,-rpath,${dirname(library)}`);
   const includes = [`-I${found.ncclInclude}`, `-I${found.cudaInclude}`];
   const args = ["-std=c++17", "-O2", "-Wall", ...includes, source, "-o", program];
@@ -27,5 +26,5 @@ export function buildNative(output) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  process.stdout.write(`${buildNative(process.argv[2])}\n`);
+  process.stdout.write(`${buildNative(process.argv[2], process.argv[3])}\n`);
 }

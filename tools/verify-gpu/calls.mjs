@@ -45,24 +45,24 @@ export async function outputOf(comm, call, input) {
   }
 }
 
-/**
- * Compares by bits; of reductions any NaN is any NaN, and after min and max 0 is -0. Tells how often those two
- * exceptions were needed.
- */
+/** Compares by bits; float64 alone may differ in which NaN it is. Tells how often that was needed. */
 export function compare(call, ofGpu, ofSim, totals) {
   for (const [rank, output] of ofGpu.entries()) {
     const other = ofSim[rank];
     if (output === undefined && other === undefined) continue;
     if (Buffer.compare(bytes(output), bytes(other)) === 0) continue;
-    if (call.op === undefined) return { rank, ...firstDifference(output, other) };
-    const [a, b] = [output.slice(), other.slice()].map((each) =>
-      canonicalForm(each, call.dtype, call.op),
-    );
+    const folds = call.op !== undefined && call.dtype === "float64";
+    const [a, b] = folds ? [output, other].map(withOneNaN) : [output, other];
     const difference = firstDifference(a, b);
     if (difference !== undefined) return { rank, ...difference };
-    totals.resultsEqualOnlyByException++;
+    totals.resultsEqualButForNaN++;
   }
   return undefined;
+}
+
+/** A copy in which every NaN has the same bits. */
+function withOneNaN(values) {
+  return values.map((value) => (Number.isNaN(value) ? Number.NaN : value));
 }
 
 /** A difference in words: the plan's piece, and the hop at which the results part. */

@@ -7,7 +7,7 @@ export const isFloat = (dtype) => /float/.test(dtype);
 
 /** Most calls are such that their bits show the order of the folds: sums and products of floats. */
 const dtypes = Object.keys(bytesOf).flatMap((dtype) => Array(isFloat(dtype) ? 6 : 1).fill(dtype));
-const symmetricDtypes = ["float32", "float16", "bfloat16", "float8e4m3", "float8e5m2"];
+export const symmetricDtypes = ["float32", "float16", "bfloat16", "float8e4m3", "float8e5m2"];
 const ops = ["sum", "sum", "sum", "prod", "avg", "avg", "avg", "preMul", "preMul", "min", "max"];
 const reducing = ["allReduce", "allReduce", "allReduce", "reduceScatter", "reduce"];
 

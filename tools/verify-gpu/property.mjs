@@ -12,7 +12,7 @@ const mostTold = 20;
 function emptyTotals() {
   return {
     ...{ settings: 0, pinnedRings: 0, calls: 0, elements: 0, orderSensitiveElements: 0 },
-    ...{ differentCalls: 0, resultsEqualOnlyByException: 0, plansRead: 0, plansOtherwise: 0 },
+    ...{ differentCalls: 0, resultsEqualButForNaN: 0, plansRead: 0, plansOtherwise: 0 },
     ...{ byDtype: {}, byPlan: {}, bySize: {}, byOperator: {} },
     ...{ differences: [], planDifferences: [] },
   };
