@@ -6,7 +6,6 @@ import {
 } from "../../api/index.ts";
 import { type Libraries, loadLibraries } from "./libraries.ts";
 import type { NcclOptions } from "./options.ts";
-import { type Place, placesFor } from "./places.ts";
 
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(
@@ -21,15 +20,21 @@ export async function visibleDevices(
   return { libraries, visible: libraries.cuda.deviceCount() };
 }
 
-/** The libraries, and a place for every rank. */
-export async function rankPlaces(
+/** The libraries, and a device for every rank. */
+export async function devicesFor(
   options: NcclOptions,
-  request: OpenRequest,
-): Promise<{ readonly libraries: Libraries; readonly places: readonly Place[] }> {
+  { size }: OpenRequest,
+): Promise<{ readonly libraries: Libraries; readonly devices: readonly number[] }> {
   const { libraries, visible } = await visibleDevices(options);
-  const places = placesFor(options, request);
-  const { size } = request;
-  const devices = places.map(({ device }) => device);
+  const devices = options.devices ?? Array.from({ length: size }, (_, rank) => rank);
+  if (devices.length !== size) {
+    throw new InvalidArgumentError(
+      {
+        headline: `nccl: devices: found ${devices.length}, a world of ${size} ranks needs ${size}`,
+      },
+      { field: "devices", size },
+    );
+  }
   if (devices.some((device) => device >= visible)) {
     throw new BackendUnavailableError(
       {
@@ -39,7 +44,7 @@ export async function rankPlaces(
       { field: "devices", size },
     );
   }
-  return { libraries, places };
+  return { libraries, devices };
 }
 
 /** Refuses what is no deadline. */

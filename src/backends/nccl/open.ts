@@ -14,7 +14,6 @@ import { type Checks, Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
 import { startPinned, startPinnedJob } from "./pinned-start.ts";
-import type { Place } from "./places.ts";
 import { Progress } from "./progress.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { NcclSession } from "./session.ts";
@@ -33,15 +32,19 @@ export interface Setup {
 }
 
 /** All ranks of a world, one per device. */
-export function openHere(setup: Setup, found: readonly Place[], name: string): NcclSession {
+export function openHere(setup: Setup, devices: readonly number[], name: string): NcclSession {
   const { pin = {} } = setup;
-  assertRingSize(pin, found.length);
-  const ranks = found.map((_, rank) => rank);
-  const here = devicesHere(setup, found, ranks);
+  assertRingSize(pin, devices.length);
+  const here = devicesHere(
+    setup,
+    devices,
+    devices.map((_, rank) => rank),
+  );
+  const ranks = devices.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const { nccl, cuda } = setup.libraries;
   try {
-    const places = found.map(({ device }) => cuda.pciBusId(device));
+    const places = devices.map((device) => cuda.pciBusId(device));
     const world = startPinned(pin, places, () =>
       initAll(nccl, here.current, info, here.locals, setup.config),
     );
@@ -56,7 +59,7 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
 /** This process's rank in one life of a job. */
 export async function openJoined(
   setup: Setup,
-  own: Place,
+  device: number,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<NcclSession> {
@@ -65,7 +68,7 @@ export async function openJoined(
   const { pin = {} } = setup;
   assertRingSize(pin, size);
   const wait = { timeoutMs, signal };
-  const place = `${hostname()} ${cuda.pciBusId(own.device)}`;
+  const place = `${hostname()} ${cuda.pciBusId(device)}`;
   const found = await membership.exchange("device", new TextEncoder().encode(place), wait);
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
   refuseShared(places, rank);
@@ -75,7 +78,7 @@ export async function openJoined(
     const [shared] = (await membership.exchange(what, bytes, wait)) as [Uint8Array];
     return shared;
   };
-  const here = devicesHere(setup, [own], [rank]);
+  const here = devicesHere(setup, [device], [rank]);
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const [local] = here.locals as [LocalRank];
@@ -93,12 +96,12 @@ export async function openJoined(
   }
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
-    openJoined(setup, own, next, { name, size: next.size, timeoutMs, signal: undefined });
+    openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
   return here.session({ ...setup, ...here, world, job: new Job(membership, open, setup.checks) });
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
-function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: readonly number[]) {
+function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: readonly number[]) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
@@ -114,9 +117,9 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: read
   };
   let capability = Number.POSITIVE_INFINITY;
   try {
-    for (const [at, place] of places.entries()) {
-      capability = Math.min(capability, Number(cuda.computeCapability(place.device)));
-      const device = new Device(cuda, current, place.device, place.stream);
+    for (const [at, index] of devices.entries()) {
+      capability = Math.min(capability, Number(cuda.computeCapability(index)));
+      const device = new Device(cuda, current, index);
       made.push(device);
       locals.push(new LocalRank(ranks[at] as number, device, progress, libraries.nccl));
     }

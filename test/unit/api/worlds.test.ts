@@ -114,7 +114,6 @@ describe("sim", () => {
       deterministic: true,
       symmetricMemory: true,
     });
-    expect(comm.stream).toBeUndefined();
     await comm.close();
   });
 });

@@ -23,9 +23,8 @@ export async function inWorld<T>(
   size: number,
   use: (world: World) => Promise<T>,
   devices?: readonly number[],
-  streams?: readonly bigint[],
 ): Promise<T> {
-  const world = await createWorld({ backend: gpus.backend(devices, streams), size });
+  const world = await createWorld({ backend: gpus.backend(devices), size });
   try {
     return await use(world);
   } finally {

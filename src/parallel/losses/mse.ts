@@ -1,0 +1,32 @@
+/** Mean squared error, as `torch.nn.functional.mse_loss` with its mean. */
+import type { ParameterArray } from "../parameter-set.ts";
+import { assertLength, type Loss } from "./loss.ts";
+
+/** Arguments of `mse`. */
+export interface MseArgs {
+  readonly prediction: ParameterArray;
+  /** As long as the prediction. */
+  readonly target: ArrayLike<number>;
+  /** Takes the loss's gradient by the prediction; as long as the prediction, which it may be. Overwritten. */
+  readonly gradient?: ParameterArray;
+}
+
+/**
+ * Σ (prediction − target)² / n, with its gradient 2 (prediction − target) / n. `weight` is n, the number of elements.
+ * Summed in float64 in the order of the elements.
+ *
+ * @throws InvalidArgumentError for lengths that differ, or no elements; nothing is written.
+ */
+export function mse({ prediction, target, gradient }: MseArgs): Loss {
+  const count = prediction.length;
+  assertLength("mse", "prediction", count, Math.max(1, count));
+  assertLength("mse", "target", target.length, count);
+  if (gradient !== undefined) assertLength("mse", "gradient", gradient.length, count);
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    const difference = (prediction[i] as number) - (target[i] as number);
+    sum += difference * difference;
+    if (gradient !== undefined) gradient[i] = (2 * difference) / count;
+  }
+  return { value: sum / count, weight: count };
+}

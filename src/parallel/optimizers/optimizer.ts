@@ -1,0 +1,221 @@
+/**
+ * An update rule at work on named parameters: counts updates, keeps the rule's state arrays, follows the schedule.
+ *
+ * It reads gradients and writes values, wherever they came from; it makes no call. State is kept apart per parameter, so it
+ * is named, saved and cut with the parameters.
+ */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import {
+  elementsOf,
+  type State,
+  type Stateful,
+  type StateTensor,
+  type StateValue,
+} from "../state.ts";
+import type { UpdateRule } from "./rule.ts";
+
+/** What an optimizer needs of a parameter: a whole one of a `ParameterSet`, or any contiguous range of elements. */
+export interface Trainable {
+  /** Unique in the optimizer; names the state. */
+  readonly name: string;
+  readonly dtype: ParameterDType;
+  readonly shape: readonly number[];
+  readonly value: ParameterArray;
+  /** As long as `value` and of its dtype. */
+  readonly gradient: ParameterArray;
+}
+
+/** Options of `step`. */
+export interface StepOptions {
+  /** Parameters that this update leaves alone, with their state: those that got no gradient. */
+  readonly skip?: Iterable<string>;
+}
+
+/** A parameter with its rule, its state arrays and the number of updates it has had. */
+interface Slot {
+  readonly parameter: Trainable;
+  readonly rule: UpdateRule;
+  readonly arrays: Readonly<Record<string, ParameterArray>>;
+  steps: number;
+}
+
+/**
+ * Updates parameters by a rule, or by one rule each.
+ *
+ * @throws InvalidArgumentError for a name that is taken, or a gradient of another length or dtype than its parameter.
+ * @example
+ * const optimizer = new Optimizer(model, adamW({ learningRate: 3e-4 }));
+ * optimizer.step();
+ */
+export class Optimizer implements Stateful {
+  readonly #slots: ReadonlyMap<string, Slot>;
+  #steps = 0;
+
+  /** `rule` may choose by parameter: no weight decay for biases, another rate for embeddings. */
+  constructor(
+    parameters: Iterable<Trainable>,
+    rule: UpdateRule | ((parameter: Trainable) => UpdateRule),
+  ) {
+    const slots = new Map<string, Slot>();
+    for (const parameter of parameters) {
+      const { name } = parameter;
+      if (slots.has(name)) throw fault(name, "a name that is taken", "one of its own");
+      assertGradient(parameter);
+      const own = typeof rule === "function" ? rule(parameter) : rule;
+      slots.set(name, { parameter, rule: own, arrays: stateArrays(own, parameter), steps: 0 });
+    }
+    this.#slots = slots;
+  }
+
+  /** Updates done so far. */
+  get steps(): number {
+    return this.#steps;
+  }
+
+  /** Bytes of the state arrays: 0, 1 or 2 times those of the parameters, by rule. */
+  get stateBytes(): number {
+    return [...this.#slots.values()]
+      .flatMap(({ arrays }) => Object.values(arrays))
+      .reduce((sum, { byteLength }) => sum + byteLength, 0);
+  }
+
+  /** The rate of the next update: of the named parameter, or of the first one. */
+  learningRate(name?: string): number {
+    const [first] = this.#slots.values();
+    const slot = name === undefined ? first : this.#get(name);
+    return slot === undefined ? 0 : slot.rule.schedule(this.#steps);
+  }
+
+  /**
+   * One update of every parameter by its gradient, in place. Gradients are left as they are.
+   *
+   * @throws InvalidArgumentError for a skipped name that does not exist, or a schedule that gives no rate; nothing is changed.
+   */
+  step({ skip = [] }: StepOptions = {}): void {
+    const skipped = new Set(skip);
+    for (const name of skipped) this.#get(name);
+    const due = [...this.#slots].filter(([name]) => !skipped.has(name)).map(([, slot]) => slot);
+    const rates = due.map(({ rule }) => rateAt(rule, this.#steps));
+    for (const [at, slot] of due.entries()) {
+      const { value, gradient } = slot.parameter;
+      slot.steps += 1;
+      slot.rule.update({
+        value,
+        gradient,
+        slots: slot.arrays,
+        step: slot.steps,
+        learningRate: rates[at] as number,
+      });
+    }
+    this.#steps += 1;
+  }
+
+  /** Counters, and the state arrays as `PARAMETER/SLOT` with the parameter's shape, sharing memory with the optimizer. */
+  state(): State {
+    const slots = [...this.#slots.values()];
+    const steps = Object.fromEntries(slots.map(({ parameter, steps }) => [parameter.name, steps]));
+    const rules = Object.fromEntries(
+      slots.map(({ parameter, rule }) => [parameter.name, rule.name]),
+    );
+    const tensors = slots.flatMap(({ parameter: { name, dtype, shape }, arrays }) =>
+      Object.entries(arrays).map(([slot, data]): [string, StateTensor] => [
+        `${name}/${slot}`,
+        { dtype, shape, data },
+      ]),
+    );
+    return {
+      values: { steps: this.#steps, updates: steps, rules },
+      tensors: Object.fromEntries(tensors),
+    };
+  }
+
+  /**
+   * Takes over the state of an optimizer of the same parameters and rules.
+   *
+   * @throws InvalidArgumentError for another rule, or a parameter or state array that is missing, unknown or of another
+   * dtype or shape; nothing is changed.
+   */
+  restore(state: State): void {
+    const { steps, updates, rules } = state.values;
+    const counts = record(updates);
+    const names = record(rules);
+    if (!isCount(steps)) throw fault("steps", String(steps), "a number of updates");
+    const expected = this.state();
+    for (const name of [...Object.keys(counts), ...Object.keys(names)]) this.#get(name);
+    for (const [name, { rule }] of this.#slots) {
+      if (names[name] !== rule.name) {
+        throw fault(name, `state of the rule ${String(names[name])}`, `one of ${rule.name}`);
+      }
+      if (!isCount(counts[name])) throw fault(name, `updates ${String(counts[name])}`, "a count");
+    }
+    for (const name of Object.keys(state.tensors)) {
+      if (!Object.hasOwn(expected.tensors, name)) throw fault(name, "state", "none of this name");
+    }
+    for (const [name, own] of Object.entries(expected.tensors)) {
+      const found = Object.hasOwn(state.tensors, name) ? state.tensors[name] : undefined;
+      if (text(found) !== text(own)) throw fault(name, text(found), text(own));
+    }
+    this.#steps = steps;
+    for (const [name, slot] of this.#slots) {
+      slot.steps = counts[name] as number;
+      for (const [each, array] of Object.entries(slot.arrays)) {
+        array.set(state.tensors[`${name}/${each}`]?.data as ParameterArray);
+      }
+    }
+  }
+
+  #get(name: string): Slot {
+    const slot = this.#slots.get(name);
+    if (slot !== undefined) return slot;
+    const known = [...this.#slots.keys()].join(", ");
+    throw fault(name, "a name that no parameter has", `one of ${known}`);
+  }
+}
+
+function stateArrays(rule: UpdateRule, { value }: Trainable): Slot["arrays"] {
+  const zeros = (): ParameterArray =>
+    value instanceof Float32Array ? new Float32Array(value.length) : new Float64Array(value.length);
+  return Object.fromEntries(rule.slots.map((slot) => [slot, zeros()]));
+}
+
+function assertGradient({ name, dtype, value, gradient, shape }: Trainable): void {
+  const describe = (array: ParameterArray): string =>
+    `${array instanceof Float32Array ? "float32" : "float64"} with ${array.length} elements`;
+  const needed = `${dtype} with ${elementsOf(shape)} elements`;
+  if (describe(value) !== needed) throw fault(name, `values of ${describe(value)}`, needed);
+  if (describe(gradient) !== needed) {
+    throw fault(name, `a gradient of ${describe(gradient)}`, needed);
+  }
+}
+
+function rateAt(rule: UpdateRule, step: number): number {
+  const rate = rule.schedule(step);
+  if (typeof rate === "number" && rate >= 0 && rate < Number.POSITIVE_INFINITY) return rate;
+  throw new InvalidArgumentError(
+    {
+      headline: `${rule.name}: learningRate: the schedule gave ${String(rate)} for step ${step}, needs a number of at least 0`,
+    },
+    { field: "learningRate" },
+  );
+}
+
+const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
+
+function record(value: StateValue | undefined): Readonly<Record<string, StateValue>> {
+  const isRecord = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isRecord ? (value as Readonly<Record<string, StateValue>>) : {};
+}
+
+function text(tensor: StateTensor | undefined): string {
+  if (tensor === undefined) return "nothing";
+  return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
+}
+
+function fault(name: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `optimizer: "${name}": found ${found}, needs ${needed}` },
+    { field: name },
+  );
+}

@@ -1,0 +1,89 @@
+/**
+ * Learning rates over time, as pure functions of the number of updates done: a schedule has no state to keep, and resuming
+ * at a step gives the rates that an uninterrupted run has there.
+ */
+import { InvalidArgumentError } from "../api/index.ts";
+
+/** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
+export type Schedule = (step: number) => number;
+
+/** The same rate for ever. */
+export function constant(learningRate: number): Schedule {
+  assertRate("constant", "learningRate", learningRate);
+  return () => learningRate;
+}
+
+/** Options of `warmUp`. */
+export interface WarmUpOptions {
+  /** Number of updates until the full rate: update 0 has `start` of it, update `steps` all of it. */
+  readonly steps: number;
+  /** Share of the full rate that the first update has; 0 when left out. */
+  readonly start?: number;
+  /** What follows; its first rate is the full one, and its steps are counted from the end of the warm-up. */
+  readonly after: number | Schedule;
+}
+
+/**
+ * Raises the rate in a straight line to the first of another schedule, then follows it. As PyTorch's `LinearLR` in a
+ * `SequentialLR`.
+ *
+ * @throws InvalidArgumentError for steps that are no integer of at least 0, or a start outside 0 to 1.
+ * @example
+ * const schedule = warmUp({ steps: 100, after: cosine({ peak: 3e-4, steps: 1000 }) });
+ */
+export function warmUp({ steps, start = 0, after }: WarmUpOptions): Schedule {
+  assertSteps("warmUp", steps);
+  if (!(start >= 0 && start <= 1)) throw fault("warmUp", "start", start, "a number from 0 to 1");
+  const next = typeof after === "function" ? after : constant(after);
+  return (step) =>
+    step >= steps ? next(step - steps) : next(0) * (start + (1 - start) * (step / steps));
+}
+
+/** Options of `cosine`. */
+export interface CosineOptions {
+  /** The first rate. */
+  readonly peak: number;
+  /** The last rate, kept from then on; 0 when left out. */
+  readonly minimum?: number;
+  /** Number of updates from the first rate to the last. */
+  readonly steps: number;
+}
+
+/**
+ * Lowers the rate along half a cosine, and keeps it at the minimum after that. As PyTorch's `CosineAnnealingLR` up to its
+ * `T_max`, where that one would rise again.
+ *
+ * @throws InvalidArgumentError for rates below 0, a minimum above the peak, or steps that are no integer of at least 0.
+ */
+export function cosine({ peak, minimum = 0, steps }: CosineOptions): Schedule {
+  assertRate("cosine", "peak", peak);
+  assertRate("cosine", "minimum", minimum);
+  if (minimum > peak) throw fault("cosine", "minimum", minimum, `at most the peak, ${peak}`);
+  assertSteps("cosine", steps);
+  return (step) =>
+    step >= steps
+      ? minimum
+      : minimum + ((peak - minimum) * (1.1 + Math.cos((Math.PI * step) / steps))) / 2;
+}
+
+function assertRate(schedule: string, field: string, rate: number): void {
+  if (typeof rate === "number" && rate >= 0 && rate < Number.POSITIVE_INFINITY) return;
+  throw fault(schedule, field, rate, "a number of at least 0");
+}
+
+function assertSteps(schedule: string, steps: number): void {
+  if (Number.isSafeInteger(steps) && steps >= 0) return;
+  throw fault(schedule, "steps", steps, "an integer of at least 0");
+}
+
+function fault(
+  schedule: string,
+  field: string,
+  found: unknown,
+  needed: string,
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `${schedule}: ${field}: found ${String(found)}, needs ${needed}` },
+    { field },
+  );
+}
