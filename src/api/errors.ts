@@ -23,6 +23,9 @@ export type CommErrorCode =
   | "ERR_COMM_FAULT"
   | "ERR_COMM_NCCL"
   | "ERR_COMM_CUDA"
+  | "ERR_COMM_UNUSED"
+  | "ERR_COMM_NONFINITE"
+  | "ERR_COMM_CHECKPOINT"
   | "ERR_COMM_WORLD";
 
 /** Facts an error carries beside its text. */

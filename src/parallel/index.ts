@@ -1,4 +1,16 @@
-/** Training on top of a Communicator: parameters and their gradients, random numbers, state that is kept. */
+/**
+ * Training on top of a Communicator: parameters and their gradients, data parallelism, random numbers, state that is kept.
+ *
+ * It runs unchanged on every backend. Computing is the caller's, on the host.
+ */
+
+export type { MicroBatch, Ready } from "./data-parallel/backward.ts";
+export type { StepStats } from "./data-parallel/conclusion.ts";
+export { DataParallel } from "./data-parallel/data-parallel.ts";
+export type { HalfDType } from "./data-parallel/half.ts";
+export type { DataParallelOptions } from "./data-parallel/options.ts";
+export type { Wire } from "./data-parallel/wire.ts";
+export { NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
 export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
 export type { Loss } from "./losses/loss.ts";
 export { type MseArgs, mse } from "./losses/mse.ts";
@@ -23,4 +35,4 @@ export {
   type WarmUpOptions,
   warmUp,
 } from "./schedules.ts";
-export type { State, Stateful, StateTensor, StateValue } from "./state.ts";
+export type { RankStateful, State, Stateful, StateTensor, StateValue } from "./state.ts";

@@ -5,7 +5,7 @@
  * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import type { State, Stateful } from "./state.ts";
+import type { RankStateful, State } from "./state.ts";
 
 /**
  * A stream of random numbers, fixed by its key.
@@ -15,7 +15,7 @@ import type { State, Stateful } from "./state.ts";
  * const random = new Random(7, comm.rank);
  * const weight = random.normal() * 0.02;
  */
-export class Random implements Stateful {
+export class Random implements RankStateful {
   #low: number;
   #high: number;
   #drawn = 0;
@@ -91,6 +91,12 @@ export class Random implements Stateful {
     this.#low = low as number;
     this.#high = high as number;
     this.#drawn = drawn as number;
+  }
+
+  /** Rank r goes on with the stream of rank r; a rank that was not there before keeps the one it was made with. */
+  reshard(states: readonly State[], rank: number): void {
+    const state = states[rank];
+    if (state !== undefined) this.restore(state);
   }
 }
 

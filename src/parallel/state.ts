@@ -41,6 +41,12 @@ export interface Stateful {
   restore(state: State): void;
 }
 
+/** Something whose state differs from rank to rank. */
+export interface RankStateful extends Stateful {
+  /** Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`. */
+  reshard(states: readonly State[], rank: number, size: number): void;
+}
+
 /** Number of elements of a shape; 1 of an empty one. */
 export function elementsOf(shape: readonly number[]): number {
   return shape.reduce((product, extent) => product * extent, 1);

@@ -1,0 +1,172 @@
+/**
+ * One step's gradients on one rank: taken up as backward produces them, and issued bucket by bucket.
+ *
+ * Buckets are issued in one order on all ranks, whatever order they become complete in: bucket k waits for those before
+ * it. Nothing is issued before the last micro-batch, because until then every gradient may still grow.
+ */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
+import type { Bucket } from "./buckets.ts";
+import type { BucketExchange } from "./wire.ts";
+
+/**
+ * Told by backward, as soon as it has it, the gradient of one parameter: of the sum of the losses over the micro-batch. It
+ * is added, times `scale` (1 when left out), to what earlier micro-batches brought, and may be reused afterwards. A model
+ * whose loss is a mean passes its number of samples as the scale.
+ */
+export type Ready = (name: string, gradient: ParameterArray, scale?: number) => void;
+
+/** What backward tells about a micro-batch. */
+export interface MicroBatch {
+  /** Sum of the losses of its samples, weighted where they are. */
+  readonly loss: number;
+  /** How many samples it had. */
+  readonly samples: number;
+  /** Sum of the weights of its samples, where the loss weights them; its samples when left out. */
+  readonly weight?: number;
+}
+
+/** A bucket, the memory it is gathered in, and who sums it. */
+export interface Lane {
+  readonly bucket: Bucket;
+  readonly staging: ParameterArray;
+  readonly exchange: BucketExchange;
+}
+
+/** The gradients of one rank during one step. */
+export class BackwardPass {
+  /** The parameters that got a gradient in any micro-batch. */
+  readonly used = new Set<Parameter>();
+  readonly #parameters: ParameterSet;
+  readonly #lanes: readonly Lane[];
+  readonly #laneOf: ReadonlyMap<Parameter, number>;
+  /** Parameters that the last micro-batch has still to bring, by lane. */
+  readonly #awaited: number[];
+  /** The parameters that the present micro-batch has brought. */
+  readonly #ready = new Set<Parameter>();
+  #issued = 0;
+  #last = false;
+
+  constructor(parameters: ParameterSet, lanes: readonly Lane[], laneOf: Map<Parameter, number>) {
+    this.#parameters = parameters;
+    this.#lanes = lanes;
+    this.#laneOf = laneOf;
+    this.#awaited = lanes.map(({ bucket }) => bucket.parameters.length);
+    parameters.zeroGradients();
+  }
+
+  /** Opens a micro-batch; gradients of the last one complete the buckets. */
+  begin(last: boolean): void {
+    this.#last = last;
+    this.#ready.clear();
+  }
+
+  /** Adds `scale` times a gradient to its parameter's. */
+  ready(name: string, gradient: ParameterArray, scale: number): void {
+    const parameter = this.#parameters.get(name);
+    this.#assertFits(parameter, gradient, scale);
+    this.#ready.add(parameter);
+    this.used.add(parameter);
+    const sum = parameter.gradient;
+    for (let at = 0; at < sum.length; at++) {
+      sum[at] = (sum[at] as number) + scale * (gradient[at] as number);
+    }
+    if (!this.#last) return;
+    const lane = this.#laneOf.get(parameter);
+    // A parameter without elements travels in no bucket.
+    if (lane === undefined) return;
+    this.#awaited[lane] = (this.#awaited[lane] as number) - 1;
+    while (this.#issued < this.#lanes.length && this.#awaited[this.#issued] === 0) this.#issue();
+  }
+
+  /** Issues what is left: parameters that the last micro-batch did not bring keep what they have. */
+  finish(): void {
+    while (this.#issued < this.#lanes.length) this.#issue();
+  }
+
+  #issue(): void {
+    const { bucket, staging, exchange } = this.#lanes[this.#issued++] as Lane;
+    for (const { parameter, begin } of bucket.parameters) staging.set(parameter.gradient, begin);
+    exchange.post(staging);
+  }
+
+  #assertFits(parameter: Parameter, gradient: ParameterArray, scale: number): void {
+    const { name, length } = parameter;
+    const fault = (found: string, needed: string, hint?: string): InvalidArgumentError =>
+      new InvalidArgumentError(
+        { headline: `ready: gradient of "${name}": found ${found}, needs ${needed}`, hint },
+        { field: name },
+      );
+    if (!(gradient instanceof Float32Array || gradient instanceof Float64Array)) {
+      throw fault(typeof gradient, "a Float32Array or Float64Array");
+    }
+    if (gradient.length !== length) {
+      throw fault(
+        `${gradient.length} elements`,
+        `exactly ${length}, the product of [${parameter.shape.join(", ")}]`,
+        "a gradient has the shape of its parameter; it is never cut or padded",
+      );
+    }
+    if (gradient.buffer === parameter.gradient.buffer) {
+      throw fault("the set's own memory", "an array of its own, which is added to it");
+    }
+    if (!Number.isFinite(scale)) throw fault(`a scale of ${scale}`, "a finite one");
+    if (this.#ready.has(parameter)) {
+      throw fault(
+        "a second one in the same micro-batch",
+        "one",
+        "add up the parts of a parameter that is used twice, then call ready once",
+      );
+    }
+  }
+}
+
+/** Runs backward over all micro-batches and adds up what it tells about them. */
+export async function runBackward<B>(
+  pass: BackwardPass,
+  microBatches: readonly B[],
+  backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
+): Promise<Required<MicroBatch>> {
+  const sums = { loss: 0, samples: 0, weight: 0 };
+  for (const [at, batch] of microBatches.entries()) {
+    let open = true;
+    pass.begin(at === microBatches.length - 1);
+    const told = await backward(batch, (name, gradient, scale = 1) => {
+      if (!open) throw lateGradient(name);
+      pass.ready(name, gradient, scale);
+    });
+    open = false;
+    assertTold(told, at);
+    const { loss, samples, weight = samples } = told;
+    sums.loss += loss;
+    sums.samples += samples;
+    sums.weight += weight;
+  }
+  return sums;
+}
+
+function lateGradient(name: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: `ready: gradient of "${name}": its micro-batch is over`,
+      hint: "call ready before backward returns, or before the promise it returns resolves",
+    },
+    { field: name },
+  );
+}
+
+function assertTold(told: MicroBatch, at: number): void {
+  const { loss, samples, weight = samples } = told ?? {};
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `backward of micro-batch ${at}: ${field}: found ${found}, needs ${needed}` },
+      { field },
+    );
+  if (typeof loss !== "number") throw fault("loss", typeof loss, "a number, the sum over samples");
+  if (!Number.isSafeInteger(samples) || samples < 0) {
+    throw fault("samples", samples, "an integer of at least 0");
+  }
+  if (!Number.isFinite(weight) || weight < 0) {
+    throw fault("weight", weight, "a finite number of at least 0");
+  }
+}

@@ -1,0 +1,190 @@
+/**
+ * Data parallelism: every rank has the whole model and a part of the samples; gradients are summed over all ranks.
+ *
+ * Gradients are those of the **sum** of the losses over samples, and are divided once, by the weight of all samples of all
+ * ranks. So batches may be uneven, a rank may have none, micro-batches may be as many as a rank likes, and the result is
+ * the mean over all samples, as one rank with all of them would have it.
+ *
+ * Computing is the caller's and on the host; each bucket of gradients is copied to the backend's memory when it is issued
+ * and back when the step ends.
+ */
+import { CommClosedError, type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { Parameter, ParameterSet } from "../parameter-set.ts";
+import type { RankStateful, State } from "../state.ts";
+import { BackwardPass, type Lane, type MicroBatch, type Ready, runBackward } from "./backward.ts";
+import { bucketsOf } from "./buckets.ts";
+import { concludeStep, type StepStats } from "./conclusion.ts";
+import { type DataParallelOptions, type Settings, settingsOf } from "./options.ts";
+import { residualState, restoreResiduals, sumOfResiduals } from "./residuals.ts";
+import { startTogether } from "./start.ts";
+import { exchangeSteps, type RankStep } from "./step-exchange.ts";
+import { exchangeOf } from "./wire.ts";
+
+/** Trains one model on all ranks of a communicator. Made by `DataParallel.create`. */
+export class DataParallel implements RankStateful {
+  readonly parameters: ParameterSet;
+  readonly #comm: Communicator;
+  readonly #settings: Settings;
+  readonly #lanes: readonly Lane[];
+  readonly #laneOf: Map<Parameter, number>;
+  #step = 0;
+  /** Why no step can be made now. */
+  #fault: string | undefined;
+
+  private constructor(
+    comm: Communicator,
+    parameters: ParameterSet,
+    inUse: readonly Parameter[],
+    settings: Settings,
+  ) {
+    const { bucketBytes, wire, wireScale } = settings;
+    this.parameters = parameters;
+    this.#comm = comm;
+    this.#settings = settings;
+    const buckets = bucketsOf(inUse, bucketBytes).filter(({ length }) => length > 0);
+    this.#lanes = buckets.map((bucket) => {
+      const { dtype, length } = bucket;
+      const staging = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+      return { bucket, staging, exchange: exchangeOf(comm, wire, wireScale, dtype, length) };
+    });
+    this.#laneOf = new Map(
+      this.#lanes.flatMap(({ bucket }, lane) =>
+        bucket.parameters.map(({ parameter }): [Parameter, number] => [parameter, lane]),
+      ),
+    );
+  }
+
+  /**
+   * Makes sure that all ranks have the same model, gives them the root's values, and prepares the buckets.
+   *
+   * - **Parameters** are matched by name; ranks may declare them in any order. Buckets follow the root's declaration,
+   *   which is taken as the order of use, from its end.
+   * - **Cost**: a comparison of digests, and a broadcast of the model.
+   *
+   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws CollectiveMismatchError on all ranks, by name, for a parameter or option that differs; no value was changed.
+   * @example
+   * const trainer = await DataParallel.create(comm, model, { maxGradientNorm: 1 });
+   */
+  static async create(
+    comm: Communicator,
+    parameters: ParameterSet,
+    options: DataParallelOptions = {},
+  ): Promise<DataParallel> {
+    const settings = settingsOf(options, comm.size);
+    const inUse = await startTogether(comm, parameters, settings);
+    return new DataParallel(comm, parameters, inUse, settings);
+  }
+
+  /** Number of buckets that gradients travel in. */
+  get buckets(): number {
+    return this.#lanes.length;
+  }
+
+  /**
+   * Runs backward over this rank's micro-batches and leaves the mean gradient of all ranks' samples in the parameters.
+   *
+   * - **Collective**: every rank calls it equally often; how many micro-batches and samples it brings is its own affair,
+   *   none included.
+   * - **Overlap**: buckets are issued during the last micro-batch, as soon as their gradients are ready and in one order on
+   *   all ranks; before it nothing is sent. Make no other calls on the communicator meanwhile (`split` gives another).
+   * - **Rounding**: gradients are added up in the parameters' dtype, summed over ranks in the order of the backend's plan,
+   *   and divided once. All ranks hold the same bits.
+   * - **Cost**: an all-reduce of every bucket, and an all-gather of 24 bytes and a bit for every parameter.
+   *
+   * @throws InvalidArgumentError on this rank for a gradient of another length, or on all when no rank had a sample.
+   * @throws UnusedParametersError, NonFiniteGradientError on all ranks; gradients are zero, and the next step may follow.
+   * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
+   * @example
+   * const stats = await trainer.step([batch], (each, ready) => model.backward(each, ready));
+   * optimizer.step();
+   */
+  async step<B>(
+    microBatches: readonly B[],
+    backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
+  ): Promise<StepStats> {
+    this.#assertUsable();
+    const began = this.#settings.now();
+    const all = await this.#exchanged(microBatches, backward);
+    // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
+    try {
+      const concluded = concludeStep(this.parameters, this.#settings, all);
+      for (const { exchange } of this.#lanes) exchange.commit();
+      this.#step++;
+      return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
+    } catch (error) {
+      this.parameters.zeroGradients();
+      throw error;
+    }
+  }
+
+  /** Runs backward and sums the gradients; a failure in the middle leaves ranks out of step, and this object unusable. */
+  async #exchanged<B>(
+    microBatches: readonly B[],
+    backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
+  ): Promise<RankStep[]> {
+    this.#fault = "a step is still running";
+    try {
+      const pass = new BackwardPass(this.parameters, this.#lanes, this.#laneOf);
+      const sums = await runBackward(pass, microBatches, backward);
+      pass.finish();
+      for (const lane of this.#lanes) await collect(lane);
+      const used = [...this.parameters].map((parameter) => pass.used.has(parameter));
+      const all = await exchangeSteps(this.#comm, { ...sums, used });
+      this.#fault = undefined;
+      return all;
+    } catch (error) {
+      this.parameters.zeroGradients();
+      this.#fault = `an earlier step failed: ${error instanceof Error ? error.message : error}`;
+      throw error;
+    }
+  }
+
+  /** The number of steps, and with `topK` what this rank has not sent so far, by parameter. */
+  state(): State {
+    return { values: { step: this.#step }, tensors: residualState(this.#lanes) };
+  }
+
+  restore(state: State): void {
+    const { step } = state.values;
+    if (!Number.isSafeInteger(step) || (step as number) < 0) {
+      throw new InvalidArgumentError(
+        { headline: `restore: step: found ${String(step)}, needs the state of a DataParallel` },
+        { field: "step" },
+      );
+    }
+    restoreResiduals(this.#lanes, state);
+    this.#step = step as number;
+  }
+
+  /** Rank r of n takes the sum of what ranks r, r + n, r + 2n, … have not sent, so that nothing of it is lost. */
+  reshard(states: readonly State[], rank: number, size: number): void {
+    this.restore(sumOfResiduals(states, rank, size));
+  }
+
+  /** Gives the buffers of the buckets back; the communicator stays open. */
+  [Symbol.dispose](): void {
+    for (const { exchange } of this.#lanes) exchange.dispose();
+    this.#fault = "it was disposed";
+  }
+
+  #assertUsable(): void {
+    if (this.#fault === undefined) return;
+    const { rank, size, name } = this.#comm;
+    throw new CommClosedError(
+      {
+        headline: `DataParallel.step: ${this.#fault}`,
+        hint: "ranks may be out of step: rebuild the world, restore a checkpoint and create another one",
+      },
+      { rank, size, comm: name },
+    );
+  }
+}
+
+/** Takes the sum of a bucket and gives every parameter its own. */
+async function collect({ bucket, staging, exchange }: Lane): Promise<void> {
+  await exchange.collect(staging);
+  for (const { parameter, begin } of bucket.parameters) {
+    parameter.gradient.set(staging.subarray(begin, begin + parameter.length));
+  }
+}

@@ -1,0 +1,48 @@
+/** What is done with the summed gradients of a step: divide, measure, refuse or clip. The same on every rank. */
+import type { Parameter } from "../parameter-set.ts";
+
+/** Divides the summed gradients by the weight of all samples; one rounding each. */
+export function divideGradients(parameters: Iterable<Parameter>, weight: number): void {
+  for (const { gradient } of parameters) {
+    for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) / weight;
+  }
+}
+
+/** The Euclidean norm of all gradients together, summed in double precision in the order of names. */
+export function gradientNorm(parameters: Iterable<Parameter>): number {
+  const all = [...parameters];
+  const plain = Math.sqrt(sumOfSquares(all, 1));
+  if (Number.isNaN(plain) || (plain > 1e-150 && plain < 1e150)) return plain;
+  // The squares may have left the range of doubles: measure in units of the largest element.
+  let most = 0;
+  for (const { gradient } of all) {
+    for (const each of gradient) most = Math.max(most, Math.abs(each));
+  }
+  if (most === 0 || most === Number.POSITIVE_INFINITY) return most;
+  return Math.sqrt(sumOfSquares(all, most)) * most;
+}
+
+function sumOfSquares(parameters: readonly Parameter[], unit: number): number {
+  let sum = 0;
+  for (const { gradient } of parameters) {
+    for (const each of gradient) sum += (each / unit) * (each / unit);
+  }
+  return sum;
+}
+
+/** The names of parameters whose gradient holds an infinity or a NaN. */
+export function nonFinite(parameters: Iterable<Parameter>): string[] {
+  return [...parameters]
+    .filter(({ gradient }) => !gradient.every((each) => Number.isFinite(each)))
+    .map(({ name }) => name);
+}
+
+/** Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done. */
+export function clipGradients(parameters: Iterable<Parameter>, norm: number, most: number): number {
+  if (!(norm > most)) return 1;
+  const factor = most / norm;
+  for (const { gradient } of parameters) {
+    for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) * factor;
+  }
+  return factor;
+}

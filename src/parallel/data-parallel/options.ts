@@ -1,0 +1,90 @@
+/** What `DataParallel` can be told, and what it takes when it is not. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { Wire } from "./wire.ts";
+
+/** Options of `DataParallel.create`; the same on every rank. */
+export interface DataParallelOptions {
+  /** Most bytes of gradients that travel together; 25 MiB when left out. */
+  readonly bucketBytes?: number;
+  /**
+   * What happens to a parameter that got no gradient on a rank that had samples: `refuse` (when left out) fails the step
+   * on every rank with an `UnusedParametersError`, `zeros` takes zeros from that rank.
+   */
+  readonly unused?: "refuse" | "zeros";
+  /** Scales the mean gradient down so that the norm of all of it is at most this; no limit when left out. */
+  readonly maxGradientNorm?: number;
+  /** `refuse` (when left out) fails the step when the mean gradient has infinities or NaN; `keep` hands it on. */
+  readonly nonFinite?: "refuse" | "keep";
+  /**
+   * What gradients travel as. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
+   * every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
+   */
+  readonly wire?: Wire;
+  /** Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. */
+  readonly wireScale?: number;
+  /** The rank whose values and order of declaration all ranks start with; 0 when left out. */
+  readonly root?: number;
+  /** A clock in milliseconds, for `StepStats.stepMs`; the runtime's when left out. */
+  readonly now?: () => number;
+}
+
+/** The options of a `DataParallel`, complete. */
+export type Settings = Omit<Required<DataParallelOptions>, "maxGradientNorm"> & {
+  readonly maxGradientNorm: number;
+};
+
+/** Completes and checks options. */
+export function settingsOf(options: DataParallelOptions, size: number): Settings {
+  const settings: Settings = {
+    bucketBytes: options.bucketBytes ?? 25 * 2 ** 20,
+    unused: options.unused ?? "refuse",
+    maxGradientNorm: options.maxGradientNorm ?? Number.POSITIVE_INFINITY,
+    nonFinite: options.nonFinite ?? "refuse",
+    wire: options.wire ?? "full",
+    wireScale: options.wireScale ?? 1,
+    root: options.root ?? 0,
+    now: options.now ?? (() => performance.now()),
+  };
+  const { wire, root } = settings;
+  refuseUnless(settings, "bucketBytes", settings.bucketBytes > 0, "a number above 0");
+  refuseUnless(settings, "maxGradientNorm", settings.maxGradientNorm > 0, "a number above 0");
+  oneOf(settings, "unused", ["refuse", "zeros"]);
+  oneOf(settings, "nonFinite", ["refuse", "keep"]);
+  const share = typeof wire === "object" ? wire?.topK : undefined;
+  if (share === undefined) oneOf(settings, "wire", ["full", "float16", "bfloat16"]);
+  else refuseUnless(settings, "wire", share > 0 && share <= 1, "a topK above 0 and at most 1");
+  const power = settings.wireScale > 0 && Number.isInteger(Math.log2(settings.wireScale));
+  refuseUnless(settings, "wireScale", power, "a power of two");
+  const isRank = Number.isInteger(root) && root >= 0 && root < size;
+  refuseUnless(settings, "root", isRank, `a rank from 0 to ${size - 1}`);
+  return settings;
+}
+
+/** What ranks must agree on, as lines of a description. */
+export function settingLines(settings: Settings): [string, string][] {
+  const { now, ...agreed } = settings;
+  return Object.entries(agreed).map(([name, value]) => [
+    name,
+    typeof value === "object" ? JSON.stringify(value) : String(value),
+  ]);
+}
+
+function oneOf(settings: Settings, field: keyof Settings, allowed: readonly string[]): void {
+  const holds = allowed.includes(settings[field] as string);
+  refuseUnless(settings, field, holds, allowed.map((each) => `"${each}"`).join(" or "));
+}
+
+function refuseUnless(
+  settings: Settings,
+  field: keyof Settings,
+  holds: boolean,
+  needed: string,
+): void {
+  if (holds) return;
+  const value = settings[field];
+  const found = typeof value === "object" ? JSON.stringify(value) : String(value);
+  throw new InvalidArgumentError(
+    { headline: `DataParallel: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}

@@ -1,0 +1,70 @@
+/** How training starts: all ranks have the same model, the root's values, and one order of use. */
+import type { Communicator } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import type { Parameter, ParameterSet } from "../parameter-set.ts";
+import { type Settings, settingLines } from "./options.ts";
+
+/** Compares the ranks' models, gives everybody the root's values, and tells the order of use: the root's. */
+export async function startTogether(
+  comm: Communicator,
+  parameters: ParameterSet,
+  settings: Settings,
+): Promise<Parameter[]> {
+  await assertAgreed(comm, {
+    action: "DataParallel.create",
+    kind: "option",
+    lines: new Map(settingLines(settings)),
+    hint: "give every rank the same options",
+  });
+  await assertAgreed(comm, {
+    action: "DataParallel.create",
+    kind: "parameter",
+    lines: new Map(
+      [...parameters].map(({ name, dtype, shape }) => [name, `${dtype} [${shape.join(", ")}]`]),
+    ),
+    hint: "declare the same parameters on every rank, in any order",
+  });
+  const { root } = settings;
+  await broadcastValues(comm, parameters, root);
+  const declared = [...parameters].sort((a, b) => a.declared - b.declared);
+  const order = await broadcastWords(
+    comm,
+    declared.map(({ index }) => index),
+    root,
+  );
+  return order.map((index) => parameters.get(parameters.names[index] as string));
+}
+
+/** Gives every rank the root's values, bit for bit. */
+async function broadcastValues(
+  comm: Communicator,
+  parameters: ParameterSet,
+  root: number,
+): Promise<void> {
+  for (const dtype of ["float32", "float64"] as const) {
+    const values = parameters.values(dtype);
+    if (values.length === 0) continue;
+    const buffer = comm.alloc<"float32" | "float64">(dtype, values.length).copyFrom(values);
+    try {
+      await comm.broadcast({ recv: buffer, root });
+      await buffer.copyTo(values);
+    } finally {
+      buffer.dispose();
+    }
+  }
+}
+
+async function broadcastWords(
+  comm: Communicator,
+  words: readonly number[],
+  root: number,
+): Promise<number[]> {
+  if (words.length === 0) return [];
+  const buffer = comm.alloc("uint32", words.length).copyFrom(Uint32Array.from(words));
+  try {
+    await comm.broadcast({ recv: buffer, root });
+    return [...(await buffer.toHost())];
+  } finally {
+    buffer.dispose();
+  }
+}
