@@ -96,6 +96,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
     return [...this].reduce((sum, { length }) => sum + length, 0);
   }
 
+  /** The parameters in the order of their names. */
   [Symbol.iterator](): IterableIterator<Parameter> {
     return this.#byName.values();
   }
