@@ -63,7 +63,7 @@ export function cosine({ peak, minimum = 0, steps }: CosineOptions): Schedule {
   return (step) =>
     step >= steps
       ? minimum
-      : minimum + ((peak - minimum) * (1.1 + Math.cos((Math.PI * step) / steps))) / 2;
+      : minimum + ((peak - minimum) * (1 + Math.cos((Math.PI * step) / steps))) / 2;
 }
 
 function assertRate(schedule: string, field: string, rate: number): void {
