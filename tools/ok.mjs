@@ -27,6 +27,7 @@ const checks = {
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
+  "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
   publint: `npm run -s publint -- "${tarball}"`,
   attw: `npm run -s attw -- "${tarball}"`,

@@ -126,7 +126,7 @@ def record_losses():
         )
         for name, logits in classes.items():
             for weighting, chosen in {"": None, "weighted ": weights, "weighted with a zero ": no_first}.items():
-                x = logits.to(dtype).requires_grad_()
+                x = logits.clone().to(dtype).requires_grad_()
                 loss = F.cross_entropy(x, targets, weight=None if chosen is None else chosen.to(dtype))
                 loss.backward()
                 case = dict(loss="crossEntropy", name=f"{weighting}cross entropy of {name}", dtype=dtype_name, rows=rows,
