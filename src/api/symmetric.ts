@@ -4,13 +4,20 @@
  * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run when
  * both buffers of the call are symmetric; every other call treats such a buffer as any other memory.
  */
-import type { RankCall } from "./backend.ts";
+import type { DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
 
 /** Bytes from the start of the symmetric memory to each buffer of a call. */
 export interface SymmetricPlace {
   readonly send: number;
   readonly recv: number;
+}
+
+/** What of a call says where it lies. */
+interface PlacedCall {
+  readonly collective: CollectiveName;
+  readonly send: DeviceBuffer | undefined;
+  readonly recv: DeviceBuffer | undefined;
 }
 
 /** The buffers that ranks reach in each other's memory: these must start at the same place of it on every rank. */
@@ -28,11 +35,7 @@ export function reachedBuffers(collective: CollectiveName): Reached | undefined 
 }
 
 /** Where the buffers of a call lie in symmetric memory; `undefined` for a call that does not use it. */
-export function symmetricPlace({
-  collective,
-  send,
-  recv,
-}: Pick<RankCall, "collective" | "send" | "recv">): SymmetricPlace | undefined {
+export function symmetricPlace({ collective, send, recv }: PlacedCall): SymmetricPlace | undefined {
   if (send?.allocation.symmetric !== true || recv?.allocation.symmetric !== true) return undefined;
   if (reached[collective] === undefined) return undefined;
   return { send: send.byteOffset, recv: recv.byteOffset };
