@@ -19,7 +19,13 @@ const entries = Object.keys(manifest.exports)
   }));
 
 /** Entries that also run where there is no Node. */
-const NEUTRAL = ["twinccl", "twinccl/sim", "twinccl/algorithms", "twinccl/parallel"];
+const NEUTRAL = [
+  "twinccl",
+  "twinccl/sim",
+  "twinccl/algorithms",
+  "twinccl/parallel",
+  "twinccl/parallel/models",
+];
 
 /** The names an entry's file exports; types are marked. */
 function namesIn(path: string): string[] {

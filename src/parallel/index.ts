@@ -12,7 +12,7 @@ export type { DataParallelOptions } from "./data-parallel/options.ts";
 export type { Wire } from "./data-parallel/wire.ts";
 export { NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
 export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
-export type { Loss } from "./losses/loss.ts";
+export type { Loss, Reduction } from "./losses/loss.ts";
 export { type MseArgs, mse } from "./losses/mse.ts";
 export { type AdamWOptions, adamW } from "./optimizers/adamw.ts";
 export { type LionOptions, lion } from "./optimizers/lion.ts";

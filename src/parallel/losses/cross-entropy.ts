@@ -1,6 +1,6 @@
 /** Cross entropy of logits with target classes, weighted by class or not, as `torch.nn.functional.cross_entropy`. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertLength, type Loss, refuse } from "./loss.ts";
+import { assertLength, type Loss, type Reduction, refuse } from "./loss.ts";
 
 /** Arguments of `crossEntropy`. */
 export interface CrossEntropyArgs {
@@ -13,6 +13,8 @@ export interface CrossEntropyArgs {
   readonly weights?: ArrayLike<number>;
   /** Takes the loss's gradient by the logits; as long as the logits, which it may be. Overwritten. */
   readonly gradient?: ParameterArray;
+  /** `mean` when left out; `sum` does not divide by Σ w(t). */
+  readonly reduction?: Reduction;
 }
 
 /**
@@ -24,8 +26,9 @@ export interface CrossEntropyArgs {
  * number, or weights that are zero for all targets (the mean would be 0 / 0); nothing is written.
  */
 export function crossEntropy(args: CrossEntropyArgs): Loss {
-  const { logits, targets, classes, weights, gradient } = args;
+  const { logits, targets, classes, weights, gradient, reduction = "mean" } = args;
   const weight = totalWeight(args);
+  const divisor = reduction === "mean" ? weight : 1;
   let sum = 0;
   for (let row = 0; row < targets.length; row++) {
     const begin = row * classes;
@@ -41,10 +44,10 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
     if (gradient === undefined) continue;
     for (let i = begin; i < begin + classes; i++) {
       const probability = Math.exp((logits[i] as number) - largest) / total;
-      gradient[i] = (own * (probability - (i === begin + target ? 1 : 0))) / weight;
+      gradient[i] = (own * (probability - (i === begin + target ? 1 : 0))) / divisor;
     }
   }
-  return { value: sum / weight, weight };
+  return { value: sum / divisor, weight };
 }
 
 /** Checks all arguments; the sum of the targets' weights. */

@@ -1,15 +1,19 @@
 /** What a loss gives, and the checks that all losses share. */
 import { InvalidArgumentError } from "../../api/index.ts";
 
-/** A mean over some samples, and what it was divided by. */
+/** A loss over some samples, and their weight. */
 export interface Loss {
+  /** The mean, or the sum where that was asked for. */
   readonly value: number;
   /**
-   * What the mean was divided by: elements, rows or their weights. The means of several batches, and their gradients, join
-   * to those of all samples when each is weighted by this.
+   * What the mean is divided by: elements, rows or their weights. The means of several batches, and their gradients, join to
+   * those of all samples when each is weighted by this.
    */
   readonly weight: number;
 }
+
+/** Whether value and gradient are those of the mean or of the sum; `DataParallel` takes sums and divides once. */
+export type Reduction = "mean" | "sum";
 
 /** Refuses an array of the wrong length. */
 export function assertLength(loss: string, field: string, found: number, needed: number): void {

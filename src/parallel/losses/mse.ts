@@ -1,6 +1,6 @@
 /** Mean squared error, as `torch.nn.functional.mse_loss` with its mean. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertLength, type Loss } from "./loss.ts";
+import { assertLength, type Loss, type Reduction } from "./loss.ts";
 
 /** Arguments of `mse`. */
 export interface MseArgs {
@@ -9,6 +9,8 @@ export interface MseArgs {
   readonly target: ArrayLike<number>;
   /** Takes the loss's gradient by the prediction; as long as the prediction, which it may be. Overwritten. */
   readonly gradient?: ParameterArray;
+  /** `mean` when left out; `sum` does not divide by n. */
+  readonly reduction?: Reduction;
 }
 
 /**
@@ -17,16 +19,17 @@ export interface MseArgs {
  *
  * @throws InvalidArgumentError for lengths that differ, or no elements; nothing is written.
  */
-export function mse({ prediction, target, gradient }: MseArgs): Loss {
+export function mse({ prediction, target, gradient, reduction = "mean" }: MseArgs): Loss {
   const count = prediction.length;
   assertLength("mse", "prediction", count, Math.max(1, count));
   assertLength("mse", "target", target.length, count);
   if (gradient !== undefined) assertLength("mse", "gradient", gradient.length, count);
+  const divisor = reduction === "mean" ? count : 1;
   let sum = 0;
   for (let i = 0; i < count; i++) {
     const difference = (prediction[i] as number) - (target[i] as number);
     sum += difference * difference;
-    if (gradient !== undefined) gradient[i] = (2 * difference) / count;
+    if (gradient !== undefined) gradient[i] = (2 * difference) / divisor;
   }
-  return { value: sum / count, weight: count };
+  return { value: sum / divisor, weight: count };
 }

@@ -131,6 +131,25 @@ describe("parts of a batch join by weight to the whole", () => {
   });
 });
 
+test("a sum is the mean times the weight, not divided", () => {
+  const logits = draw(6, 6);
+  const [mean, sum] = [new Float64Array(6), new Float64Array(6)];
+  const args = { logits, targets: [0, 2], classes: 3, weights: [1, 1, 3] };
+  const loss = crossEntropy({ ...args, gradient: mean });
+  const total = crossEntropy({ ...args, gradient: sum, reduction: "sum" });
+  expect(total).toEqual({ value: expect.closeTo(loss.value * 4, 12), weight: 4 });
+  sum.forEach((each, at) => {
+    expect(each).toBeCloseTo((mean[at] as number) * 4, 12);
+  });
+  const gradient = new Float64Array(2);
+  const prediction = new Float64Array([1, 3]);
+  expect(mse({ prediction, target: [0, 1], gradient, reduction: "sum" })).toEqual({
+    value: 5,
+    weight: 2,
+  });
+  expect([...gradient]).toEqual([2, 4]);
+});
+
 test("the gradient may take the place of its input", () => {
   const logits = draw(5, 6);
   const apart = new Float64Array(6);

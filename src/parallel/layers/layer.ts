@@ -1,0 +1,86 @@
+/**
+ * Layers on plain typed arrays, with their backward written by hand.
+ *
+ * Forward gives the output and a closure that holds what its own backward needs, so several passes may be under way at
+ * once, as pipelines have them. Gradients are handed over as they are made, and belong to whoever is told; all sums are made
+ * in a fixed order. For tests, examples and sharded layers; no match for a kernel library.
+ */
+import type { ParameterArray } from "../parameter-set.ts";
+
+/** A parameter as a layer sees it. */
+export interface Weights {
+  readonly name: string;
+  readonly value: ParameterArray;
+}
+
+/** Rows of a batch: `sequences` times `length`, one sequence after the other. Only attention looks across rows. */
+export interface Extent {
+  readonly sequences: number;
+  readonly length: number;
+}
+
+/** Told every parameter's gradient once, as soon as this pass has it complete. */
+export type TakeGradient = (name: string, gradient: ParameterArray) => void;
+
+/** One forward pass. */
+export interface Pass {
+  /** Rows of the layer's output, row-major. */
+  readonly output: ParameterArray;
+  /**
+   * From the gradient by the output, tells those by the layer's parameters and returns the one by its input. `gradient` has
+   * the output's length and is only read.
+   */
+  backward(gradient: ParameterArray, take: TakeGradient): ParameterArray;
+}
+
+/** Something that turns rows into rows. */
+export interface Layer {
+  forward(input: ParameterArray, extent: Extent): Pass;
+}
+
+/** Number of rows. */
+export function rowsOf({ sequences, length }: Extent): number {
+  return sequences * length;
+}
+
+/** Zeros of an array's dtype. */
+export function zerosLike(array: ParameterArray, length: number): ParameterArray {
+  return array instanceof Float32Array ? new Float32Array(length) : new Float64Array(length);
+}
+
+/** The layers one after the other. */
+export function sequence(layers: readonly Layer[]): Layer {
+  return {
+    forward(input, extent) {
+      const passes: Pass[] = [];
+      let output = input;
+      for (const layer of layers) {
+        const pass = layer.forward(output, extent);
+        passes.push(pass);
+        output = pass.output;
+      }
+      const backward = (gradient: ParameterArray, take: TakeGradient): ParameterArray =>
+        passes.reduceRight((above, pass) => pass.backward(above, take), gradient);
+      return { output, backward };
+    },
+  };
+}
+
+/** The input plus what the layer makes of it. */
+export function residual(layer: Layer): Layer {
+  return {
+    forward(input, extent) {
+      const inner = layer.forward(input, extent);
+      return {
+        output: sum(input, inner.output),
+        backward: (gradient, take) => sum(gradient, inner.backward(gradient, take)),
+      };
+    },
+  };
+}
+
+function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
+  const total = zerosLike(a, a.length);
+  for (let i = 0; i < a.length; i++) total[i] = (a[i] as number) + (b[i] as number);
+  return total;
+}

@@ -1,0 +1,101 @@
+/** What the small models have in common: parameters, a loss, and a backward as `DataParallel` wants it. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { MicroBatch } from "../data-parallel/backward.ts";
+import type { TakeGradient, Weights } from "../layers/layer.ts";
+import type { ParameterDeclaration, ParameterDType, ParameterSet } from "../parameter-set.ts";
+import { Random } from "../random.ts";
+import { elementsOf } from "../state.ts";
+
+/** A model that can be trained. */
+export interface Model<Batch> {
+  /** Declared in the order of use. */
+  readonly parameters: ParameterSet;
+  /** Sum of the losses over a batch, its samples and their weight. */
+  loss(batch: Batch): MicroBatch;
+  /**
+   * The same, and the gradient of that sum by every parameter, told once each, last used first.
+   *
+   * @example
+   * await trainer.step([batch], (each, ready) => model.backward(each, ready));
+   */
+  backward(batch: Batch, take: TakeGradient): MicroBatch;
+}
+
+/** What every model needs to be made. */
+export interface ModelOptions {
+  /** `float32` when left out. */
+  readonly dtype?: ParameterDType;
+  /** Fixes the initial values, with each parameter's name; 0 when left out. */
+  readonly seed?: number;
+}
+
+/**
+ * Adds gradients to those of the parameters: for training without a communicator.
+ *
+ * @example
+ * const { loss, weight } = model.backward(batch, addTo(model.parameters));
+ */
+export function addTo(parameters: ParameterSet): TakeGradient {
+  return (name, gradient) => {
+    const sum = parameters.get(name).gradient;
+    for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (gradient[i] as number);
+  };
+}
+
+/** Declares parameters whose initial values depend on the seed and their own name alone, so none shifts another's. */
+export class Initial {
+  readonly declarations: ParameterDeclaration[] = [];
+  readonly #dtype: ParameterDType;
+  readonly #seed: number;
+
+  constructor({ dtype = "float32", seed = 0 }: ModelOptions) {
+    this.#dtype = dtype;
+    this.#seed = seed;
+  }
+
+  /** Evenly between -bound and bound. */
+  uniform(name: string, shape: readonly number[], bound: number): void {
+    this.#draw(name, shape, (random) => bound * (2 * random.uniform() - 1));
+  }
+
+  /** Normally distributed around 0. */
+  normal(name: string, shape: readonly number[], deviation: number): void {
+    this.#draw(name, shape, (random) => deviation * random.normal());
+  }
+
+  /** One value everywhere. */
+  fill(name: string, shape: readonly number[], value: number): void {
+    this.#draw(name, shape, () => value);
+  }
+
+  #draw(name: string, shape: readonly number[], next: (random: Random) => number): void {
+    const key = Array.from(name, (character) => character.codePointAt(0) as number);
+    const random = new Random(this.#seed, ...key);
+    const values = Array.from({ length: elementsOf(shape) }, () => next(random));
+    this.declarations.push({ name, shape, dtype: this.#dtype, values });
+  }
+}
+
+/** The parameter of a name, as layers want it. */
+export function weightsOf(parameters: ParameterSet): (name: string) => Weights {
+  return (name) => parameters.get(name);
+}
+
+/** Refuses a number of something that is no integer of at least `least`. */
+export function assertCount(model: string, field: string, value: number, least = 1): void {
+  if (Number.isSafeInteger(value) && value >= least) return;
+  throw refusal(model, field, String(value), `an integer of at least ${least}`);
+}
+
+/** The refusal of an argument of a model. */
+export function refusal(
+  model: string,
+  field: string,
+  found: string,
+  needed: string,
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `${model}: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}
