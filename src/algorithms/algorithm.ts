@@ -51,7 +51,19 @@ export function buildProgram(
   ranks: number,
   root: number,
 ): Program {
-  const builder = new ProgramBuilder({
+  const builder = builderOf(collective, algorithm, ranks, root);
+  algorithm.write(builder);
+  return builder.build();
+}
+
+/** What the algorithm is to write its program into. */
+export function builderOf(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  ranks: number,
+  root: number,
+): ProgramBuilder {
+  return new ProgramBuilder({
     collective,
     algorithm: algorithm.name,
     ranks,
@@ -60,6 +72,4 @@ export function buildProgram(
     channels: algorithm.channels ?? 1,
     scratchChunks: algorithm.scratchChunks?.(ranks) ?? 0,
   });
-  algorithm.write(builder);
-  return builder.build();
 }

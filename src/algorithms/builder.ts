@@ -34,6 +34,11 @@ export class Lane {
     this.#onStep = onStep;
   }
 
+  /** Forgets the steps, and keeps the room for them. */
+  clear(): void {
+    this.#end = 0;
+  }
+
   /** The steps so far, packed as in `Program.code`. */
   get code(): Int32Array {
     return this.#code.subarray(0, this.#end);
@@ -145,6 +150,8 @@ export class ProgramBuilder {
   /** Made as they are asked for, so that a program that is refused has not made them all. */
   readonly #lanes: (Lane | undefined)[] = [];
   #steps = 0;
+  /** The lane that alone is wanted, while one is. */
+  #wanted: { readonly lane: Lane; readonly channel: number } | undefined;
   readonly #countStep = (): void => {
     if (++this.#steps > mostSteps) throw tooManySteps(this.#head);
   };
@@ -157,6 +164,11 @@ export class ProgramBuilder {
 
   /** Writes each rank's lane of one channel, as an SPMD program is written: once, for `rank`. */
   everyRank(write: (lane: Lane, rank: number) => void, channel = 0): void {
+    if (this.#wanted !== undefined) {
+      const { lane } = this.#wanted;
+      if (channel === this.#wanted.channel) write(lane, lane.rank);
+      return;
+    }
     for (let rank = 0; rank < this.ranks; rank++) {
       write(this.lane(rank, channel), rank);
     }
@@ -170,6 +182,10 @@ export class ProgramBuilder {
   lane(rank: number, channel = 0): Lane {
     assertIndex("lane", "rank", rank, this.ranks);
     assertIndex("lane", "channel", channel, this.#head.channels ?? 1);
+    if (this.#wanted !== undefined) {
+      const { lane } = this.#wanted;
+      return rank === lane.rank && channel === this.#wanted.channel ? lane : new Lane(rank);
+    }
     const index = rank * (this.#head.channels ?? 1) + channel;
     let lane = this.#lanes[index];
     if (lane === undefined) {
@@ -179,13 +195,35 @@ export class ProgramBuilder {
     return lane;
   }
 
+  /** What the program is for. */
+  get frame(): Omit<Program, "code" | "starts"> {
+    return { channels: 1, scratchChunks: 0, ...this.#head };
+  }
+
+  /** Writes one lane alone and gives its steps, packed as in `Program.code`: for programs too large to lie in memory. */
+  stepsOf(
+    write: (program: ProgramBuilder) => void,
+    rank: number,
+    channel: number,
+    lane = new Lane(rank),
+  ): Int32Array {
+    this.#wanted = { lane, channel };
+    try {
+      write(this);
+    } finally {
+      this.#wanted = undefined;
+    }
+    return lane.code;
+  }
+
   /**
    * The finished program.
    *
    * @throws UnsupportedError while steps are written, for more of them than fit into memory with ease.
    */
   build(): Program {
-    const { channels = 1, scratchChunks = 0 } = this.#head;
+    const { frame } = this;
+    const { channels } = frame;
     const lanes = this.ranks * channels;
     const starts = new Int32Array(lanes + 1);
     for (let index = 0; index < lanes; index++) {
@@ -196,6 +234,6 @@ export class ProgramBuilder {
     this.#lanes.forEach((lane, index) => {
       if (lane !== undefined) code.set(lane.code, (starts[index] as number) * stepWidth);
     });
-    return { ...this.#head, channels, scratchChunks, code, starts };
+    return { ...frame, code, starts };
   }
 }

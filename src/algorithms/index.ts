@@ -28,6 +28,22 @@ export {
   findAlgorithm,
 } from "./catalogue.ts";
 export {
+  type EventOptions,
+  type Fabric,
+  type LaneSource,
+  type LinkModel,
+  lanesOfProgram,
+  type MessageEvent,
+  MessageLog,
+  type RunOptions,
+  runEvents,
+  runRecurrence,
+  type Timing,
+  type Traffic,
+  trafficOf,
+  writtenLanes,
+} from "./engine/index.ts";
+export {
   type FusedFold,
   type FusedPlan,
   fuse,
@@ -125,7 +141,7 @@ export {
   stepCount,
   stepText,
 } from "./program.ts";
-export { evaluate, type LinkModel, type MessageEvent, type Timing } from "./timing.ts";
+export { evaluate } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
 export { type Execution, execute, type Problem } from "./verify/execution.ts";
 export { type Value, type ValueId, ValueTable } from "./verify/values.ts";

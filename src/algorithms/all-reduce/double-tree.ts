@@ -20,7 +20,7 @@ const pieces = 4;
  * By ranks from 1 on: steps that are saved. The trees are not full, and their pieces share the ports of a rank, so the
  * exact number has no closed form.
  */
-const fewerSteps = "0886344435444543334544443343444335444544454444444544444443434443";
+const fewerSteps = "0886344435444444344545443543444335454445454545454444454445444444";
 
 /** A rank's place in a tree; the parent of the root is `undefined`. */
 interface Place {

@@ -1,7 +1,7 @@
 /** How simulated ranks are connected, and what a message costs. */
 
 import { InvalidArgumentError } from "../../api/index.ts";
-import type { LinkModel } from "../timing.ts";
+import type { LinkModel } from "../engine/index.ts";
 
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
 export interface LinkOptions {

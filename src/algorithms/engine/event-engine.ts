@@ -1,0 +1,285 @@
+/**
+ * The event engine: ports that lanes share, slots that a sender must wait for, and links that messages queue for.
+ *
+ * A message leaves when its sender has come to the step, the send port is free and a slot of its channel is; it takes
+ * the links on its way one after another, each in the order in which messages reach them, and then the receiver's port.
+ * Where anything is shared, halves of steps happen in the order of time; a lane that owns its ports and meets nobody on
+ * the way runs on until it has to wait. Events of the same time happen by class, links first, then in the order in
+ * which they were queued.
+ */
+import { none } from "../program.ts";
+import { EventQueue } from "./event-queue.ts";
+import { InFlight } from "./in-flight.ts";
+import { Journeys } from "./journeys.ts";
+import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
+import type { RunOptions } from "./recurrence.ts";
+import { Slots } from "./slots.ts";
+import type { Traffic } from "./traffic.ts";
+
+/** What may contend. */
+export interface EventOptions extends RunOptions {
+  /** Links that messages share; none when left out. */
+  readonly fabric?: Fabric | undefined;
+  /** Messages that may be under way or not yet taken between two lanes before the sender waits; any number when left out. */
+  readonly credits?: number | undefined;
+}
+
+/** Times of any traffic. */
+export function runEvents(traffic: Traffic, model: LinkModel, options: EventOptions = {}): Timing {
+  return new EventRun(traffic, model, options).run();
+}
+
+/** Classes of events at the same time. */
+const classes = { link: 0, lane: 1 } as const;
+
+class EventRun {
+  readonly #traffic: Traffic;
+  readonly #model: LinkModel;
+  readonly #options: EventOptions;
+  readonly #fabric: Fabric | undefined;
+  readonly #queue = new EventQueue();
+  readonly #flight: InFlight;
+  readonly #lanes: number;
+  /** Nothing that a lane uses is anybody else's, so it need not wait for its turn in time. */
+  readonly #alone: boolean;
+  readonly #now: Float64Array;
+  readonly #sendPort: Float64Array;
+  readonly #recvPort: Float64Array;
+  readonly #sent: Float64Array;
+  readonly #at: Int32Array;
+  readonly #left: Int32Array;
+  /** Elements that a lane has received and not passed on yet; `none` when it stands before a receive. */
+  readonly #held: Float64Array;
+  /** Edges whose receiver waits for a message, and whose sender waits for a slot. */
+  readonly #awaited: Uint8Array;
+  readonly #slots: Slots | undefined;
+  readonly #journeys: Journeys | undefined;
+  /** From when on each link is free. */
+  readonly #linkFree: Float64Array;
+  #received = 0;
+
+  constructor(traffic: Traffic, model: LinkModel, options: EventOptions) {
+    const { ranks, channels, starts, times, edgeTo } = traffic;
+    const { start = [], fabric, credits = Infinity } = options;
+    const lanes = ranks * channels;
+    this.#traffic = traffic;
+    this.#model = model;
+    this.#options = options;
+    this.#fabric = fabric;
+    this.#lanes = lanes;
+    this.#alone = channels === 1 && fabric === undefined;
+    this.#flight = new InFlight(edgeTo.length);
+    this.#sendPort = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
+    this.#recvPort = this.#sendPort.slice();
+    this.#now = Float64Array.from(
+      { length: lanes },
+      (_, lane) => this.#sendPort[Math.floor(lane / channels)] as number,
+    );
+    this.#sent = new Float64Array(ranks);
+    this.#at = starts.slice(0, lanes);
+    this.#left = Int32Array.from(
+      { length: lanes },
+      (_, lane) => times[starts[lane] as number] ?? 0,
+    );
+    this.#held = new Float64Array(lanes).fill(none);
+    this.#awaited = new Uint8Array(edgeTo.length);
+    this.#slots = credits === Infinity ? undefined : new Slots(edgeTo.length, credits);
+    this.#journeys = fabric === undefined ? undefined : new Journeys();
+    this.#linkFree = new Float64Array(fabric?.links ?? 0);
+  }
+
+  run(): Timing {
+    const queue = this.#queue;
+    const lanes = this.#lanes;
+    for (let lane = 0; lane < lanes; lane++) this.#schedule(lane);
+    for (let event = queue.pop(); event !== undefined; event = queue.pop()) {
+      if (event >= lanes) this.#takeLink(event - lanes, queue.time);
+      else if (this.#alone) this.#runOn(event);
+      else if (this.#takeHalf(event)) this.#schedule(event);
+    }
+    const { ranks, channels } = this.#traffic;
+    const finished = new Float64Array(ranks);
+    this.#now.forEach((time, lane) => {
+      const rank = Math.floor(lane / channels);
+      finished[rank] = Math.max(finished[rank] as number, time, this.#sendPort[rank] as number);
+    });
+    return { finished, sentElements: this.#sent };
+  }
+
+  #runOn(lane: number): void {
+    while (this.#takeHalf(lane)) {
+      // Until the lane ends or waits.
+    }
+  }
+
+  /** Queues a lane for its next half step, unless that waits for a message. */
+  #schedule(lane: number): void {
+    const { starts, receives } = this.#traffic;
+    const run = this.#at[lane] as number;
+    if (run >= (starts[lane + 1] as number)) return;
+    const now = this.#now[lane] as number;
+    const receive = receives[run] as number;
+    if (receive === none || this.#held[lane] !== none) {
+      this.#queue.push(lane, now, classes.lane);
+      return;
+    }
+    const message = this.#flight.heads[receive] as number;
+    const arrival = message === none ? Number.NaN : (this.#flight.arrival[message] as number);
+    if (Number.isNaN(arrival)) this.#awaited[receive] = 1;
+    else this.#queue.push(lane, Math.max(now, arrival), classes.lane);
+  }
+
+  /** Takes the receiving or the sending half of a lane's step; false when it ended or has to wait. */
+  #takeHalf(lane: number): boolean {
+    const { starts, receives, sends, elements } = this.#traffic;
+    const run = this.#at[lane] as number;
+    if (run >= (starts[lane + 1] as number)) return false;
+    const receive = receives[run] as number;
+    const send = sends[run] as number;
+    let held = this.#held[lane] as number;
+    if (receive === none) held = elements[run] as number;
+    else if (held === none) {
+      held = this.#receive(lane, receive);
+      if (held === none) return false;
+      if (send === none) this.#pass(lane, run);
+      else this.#held[lane] = held;
+      return true;
+    }
+    if (!this.#send(lane, send, held)) return false;
+    this.#held[lane] = none;
+    this.#pass(lane, run);
+    return true;
+  }
+
+  /** A repetition of a run is done. */
+  #pass(lane: number, run: number): void {
+    const left = (this.#left[lane] as number) - 1;
+    if (left > 0) {
+      this.#left[lane] = left;
+      return;
+    }
+    this.#at[lane] = run + 1;
+    this.#left[lane] = this.#traffic.times[run + 1] ?? 0;
+  }
+
+  /** Elements received, or `none` when the message is not there yet. */
+  #receive(lane: number, edge: number): number {
+    const flight = this.#flight;
+    const message = flight.heads[edge] as number;
+    const arrival = message === none ? Number.NaN : (flight.arrival[message] as number);
+    if (Number.isNaN(arrival)) {
+      this.#awaited[edge] = 1;
+      return none;
+    }
+    const { channels } = this.#traffic;
+    const rank = this.#alone ? lane : Math.floor(lane / channels);
+    const elements = flight.elements[message] as number;
+    const recvStart = Math.max(arrival, this.#recvPort[rank] as number);
+    const taken = recvStart + this.#model.occupancy(elements);
+    // A slower link on the way lets the tail come later than the port could take it.
+    const late = Math.max(0, (this.#journeys?.tail[message] ?? 0) - taken);
+    const recvEnd = taken + late;
+    this.#recvPort[rank] = recvEnd;
+    this.#now[lane] = Math.max(this.#now[lane] as number, recvEnd);
+    const sendStart = flight.sendStart[message] as number;
+    this.#options.log?.add(edge, elements, sendStart, recvStart, late);
+    flight.drop(edge, message);
+    if (this.#slots !== undefined) this.#giveBack(this.#slots, edge, recvEnd + this.#model.latency);
+    if (++this.#received % reportEvery === 0) this.#options.onProgress?.(this.#received);
+    return elements;
+  }
+
+  /** A message was taken: its slot is free once its sender has heard of it. */
+  #giveBack(slots: Slots, edge: number, freeAt: number): void {
+    if (!slots.give(edge, freeAt)) return;
+    const sender = this.#traffic.edgeFrom[edge] as number;
+    this.#queue.push(sender, Math.max(this.#now[sender] as number, freeAt), classes.lane);
+  }
+
+  /** False when there is no free slot. */
+  #send(lane: number, edge: number, elements: number): boolean {
+    const { channels } = this.#traffic;
+    const rank = this.#alone ? lane : Math.floor(lane / channels);
+    if (this.#slots !== undefined && !this.#takeSlot(this.#slots, lane, edge)) return false;
+    const sendStart = Math.max(this.#now[lane] as number, this.#sendPort[rank] as number);
+    const sendEnd = sendStart + this.#model.occupancy(elements);
+    this.#sendPort[rank] = sendEnd;
+    this.#sent[rank] = (this.#sent[rank] as number) + elements;
+    this.#launch(edge, sendStart, sendEnd, elements);
+    return true;
+  }
+
+  /** Sends a message on its way. */
+  #launch(edge: number, sendStart: number, sendEnd: number, elements: number): void {
+    const fabric = this.#fabric;
+    if (fabric === undefined) {
+      const arrival = sendStart + this.#model.latency;
+      this.#flight.push(edge, sendStart, elements, arrival);
+      this.#wake(edge, arrival);
+      return;
+    }
+    const message = this.#flight.push(edge, sendStart, elements, Number.NaN);
+    const journeys = this.#journeys as Journeys;
+    journeys.begin(message, edge, sendEnd, this.#flight.capacity);
+    this.#goOn(journeys, fabric, message, sendStart);
+  }
+
+  /** False when a lane has to wait for a slot of a channel; it is queued where it is known until when. */
+  #takeSlot(slots: Slots, lane: number, edge: number): boolean {
+    const freeAt = slots.freeAt(edge);
+    if (Number.isNaN(freeAt)) return false;
+    if (freeAt > (this.#now[lane] as number)) {
+      this.#now[lane] = freeAt;
+      if (!this.#alone) {
+        // Another lane of the rank may use the port until then.
+        this.#queue.push(lane, freeAt, classes.lane);
+        return false;
+      }
+    }
+    slots.take(edge);
+    return true;
+  }
+
+  /** A message has come to its next link: it takes the link when those that came before have passed. */
+  #takeLink(message: number, time: number): void {
+    const fabric = this.#fabric as Fabric;
+    const journeys = this.#journeys as Journeys;
+    const link = this.#linkOf(journeys, fabric, message);
+    const begins = Math.max(time, this.#linkFree[link] as number);
+    const passed = begins + fabric.occupancy(link, this.#flight.elements[message] as number);
+    const latency = fabric.latency(link);
+    this.#linkFree[link] = passed;
+    journeys.pass(message, passed, latency);
+    this.#goOn(journeys, fabric, message, begins + latency);
+  }
+
+  /** The head of a message is on its way to the next link, or to the receiver. */
+  #goOn(journeys: Journeys, fabric: Fabric, message: number, time: number): void {
+    if (this.#linkOf(journeys, fabric, message) !== none) {
+      this.#queue.push(this.#lanes + message, time, classes.link);
+      return;
+    }
+    const arrival = time + this.#model.latency;
+    this.#flight.arrival[message] = arrival;
+    journeys.tail[message] = (journeys.tail[message] as number) + this.#model.latency;
+    this.#wake(journeys.edge[message] as number, arrival);
+  }
+
+  #linkOf(journeys: Journeys, fabric: Fabric, message: number): number {
+    const { edgeFrom, edgeTo, channels } = this.#traffic;
+    const edge = journeys.edge[message] as number;
+    const to = edgeTo[edge] as number;
+    // What is sent to nobody leaves its port and is gone.
+    if (to === none) return none;
+    const from = Math.floor((edgeFrom[edge] as number) / channels);
+    return fabric.link(from, Math.floor(to / channels), journeys.hop[message] as number);
+  }
+
+  /** Queues the lane that waits for a message, now that it is known when that comes. */
+  #wake(edge: number, arrival: number): void {
+    if (this.#awaited[edge] !== 1) return;
+    this.#awaited[edge] = 0;
+    const lane = this.#traffic.edgeTo[edge] as number;
+    this.#queue.push(lane, Math.max(this.#now[lane] as number, arrival), classes.lane);
+  }
+}

@@ -1,0 +1,7 @@
+/** The engines: when ranks are done, for any number of them. */
+export { type EventOptions, runEvents } from "./event-engine.ts";
+export { type LaneSource, lanesOfProgram, writtenLanes } from "./lanes.ts";
+export { type MessageEvent, MessageLog } from "./message-log.ts";
+export type { Fabric, LinkModel, OnProgress, Timing } from "./model.ts";
+export { type RunOptions, runRecurrence } from "./recurrence.ts";
+export { type Traffic, trafficOf } from "./traffic.ts";

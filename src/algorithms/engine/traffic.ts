@@ -1,0 +1,178 @@
+/**
+ * The traffic of a call: what every lane sends and receives, without the data.
+ *
+ * Steps that only move data inside a rank take no time and are left out, and steps that differ in nothing but the chunk
+ * are one *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
+ */
+import type { Layout } from "../layout.ts";
+import { bufferOf, chunkOf, column, none, stepWidth } from "../program.ts";
+import { EdgeTable } from "./edges.ts";
+import type { LaneSource } from "./lanes.ts";
+
+/** What is sent, by whom, to whom, and in which order. */
+export interface Traffic {
+  readonly ranks: number;
+  readonly channels: number;
+  /** Lane l = rank · channels + channel has runs `starts[l]` up to `starts[l + 1]`. */
+  readonly starts: Int32Array;
+  /** Edge that a run receives from, and the one that it sends to; -1 for none. */
+  readonly receives: Int32Array;
+  readonly sends: Int32Array;
+  /** Elements of each message that a run makes of its own; what it receives, it passes on. */
+  readonly elements: Float64Array;
+  /** How often a run is taken. */
+  readonly times: Int32Array;
+  /** Number of a run's first step, over all lanes. */
+  readonly steps: Float64Array;
+  /** Lane that an edge comes from and goes to; -1 where there is none. */
+  readonly edgeFrom: Int32Array;
+  readonly edgeTo: Int32Array;
+  /** Sends of all lanes. */
+  readonly messages: number;
+}
+
+/** Reads the traffic off the lanes of a program; without a layout all messages are empty. */
+export function trafficOf(source: LaneSource, layout: Layout | undefined): Traffic {
+  const { ranks, channels } = source;
+  const lanes = ranks * channels;
+  const edges = new EdgeTable();
+  const runs = new RunTable();
+  const starts = new Int32Array(lanes + 1);
+  const reader = new LengthReader(layout);
+  for (let lane = 0; lane < lanes; lane++) {
+    const channel = lane % channels;
+    const rank = (lane - channel) / channels;
+    const code = source.steps(rank, channel);
+    // A peer that does not exist sends nothing, and takes what it is sent.
+    const laneOf = (peer: number): number =>
+      peer >= 0 && peer < ranks ? peer * channels + channel : none;
+    for (let at = 0; at < code.length; at += stepWidth) {
+      const from = code[at + column.from] as number;
+      const to = code[at + column.to] as number;
+      if (from === none && to === none) runs.pass();
+      else {
+        const elements = from === none ? reader.elements(code, at, rank) : 0;
+        const receive = from === none ? none : edges.edge(laneOf(from), lane);
+        runs.add(receive, to === none ? none : edges.edge(lane, laneOf(to)), elements);
+      }
+    }
+    starts[lane + 1] = runs.endLane();
+  }
+  const { from: edgeFrom, to: edgeTo } = edges.ends();
+  return { ranks, channels, starts, ...runs.columns(), edgeFrom, edgeTo };
+}
+
+/** Lengths of what steps read on their own rank. */
+class LengthReader {
+  readonly #layout: Layout | undefined;
+  /** Sums of the lengths before each chunk, of the table that was read last: ranks in a row share one. */
+  #sums = new Float64Array(1);
+  #summed: Float64Array | undefined;
+
+  constructor(layout: Layout | undefined) {
+    this.#layout = layout;
+  }
+
+  /** Elements that the step at `at` reads; 0 for signals. */
+  elements(code: Int32Array, at: number, rank: number): number {
+    const read = code[at + column.read] as number;
+    if (read === none || this.#layout === undefined) return 0;
+    // Scratch has the lengths of the input, counted round and round.
+    const side = bufferOf(read) === 1 ? this.#layout.out : this.#layout.in;
+    const lengths = side[rank]?.lengths;
+    if (lengths === undefined || lengths.length === 0) return 0;
+    const span = code[at + column.span] as number;
+    const first = chunkOf(read) % lengths.length;
+    if (span === 1) return lengths[first] as number;
+    const sums = this.#sumsOf(lengths);
+    const rounds = Math.floor((first + span) / lengths.length);
+    const end = (first + span) % lengths.length;
+    return (
+      rounds * (sums[lengths.length] as number) + (sums[end] as number) - (sums[first] as number)
+    );
+  }
+
+  #sumsOf(lengths: Float64Array): Float64Array {
+    if (this.#summed === lengths) return this.#sums;
+    this.#summed = lengths;
+    this.#sums = new Float64Array(lengths.length + 1);
+    for (let chunk = 0; chunk < lengths.length; chunk++) {
+      this.#sums[chunk + 1] = (this.#sums[chunk] as number) + (lengths[chunk] as number);
+    }
+    return this.#sums;
+  }
+}
+
+/** Runs, lane after lane, in growing columns. */
+class RunTable {
+  #receives = new Int32Array(64);
+  #sends = new Int32Array(64);
+  #elements = new Float64Array(64);
+  #times = new Int32Array(64);
+  #steps = new Float64Array(64);
+  #step = 0;
+  #size = 0;
+  #messages = 0;
+  /** The next step may belong to the run before it. */
+  #open = false;
+
+  /** A step without a message. */
+  pass(): void {
+    this.#step++;
+    this.#open = false;
+  }
+
+  /** A step that receives, sends or both. */
+  add(receive: number, send: number, elements: number): void {
+    const step = this.#step++;
+    if (send !== none) this.#messages++;
+    const last = this.#size - 1;
+    if (
+      this.#open &&
+      this.#receives[last] === receive &&
+      this.#sends[last] === send &&
+      this.#elements[last] === elements
+    ) {
+      this.#times[last] = (this.#times[last] as number) + 1;
+      return;
+    }
+    if (this.#size === this.#times.length) this.#grow();
+    const at = this.#size++;
+    this.#receives[at] = receive;
+    this.#sends[at] = send;
+    this.#elements[at] = elements;
+    this.#times[at] = 1;
+    this.#steps[at] = step;
+    this.#open = true;
+  }
+
+  /** Ends a lane; gives the number of runs so far. */
+  endLane(): number {
+    this.#open = false;
+    return this.#size;
+  }
+
+  columns(): Omit<Traffic, "ranks" | "channels" | "starts" | "edgeFrom" | "edgeTo"> {
+    return {
+      receives: this.#receives.slice(0, this.#size),
+      sends: this.#sends.slice(0, this.#size),
+      elements: this.#elements.slice(0, this.#size),
+      times: this.#times.slice(0, this.#size),
+      steps: this.#steps.slice(0, this.#size),
+      messages: this.#messages,
+    };
+  }
+
+  #grow(): void {
+    this.#receives = grown(this.#receives, new Int32Array(2 * this.#size));
+    this.#sends = grown(this.#sends, new Int32Array(2 * this.#size));
+    this.#times = grown(this.#times, new Int32Array(2 * this.#size));
+    this.#steps = grown(this.#steps, new Float64Array(2 * this.#size));
+    this.#elements = grown(this.#elements, new Float64Array(2 * this.#size));
+  }
+}
+
+function grown<T extends Int32Array | Float64Array>(old: T, longer: T): T {
+  longer.set(old);
+  return longer;
+}
