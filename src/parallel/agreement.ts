@@ -4,6 +4,7 @@
  * A description is a table of named lines. Ranks compare a digest first, so that agreement costs a few bytes; only when it
  * differs do they exchange the lines to tell which name differs, and on whom.
  */
+import { ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
 
 /** Every rank's text, by rank. Costs two all-gathers. */
@@ -85,7 +86,7 @@ function disagreement(
   const ranks = outliers(values);
   return new CollectiveMismatchError(
     {
-      headline: `${action}: ${kind} "${name}": ranks ${ranks.join(", ")} differ from the others`,
+      headline: `${action}: ${kind} "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} from the others`,
       table: [["rank", name], ...values.map((value, index) => [index, value])],
       hint,
     },

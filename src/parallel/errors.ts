@@ -24,3 +24,15 @@ export class NonFiniteGradientError extends CommError {
     this.parameters = facts.parameters;
   }
 }
+
+/** A checkpoint could not be written, or is torn, mixed, missing or another one than is needed; all ranks see it. */
+export class CheckpointError extends CommError {
+  readonly code = "ERR_COMM_CHECKPOINT";
+  /** The file or folder concerned, where it is one. */
+  readonly file: string | undefined;
+
+  constructor(text: ErrorText, facts: CommErrorFacts & { readonly file?: string | undefined }) {
+    super(text, facts);
+    this.file = facts.file;
+  }
+}

@@ -1,16 +1,25 @@
 /**
- * Training on top of a Communicator: parameters and their gradients, data parallelism, random numbers, state that is kept.
+ * Training on top of a Communicator: parameters and their gradients, data parallelism, optimizers,
+ * samplers, random numbers, checkpoints.
  *
  * It runs unchanged on every backend. Computing is the caller's, on the host.
  */
-
+export {
+  type CheckpointOptions,
+  type CheckpointParts,
+  Checkpoints,
+  type SavedCheckpoint,
+} from "./checkpoint/checkpoints.ts";
+export { directoryFiles } from "./checkpoint/directory-files.ts";
+export { type CheckpointFiles, memoryFiles } from "./checkpoint/files.ts";
+export { decodeTensors, encodeTensors, type TensorFile } from "./checkpoint/safetensors.ts";
 export type { MicroBatch, Ready } from "./data-parallel/backward.ts";
 export type { StepStats } from "./data-parallel/conclusion.ts";
 export { DataParallel } from "./data-parallel/data-parallel.ts";
 export type { HalfDType } from "./data-parallel/half.ts";
 export type { DataParallelOptions } from "./data-parallel/options.ts";
 export type { Wire } from "./data-parallel/wire.ts";
-export { NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
+export { CheckpointError, NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
 export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
 export type { Loss, Reduction } from "./losses/loss.ts";
 export { type MseArgs, mse } from "./losses/mse.ts";
@@ -27,6 +36,7 @@ export {
   ParameterSet,
 } from "./parameter-set.ts";
 export { Random } from "./random.ts";
+export { type SampledBatch, Sampler, type SamplerOptions } from "./sampler.ts";
 export {
   type CosineOptions,
   constant,

@@ -1,4 +1,5 @@
 /** How a step ends: from the summed gradients and what all ranks told, the same on every rank. */
+import { ranksText } from "../../api/error-text.ts";
 import { InvalidArgumentError, type Row } from "../../api/index.ts";
 import { NonFiniteGradientError, UnusedParametersError } from "../errors.ts";
 import type { ParameterSet } from "../parameter-set.ts";
@@ -61,11 +62,11 @@ function refuseUnused(parameters: ParameterSet, ranks: readonly RankStep[]): voi
     return on.length === 0 ? [] : [{ name, on }];
   });
   if (missing.length === 0) return;
-  const table: Row[] = missing.map(({ name, on }) => [name, `on ranks ${on.join(", ")}`]);
+  const table: Row[] = missing.map(({ name, on }) => [name, `on ${ranksText(on)}`]);
   const names = missing.map(({ name }) => name);
   throw new UnusedParametersError(
     {
-      headline: `DataParallel.step: ${names.length} parameters got no gradient`,
+      headline: `DataParallel.step: ${names.length} ${names.length === 1 ? "parameter" : "parameters"} got no gradient`,
       table: [["parameter", "missing"], ...table],
       hint: 'call ready for every parameter, or take zeros: DataParallel.create(…, { unused: "zeros" })',
     },

@@ -1,0 +1,95 @@
+/**
+ * Checkpoints in a directory, in Node: the one place of `twinccl/parallel` that needs it.
+ *
+ * Node's modules are asked for when they are used, so that this file loads anywhere. A written file is flushed to disk, and
+ * so is the folder after a file in it got its name.
+ */
+import { UnsupportedError } from "../../api/index.ts";
+import type { CheckpointFiles } from "./files.ts";
+
+interface Handle {
+  writeFile(bytes: Uint8Array): Promise<void>;
+  sync(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** What is used of `node:fs/promises`. */
+interface FileSystem {
+  mkdir(path: string, options: { readonly recursive: true }): Promise<unknown>;
+  open(path: string, flags: string): Promise<Handle>;
+  readFile(path: string): Promise<Uint8Array>;
+  readdir(path: string): Promise<string[]>;
+  rename(from: string, to: string): Promise<void>;
+  rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
+}
+
+interface Runtime {
+  readonly process?: { readonly getBuiltinModule?: (name: string) => unknown };
+}
+
+/**
+ * Keeps checkpoints in a directory, which is made when the first is written. Processes of a job must see the same one.
+ *
+ * @throws UnsupportedError where there is no Node.
+ * @example
+ * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
+ */
+export function directoryFiles(directory: string): CheckpointFiles {
+  const runtime = (globalThis as Runtime).process;
+  const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
+  if (fs === undefined) {
+    throw new UnsupportedError({
+      headline: "directoryFiles: this runtime has no node:fs, needs Node 20.16 or later",
+      hint: "keep checkpoints in memoryFiles(), or write a CheckpointFiles of your own",
+    });
+  }
+  const at = (path: string): string => (path === "" ? directory : `${directory}/${path}`);
+  return {
+    write: async (path, bytes) => {
+      await fs.mkdir(at(parent(path)), { recursive: true });
+      const file = await fs.open(at(path), "w");
+      try {
+        await file.writeFile(bytes);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await syncFolder(fs, at(parent(path)));
+    },
+    rename: async (from, to) => {
+      await fs.rename(at(from), at(to));
+      await syncFolder(fs, at(parent(to)));
+    },
+    read: (path) => fs.readFile(at(path)),
+    list: async (folder) => {
+      try {
+        return await fs.readdir(at(folder));
+      } catch (error) {
+        if ((error as { readonly code?: string }).code === "ENOENT") return [];
+        throw error;
+      }
+    },
+    remove: (path) => fs.rm(at(path), { recursive: true, force: true }),
+  };
+}
+
+function parent(path: string): string {
+  return path.split("/").slice(0, -1).join("/");
+}
+
+/** Makes names in a folder outlive a crash, where the system lets a folder be opened (Windows does not). */
+async function syncFolder(fs: FileSystem, folder: string): Promise<void> {
+  let handle: Handle;
+  try {
+    handle = await fs.open(folder, "r");
+  } catch (error) {
+    const { code } = error as { readonly code?: string };
+    if (code === "EISDIR" || code === "EPERM" || code === "EACCES") return;
+    throw error;
+  }
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

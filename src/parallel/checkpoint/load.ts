@@ -1,0 +1,124 @@
+/** Reads a checkpoint on all ranks of a job together, whatever the number of ranks that wrote it. */
+import { type Communicator, dtypeInfo } from "../../api/index.ts";
+import { elementsOf, type State, type StateTensor } from "../state.ts";
+import type { CheckpointFiles } from "./files.ts";
+import { committedSaves } from "./folders.ts";
+import { type Manifest, manifestPath, readManifest } from "./manifest.ts";
+import { ownStates, readRankFile, type States, sharedTensors, takePieces } from "./rank-file.ts";
+import { decodeTensors } from "./safetensors.ts";
+import { FileFault, together } from "./together.ts";
+
+/** What was read. */
+export interface LoadedStates {
+  readonly manifest: Manifest;
+  readonly shared: States;
+  /** This rank's own alone where as many ranks wrote it; else those of all ranks that did. */
+  readonly perRank: readonly States[];
+}
+
+/** Names of parts, in order. */
+export interface PartNames {
+  readonly shared: readonly string[];
+  readonly perRank: readonly string[];
+}
+
+/** The states of save number `save`, or of the newest complete one; `undefined` when there is none. */
+export async function loadStates(
+  comm: Communicator,
+  files: CheckpointFiles,
+  names: PartNames,
+  save: number | undefined,
+): Promise<LoadedStates | undefined> {
+  const [text = ""] = await together(comm, "load", async () => {
+    if (comm.rank !== 0) return "";
+    const number = save ?? (await committedSaves(files)).at(-1);
+    if (number === undefined) return "";
+    return JSON.stringify(await readManifest(files, number));
+  });
+  if (text === "") return undefined;
+  const manifest = JSON.parse(text) as Manifest;
+  const mine = await readShare(comm, files, manifest, names);
+  const whole = new Map(
+    sharedTensors(manifest.shared).map(([name, { dtype, shape }]): [string, StateTensor] => {
+      const length = elementsOf(shape);
+      const { bytes, view } = dtypeInfo[dtype];
+      return [name, { dtype, shape, data: view(new ArrayBuffer(length * bytes), 0, length) }];
+    }),
+  );
+  const perRank: States[] = [];
+  for (const [writer, { bytes }] of manifest.files.entries()) {
+    const file = decodeTensors(
+      await broadcastFile(comm, writer % comm.size, mine.get(writer), bytes),
+    );
+    takePieces(file, manifest, writer, whole);
+    if (comm.size !== manifest.size || writer === comm.rank) {
+      perRank.push(ownStates(file, manifest.perRank));
+    }
+  }
+  return { manifest, shared: sharedStates(manifest, whole), perRank };
+}
+
+/** Reads this rank's share of the files: file f is read by rank f modulo the number of ranks. */
+async function readShare(
+  comm: Communicator,
+  files: CheckpointFiles,
+  manifest: Manifest,
+  names: PartNames,
+): Promise<Map<number, Uint8Array>> {
+  const { save, size, files: lines } = manifest;
+  const mine = new Map<number, Uint8Array>();
+  await together(comm, "load", async () => {
+    assertParts(manifest, names);
+    for (const [writer, line] of lines.entries()) {
+      if (writer % comm.size !== comm.rank) continue;
+      mine.set(writer, await readRankFile(files, line, { save, rank: writer, size }));
+    }
+    return "";
+  });
+  return mine;
+}
+
+async function broadcastFile(
+  comm: Communicator,
+  root: number,
+  bytes: Uint8Array | undefined,
+  length: number,
+): Promise<Uint8Array> {
+  const buffer = comm.alloc("uint8", length);
+  try {
+    if (bytes !== undefined) buffer.copyFrom(new Uint8Array(bytes));
+    await comm.broadcast({ recv: buffer, root });
+    return await buffer.toHost();
+  } finally {
+    buffer.dispose();
+  }
+}
+
+function sharedStates(manifest: Manifest, whole: ReadonlyMap<string, StateTensor>): States {
+  return Object.fromEntries(
+    manifest.shared.map(([part, { values, tensors }]): [string, State] => {
+      const own = tensors.map(([name]): [string, StateTensor] => [
+        name,
+        whole.get(`${part}/${name}`) as StateTensor,
+      ]);
+      return [part, { values, tensors: Object.fromEntries(own) }];
+    }),
+  );
+}
+
+/** Refuses a checkpoint that has other parts than are to be restored. */
+function assertParts(manifest: Manifest, names: PartNames): void {
+  const found = { shared: manifest.shared.map(([name]) => name), perRank: manifest.perRank };
+  for (const kind of ["shared", "perRank"] as const) {
+    const odd = [
+      ...found[kind].filter((name) => !names[kind].includes(name)).map((name) => `has "${name}"`),
+      ...names[kind].filter((name) => !found[kind].includes(name)).map((name) => `lacks "${name}"`),
+    ];
+    if (odd.length === 0) continue;
+    throw new FileFault(
+      manifestPath(manifest.save),
+      `${odd.join(", ")} among its ${kind} parts (${found[kind].join(", ") || "none"})`,
+      "load it into the same parts, by the same names, that were saved",
+    );
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * The safetensors format: eight bytes of header length, a JSON header, and the tensors' bytes without holes.
+ *
+ * Written to its public specification, so that other programs read these files: little-endian, row-major, the header
+ * padded with spaces to a multiple of 8, wide elements first so that each tensor starts at a multiple of its width.
+ *
+ * @see {@link https://huggingface.co/docs/safetensors/index#format}
+ */
+import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../../api/index.ts";
+import { elementsOf, type StateTensor } from "../state.ts";
+
+/** What a safetensors file holds. */
+export interface TensorFile {
+  readonly tensors: Readonly<Record<string, StateTensor>>;
+  /** Texts by name; the format has no other values. */
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+const names: { readonly [D in DType]: string } = {
+  int8: "I8",
+  uint8: "U8",
+  int32: "I32",
+  uint32: "U32",
+  int64: "I64",
+  uint64: "U64",
+  float16: "F16",
+  bfloat16: "BF16",
+  float32: "F32",
+  float64: "F64",
+  float8e4m3: "F8_E4M3",
+  float8e5m2: "F8_E5M2",
+};
+
+/** The same limit that the format's own library sets. */
+const MOST_HEADER_BYTES = 100_000_000;
+
+/**
+ * The bytes of a safetensors file.
+ *
+ * @throws InvalidArgumentError for a tensor that is called `__metadata__`, or whose data are not those of its dtype and shape.
+ * @example
+ * const bytes = encodeTensors({ tensors: model.state().tensors, metadata: { format: "pt" } });
+ */
+export function encodeTensors({ tensors, metadata }: TensorFile): Uint8Array<ArrayBuffer> {
+  for (const [name, tensor] of Object.entries(tensors)) assertTensor(name, tensor);
+  const sorted = Object.entries(tensors).sort(
+    ([a, { dtype: da }], [b, { dtype: db }]) => bytesOf(db) - bytesOf(da) || (a < b ? -1 : 1),
+  );
+  let end = 0;
+  const entries = sorted.map(([name, { dtype, shape, data }]) => {
+    const begin = end;
+    end += data.byteLength;
+    return [name, { dtype: names[dtype], shape, data_offsets: [begin, end] }];
+  });
+  const text = JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(entries) });
+  const header = new TextEncoder().encode(text);
+  const headerBytes = Math.ceil(header.length / 8) * 8;
+  const file = new Uint8Array(8 + headerBytes + end);
+  new DataView(file.buffer).setBigUint64(0, BigInt(headerBytes), true);
+  file.fill(0x20, 8, 8 + headerBytes).set(header, 8);
+  let at = 8 + headerBytes;
+  for (const [, { data }] of sorted) {
+    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
+    at += data.byteLength;
+  }
+  return file;
+}
+
+/**
+ * What a safetensors file holds, in arrays of its own.
+ *
+ * @throws Error saying what is wrong with the file, before anything of it is used.
+ */
+export function decodeTensors(file: Uint8Array): TensorFile {
+  const { header, body } = split(file);
+  const { __metadata__: metadata = {}, ...entries } = header;
+  assertTexts(metadata);
+  const tensors: Record<string, StateTensor> = {};
+  const ranges: [number, number][] = [];
+  for (const [name, entry] of Object.entries(entries)) {
+    const { dtype, shape, begin, end } = checkedEntry(name, entry, body.length);
+    ranges.push([begin, end]);
+    const bytes = body.slice(begin, end);
+    const data = dtypeInfo[dtype].view(bytes.buffer, 0, elementsOf(shape));
+    Object.defineProperty(tensors, name, { value: { dtype, shape, data }, enumerable: true });
+  }
+  let covered = 0;
+  for (const [begin, end] of ranges.sort(([a, b], [c, d]) => a - c || b - d)) {
+    if (begin !== covered)
+      throw new Error(`its tensors overlap or leave a hole at byte ${covered}`);
+    covered = end;
+  }
+  if (covered !== body.length) {
+    throw new Error(`its tensors end at byte ${covered} of ${body.length}`);
+  }
+  return { tensors, metadata };
+}
+
+function assertTensor(name: string, { dtype, shape, data }: StateTensor): void {
+  const needed = elementsOf(shape) * bytesOf(dtype);
+  const fault =
+    name === "__metadata__"
+      ? "found a name that the format keeps for itself, needs another"
+      : `found ${data.byteLength} bytes, needs ${needed}, those of ${dtype} [${shape.join(", ")}]`;
+  if (name !== "__metadata__" && data.byteLength === needed) return;
+  throw new InvalidArgumentError(
+    { headline: `encodeTensors: tensor "${name}": ${fault}` },
+    { field: name },
+  );
+}
+
+function split(file: Uint8Array): { header: Record<string, unknown>; body: Uint8Array } {
+  if (file.length < 8) throw new Error(`it has ${file.length} bytes, fewer than a header`);
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  const length = view.getBigUint64(0, true);
+  if (length > BigInt(Math.min(MOST_HEADER_BYTES, file.length - 8))) {
+    throw new Error(`its header of ${length} bytes is longer than the file or than allowed`);
+  }
+  const end = 8 + Number(length);
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(file.subarray(8, end));
+  const header: unknown = JSON.parse(text);
+  if (typeof header !== "object" || header === null || Array.isArray(header)) {
+    throw new Error("its header is no JSON object");
+  }
+  return { header: header as Record<string, unknown>, body: file.subarray(end) };
+}
+
+function assertTexts(metadata: unknown): asserts metadata is Record<string, string> {
+  const isObject = typeof metadata === "object" && metadata !== null;
+  if (!isObject || Object.values(metadata).some((value) => typeof value !== "string")) {
+    throw new Error("its metadata are not texts by name");
+  }
+}
+
+function checkedEntry(
+  name: string,
+  entry: unknown,
+  bodyBytes: number,
+): { dtype: DType; shape: number[]; begin: number; end: number } {
+  const { dtype: found, shape, data_offsets: offsets } = (entry ?? {}) as Record<string, unknown>;
+  const dtype = (Object.keys(names) as DType[]).find((each) => names[each] === found);
+  if (dtype === undefined) throw new Error(`tensor "${name}" has the dtype "${String(found)}"`);
+  if (!isCounts(shape)) throw new Error(`tensor "${name}" has no shape`);
+  const [begin, end] = isCounts(offsets) && offsets.length === 2 ? offsets : [-1, -1];
+  if (begin === undefined || end === undefined || begin < 0 || end < begin || end > bodyBytes) {
+    throw new Error(`tensor "${name}" lies outside of the file`);
+  }
+  if (end - begin !== elementsOf(shape) * bytesOf(dtype)) {
+    throw new Error(`tensor "${name}" has ${end - begin} bytes, not those of ${dtype} [${shape}]`);
+  }
+  return { dtype, shape, begin, end };
+}
+
+function isCounts(value: unknown): value is number[] {
+  return Array.isArray(value) && value.every((each) => Number.isSafeInteger(each) && each >= 0);
+}

@@ -1,0 +1,58 @@
+/** Files that stop working at a chosen operation, as a process that is killed there would leave them. */
+import type { CheckpointFiles } from "twinccl/parallel";
+
+/** How the operation fails: before it does anything, after half of a write, or when it is done. */
+export type FailureKind = "before" | "torn" | "after";
+
+/** Files whose operation number `at`, counted from 0, fails; every later one fails as well: the process is dead. */
+export class FailingFiles implements CheckpointFiles {
+  readonly #files: CheckpointFiles;
+  readonly #at: number;
+  readonly #kind: FailureKind;
+  /** Operations so far, those that failed included. */
+  operations = 0;
+
+  constructor(files: CheckpointFiles, at: number, kind: FailureKind) {
+    this.#files = files;
+    this.#at = at;
+    this.#kind = kind;
+  }
+
+  get struck(): boolean {
+    return this.operations > this.#at;
+  }
+
+  write(path: string, bytes: Uint8Array): Promise<void> {
+    const half = bytes.subarray(0, bytes.length >> 1);
+    return this.#act(
+      () => this.#files.write(path, bytes),
+      () => this.#files.write(path, half),
+    );
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    return this.#act(() => this.#files.rename(from, to));
+  }
+
+  read(path: string): Promise<Uint8Array> {
+    return this.#act(() => this.#files.read(path));
+  }
+
+  list(folder: string): Promise<string[]> {
+    return this.#act(() => this.#files.list(folder));
+  }
+
+  remove(path: string): Promise<void> {
+    return this.#act(() => this.#files.remove(path));
+  }
+
+  async #act<T>(whole: () => Promise<T>, half?: () => Promise<T>): Promise<T> {
+    const operation = this.operations++;
+    if (operation < this.#at) return whole();
+    if (operation === this.#at) {
+      if (this.#kind === "torn") await half?.();
+      if (this.#kind === "after") await whole();
+    }
+    throw new Error(`operation ${operation} was killed`);
+  }
+}
