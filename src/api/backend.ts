@@ -80,6 +80,8 @@ export interface Session {
   readonly selection?: readonly Attempt[];
   /** Name of a rank's device, such as `sim:3`. */
   device(rank: number): string;
+  /** The CUDA stream that a rank's operations run on. Left out where there are no streams. */
+  stream?(rank: number): bigint;
   /** New memory on a rank's device; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
   allocate(rank: number, byteLength: number, symmetric?: boolean): Memory;
   /**

@@ -93,6 +93,7 @@ describe("buffers", () => {
   test("take and give host arrays of their dtype", () => {
     expectTypeOf(comm.alloc("bfloat16", 2)).toEqualTypeOf<DeviceBuffer<"bfloat16">>();
     expectTypeOf(comm.adopt(4096n, "bfloat16", 2)).toEqualTypeOf<DeviceBuffer<"bfloat16">>();
+    expectTypeOf(comm.stream).toEqualTypeOf<bigint | undefined>();
     // @ts-expect-error: an address does not fit a number
     comm.adopt(4096, "bfloat16", 2);
     expectTypeOf(bf16.toHost()).resolves.toEqualTypeOf<Uint16Array>();

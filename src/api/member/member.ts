@@ -67,6 +67,10 @@ export class Member implements Communicator {
     return this.#session.device(this.#poster.worldRank);
   }
 
+  get stream(): bigint | undefined {
+    return this.#session.stream?.(this.#poster.worldRank);
+  }
+
   get capabilities(): Capabilities {
     return this.#session.capabilities;
   }

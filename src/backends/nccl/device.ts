@@ -1,6 +1,7 @@
 /** One GPU of this process: its stream, on which everything of its rank happens in call order. */
-import { CommClosedError } from "../../api/index.ts";
+import { CommClosedError, InvalidArgumentError } from "../../api/index.ts";
 import type { CudaCalls } from "./result/cuda.ts";
+import { CudaError } from "./result/errors.ts";
 
 const currents = new WeakMap<CudaCalls, CurrentDevice>();
 
@@ -8,6 +9,7 @@ const currents = new WeakMap<CudaCalls, CurrentDevice>();
 export class CurrentDevice {
   readonly #cuda: CudaCalls;
   #device = -1;
+  #shared = false;
 
   private constructor(cuda: CudaCalls) {
     this.#cuda = cuda;
@@ -24,12 +26,17 @@ export class CurrentDevice {
   }
 
   use(device: number): void {
-    if (device === this.#device) return;
+    if (device === this.#device && !this.#shared) return;
     this.#cuda.setDevice(device);
     this.#device = device;
   }
 
-  /** NCCL or other code may have switched it. */
+  /** Code of the caller switches it too, at any time: from here on it is set whenever it is needed. */
+  share(): void {
+    this.#shared = true;
+  }
+
+  /** NCCL may have switched it. */
   forget(): void {
     this.#device = -1;
   }
@@ -50,9 +57,21 @@ export class Device {
     this.index = index;
     this.name = `cuda:${index}`;
     this.#current = current;
+    if (stream !== undefined) this.share();
     this.use();
+    if (stream !== undefined) this.#assertStream(stream);
     this.#ownsStream = stream === undefined;
     this.stream = stream ?? cuda.streamCreate();
+  }
+
+  /** The stream where it is the caller's. */
+  get givenStream(): bigint | undefined {
+    return this.#ownsStream ? undefined : this.stream;
+  }
+
+  /** The caller has CUDA code of its own, which switches devices as well. */
+  share(): void {
+    this.#current.share();
   }
 
   /** Makes it the thread's current device: memory and events belong to the current one. */
@@ -67,12 +86,36 @@ export class Device {
     return this.cuda;
   }
 
+  /** CUDA tells whether a stream is one of this device when an event of the device is recorded on it. */
+  #assertStream(stream: bigint): void {
+    const { cuda, name } = this;
+    const fault = (found: string, cause?: unknown): InvalidArgumentError =>
+      new InvalidArgumentError(
+        {
+          headline: `nccl: streams: ${stream} ${found}, needs a live stream of ${name} that is not being captured`,
+          hint: "make it with cudaSetDevice and cudaStreamCreateWithFlags, and keep it until the world is closed",
+        },
+        { field: "streams", cause },
+      );
+    const event = cuda.eventCreate(false);
+    try {
+      if (cuda.isCapturing(stream)) throw fault("is being captured");
+      cuda.eventRecord(event, stream);
+    } catch (error) {
+      throw error instanceof CudaError
+        ? fault(`cannot be used: ${error.statusName}`, error)
+        : error;
+    } finally {
+      cuda.eventDestroy(event);
+    }
+  }
+
   /** Leaves the stream behind, with work on it that does not end. */
   abandon(): void {
     this.#released = true;
   }
 
-  /** Gives the stream back. Nothing can be done with the device from here on. */
+  /** Gives the stream back where it is our own. Nothing can be done with the device from here on. */
   release(): void {
     if (this.#released) return;
     try {

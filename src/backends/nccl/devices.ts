@@ -6,6 +6,7 @@ import {
 } from "../../api/index.ts";
 import { type Libraries, loadLibraries } from "./libraries.ts";
 import type { NcclOptions } from "./options.ts";
+import { type Place, placesFor } from "./places.ts";
 
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(
@@ -20,21 +21,15 @@ export async function visibleDevices(
   return { libraries, visible: libraries.cuda.deviceCount() };
 }
 
-/** The libraries, and a device for every rank. */
-export async function devicesFor(
+/** The libraries, and a place for every rank. */
+export async function rankPlaces(
   options: NcclOptions,
-  { size }: OpenRequest,
-): Promise<{ readonly libraries: Libraries; readonly devices: readonly number[] }> {
+  request: OpenRequest,
+): Promise<{ readonly libraries: Libraries; readonly places: readonly Place[] }> {
   const { libraries, visible } = await visibleDevices(options);
-  const devices = options.devices ?? Array.from({ length: size }, (_, rank) => rank);
-  if (devices.length !== size) {
-    throw new InvalidArgumentError(
-      {
-        headline: `nccl: devices: found ${devices.length}, a world of ${size} ranks needs ${size}`,
-      },
-      { field: "devices", size },
-    );
-  }
+  const places = placesFor(options, request);
+  const { size } = request;
+  const devices = places.map(({ device }) => device);
   if (devices.some((device) => device >= visible)) {
     throw new BackendUnavailableError(
       {
@@ -44,7 +39,7 @@ export async function devicesFor(
       { field: "devices", size },
     );
   }
-  return { libraries, devices };
+  return { libraries, places };
 }
 
 /** Refuses what is no deadline. */

@@ -1,11 +1,12 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
-import { assertChecks, assertDevices, assertTimeout, devicesFor } from "./devices.ts";
+import { assertChecks, assertDevices, assertTimeout, rankPlaces } from "./devices.ts";
 import { join } from "./join.ts";
 import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
+import { assertStreams } from "./places.ts";
 import { PlanRecord } from "./plan-record.ts";
 import { setupOf } from "./setup.ts";
 import { startsDone } from "./variables.ts";
@@ -39,6 +40,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
   if (devices !== undefined) assertDevices(devices);
   if (timeoutMs !== undefined) assertTimeout(timeoutMs);
   assertChecks(options.checks);
+  assertStreams(options);
   const pin = resolvePin(options.plan);
   const plans = new PlanRecord();
   return {
@@ -46,9 +48,9 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     plans,
     probe: (request) => probe(options, request),
     async open(request) {
-      const { libraries, devices: found } = await devicesFor(options, request);
+      const { libraries, places } = await rankPlaces(options, request);
       await startsDone();
-      return openHere(setupOf(options, pin, plans, libraries), found, request.name);
+      return openHere(setupOf(options, pin, plans, libraries), places, request.name);
     },
     join: (request) =>
       join(options, request, (libraries) => setupOf(options, pin, plans, libraries)),
@@ -57,8 +59,11 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
 
 async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe> {
   try {
-    const { libraries, devices: found } = await devicesFor(options, request);
-    return { ok: true, reason: `NCCL ${versionText(libraries.ncclVersion)}, ${found.length} GPUs` };
+    const { libraries, places } = await rankPlaces(options, request);
+    return {
+      ok: true,
+      reason: `NCCL ${versionText(libraries.ncclVersion)}, ${places.length} GPUs`,
+    };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;
     return { ok: false, reason: error.message.split("\n")[0] ?? "" };

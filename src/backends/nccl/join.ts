@@ -9,6 +9,7 @@ import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
+import { streamsOf } from "./places.ts";
 import { launcherEnvironment, rendezvousFor } from "./rendezvous/index.ts";
 
 /** Joins the job that the launcher's variables describe; without any this process is a job of its own. */
@@ -41,8 +42,9 @@ export async function join(
       { size, field: "devices" },
     );
   }
+  const place = { device: index, stream: ownStream(options) };
   const setup = setupOf(libraries);
-  if (environment === undefined || size === 1) return openHere(setup, [index], request.name);
+  if (environment === undefined || size === 1) return openHere(setup, [place], request.name);
   const { jobId, rank } = environment;
   const { timeoutMs, signal } = request;
   const membership = await rendezvousFor(environment).join({
@@ -53,7 +55,7 @@ export async function join(
     signal,
   });
   try {
-    return await openJoined(setup, index, membership, request);
+    return await openJoined(setup, place, membership, request);
   } catch (error) {
     await membership.leave();
     throw error;
@@ -71,6 +73,19 @@ function ownDevice({ devices }: NcclOptions, localRank: number): number {
       hint: "give one device for this process, or one for every rank of this machine",
     },
     { field: "devices" },
+  );
+}
+
+/** The stream of this process's rank, where the caller gave one. */
+function ownStream(options: NcclOptions): bigint | undefined {
+  const streams = streamsOf(options);
+  if (streams === undefined || streams.length === 1) return streams?.[0];
+  throw new InvalidArgumentError(
+    {
+      headline: `connect: streams: found ${streams.length}, needs 1: a stream is this process's alone`,
+      hint: "give nccl({ stream }) in every process",
+    },
+    { field: "streams" },
   );
 }
 

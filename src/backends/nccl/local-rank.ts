@@ -64,6 +64,7 @@ export class LocalRank {
 
   /** Memory of this device that somebody else owns. */
   adopt(ptr: bigint, byteLength: number): Memory {
+    this.device.share();
     const cuda = this.device.use();
     for (const address of [ptr, ptr + BigInt(Math.max(1, byteLength) - 1)]) {
       const found = cuda.pointerInfo(address);

@@ -14,6 +14,7 @@ import { type Checks, Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
 import { startPinned, startPinnedJob } from "./pinned-start.ts";
+import type { Place } from "./places.ts";
 import { Progress } from "./progress.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { NcclSession } from "./session.ts";
@@ -32,19 +33,15 @@ export interface Setup {
 }
 
 /** All ranks of a world, one per device. */
-export function openHere(setup: Setup, devices: readonly number[], name: string): NcclSession {
+export function openHere(setup: Setup, found: readonly Place[], name: string): NcclSession {
   const { pin = {} } = setup;
-  assertRingSize(pin, devices.length);
-  const here = devicesHere(
-    setup,
-    devices,
-    devices.map((_, rank) => rank),
-  );
-  const ranks = devices.map((_, rank) => rank);
+  assertRingSize(pin, found.length);
+  const ranks = found.map((_, rank) => rank);
+  const here = devicesHere(setup, found, ranks);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const { nccl, cuda } = setup.libraries;
   try {
-    const places = devices.map((device) => cuda.pciBusId(device));
+    const places = found.map(({ device }) => cuda.pciBusId(device));
     const world = startPinned(pin, places, () =>
       initAll(nccl, here.current, info, here.locals, setup.config),
     );
@@ -59,7 +56,7 @@ export function openHere(setup: Setup, devices: readonly number[], name: string)
 /** This process's rank in one life of a job. */
 export async function openJoined(
   setup: Setup,
-  device: number,
+  own: Place,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<NcclSession> {
@@ -68,7 +65,7 @@ export async function openJoined(
   const { pin = {} } = setup;
   assertRingSize(pin, size);
   const wait = { timeoutMs, signal };
-  const place = `${hostname()} ${cuda.pciBusId(device)}`;
+  const place = `${hostname()} ${cuda.pciBusId(own.device)}`;
   const found = await membership.exchange("device", new TextEncoder().encode(place), wait);
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
   refuseShared(places, rank);
@@ -78,7 +75,7 @@ export async function openJoined(
     const [shared] = (await membership.exchange(what, bytes, wait)) as [Uint8Array];
     return shared;
   };
-  const here = devicesHere(setup, [device], [rank]);
+  const here = devicesHere(setup, [own], [rank]);
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const [local] = here.locals as [LocalRank];
@@ -96,12 +93,12 @@ export async function openJoined(
   }
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
-    openJoined(setup, device, next, { name, size: next.size, timeoutMs, signal: undefined });
+    openJoined(setup, own, next, { name, size: next.size, timeoutMs, signal: undefined });
   return here.session({ ...setup, ...here, world, job: new Job(membership, open, setup.checks) });
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
-function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: readonly number[]) {
+function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: readonly number[]) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
@@ -117,9 +114,9 @@ function devicesHere({ libraries }: Setup, devices: readonly number[], ranks: re
   };
   let capability = Number.POSITIVE_INFINITY;
   try {
-    for (const [at, index] of devices.entries()) {
-      capability = Math.min(capability, Number(cuda.computeCapability(index)));
-      const device = new Device(cuda, current, index);
+    for (const [at, place] of places.entries()) {
+      capability = Math.min(capability, Number(cuda.computeCapability(place.device)));
+      const device = new Device(cuda, current, place.device, place.stream);
       made.push(device);
       locals.push(new LocalRank(ranks[at] as number, device, progress, libraries.nccl));
     }

@@ -5,6 +5,14 @@ import type { NcclPin } from "../../algorithms/index.ts";
 export interface NcclOptions {
   /** CUDA devices, by rank; 0..size-1 when left out. */
   readonly devices?: readonly number[];
+  /** The stream of the caller on which this process's only rank works; `comm.stream` in any case. Short for `streams`. */
+  readonly stream?: bigint;
+  /**
+   * The caller's own streams, by rank of this process: handles of live streams on the ranks' devices that are no default
+   * streams of CUDA. Everything that a rank does takes place there, in call order, and so in order with what the caller
+   * queues there. They are used until the world is closed, and never destroyed.
+   */
+  readonly streams?: readonly bigint[];
   /** Path of libnccl; else `TWINCCL_NCCL_LIBRARY`, the loader's path, CUDA's folders, Python's wheels. */
   readonly ncclLibrary?: string;
   /** Path of libcudart; else `TWINCCL_CUDART_LIBRARY` and the same places. */

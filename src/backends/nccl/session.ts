@@ -17,21 +17,20 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
-import { copyAlone, isCopyAlone } from "./alone.ts";
 import { Answers } from "./answers.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
 import type { CurrentDevice } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
-import { type Part, type Step, stepsOf } from "./issue.ts";
 import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
-import { dataTypes } from "./mapping.ts";
 import type { Member } from "./member.ts";
 import { pinnedVariables } from "./pinned-start.ts";
+import type { Place } from "./places.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
+import { messageEnds, submitCall, submitMessages } from "./submit.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { withVariables } from "./variables.ts";
 
@@ -107,6 +106,18 @@ export class NcclSession implements Session {
     return this.#local(rank).device.name;
   }
 
+  stream(rank: number): bigint {
+    const { device } = this.#local(rank);
+    device.share();
+    return device.stream;
+  }
+
+  /** Where a rank of this process works. */
+  place(rank: number): Place {
+    const { index, givenStream } = this.#local(rank).device;
+    return { device: index, stream: givenStream };
+  }
+
   allocate(rank: number, byteLength: number, symmetric = false): Memory {
     return this.#local(rank).allocate(byteLength, symmetric);
   }
@@ -152,7 +163,7 @@ export class NcclSession implements Session {
     if (graph instanceof CapturedGraph) graph.launch();
     else {
       comm.windows.cover(calls);
-      this.#make(comm, calls);
+      this.#submit(comm, calls);
     }
     this.#parts.progress.whenDone(comm.devices, comm, settled);
   }
@@ -172,24 +183,9 @@ export class NcclSession implements Session {
     settled: Settled,
   ): void {
     const comm = this.#comm(info);
-    const { nccl } = this.#parts.libraries;
-    const all: readonly HalfTransfer[] = [
-      ...transfers.flatMap(({ send, recv }): HalfTransfer[] => [
-        { direction: "send", peer: recv.rank, call: send },
-        { direction: "recv", peer: send.rank, call: recv },
-      ]),
-      ...halves,
-    ];
-    nccl.group(() => {
-      for (const { direction, peer, call } of all) {
-        const { handle, local } = comm.members.get(call.rank) as Member;
-        const { count, dtype } = call;
-        const buffer = call[direction];
-        if (count === 0 || dtype === undefined || buffer === undefined) continue;
-        nccl[direction](buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream);
-      }
-    });
-    const devices = all.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
+    const ends = messageEnds(transfers, halves);
+    submitMessages(this.#parts.libraries.nccl, comm, ends);
+    const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
     this.#parts.progress.whenDone(devices, comm, settled);
   }
 
@@ -202,7 +198,7 @@ export class NcclSession implements Session {
     const rows = Array.from({ length }, (_, at) => recordings.map((each) => each[at] as RankCall));
     for (const row of rows) comm.windows.cover(row);
     const graph = CapturedGraph.capture(comm.devices, () => {
-      for (const row of rows) this.#make(comm, row);
+      for (const row of rows) this.#submit(comm, row);
     });
     comm.graphs.add(graph);
     return graph;
@@ -265,42 +261,10 @@ export class NcclSession implements Session {
     return this.#closing;
   }
 
-  /** Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. */
-  #make(comm: NcclCommunicator, calls: readonly RankCall[]): void {
-    const first = calls[0] as RankCall;
-    if (isCopyAlone(first, comm.size)) {
-      copyAlone(first, (comm.members.get(0) as Member).local);
-      return;
-    }
-    const parts: Part[] = [];
-    const endOps = (): void => {
-      for (const { call, op } of parts) comm.endOp(call, op);
-    };
-    try {
-      for (const call of calls) parts.push(comm.part(call));
-      for (const step of stepsOf(first, comm.size)) this.#issue(step, parts);
-      this.#parts.readPlans?.(comm.info.name);
-    } catch (error) {
-      // Operators that cannot be ended either must not hide why the call failed.
-      try {
-        endOps();
-      } catch {}
-      throw error;
-    }
-    endOps();
-  }
-
-  /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
-  #issue(step: Step, parts: readonly Part[]): void {
-    const { nccl } = this.#parts.libraries;
-    const [only] = parts;
-    if (step.single && parts.length === 1 && only !== undefined) {
-      step.make(nccl, only);
-      return;
-    }
-    nccl.group(() => {
-      for (const part of parts) step.make(nccl, part);
-    });
+  #submit(comm: NcclCommunicator, calls: readonly RankCall[]): void {
+    const { libraries, readPlans } = this.#parts;
+    submitCall(libraries.nccl, comm, calls);
+    readPlans?.(comm.info.name);
   }
 
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */

@@ -199,7 +199,9 @@ interface Graph {
 
 function graphCalls(
   machine: Machine,
-): Part<"beginCapture" | "endCapture" | "instantiate" | "graphLaunch" | "graphDestroy"> {
+): Part<
+  "isCapturing" | "beginCapture" | "endCapture" | "instantiate" | "graphLaunch" | "graphDestroy"
+> {
   const graph = (handle: bigint, launchable: boolean): Graph => {
     const found = machine.graphs.get(handle) as Graph | undefined;
     if (found?.launchable === launchable) return found;
@@ -212,6 +214,7 @@ function graphCalls(
     return handle;
   };
   return {
+    isCapturing: (handle) => machine.stream(handle).recording !== undefined,
     beginCapture(handle) {
       const stream = machine.stream(handle);
       if (stream.recording !== undefined) throw cudaError("cudaStreamBeginCapture", 901, "busy");

@@ -2,6 +2,7 @@
 import type { Backend } from "twinccl";
 import type { Libraries } from "../../../src/backends/nccl/libraries.ts";
 import { openHere, type Setup } from "../../../src/backends/nccl/open.ts";
+import { placesFor } from "../../../src/backends/nccl/places.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";
 import { fakeCuda } from "./cuda.ts";
 import { Machine, type MachineOptions } from "./machine.ts";
@@ -17,7 +18,7 @@ export interface FakeGpus {
   /** Sessions that the backend has opened. */
   readonly sessions: readonly NcclSession[];
   /** A backend whose worlds have their ranks on the first GPUs, or on those that are named. */
-  backend(devices?: readonly number[]): Backend;
+  backend(devices?: readonly number[], streams?: readonly bigint[]): Backend;
 }
 
 /** Fake GPUs with nothing on them. */
@@ -37,12 +38,12 @@ export function fakeGpus(options: MachineOptions & { readonly timeoutMs?: number
     nccl,
     setup,
     sessions,
-    backend: (devices) => ({
+    backend: (devices, streams) => ({
       name: "nccl",
       probe: () => ({ ok: true, reason: "fake GPUs" }),
-      async open({ size, name }) {
-        const chosen = devices ?? Array.from({ length: size }, (_, rank) => rank);
-        const session = openHere(setup, chosen, name);
+      async open(request) {
+        const options = { ...(devices && { devices }), ...(streams && { streams }) };
+        const session = openHere(setup, placesFor(options, request), request.name);
         sessions.push(session);
         return session;
       },

@@ -114,6 +114,7 @@ describe("sim", () => {
       deterministic: true,
       symmetricMemory: true,
     });
+    expect(comm.stream).toBeUndefined();
     await comm.close();
   });
 });

@@ -23,8 +23,9 @@ export async function inWorld<T>(
   size: number,
   use: (world: World) => Promise<T>,
   devices?: readonly number[],
+  streams?: readonly bigint[],
 ): Promise<T> {
-  const world = await createWorld({ backend: gpus.backend(devices), size });
+  const world = await createWorld({ backend: gpus.backend(devices, streams), size });
   try {
     return await use(world);
   } finally {

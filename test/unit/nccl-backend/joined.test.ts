@@ -35,7 +35,12 @@ class Job {
       probe: () => ({ ok: true, reason: "fake GPUs" }),
       open: refuse,
       join: async (request) => {
-        const session = await openJoined(this.#gpus.setup, device, this.#membership(rank), request);
+        const session = await openJoined(
+          this.#gpus.setup,
+          { device },
+          this.#membership(rank),
+          request,
+        );
         this.sessions[rank] = session;
         return session;
       },

@@ -210,6 +210,12 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
     arrives: `start ${a} end ${b}`,
     back: [[0, 0.125]],
   },
+  streamIsCapturing: {
+    args: () => [a, ints()],
+    out: [1n],
+    arrives: `stream ${a}`,
+    back: [[1, 1]],
+  },
   streamBeginCapture: { args: () => [a, 1], arrives: `stream ${a} mode 1` },
   streamEndCapture: {
     args: () => [a, handles()],

@@ -197,6 +197,12 @@ const cudaTrials: { readonly [K in Exclude<keyof CudaCalls, "hostView">]: Trial<
     real: 0.5,
     gives: 0.5,
   },
+  isCapturing: {
+    call: (x) => x.isCapturing(d),
+    arrives: `cudaStreamIsCapturing stream ${d}`,
+    out: [2n],
+    gives: true,
+  },
   beginCapture: {
     call: (x) => x.beginCapture(c),
     arrives: `cudaStreamBeginCapture stream ${c} mode 1`,

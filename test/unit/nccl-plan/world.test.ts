@@ -48,7 +48,7 @@ function pinned(pin: NcclPin, fails = false) {
           pin,
           readPlans: (comm) => read.push(comm),
         },
-        Array.from({ length: size }, (_, rank) => rank),
+        Array.from({ length: size }, (_, device) => ({ device })),
         name,
       ),
   };

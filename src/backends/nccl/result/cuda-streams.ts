@@ -17,6 +17,8 @@ export interface CudaStreamCalls {
   /** Whether everything before the event is done. */
   eventDone(event: bigint): boolean;
   elapsedMs(start: bigint, end: bigint): number;
+  /** Whether somebody records what is put on a stream. */
+  isCapturing(stream: bigint): boolean;
   beginCapture(stream: bigint): void;
   /** Ends a capture; the recording is to be instantiated. */
   endCapture(stream: bigint): bigint;
@@ -53,6 +55,11 @@ export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCall
       const ms = new Float32Array(1);
       check(get("eventElapsedTime")(ms, start, end), "cudaEventElapsedTime");
       return ms[0] as number;
+    },
+    isCapturing: (stream) => {
+      const status = new Int32Array(1);
+      check(get("streamIsCapturing")(stream, status), "cudaStreamIsCapturing");
+      return status[0] !== 0;
     },
     beginCapture: (stream) =>
       check(get("streamBeginCapture")(stream, captureThreadLocal), "cudaStreamBeginCapture"),

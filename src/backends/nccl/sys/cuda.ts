@@ -109,6 +109,10 @@ export const cudaTable = {
     "cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end)",
     "7.0",
   ),
+  streamIsCapturing: prototype<(stream: Ptr, status: Int32Array) => Status>(
+    "cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* pCaptureStatus)",
+    "10.0",
+  ),
   streamBeginCapture: prototype<(stream: Ptr, mode: number) => Status>(
     "cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode)",
     "10.1",

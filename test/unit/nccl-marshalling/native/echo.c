@@ -335,6 +335,10 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) 
   *ms = echo.real;
   return SAY("cudaEventElapsedTime start %llu end %llu", P(start), P(end));
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
+  *status = (int)echo.out[0];
+  return SAY("cudaStreamIsCapturing stream %llu", P(stream));
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
   return SAY("cudaStreamBeginCapture stream %llu mode %d", P(stream), mode);
 }

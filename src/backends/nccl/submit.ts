@@ -1,0 +1,79 @@
+/** Puts complete calls on the streams of their ranks: the NCCL calls that each consists of, in the groups that they need. */
+import type { HalfTransfer, RankCall, Transfer } from "../../api/index.ts";
+import { copyAlone, isCopyAlone } from "./alone.ts";
+import type { NcclCommunicator } from "./communicators.ts";
+import { type Part, type Step, stepsOf } from "./issue.ts";
+import { dataTypes } from "./mapping.ts";
+import type { Member } from "./member.ts";
+import type { NcclCalls } from "./result/nccl.ts";
+
+/** Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. */
+export function submitCall(
+  nccl: NcclCalls,
+  comm: NcclCommunicator,
+  calls: readonly RankCall[],
+): void {
+  const first = calls[0] as RankCall;
+  if (isCopyAlone(first, comm.size)) {
+    copyAlone(first, (comm.members.get(0) as Member).local);
+    return;
+  }
+  const parts: Part[] = [];
+  const endOps = (): void => {
+    for (const { call, op } of parts) comm.endOp(call, op);
+  };
+  try {
+    for (const call of calls) parts.push(comm.part(call));
+    for (const step of stepsOf(first, comm.size)) submitStep(nccl, step, parts);
+  } catch (error) {
+    // Operators that cannot be ended either must not hide why the call failed.
+    try {
+      endOps();
+    } catch {}
+    throw error;
+  }
+  endOps();
+}
+
+/** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
+function submitStep(nccl: NcclCalls, step: Step, parts: readonly Part[]): void {
+  const [only] = parts;
+  if (step.single && parts.length === 1 && only !== undefined) {
+    step.make(nccl, only);
+    return;
+  }
+  nccl.group(() => {
+    for (const part of parts) step.make(nccl, part);
+  });
+}
+
+/** Both ends of messages, and those ends whose other one lives elsewhere. */
+export function messageEnds(
+  transfers: readonly Transfer[],
+  halves: readonly HalfTransfer[],
+): readonly HalfTransfer[] {
+  return [
+    ...transfers.flatMap(({ send, recv }): HalfTransfer[] => [
+      { direction: "send", peer: recv.rank, call: send },
+      { direction: "recv", peer: send.rank, call: recv },
+    ]),
+    ...halves,
+  ];
+}
+
+/** Makes the NCCL calls of messages, as one group. */
+export function submitMessages(
+  nccl: NcclCalls,
+  comm: NcclCommunicator,
+  ends: readonly HalfTransfer[],
+): void {
+  nccl.group(() => {
+    for (const { direction, peer, call } of ends) {
+      const { handle, local } = comm.members.get(call.rank) as Member;
+      const { count, dtype } = call;
+      const buffer = call[direction];
+      if (count === 0 || dtype === undefined || buffer === undefined) continue;
+      nccl[direction](buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream);
+    }
+  });
+}
