@@ -15,6 +15,13 @@ const subjects: readonly Subject[] = [
     keepsWorlds: true,
     takes: takenByNccl,
   },
+  {
+    name: "nccl on fakes, arrays copied",
+    plan: "any",
+    open: () => fakeGpus({ staging: "copy" }).backend(),
+    keepsWorlds: true,
+    takes: takenByNccl,
+  },
 ];
 
 identical(subjects, {

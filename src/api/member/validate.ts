@@ -96,7 +96,7 @@ export class Validator {
         field,
         "found a TypedArray",
         `a buffer of ${this.#session.device(this.#worldRank)}`,
-        `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}); ${field}.copyFrom(array)`,
+        `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
       );
     }
     const { buffer, byteOffset, length } = host.array;

@@ -60,6 +60,18 @@ export function assertChecks(checks: unknown): void {
   );
 }
 
+/** Refuses ways of taking arrays that there are not. */
+export function assertStaging(staging: unknown): void {
+  if (staging === undefined || staging === "copy") return;
+  throw new InvalidArgumentError(
+    {
+      headline: `nccl: staging: found ${String(staging)}, needs "copy"`,
+      hint: "leave it out to have TypedArrays refused in calls",
+    },
+    { field: "staging" },
+  );
+}
+
 /** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
 export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();

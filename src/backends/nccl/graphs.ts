@@ -1,5 +1,7 @@
 /** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
+import type { CopiedCalls, Finish } from "./copied-arrays.ts";
 import type { Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
 
 interface DeviceGraph {
   readonly device: Device;
@@ -9,9 +11,12 @@ interface DeviceGraph {
 /** A recording that can be launched again and again. */
 export class CapturedGraph {
   #graphs: readonly DeviceGraph[];
+  /** Arrays that its calls were given. */
+  readonly #copied: CopiedCalls | undefined;
 
-  private constructor(graphs: readonly DeviceGraph[]) {
+  private constructor(graphs: readonly DeviceGraph[], copied: CopiedCalls | undefined) {
     this.#graphs = graphs;
+    this.#copied = copied;
   }
 
   /**
@@ -19,7 +24,11 @@ export class CapturedGraph {
    *
    * When `issue` throws, the captures are ended and thrown away.
    */
-  static capture(devices: readonly Device[], issue: () => void): CapturedGraph {
+  static capture(
+    devices: readonly Device[],
+    issue: () => void,
+    copied?: CopiedCalls,
+  ): CapturedGraph {
     for (const device of devices) device.use().beginCapture(device.stream);
     let failure: { readonly error: unknown } | undefined;
     try {
@@ -42,20 +51,30 @@ export class CapturedGraph {
     const graphs = recordings.flatMap(({ device, recording }) =>
       attempt(() => ({ device, graph: device.use().instantiate(recording) })),
     );
-    const captured = new CapturedGraph(graphs);
+    const captured = new CapturedGraph(graphs, copied);
     if (failure === undefined) return captured;
     captured.release();
     throw failure.error;
   }
 
-  /** Puts it on every device's stream. */
-  launch(): void {
+  /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
+  launch(): Finish | undefined {
+    this.#copied?.copyIn();
     for (const { device, graph } of this.#graphs) device.use().graphLaunch(graph, device.stream);
+    return this.#copied?.copyBack();
   }
 
   /** Gives it back; it must be done. NCCL cannot end a communicator whose graphs still exist. */
   release(): void {
-    for (const { device, graph } of this.#graphs) device.use().graphDestroy(graph);
+    const graphs = this.#graphs;
     this.#graphs = [];
+    this.#copied?.release();
+    inTurn(
+      graphs.map(
+        ({ device, graph }) =>
+          () =>
+            device.use().graphDestroy(graph),
+      ),
+    );
   }
 }

@@ -1,7 +1,13 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
-import { assertChecks, assertDevices, assertTimeout, rankPlaces } from "./devices.ts";
+import {
+  assertChecks,
+  assertDevices,
+  assertStaging,
+  assertTimeout,
+  rankPlaces,
+} from "./devices.ts";
 import { join } from "./join.ts";
 import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
@@ -40,6 +46,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
   if (devices !== undefined) assertDevices(devices);
   if (timeoutMs !== undefined) assertTimeout(timeoutMs);
   assertChecks(options.checks);
+  assertStaging(options.staging);
   assertStreams(options);
   const pin = resolvePin(options.plan);
   const plans = new PlanRecord();

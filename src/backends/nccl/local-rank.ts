@@ -1,5 +1,6 @@
 /** A rank that lives in this process: its device, its memory, and what it lends to calls. */
 import { InvalidArgumentError, type Memory } from "../../api/index.ts";
+import { AreaPool } from "./area-pool.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { DeviceMemory } from "./memory.ts";
@@ -20,6 +21,8 @@ export class LocalRank {
   readonly staging: Staging;
   /** Some bytes that nobody looks at. */
   readonly scratch: bigint;
+  /** Memory that calls borrow. */
+  readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
   /** Live allocations, and how each is given back. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
   readonly #nccl: NcclCalls;
@@ -46,19 +49,9 @@ export class LocalRank {
 
   /** Memory filled with zeros; symmetric memory can be registered as a window. */
   allocate(byteLength: number, symmetric: boolean): Memory {
-    const cuda = this.device.use();
     const bytes = Math.max(1, byteLength);
-    let ptr: bigint;
-    try {
-      ptr = symmetric ? this.#nccl.memAlloc(bytes) : cuda.malloc(bytes);
-    } catch (cause) {
-      throw outOfMemory(cause) ? this.#tooMuch(byteLength, cause) : cause;
-    }
-    this.#live.set(
-      ptr,
-      symmetric ? (each) => this.#freeSymmetric(each) : (each) => cuda.free(each),
-    );
-    if (byteLength > 0) cuda.set(ptr, 0, byteLength, this.device.stream);
+    const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
+    if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
     return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed));
   }
 
@@ -77,6 +70,11 @@ export class LocalRank {
         { field: "ptr", rank: this.worldRank },
       );
     }
+    return this.deviceMemory(ptr, byteLength);
+  }
+
+  /** Memory of this device that is given back by somebody else. */
+  deviceMemory(ptr: bigint, byteLength: number): Memory {
     return new DeviceMemory(this, ptr, byteLength);
   }
 
@@ -106,16 +104,38 @@ export class LocalRank {
     release(ptr);
   }
 
+  #malloc(bytes: number, action: "alloc" | "staging"): bigint {
+    const cuda = this.device.use();
+    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes));
+    this.#live.set(ptr, (each) => cuda.free(each));
+    return ptr;
+  }
+
+  #mallocSymmetric(bytes: number): bigint {
+    this.device.use();
+    const ptr = this.#unlessFull("alloc", bytes, () => this.#nccl.memAlloc(bytes));
+    this.#live.set(ptr, (each) => this.#freeSymmetric(each));
+    return ptr;
+  }
+
+  #unlessFull(action: "alloc" | "staging", bytes: number, allocate: () => bigint): bigint {
+    try {
+      return allocate();
+    } catch (cause) {
+      throw outOfMemory(cause) ? this.#tooMuch(action, bytes, cause) : cause;
+    }
+  }
+
   #freeSymmetric(ptr: bigint): void {
     this.onFree(ptr);
     this.device.use();
     this.#nccl.memFree(ptr);
   }
 
-  #tooMuch(byteLength: number, cause: unknown): InvalidArgumentError {
+  #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {
     return new InvalidArgumentError(
       {
-        headline: `alloc: ${byteLength} bytes are more than ${this.device.name} has free`,
+        headline: `${action}: ${bytes} bytes are more than ${this.device.name} has free`,
         hint: "dispose of buffers that are no longer used, or allocate less",
       },
       { field: "length", rank: this.worldRank, cause },

@@ -13,6 +13,7 @@ import { inTurn } from "./give-back.ts";
 import { type Checks, Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
+import type { NcclOptions } from "./options.ts";
 import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { Progress } from "./progress.ts";
@@ -26,6 +27,8 @@ export interface Setup {
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
   readonly checks?: Checks | undefined;
+  /** Whether calls take arrays, which are copied; they do not when left out. */
+  readonly staging?: NcclOptions["staging"];
   /** What is pinned; nothing when left out. */
   readonly pin?: NcclPin | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */

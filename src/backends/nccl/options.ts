@@ -13,6 +13,12 @@ export interface NcclOptions {
    * queues there. They are used until the world is closed, and never destroyed.
    */
   readonly streams?: readonly bigint[];
+  /**
+   * `copy` has calls take TypedArrays: they are copied to device memory of the library when the call is submitted, and what
+   * it wrote is back in them when it settles. A convenience: every call then costs copies between host and device. Left out,
+   * TypedArrays are refused.
+   */
+  readonly staging?: "copy" | undefined;
   /** Path of libnccl; else `TWINCCL_NCCL_LIBRARY`, the loader's path, CUDA's folders, Python's wheels. */
   readonly ncclLibrary?: string;
   /** Path of libcudart; else `TWINCCL_CUDART_LIBRARY` and the same places. */

@@ -19,6 +19,7 @@ import {
 } from "../../api/index.ts";
 import { Answers } from "./answers.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
+import { CopiedArrays } from "./copied-arrays.ts";
 import type { CurrentDevice } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
@@ -26,11 +27,13 @@ import type { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import type { Member } from "./member.ts";
+import type { NcclOptions } from "./options.ts";
 import { pinnedVariables } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
-import { messageEnds, submitCall, submitMessages } from "./submit.ts";
+import { messageEnds } from "./submit.ts";
+import { finishing, Submitter } from "./submitter.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { withVariables } from "./variables.ts";
 
@@ -48,6 +51,8 @@ export interface SessionParts {
   /** The least compute capability of the devices here. */
   readonly capability: number;
   readonly timeoutMs: number | undefined;
+  /** Whether calls take arrays, which are copied. */
+  readonly staging?: NcclOptions["staging"];
   /** What is pinned for every communicator. */
   readonly pin?: NcclPin | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
@@ -66,6 +71,9 @@ export class NcclSession implements Session {
   readonly origins: readonly number[];
   readonly capabilities: Capabilities;
   readonly #parts: SessionParts;
+  /** Present where calls take arrays. */
+  readonly #arrays: CopiedArrays | undefined;
+  readonly #submitter: Submitter;
   readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
   /** Communicators on their way out. */
@@ -80,9 +88,11 @@ export class NcclSession implements Session {
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
     this.#parts = parts;
+    this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
+    this.#submitter = new Submitter(parts.libraries.nccl, this.#arrays);
     this.#answers = new Answers(parts.libraries, parts.capability, world.size, parts.pin);
     this.capabilities = {
-      hostArrays: false,
+      hostArrays: parts.staging === "copy",
       virtualTime: false,
       deterministic: true,
       symmetricMemory: parts.libraries.nccl.hasWindows,
@@ -126,7 +136,8 @@ export class NcclSession implements Session {
     return this.#local(rank).adopt(ptr, byteLength);
   }
 
-  borrow(rank: number): Memory {
+  borrow(rank: number, buffer: ArrayBufferLike): Memory {
+    if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
     throw new InvalidArgumentError(
       {
         headline: "host memory cannot be used in place on a GPU",
@@ -160,12 +171,10 @@ export class NcclSession implements Session {
     const comm = this.#comm(info);
     this.#parts.job?.made(info, number);
     const graph = calls[0]?.graph;
-    if (graph instanceof CapturedGraph) graph.launch();
-    else {
-      comm.windows.cover(calls);
-      this.#submit(comm, calls);
-    }
-    this.#parts.progress.whenDone(comm.devices, comm, settled);
+    const launched = graph instanceof CapturedGraph;
+    const finish = launched ? graph.launch() : this.#submitter.call(comm, calls);
+    if (!launched) this.#parts.readPlans?.(info.name);
+    this.#parts.progress.whenDone(comm.devices, comm, finishing(settled, finish));
   }
 
   exchange(
@@ -184,9 +193,9 @@ export class NcclSession implements Session {
   ): void {
     const comm = this.#comm(info);
     const ends = messageEnds(transfers, halves);
-    submitMessages(this.#parts.libraries.nccl, comm, ends);
+    const finish = this.#submitter.messages(comm, ends);
     const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#parts.progress.whenDone(devices, comm, settled);
+    this.#parts.progress.whenDone(devices, comm, finishing(settled, finish));
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -196,10 +205,8 @@ export class NcclSession implements Session {
     const length = recordings[0]?.length ?? 0;
     if (recordings.length < calls.length || length === 0) return undefined;
     const rows = Array.from({ length }, (_, at) => recordings.map((each) => each[at] as RankCall));
-    for (const row of rows) comm.windows.cover(row);
-    const graph = CapturedGraph.capture(comm.devices, () => {
-      for (const row of rows) this.#submit(comm, row);
-    });
+    const graph = this.#submitter.record(comm, rows);
+    this.#parts.readPlans?.(info.name);
     comm.graphs.add(graph);
     return graph;
   }
@@ -259,12 +266,6 @@ export class NcclSession implements Session {
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
-  }
-
-  #submit(comm: NcclCommunicator, calls: readonly RankCall[]): void {
-    const { libraries, readPlans } = this.#parts;
-    submitCall(libraries.nccl, comm, calls);
-    readPlans?.(comm.info.name);
   }
 
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */

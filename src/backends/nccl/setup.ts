@@ -13,7 +13,7 @@ import { processSettings } from "./process-settings.ts";
  * @throws InvalidArgumentError, UnsupportedError for what NCCL was already told otherwise in this process.
  */
 export function setupOf(
-  { timeoutMs, checks, readPlan = false }: NcclOptions,
+  { timeoutMs, checks, staging, readPlan = false }: NcclOptions,
   pin: NcclPin,
   plans: PlanRecord,
   libraries: Libraries,
@@ -24,6 +24,7 @@ export function setupOf(
     config: pinnedConfig(pin),
     timeoutMs,
     checks,
+    staging,
     pin: { ...pin, ...processSettings.buffers() },
     readPlans: log && ((comm) => plans.read(log, comm)),
   };

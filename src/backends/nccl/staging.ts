@@ -43,12 +43,20 @@ export class Staging {
 
   /** Copies bytes from the device, in stream order; they are in `into` when the promise is done. */
   async download(source: bigint, into: Uint8Array): Promise<void> {
-    const { block, start } = this.#reserve(into.length);
-    const { stream } = this.#device;
-    this.#device.use().copy(block.ptr + BigInt(start), source, into.length, stream);
-    // The block is used again only after those who waited before, which is here.
+    const arrived = this.fetch(source, into.length);
     await this.#progress.after([this.#device]);
-    into.set(block.bytes.subarray(start, start + into.length));
+    into.set(arrived);
+  }
+
+  /**
+   * The bytes of the device as they will be when the stream gets here. They are to be taken by whoever begins to wait for
+   * the device in this same turn, as soon as it is told: then the memory is used again.
+   */
+  fetch(source: bigint, length: number): Uint8Array {
+    const { block, start } = this.#reserve(length);
+    const { stream } = this.#device;
+    this.#device.use().copy(block.ptr + BigInt(start), source, length, stream);
+    return block.bytes.subarray(start, start + length);
   }
 
   /** Gives everything back. */

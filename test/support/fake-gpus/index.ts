@@ -1,5 +1,6 @@
 /** Fake GPUs: CUDA and NCCL in memory, for tests of what the NCCL backend builds on top of both. */
 import type { Backend } from "twinccl";
+import type { NcclOptions } from "twinccl/nccl";
 import type { Libraries } from "../../../src/backends/nccl/libraries.ts";
 import { openHere, type Setup } from "../../../src/backends/nccl/open.ts";
 import { placesFor } from "../../../src/backends/nccl/places.ts";
@@ -22,7 +23,9 @@ export interface FakeGpus {
 }
 
 /** Fake GPUs with nothing on them. */
-export function fakeGpus(options: MachineOptions & { readonly timeoutMs?: number } = {}): FakeGpus {
+export function fakeGpus(
+  options: MachineOptions & Pick<NcclOptions, "timeoutMs" | "staging"> = {},
+): FakeGpus {
   const machine = new Machine(options);
   const nccl = fakeNccl(machine);
   const libraries: Libraries = {
@@ -31,7 +34,8 @@ export function fakeGpus(options: MachineOptions & { readonly timeoutMs?: number
     ncclVersion: machine.ncclVersion,
     trials: [],
   };
-  const setup: Setup = { libraries, config: {}, timeoutMs: options.timeoutMs };
+  const { timeoutMs, staging } = options;
+  const setup: Setup = { libraries, config: {}, timeoutMs, staging };
   const sessions: NcclSession[] = [];
   return {
     machine,
