@@ -1,0 +1,108 @@
+// Trains a small character-level transformer on four sonnets, on several numbers of ranks, and draws the losses.
+//
+//     npm run example:train                                   1, 4 and 8 simulated ranks
+//     node examples/train.mjs --backend nccl --ranks 8        8 GPUs
+//     node examples/train.mjs --ranks 2,3 --steps 20 --plot loss.svg
+//
+// Every number of ranks takes the same windows of text in each step, so the curves lie on each other: how the samples are
+// divided changes nothing but the last bits.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { createWorld } from "twinccl";
+import { adamW, cosine, DataParallel, Optimizer, Random, warmUp } from "twinccl/parallel";
+import { transformer } from "twinccl/parallel/models";
+import { lossPlot } from "./loss-plot.mjs";
+
+const backends = {
+  sim: async () => (await import("twinccl/sim")).sim(),
+  nccl: async () => (await import("twinccl/nccl")).nccl(),
+};
+
+const { values: options } = parseArgs({
+  options: {
+    backend: { type: "string", default: "sim" },
+    ranks: { type: "string", default: "1,4,8" },
+    steps: { type: "string", default: "120" },
+    plot: { type: "string", default: "training-loss.svg" },
+  },
+});
+const steps = Number(options.steps);
+const rankCounts = options.ranks.split(",").map(Number);
+
+const text = readFileSync(new URL("sonnets.txt", import.meta.url), "utf8");
+const alphabet = [...new Set(text)].sort();
+const tokens = Array.from(text, (character) => alphabet.indexOf(character));
+const context = 32;
+const windowsPerStep = 16;
+
+/** The windows of text that rank `rank` of `size` takes in a step. */
+function batchOf(step, rank, size) {
+  const random = new Random(1, step);
+  const starts = Array.from({ length: windowsPerStep }, () =>
+    random.below(tokens.length - context),
+  );
+  const own = starts.filter((_, at) => at % size === rank);
+  const windows = own.flatMap((start) => tokens.slice(start, start + context + 1));
+  return own.length === 0 ? [] : [{ tokens: windows, sequences: own.length }];
+}
+
+/** What one rank does. */
+async function train(comm) {
+  const shape = { vocabulary: alphabet.length, context, width: 32, heads: 4, blocks: 2 };
+  const model = transformer({ ...shape, seed: 7 });
+  const trainer = await DataParallel.create(comm, model.parameters, { maxGradientNorm: 1 });
+  const after = cosine({ peak: 0.01, minimum: 0.001, steps });
+  const optimizer = new Optimizer(
+    model.parameters,
+    adamW({ learningRate: warmUp({ steps: 10, start: 0.1, after }) }),
+  );
+  const losses = [];
+  for (let step = 0; step < steps; step++) {
+    const batch = batchOf(step, comm.rank, comm.size);
+    const stats = await trainer.step(batch, (each, ready) => model.backward(each, ready));
+    optimizer.step();
+    losses.push(stats.loss);
+    if (comm.rank === 0) report(comm.size, stats);
+  }
+  return { losses, said: comm.rank === 0 ? continued(model, "When ") : "" };
+}
+
+/** What the model says after a beginning, always taking the likeliest character. */
+function continued(model, beginning) {
+  const said = Array.from(beginning, (character) => alphabet.indexOf(character));
+  while (said.length < 80) {
+    const logits = model.logits(said.slice(-context));
+    const last = logits.subarray(logits.length - alphabet.length);
+    said.push(last.indexOf(Math.max(...last)));
+  }
+  return said.map((token) => alphabet[token]).join("");
+}
+
+function report(size, { step, loss, gradientNorm, stepMs }) {
+  const line =
+    `${ranksText(size)}: step ${step} of ${steps}, loss ${loss.toFixed(4)}, ` +
+    `gradient norm ${gradientNorm.toFixed(3)}, ${stepMs.toFixed(0)} ms`;
+  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${line}`);
+  else if (step === 1 || step % 25 === 0) process.stderr.write(`${line}\n`);
+}
+
+const ranksText = (size) => `${size} rank${size === 1 ? "" : "s"}`;
+
+const curves = [];
+for (const size of rankCounts) {
+  const backend = await backends[options.backend]();
+  const world = await createWorld({ backend, size });
+  try {
+    const [{ losses, said }] = await world.run(train);
+    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+    const [first, last] = [losses[0], losses.at(-1)];
+    console.log(`${ranksText(size)}: loss ${first.toFixed(4)} -> ${last.toFixed(4)}`);
+    if (curves.length === 0) console.log(`says: ${JSON.stringify(said)}`);
+    curves.push({ name: ranksText(size), losses });
+  } finally {
+    await world.close();
+  }
+}
+writeFileSync(options.plot, lossPlot(curves, `${alphabet.length} characters, ${options.backend}`));
+console.log(`drawn in ${options.plot}`);
