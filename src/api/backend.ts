@@ -267,4 +267,12 @@ export interface CallSet {
   readonly collective: CollectiveName;
   /** Those of the ranks that live in this process, by rank. */
   readonly calls: readonly RankCall[];
+  /** Comes again whenever the same calls are made again; left out for calls that no rank asked for. */
+  readonly kept?: Kept;
+}
+
+/** Stands for the arguments of all ranks' calls: the same object as long as they are the same, buffers included. */
+export interface Kept {
+  /** What the backend has worked out from the arguments alone, for the next time. */
+  work: object | undefined;
 }

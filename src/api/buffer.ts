@@ -38,6 +38,8 @@ export class DeviceBuffer<D extends DType = DType> {
   readonly byteOffset: number;
   /** The memory behind this buffer; for backends. */
   readonly allocation: Allocation;
+  /** The call that was last made with this buffer first; for communicators, which recognise it when it is made again. */
+  lastCall: object | undefined = undefined;
 
   constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {
     this.dtype = dtype;

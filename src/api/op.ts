@@ -5,8 +5,6 @@
  * deadlock decidable) and whether a failure was seen (an unseen one poisons the communicator and never becomes an
  * unhandled rejection). The native promise inside is made only when somebody asks for it.
  */
-import type { RankCall } from "./backend.ts";
-
 /** Where an operation stands. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
@@ -164,7 +162,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
-    for (const callback of this.#onSubmitted ?? []) callback();
+    if (this.#onSubmitted !== undefined) for (const callback of this.#onSubmitted) callback();
     this.#tellSubmission();
   }
 
@@ -209,8 +207,9 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   /** Tells the callbacks; what one of them throws becomes the error of an operation that had none. */
   #tell(error: unknown): { readonly error: unknown } | undefined {
+    if (this.#onSettled === undefined) return undefined;
     let fault: { readonly error: unknown } | undefined;
-    for (const callback of this.#onSettled ?? []) {
+    for (const callback of this.#onSettled) {
       try {
         callback(error);
       } catch (thrown) {
@@ -234,6 +233,3 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#settled;
   }
 }
-
-/** What a finished call gives its caller. */
-export type ResultOf<T> = (call: RankCall) => T;

@@ -27,6 +27,7 @@ export function prepareAllReduce<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
+  const result = (args.recv ?? args.send) as R;
   return {
     call: { dtype: send.dtype, op, count: send.length, send, recv },
     signature: [
@@ -35,6 +36,6 @@ export function prepareAllReduce<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    resultOf: () => (args.recv ?? args.send) as R,
+    resultOf: () => result,
   };
 }

@@ -20,6 +20,7 @@ export const allToAllSpec: Specification = {
 export function prepareAllToAll<S extends Data, R extends Data>(
   check: Validator,
   args: AllToAllArgs<S, R>,
+  _rank: number,
   size: number,
 ): Prepared<R> {
   check.begin("allToAll", args);
@@ -30,6 +31,7 @@ export function prepareAllToAll<S extends Data, R extends Data>(
   }
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv);
+  const result = args.recv;
   return {
     call: { dtype: send.dtype, count: send.length / size, send, recv },
     signature: [
@@ -37,6 +39,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length / size],
     ],
-    resultOf: () => args.recv,
+    resultOf: () => result,
   };
 }

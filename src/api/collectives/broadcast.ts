@@ -31,6 +31,7 @@ export function prepareBroadcast<S extends Data, R extends Data>(
     check.shape("recv", recv, send.dtype, send.length);
     check.apart(send, recv, 0);
   }
+  const result = (args.recv ?? args.send) as R;
   return {
     call: { dtype: recv.dtype, count: recv.length, root, send, recv },
     signature: [
@@ -39,6 +40,6 @@ export function prepareBroadcast<S extends Data, R extends Data>(
       ["dtype", recv.dtype],
       ["count", recv.length],
     ],
-    resultOf: () => (args.recv ?? args.send) as R,
+    resultOf: () => result,
   };
 }

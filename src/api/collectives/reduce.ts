@@ -30,6 +30,7 @@ export function prepareReduce<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
+  const result = rank === root ? ((args.recv ?? args.send) as R) : undefined;
   return {
     call: {
       dtype: send.dtype,
@@ -46,6 +47,6 @@ export function prepareReduce<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    resultOf: () => (rank === root ? ((args.recv ?? args.send) as R) : undefined),
+    resultOf: () => result,
   };
 }

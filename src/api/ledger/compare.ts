@@ -26,7 +26,9 @@ export function mismatchOf(slot: Slot): Mismatch | undefined {
   const { posted, postings } = slot;
   // Of one rank there is nothing to compare.
   const differs =
-    posted.length === 1 ? undefined : signatureMismatch(posted.map(({ signature }) => signature));
+    posted.length === 1
+      ? undefined
+      : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
   return differs ?? (posted.length < postings.length ? undefined : transposeFault(slot));
 }
 

@@ -272,7 +272,7 @@ export class Ledger {
 
   /** Where time is real, a timer watches the deadline. */
   #watch(posting: Posting): void {
-    if (this.#serve.session.clock !== undefined) return;
+    if (posting.deadlinePs === undefined || this.#serve.session.clock !== undefined) return;
     watchDeadline(posting, async () => {
       const here = this.headWait(posting.op.rank)?.missing ?? [];
       const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
@@ -307,7 +307,7 @@ export class Ledger {
 
   /** Tells those who wait for the ledger to be idle. */
   #rest(): void {
-    if (!this.#atRest || this.#settling > 0) return;
+    if (this.#idle.length === 0 || !this.#atRest || this.#settling > 0) return;
     const waiting = this.#idle;
     this.#idle = [];
     for (const resolve of waiting) resolve();
@@ -339,6 +339,7 @@ export class Ledger {
   }
 
   #serveTransfers(): true | Promise<void> | undefined {
+    if (!this.#lines.haveTransfers) return undefined;
     const batches = this.#lines.batches();
     for (const batch of batches) {
       // A cancelled transfer no longer meets anyone.
@@ -366,7 +367,7 @@ export class Ledger {
 
   #settle(postings: readonly Posting[], error: unknown): void {
     if (error === undefined) {
-      for (const { op, call, resultOf } of postings) op.complete(resultOf(call));
+      for (const { op, call, prepared } of postings) op.complete(prepared.resultOf(call));
     } else {
       const errorOf = errorByRank(error);
       for (const { op } of postings) this.#failed(op, errorOf(op.rank));

@@ -12,6 +12,8 @@ export class Lines {
   /** By rank; those of other processes stay empty. */
   readonly #lines: readonly Entry[][];
   readonly #local: readonly Entry[][];
+  /** Entries that are batches. */
+  #batches = 0;
 
   constructor({ ranks, local }: CommInfo) {
     this.#lines = ranks.map(() => []);
@@ -20,6 +22,7 @@ export class Lines {
 
   join(rank: number, entry: Entry): void {
     this.#lines[rank]?.push(entry);
+    if (entry instanceof Batch) this.#batches++;
   }
 
   head(rank: number): Entry | undefined {
@@ -28,12 +31,17 @@ export class Lines {
 
   /** Takes a rank's first call off its line. */
   leave(rank: number): void {
-    this.#lines[rank]?.shift();
+    if (this.#lines[rank]?.shift() instanceof Batch) this.#batches--;
   }
 
-  /** Takes every rank's first call off its line. */
+  /** Takes every rank's first call, a collective one, off its line. */
   allLeave(): void {
     for (const line of this.#local) line.shift();
+  }
+
+  /** True when sends or receives stand in some line. */
+  get haveTransfers(): boolean {
+    return this.#batches > 0;
   }
 
   /** True when a collective call is what every rank would do next. */
@@ -60,6 +68,7 @@ export class Lines {
   /** Forgets everything. */
   clear(): void {
     for (const line of this.#lines) line.length = 0;
+    this.#batches = 0;
   }
 
   get empty(): boolean {

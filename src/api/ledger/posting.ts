@@ -1,17 +1,17 @@
 /** A rank's call as it stands in the ledger. */
 import type { RankCall } from "../backend.ts";
-import type { CommOp, ResultOf } from "../op.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { CommOp } from "../op.ts";
 
-/** One field of a signature: its name and this rank's value. */
+/** One field of a signature, most telling field first: its name and this rank's value. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];
 
 /** What a rank posts. */
 export interface Posting {
   readonly call: RankCall;
-  /** What must be equal on all ranks, most telling field first. */
-  readonly signature: readonly SignatureField[];
+  /** What was checked: the signature, which must be equal on all ranks, and what the caller gets. */
+  readonly prepared: Prepared<unknown>;
   readonly op: CommOp;
-  readonly resultOf: ResultOf<unknown>;
   /** Virtual time at which the rank asked for the call: inside of a group, before it was posted. */
   readonly calledAtPs: number;
   /** Virtual time at which the call must be done; `undefined` for no deadline. */

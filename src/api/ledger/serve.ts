@@ -14,6 +14,7 @@ import type {
 } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
+import { Agreement } from "./agreement.ts";
 import type { Batch, Meeting } from "./batch.ts";
 import {
   type Mismatch,
@@ -51,19 +52,35 @@ export interface ServeHost {
 /** Serves a complete collective call. A promise means that the session is still at it. */
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const postings = slot.posted;
-  const calls = postings.map(({ call }) => call);
-  if (postings.some(({ op }) => !op.pending)) {
+  if (!postings.every(isPending)) {
     const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
     return;
   }
-  const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
-    if (mismatch === undefined) return perform(host, slot, postings, calls);
+  const differ = (mismatch: Mismatch): void =>
     failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
-  };
+  const calls = postings.map(callOf);
   const apart = comparedAcross(host, slot);
-  if (apart === undefined) return serve(mismatchOf(slot) ?? host.windows.join(calls));
+  if (apart === undefined) {
+    const known = Agreement.known(postings);
+    const mismatch =
+      known === undefined ? (mismatchOf(slot) ?? host.windows.join(calls)) : undefined;
+    if (mismatch !== undefined) return differ(mismatch);
+    return perform(host, slot, postings, calls, known ?? Agreement.reached(postings));
+  }
+  const serve = (mismatch: Mismatch | undefined): void | Promise<void> =>
+    mismatch === undefined
+      ? perform(host, slot, postings, calls, Agreement.reached(postings))
+      : differ(mismatch);
   return apart.then(serve, (error) => failAll(host, postings, () => error));
+}
+
+function isPending({ op }: Posting): boolean {
+  return op.pending;
+}
+
+function callOf({ call }: Posting): RankCall {
+  return call;
 }
 
 /** Compares a call with those of other processes, where that is asked for. */
@@ -73,7 +90,7 @@ function comparedAcross(
 ): Promise<Mismatch | undefined> | undefined {
   const [own] = slot.posted;
   if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
-  const told = session.signatures?.(comm, slot.number, JSON.stringify(own.signature));
+  const told = session.signatures?.(comm, slot.number, JSON.stringify(own.prepared.signature));
   return told?.then((texts) =>
     signatureMismatch(texts.map((text) => JSON.parse(text) as readonly SignatureField[])),
   );
@@ -128,9 +145,10 @@ function perform(
   slot: Slot,
   postings: readonly Posting[],
   calls: readonly RankCall[],
+  kept: Agreement,
 ): void | Promise<void> {
   const { comm, number } = slot;
-  const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls };
+  const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls, kept };
   return attempt(
     host,
     postings,
@@ -146,16 +164,27 @@ function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): W
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
   if (organised !== false) return submitted([postings], host.session.organised?.(set));
-  const unknown =
-    set.collective === "allToAllv" && set.calls.some((call) => call.recvCounts === undefined);
-  const begin = (): Work => {
-    host.prepare(set);
-    const written = host.session.lending?.writer(set.calls);
-    if (written !== undefined) throw refuseWritten(set, written);
-    return submit(host, set, postings);
-  };
-  const exchanged = unknown ? exchangeCounts(host.session, set) : undefined;
-  return exchanged instanceof Promise ? exchanged.then<unknown>(begin) : begin();
+  if (set.collective !== "allToAllv" || set.calls.every(isGiven)) return begin(host, set, postings);
+  // What is exchanged or allocated for the call is another time another.
+  const { kept: _, ...once } = set;
+  const unknown = set.calls.some((call) => call.recvCounts === undefined);
+  const exchanged = unknown ? exchangeCounts(host.session, once) : undefined;
+  if (exchanged instanceof Promise)
+    return exchanged.then<unknown>(() => begin(host, once, postings));
+  return begin(host, once, postings);
+}
+
+/** An all-to-allv whose receiver said where everything goes. */
+function isGiven({ recv, recvCounts }: RankCall): boolean {
+  return recv !== undefined && recvCounts !== undefined;
+}
+
+/** Hands a set that has all it needs to the session. */
+function begin(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+  host.prepare(set);
+  const written = host.session.lending?.writer(set.calls);
+  if (written !== undefined) throw refuseWritten(set, written);
+  return submit(host, set, postings);
 }
 
 /** What serving leaves behind when a session has queued the calls: the ledger goes on while they are at work. */
@@ -208,7 +237,9 @@ function submitted(
 
 /** Virtual time at which the last rank made a call; before that, no rank can know of it. */
 function lastComing(postings: readonly Posting[]): number {
-  return postings.reduce((last, { call }) => Math.max(last, call.postedAtPs), 0);
+  let last = 0;
+  for (const { call } of postings) last = Math.max(last, call.postedAtPs);
+  return last;
 }
 
 /** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
@@ -233,6 +264,22 @@ function attempt(
 
 /** Gives every rank of these calls and messages its result, in this order, unless its deadline passed before that. */
 function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): void {
+  const inTime = calls.some((call) => call.some(isLate)) ? refuseLate(host, calls) : calls;
+  host.later(() => {
+    for (const postings of inTime) {
+      for (const { op, call, prepared } of postings) {
+        op.finishedAtPs = call.finishedAtPs;
+        op.complete(prepared.resultOf(call));
+      }
+    }
+  });
+}
+
+/** Fails the calls whose deadline has passed; gives the others. */
+function refuseLate(
+  host: ServeHost,
+  calls: readonly (readonly Posting[])[],
+): readonly (readonly Posting[])[] {
   const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
   // The deadline that passes first aborts the communicator, whoever is woken first.
   late.sort(
@@ -241,21 +288,15 @@ function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): void {
   for (const { posting, call } of late) {
     host.overdue(posting, latecomers(call, deadlineOf(posting)));
   }
-  const inTime = calls.flat().filter((posting) => !isLate(posting));
-  host.later(() => {
-    for (const { op, call, resultOf } of inTime) {
-      op.finishedAtPs = call.finishedAtPs;
-      op.complete(resultOf(call));
-    }
-  });
+  return calls.map((call) => call.filter((posting) => !isLate(posting)));
 }
 
 function deadlineOf({ deadlinePs = Infinity }: Posting): number {
   return deadlinePs;
 }
 
-function isLate(posting: Posting): boolean {
-  return posting.call.finishedAtPs > deadlineOf(posting);
+function isLate({ call, deadlinePs }: Posting): boolean {
+  return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */

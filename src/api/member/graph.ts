@@ -7,8 +7,9 @@ import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step } from "./collecting.ts";
-import { completeTogether, type Poster } from "./poster.ts";
+import type { Poster } from "./poster.ts";
 import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
+import { completeTogether } from "./together.ts";
 
 /**
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another

@@ -115,103 +115,85 @@ export class Member implements Communicator {
   allReduce<S extends calls.Data, R extends calls.Data = S>(
     args: calls.AllReduceArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("allReduce", args, () => prepareAllReduce(this.#poster.check, args));
+    return this.#poster.post("allReduce", args, prepareAllReduce);
   }
 
   broadcast<S extends calls.Data, R extends calls.Data = S>(
     args: calls.BroadcastArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("broadcast", args, () =>
-      prepareBroadcast(this.#poster.check, args, this.rank),
-    );
+    return this.#poster.post("broadcast", args, prepareBroadcast);
   }
 
   allToAll<S extends calls.Data, R extends calls.Data = S>(
     args: calls.AllToAllArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("allToAll", args, () =>
-      prepareAllToAll(this.#poster.check, args, this.size),
-    );
+    return this.#poster.post("allToAll", args, prepareAllToAll);
   }
 
   allToAllv<S extends calls.Data, R extends calls.Data = DeviceBuffer<calls.DTypeOf<S>>>(
     args: calls.AllToAllvArgs<S, R>,
   ): CommOp<calls.AllToAllvResult<R>> {
-    return this.#poster.post("allToAllv", args, () => prepareAllToAllv(this.#poster.check, args));
+    return this.#poster.post("allToAllv", args, prepareAllToAllv);
   }
 
   barrier(args: calls.CallOptions = {}): CommOp<void> {
-    return this.#poster.post("barrier", args, () => prepareBarrier(this.#poster.check));
+    return this.#poster.post("barrier", args, prepareBarrier);
   }
 
   reduce<S extends calls.Data, R extends calls.Data = S>(
     args: calls.ReduceArgs<S, R>,
   ): CommOp<R | undefined> {
-    return this.#poster.post("reduce", args, () =>
-      prepareReduce(this.#poster.check, args, this.rank),
-    );
+    return this.#poster.post("reduce", args, prepareReduce);
   }
 
   allGather<S extends calls.Data, R extends calls.Data = S>(
     args: calls.AllGatherArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("allGather", args, () =>
-      prepareAllGather(this.#poster.check, args, this.rank, this.size),
-    );
+    return this.#poster.post("allGather", args, prepareAllGather);
   }
 
   allGatherv<S extends calls.Data, R extends calls.Data = S>(
     args: calls.AllGathervArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("allGatherv", args, () =>
-      prepareAllGatherv(this.#poster.check, args, this.rank),
-    );
+    return this.#poster.post("allGatherv", args, prepareAllGatherv);
   }
 
   reduceScatter<S extends calls.Data, R extends calls.Data = S>(
     args: calls.ReduceScatterArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("reduceScatter", args, () =>
-      prepareReduceScatter(this.#poster.check, args, this.rank, this.size),
-    );
+    return this.#poster.post("reduceScatter", args, prepareReduceScatter);
   }
 
   reduceScatterv<S extends calls.Data, R extends calls.Data = S>(
     args: calls.ReduceScattervArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("reduceScatterv", args, () =>
-      prepareReduceScatterv(this.#poster.check, args, this.rank),
-    );
+    return this.#poster.post("reduceScatterv", args, prepareReduceScatterv);
   }
 
   gather<S extends calls.Data, R extends calls.Data = S>(
     args: calls.GatherArgs<S, R>,
   ): CommOp<R | undefined> {
-    return this.#poster.post("gather", args, () =>
-      prepareGather(this.#poster.check, args, this.rank, this.size),
-    );
+    return this.#poster.post("gather", args, prepareGather);
   }
 
   scatter<S extends calls.Data, R extends calls.Data = S>(
     args: calls.ScatterArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("scatter", args, () =>
-      prepareScatter(this.#poster.check, args, this.rank, this.size),
-    );
+    return this.#poster.post("scatter", args, prepareScatter);
   }
 
   send<S extends calls.Data>(args: calls.SendArgs<S>): CommOp<void> {
-    return this.#poster.post("send", args, () => prepareSend(this.#poster.check, args, this.rank));
+    return this.#poster.post("send", args, prepareSend);
   }
 
   recv<R extends calls.Data>(args: calls.RecvArgs<R>): CommOp<R> {
-    return this.#poster.post("recv", args, () => prepareRecv(this.#poster.check, args, this.rank));
+    return this.#poster.post("recv", args, prepareRecv);
   }
 
   sendRecv<S extends calls.Data, R extends calls.Data = S>(
     args: calls.SendRecvArgs<S, R>,
   ): CommOp<R> {
-    return this.#poster.post("sendRecv", args, () => prepareSendRecv(this.#poster.check, args));
+    return this.#poster.post("sendRecv", args, prepareSendRecv);
   }
 
   group(callback: () => void): CommOp<void> {
@@ -219,8 +201,8 @@ export class Member implements Communicator {
   }
 
   split(args: calls.SplitArgs): CommOp<Communicator | undefined> {
-    return this.#poster.post("split", args, () =>
-      prepareSplit(this.#poster.check, args, (call) => this.#host.child(call)),
+    return this.#poster.post("split", args, (check, given) =>
+      prepareSplit(check, given, (call) => this.#host.child(call)),
     );
   }
 

@@ -27,6 +27,8 @@ import {
   rankCall,
   wholeTransfer,
 } from "./prepared.ts";
+import { Repeats } from "./repeats.ts";
+import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
 /** What a rank's poster asks of its world. */
@@ -36,6 +38,14 @@ export interface PosterHost {
   /** A rank has closed its end of a communicator, and its calls are done. */
   closed(comm: CommInfo): void;
 }
+
+/** Checks the arguments of a call of a rank among so many; throws what is wrong. */
+export type Prepare<A, T> = (
+  check: Validator,
+  args: A,
+  rank: number,
+  size: number,
+) => Prepared<T> | PreparedTransfer<T>;
 
 /** A call as it was made: not split into halves. */
 type Announced = Pick<Posting, "call" | "op">;
@@ -49,6 +59,7 @@ export class Poster {
   readonly #session: Session;
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
+  readonly #repeats: Repeats = new Repeats();
   readonly #calls: Record<string, number> = {};
   #sendBytes = 0;
   #closing = false;
@@ -70,23 +81,44 @@ export class Poster {
    * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback of `group` or
    * `capture` it is thrown instead, and ends that callback.
    */
-  post<T>(
+  post<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
-    options: CallOptions | undefined,
-    prepare: () => Prepared<T> | PreparedTransfer<T>,
+    args: A,
+    prepare: Prepare<A, T>,
   ): CommOp<T> {
-    const op = this.#ledger.createOp(this.facts.rank);
+    const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
-      const prepared = prepare();
-      this.assertOptions(collective, options);
-      if (!("transfers" in prepared)) this.check.supported(prepared.call);
-      this.postTogether([{ collective, prepared, options, op, calledAtPs: this.nowPs }]);
+      const prepared = this.#prepared(collective, args, prepare);
+      const call = { collective, prepared, options: args, op, calledAtPs: this.nowPs };
+      if (this.#collecting !== undefined) this.#collecting.add([call]);
+      else if ("transfers" in prepared) this.submit([call]);
+      else this.#submitOne(call, prepared);
     } catch (error) {
       if (this.collecting) throw error;
       this.refuse(op, error);
     }
-    return op as CommOp<T>;
+    return op;
+  }
+
+  /** The checked call: as it was made before with the same arguments, or checked now. */
+  #prepared<T, A extends CallOptions | undefined>(
+    collective: CollectiveName,
+    args: A,
+    prepare: Prepare<A, T>,
+  ): Prepared<T> | PreparedTransfer<T> {
+    const known = this.#repeats.find(collective, args);
+    if (known !== undefined) {
+      this.assertOptions(collective, args);
+      return known as Prepared<T>;
+    }
+    const { rank, size } = this.facts;
+    const prepared = prepare(this.check, args, rank, size);
+    this.assertOptions(collective, args);
+    if ("transfers" in prepared) return prepared;
+    this.check.supported(prepared.call);
+    this.#repeats.note(collective, args, prepared);
+    return prepared;
   }
 
   /** Fails an operation that cannot be posted. */
@@ -191,23 +223,29 @@ export class Poster {
     const transfers: TransferPosting[] = [];
     const told: Announced[] = [];
     for (const collected of calls) {
-      const { collective, prepared, options, op } = collected;
-      if ("transfers" in prepared) {
-        const call = this.#announce(collective, wholeTransfer(prepared));
-        told.push({ call, op });
-        transfers.push(...this.#transferPostings(call, prepared, collected));
+      const { collective, prepared, op } = collected;
+      if (!("transfers" in prepared)) {
+        this.#submitOne(collected, prepared);
         continue;
       }
-      const call = this.#announce(collective, prepared.call);
-      const posting = this.#posting(call, prepared, collected, op);
-      this.#tell(posting);
-      this.#ledger.post(rank, posting);
-      this.#lend(posting, options?.signal);
+      const call = this.#announce(collective, wholeTransfer(prepared));
+      told.push({ call, op });
+      transfers.push(...this.#transferPostings(call, prepared, collected));
     }
     if (transfers.length === 0) return;
     for (const call of told) this.#tell(call);
     this.#ledger.exchange(rank, transfers);
     for (const transfer of transfers) this.#lend(transfer, undefined);
+  }
+
+  /** Posts a checked collective call. */
+  #submitOne(collected: Collected, prepared: Prepared<unknown>): void {
+    const { collective, options, op } = collected;
+    const call = this.#announce(collective, prepared.call);
+    const posting = this.#posting(call, prepared, collected, op);
+    this.#tell(posting);
+    this.#ledger.post(this.facts.rank, posting);
+    this.#lend(posting, options?.signal);
   }
 
   /** Publishes the beginning and the end of a group on its channel; hooks and books know its parts. */
@@ -260,7 +298,7 @@ export class Poster {
 
   #posting(
     call: RankCall,
-    { signature, resultOf }: Pick<Prepared<unknown>, "signature" | "resultOf">,
+    prepared: Prepared<unknown>,
     { options, calledAtPs }: Collected,
     op: CommOp,
   ): Posting {
@@ -272,7 +310,7 @@ export class Poster {
       op.whenSettled(() => lending.settled(call));
     }
     const cancellable = options?.signal !== undefined;
-    return { call, signature, op, resultOf, calledAtPs, deadlinePs, cancellable };
+    return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
   }
 
   /** The sends and receives of one call; the call is done when all of them are. */
@@ -285,7 +323,7 @@ export class Poster {
     const single = transfers.length === 1;
     const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
       const op = single ? whole : this.createOp().halfOf(whole);
-      const part = { signature: [], resultOf: () => (single ? result : undefined) };
+      const part = { call: prepared, signature: [], resultOf: () => (single ? result : undefined) };
       const call = rankCall(direction, rank, prepared, postedAtPs);
       return { ...this.#posting(call, part, collected, op), direction, peer };
     });
@@ -345,33 +383,5 @@ export class Poster {
       { headline: `${collective}: cancelled by its signal before it was submitted` },
       { ...this.facts, collective, call, cause: signal.reason },
     );
-  }
-}
-
-/**
- * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
- * with `result`.
- */
-export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
-  let waiting = parts.length;
-  let open = parts.length;
-  let failure: { readonly error: unknown } | undefined;
-  const settle = (): void => {
-    if (failure !== undefined) whole.fail(failure.error);
-    else whole.complete(result);
-  };
-  if (open === 0) settle();
-  for (const part of parts) {
-    part.whenSubmitted(() => {
-      waiting--;
-      whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
-      if (waiting === 0) whole.submit();
-    });
-    part.whenSettled((error) => {
-      if (part.status === "failed") failure ??= { error };
-      whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
-      open--;
-      if (open === 0) settle();
-    });
   }
 }

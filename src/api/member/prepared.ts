@@ -3,6 +3,7 @@ import type { RankCall } from "../backend.ts";
 import type { DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
+import type { Agreement } from "../ledger/agreement.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
@@ -33,6 +34,8 @@ export interface Prepared<T> {
   readonly call: PreparedCall;
   readonly signature: readonly SignatureField[];
   readonly resultOf: (call: RankCall) => T;
+  /** What the ledger found when this was last the first rank's call. */
+  agreement?: Agreement;
 }
 
 /** The call of a rank, at a virtual time. */

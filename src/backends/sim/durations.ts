@@ -1,40 +1,64 @@
-/** Predicted times of calls: evaluated once for ranks that start together, which is what repeated calls do. */
+/** Predicted times of calls: evaluated once for ranks that start as far apart as before, which is what repeated calls do. */
 import {
   evaluate,
   type Layout,
   type Link,
+  type LinkModel,
   linkModel,
   type Program,
 } from "../../algorithms/index.ts";
 import type { RankCall } from "../../api/index.ts";
 
-/** Durations by rank, by bytes per element. */
-type KnownDurations = Map<number, Float64Array>;
+/** When the ranks of a call are done, from when they start. */
+export class CallTimes {
+  readonly #program: Program;
+  readonly #layout: Layout;
+  readonly #model: LinkModel;
+  /** Starts by rank, counted from the first of them. NaN until something is known. */
+  readonly #starts: Float64Array;
+  /** Ends by rank, counted from the first start. */
+  #ends: Float64Array;
+
+  constructor(program: Program, layout: Layout, model: LinkModel) {
+    this.#program = program;
+    this.#layout = layout;
+    this.#model = model;
+    this.#starts = new Float64Array(program.ranks).fill(Number.NaN);
+    this.#ends = this.#starts;
+  }
+
+  /** Moves `finishedAtPs` of every call, given by rank, from the rank's start to its end. */
+  predict(calls: readonly RankCall[]): void {
+    let firstPs = Infinity;
+    for (const { finishedAtPs } of calls) firstPs = Math.min(firstPs, finishedAtPs);
+    const starts = this.#starts;
+    let known = true;
+    for (let i = 0; i < calls.length; i++) {
+      const start = (calls[i] as RankCall).finishedAtPs - firstPs;
+      if (starts[i] === start) continue;
+      starts[i] = start;
+      known = false;
+    }
+    // The recurrence only adds and compares integers: it gives the same at any time.
+    if (!known) {
+      this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
+    }
+    for (const call of calls) call.finishedAtPs = firstPs + (this.#ends[call.rank] as number);
+  }
+}
 
 /** Predicts when each rank of a call is done. */
 export class Durations {
   readonly #link: Link;
-  readonly #known = new WeakMap<Program, WeakMap<Layout, KnownDurations>>();
+  /** By program, layout and bytes per element. */
+  readonly #known = new WeakMap<Program, WeakMap<Layout, Map<number, CallTimes>>>();
 
   constructor(link: Link) {
     this.#link = link;
   }
 
-  /** Moves `finishedAtPs` of every call from the rank's start to its end. */
-  predict(calls: readonly RankCall[], program: Program, layout: Layout, bytes: number): void {
-    const start = calls[0]?.finishedAtPs ?? 0;
-    if (calls.some((call) => call.finishedAtPs !== start)) {
-      const starts = calls.map((call) => call.finishedAtPs);
-      const { finished } = evaluate(program, layout, starts, linkModel(this.#link, bytes));
-      for (const call of calls) call.finishedAtPs = finished[call.rank] as number;
-      return;
-    }
-    const durations = this.#together(program, layout, bytes);
-    for (const call of calls) call.finishedAtPs = start + (durations[call.rank] as number);
-  }
-
-  /** Durations of ranks that start at the same time; the recurrence only adds and compares, so they are the same at any. */
-  #together(program: Program, layout: Layout, bytes: number): Float64Array {
+  /** The times of calls that are done by a program, with so many bytes per element. */
+  of(program: Program, layout: Layout, bytes: number): CallTimes {
     let layouts = this.#known.get(program);
     if (layouts === undefined) {
       layouts = new WeakMap();
@@ -45,12 +69,11 @@ export class Durations {
       known = new Map();
       layouts.set(layout, known);
     }
-    let durations = known.get(bytes);
-    if (durations === undefined) {
-      const starts = new Float64Array(program.ranks);
-      durations = evaluate(program, layout, starts, linkModel(this.#link, bytes)).finished;
-      known.set(bytes, durations);
+    let times = known.get(bytes);
+    if (times === undefined) {
+      times = new CallTimes(program, layout, linkModel(this.#link, bytes));
+      known.set(bytes, times);
     }
-    return durations;
+    return times;
   }
 }

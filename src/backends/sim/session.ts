@@ -37,7 +37,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { SimClock } from "./clock.ts";
-import { Durations } from "./durations.ts";
+import { type CallTimes, Durations } from "./durations.ts";
 import type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
@@ -56,6 +56,17 @@ export interface SimSettings {
   readonly trace: Trace | undefined;
   readonly planner: Planner;
   readonly strict: boolean;
+}
+
+/** What is done for a call, as far as it depends on the arguments alone. */
+interface Ready {
+  readonly plan: Plan;
+  readonly layout: Layout;
+  /** Bytes per element. */
+  readonly bytes: number;
+  readonly times: CallTimes;
+  /** Nothing for a barrier. */
+  readonly bound: readonly BoundCall[];
 }
 
 /** Purposes that random choices are keyed by. */
@@ -165,18 +176,36 @@ export class SimSession implements Session {
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
-    const question = planQuestion(collective, set);
-    if (this.#settings.planner.reducesEachRoot(question)) return this.#executeReduces(set);
-    const plan = this.#plan(question);
-    const layout = plan.layout(shapeOf(set));
+    const ready = this.#ready(collective, set);
+    if (ready === undefined) return this.#executeReduces(set);
+    const { plan, bound } = ready;
     this.#streams.begin(set.comm, calls);
     const started = this.#startsFor(set);
-    this.#predict(set, plan, layout);
+    this.#predict(set, ready);
     this.#streams.end(set.comm, calls);
-    const unclaimed = plan.unclaimed || (started !== undefined && scalarsDiffer(set));
-    if (started !== undefined) this.#settings.trace?.call(set, started, plan.name, unclaimed);
-    const bound = bind(set, plan, layout);
-    if (bound !== undefined) return this.#move(set.comm, calls, [bound]);
+    if (started !== undefined) {
+      const unclaimed = plan.unclaimed || scalarsDiffer(set);
+      this.#settings.trace?.call(set, started, plan.name, unclaimed);
+    }
+    return this.#move(set.comm, calls, bound);
+  }
+
+  /** What is done for a call; the same again when the call is made again. `undefined`: it is done as several reduces. */
+  #ready(collective: SpecifiedCollective, set: CallSet): Ready | undefined {
+    if (set.kept?.work !== undefined) return set.kept.work as Ready;
+    const question = planQuestion(collective, set);
+    if (this.#settings.planner.reducesEachRoot(question)) return undefined;
+    const ready = this.#readied(question, set);
+    if (set.kept !== undefined) set.kept.work = ready;
+    return ready;
+  }
+
+  #readied(question: PlanQuestion, set: CallSet): Ready {
+    const plan = planOf(this.#settings.planner, question);
+    const layout = plan.layout(shapeOf(set));
+    const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
+    const times = this.#durations.of(plan.program, layout, bytes);
+    return { plan, layout, bytes, times, bound: bind(set, plan, layout) };
   }
 
   #executeReduces(set: CallSet): void | Promise<void> {
@@ -185,11 +214,10 @@ export class SimSession implements Session {
     const plans: Plan[] = [];
     const bound: BoundCall[] = [];
     for (const part of reducesOf(set)) {
-      const plan = this.#plan(planQuestion("reduce", part));
-      const layout = plan.layout(shapeOf(part));
-      this.#predict(part, plan, layout);
-      plans.push(plan);
-      bound.push(...[bind(part, plan, layout)].filter((call) => call !== undefined));
+      const ready = this.#readied(planQuestion("reduce", part), part);
+      this.#predict(part, ready);
+      plans.push(ready.plan);
+      bound.push(...ready.bound);
     }
     this.#streams.end(set.comm, set.calls);
     if (started !== undefined) {
@@ -235,21 +263,16 @@ export class SimSession implements Session {
     calls: readonly RankCall[],
     bound: readonly BoundCall[],
   ): void | Promise<void> {
-    const move = (): void | Promise<void> => executeAll(this.#settings.executor, bound);
-    return this.lending === undefined ? move() : this.lending.written(comm, calls, move);
-  }
-
-  #plan(question: PlanQuestion): Plan {
-    return planOf(this.#settings.planner, question);
+    const { executor } = this.#settings;
+    if (this.lending === undefined) return executeAll(executor, bound);
+    return this.lending.written(comm, calls, () => executeAll(executor, bound));
   }
 
   /** Sets the time at which each rank is done. */
-  #predict(set: CallSet, plan: Plan, layout: Layout): void {
+  #predict(set: CallSet, { plan, layout, bytes, times }: Ready): void {
     const { link, trace } = this.#settings;
-    const dtype = set.calls[0]?.dtype;
-    const bytes = dtype === undefined ? 0 : bytesOf(dtype);
     if (trace === undefined) {
-      this.#durations.predict(set.calls, plan.program, layout, bytes);
+      times.predict(set.calls);
       return;
     }
     const started = set.calls.map((call) => call.finishedAtPs);
@@ -268,14 +291,14 @@ export class SimSession implements Session {
 
 function executeAll(
   executor: Executor,
-  [first, ...rest]: readonly BoundCall[],
+  bound: readonly BoundCall[],
+  from = 0,
 ): void | Promise<void> {
-  if (first === undefined) return;
-  const done = executor.execute(first);
-  if (rest.length === 0) return done;
-  return done instanceof Promise
-    ? done.then(() => executeAll(executor, rest))
-    : executeAll(executor, rest);
+  for (let at = from; at < bound.length; at++) {
+    const done = executor.execute(bound[at] as BoundCall);
+    if (!(done instanceof Promise)) continue;
+    return at + 1 === bound.length ? done : done.then(() => executeAll(executor, bound, at + 1));
+  }
 }
 
 /** Ranks multiply by scalars of their own, which no recorded result of NCCL covers. */
@@ -320,13 +343,12 @@ function recvBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks 
 }
 
 /** Joins a call with its memory; nothing to move for a barrier. */
-function bind(set: CallSet, plan: Plan, layout: Layout): BoundCall | undefined {
-  const { calls } = set;
+function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[] {
   const dtype = calls[0]?.dtype;
-  if (dtype === undefined) return undefined;
+  if (dtype === undefined) return [];
   const folds = calls.flatMap(({ op }) => (op === undefined ? [] : [plan.folds(dtype, op)]));
   const joined = folds.some(({ separate }) => separate !== undefined);
-  return {
+  const bound: BoundCall = {
     dtype,
     plan: plan.fused,
     layout,
@@ -336,6 +358,7 @@ function bind(set: CallSet, plan: Plan, layout: Layout): BoundCall | undefined {
     separate: joined ? folds.map(({ fold, separate }) => separate ?? fold) : undefined,
     inPlace: calls.some(overlaps),
   };
+  return [bound];
 }
 
 function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {

@@ -1,0 +1,44 @@
+/**
+ * Calls of all ranks that were compared and agree.
+ *
+ * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one comparison a
+ * rank tells that nothing has to be compared anew, and what a backend has worked out from the arguments comes back with it.
+ */
+import type { Kept } from "../backend.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Posting } from "./posting.ts";
+
+/** An agreement; as `CallSet.kept` it is what backends know it as. */
+export class Agreement implements Kept {
+  work: object | undefined;
+  /** By rank, those of this process. */
+  readonly #prepared: readonly Prepared<unknown>[];
+
+  private constructor(postings: readonly Posting[]) {
+    this.#prepared = postings.map(({ prepared }) => prepared);
+  }
+
+  /** The agreement that these calls have come to before; `undefined` when they have to be compared. */
+  static known(postings: readonly Posting[]): Agreement | undefined {
+    const known = postings[0]?.prepared.agreement;
+    if (known === undefined) return undefined;
+    return known.#covers(postings) ? known : undefined;
+  }
+
+  /** Notes that these calls agree. */
+  static reached(postings: readonly Posting[]): Agreement {
+    const agreement = new Agreement(postings);
+    const [first] = postings;
+    if (first !== undefined) first.prepared.agreement = agreement;
+    return agreement;
+  }
+
+  #covers(postings: readonly Posting[]): boolean {
+    const prepared = this.#prepared;
+    if (postings.length !== prepared.length) return false;
+    for (let i = 0; i < prepared.length; i++) {
+      if (postings[i]?.prepared !== prepared[i]) return false;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,30 @@
+/** One operation that is made of several. */
+import type { CommOp } from "../op.ts";
+
+/**
+ * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
+ * with `result`.
+ */
+export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
+  let waiting = parts.length;
+  let open = parts.length;
+  let failure: { readonly error: unknown } | undefined;
+  const settle = (): void => {
+    if (failure !== undefined) whole.fail(failure.error);
+    else whole.complete(result);
+  };
+  if (open === 0) settle();
+  for (const part of parts) {
+    part.whenSubmitted(() => {
+      waiting--;
+      whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
+      if (waiting === 0) whole.submit();
+    });
+    part.whenSettled((error) => {
+      if (part.status === "failed") failure ??= { error };
+      whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
+      open--;
+      if (open === 0) settle();
+    });
+  }
+}

@@ -1,0 +1,186 @@
+/** A call that is made again with the same arguments is recognised: nothing that may have changed since is overlooked. */
+
+import {
+  CollectiveMismatchError,
+  CommAbortedError,
+  CommClosedError,
+  type Communicator,
+  createWorld,
+  InvalidArgumentError,
+} from "twinccl";
+import { sim, Trace } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { within } from "../../support/planted.ts";
+
+async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    return await within(3000, world.run(program));
+  } finally {
+    await world.close();
+  }
+}
+
+describe("a repeated call", () => {
+  test("reads what its buffers hold now", async () => {
+    const sums = await inWorld(3, async (comm) => {
+      const send = comm.alloc("int32", 2);
+      const recv = comm.alloc("int32", 2);
+      const found: unknown[] = [];
+      for (let step = 1; step <= 3; step++) {
+        send.fill(step + comm.rank);
+        expect(await comm.allReduce({ send, recv, op: "sum" })).toBe(recv);
+        found.push((await recv.toHost())[1]);
+      }
+      return found;
+    });
+    expect(sums).toEqual(Array.from({ length: 3 }, () => [6, 9, 12]));
+  });
+
+  test("is another one with another operator, receiver, root or collective", async () => {
+    await inWorld(2, async (comm) => {
+      const send = comm.alloc("int32", 1);
+      const recv = comm.alloc("int32", 1);
+      const value = async (): Promise<unknown> => (await recv.toHost())[0];
+      for (let round = 0; round < 2; round++) {
+        send.fill(2 + comm.rank);
+        expect(await comm.allReduce({ send, recv, op: "sum" }).then(value)).toBe(5);
+        expect(await comm.allReduce({ send, recv, op: "prod" }).then(value)).toBe(6);
+        for (const root of [0, 1]) {
+          recv.fill(0);
+          const target = comm.rank === root ? { recv } : {};
+          const result = await comm.reduce({ send, ...target, op: "max", root });
+          expect(result).toBe(comm.rank === root ? recv : undefined);
+          expect(await value()).toBe(comm.rank === root ? 3 : 0);
+        }
+        expect(await comm.allReduce({ send, op: "min" })).toBe(send);
+        expect((await send.toHost())[0]).toBe(2);
+      }
+    });
+  });
+
+  test("is checked when the arguments object was changed meanwhile", async () => {
+    await inWorld(2, async (comm) => {
+      const args = { send: comm.alloc("float32", 4), op: "sum" as "sum" | "max" };
+      const first = args.send;
+      expect(await comm.allReduce(args)).toBe(first);
+      args.send = comm.alloc("float32", 4);
+      expect(await comm.allReduce(args)).toBe(args.send);
+      expect(await comm.allReduce({ send: first, op: "sum" })).toBe(first);
+      args.op = "median" as "sum";
+      await expect(comm.allReduce(args)).rejects.toThrow(InvalidArgumentError);
+    });
+  });
+
+  test("may be multiplied by another scalar each time", async () => {
+    await inWorld(2, async (comm) => {
+      const [send, recv] = [comm.alloc("float32", 1).fill(1), comm.alloc("float32", 1)];
+      const op = { preMul: 1 };
+      for (op.preMul = 1; op.preMul < 4; op.preMul++) {
+        await comm.allReduce({ send, recv, op });
+        expect([...(await recv.toHost())]).toEqual([2 * op.preMul]);
+      }
+    });
+  });
+
+  test("is refused once a buffer was disposed", async () => {
+    await inWorld(2, async (comm) => {
+      const [send, recv] = [comm.alloc("int8", 4), comm.alloc("int8", 4)];
+      await comm.allReduce({ send, recv, op: "sum" });
+      recv.dispose();
+      const gone = comm.allReduce({ send, recv, op: "sum" });
+      await expect(gone).rejects.toThrow(CommClosedError);
+      await expect(gone).rejects.toMatchObject({ field: "recv", call: undefined });
+      send.dispose();
+      await expect(comm.allReduce({ send, op: "sum" })).rejects.toThrow(CommClosedError);
+    });
+  });
+
+  test("is compared again when another rank makes another call", async () => {
+    const fields = await inWorld(3, async (comm) => {
+      const send = comm.alloc("int32", 4);
+      const half = send.subarray(0, 2);
+      const found: unknown[] = [];
+      for (let step = 0; step < 6; step++) {
+        // In two of six steps rank 2 makes a call of its own, which it has made before in the second of them.
+        const odd = comm.rank === 2 && step % 3 === 2;
+        const outcome = comm.allReduce({ send: odd ? half : send, op: "sum" });
+        found.push(
+          await outcome.then(
+            () => "fine",
+            (error: unknown) => error,
+          ),
+        );
+      }
+      return found.map((each) =>
+        each instanceof CollectiveMismatchError ? [each.field, each.ranks, each.call] : each,
+      );
+    });
+    const expected = ["fine", "fine", ["count", [2], 2], "fine", "fine", ["count", [2], 5]];
+    expect(fields).toEqual([expected, expected, expected]);
+  });
+
+  test("keeps to its communicator", async () => {
+    await inWorld(4, async (comm) => {
+      const send = comm.alloc("int32", 1);
+      const recv = comm.alloc("int32", 1);
+      const half = await comm.split({ color: comm.rank % 2 });
+      for (let round = 0; round < 3; round++) {
+        send.fill(1);
+        await comm.allReduce({ send, recv, op: "sum" });
+        expect((await recv.toHost())[0]).toBe(4);
+        await half?.allReduce({ send, recv, op: "sum" });
+        expect((await recv.toHost())[0]).toBe(2);
+      }
+      // The same ranks the other way round: another one is the root.
+      const turned = await comm.split({ color: 0, key: -comm.rank });
+      for (const each of [comm, turned, comm, turned]) {
+        send.fill(comm.rank);
+        const root = each?.rank === 0;
+        expect(await each?.reduce({ send, op: "sum", root: 0 })).toBe(root ? send : undefined);
+        expect((await send.toHost())[0]).toBe(root ? 6 : comm.rank);
+      }
+    });
+  });
+
+  test("has signals and deadlines of its own", async () => {
+    await inWorld(2, async (comm) => {
+      const send = comm.alloc("int32", 1);
+      await comm.allReduce({ send, op: "sum", timeoutMs: 5 });
+      const over = AbortSignal.abort("no more");
+      const cancelled = comm.allReduce({ send, op: "sum", signal: over });
+      await expect(cancelled).rejects.toThrow(CommAbortedError);
+      await expect(comm.allReduce({ send, op: "sum", timeoutMs: -1 })).rejects.toMatchObject({
+        field: "timeoutMs",
+      });
+      await comm.allReduce({ send, op: "sum" });
+      expect(comm.stats().calls).toEqual({ allReduce: 2 });
+    });
+  });
+
+  test("takes its virtual time wherever its ranks stand", async () => {
+    const trace = new Trace();
+    const program = async (comm: Communicator): Promise<number[]> => {
+      const send = comm.alloc("float32", 1000);
+      const ends: number[] = [];
+      for (let step = 0; step < 12; step++) {
+        // Ranks start apart, together, and apart in another way.
+        comm.work(step % 4 === 0 ? 0 : 700 * ((comm.rank + step) % 3), "work");
+        const op = comm.allReduce({ send, op: "sum" });
+        await op;
+        ends.push(op.finishedAtPs);
+      }
+      return ends;
+    };
+    const ends: number[][][] = [];
+    // With a trace every call is evaluated step by step.
+    for (const backend of [sim(), sim({ trace })]) {
+      const world = await createWorld({ backend, size: 4 });
+      ends.push(await world.run(program));
+      await world.close();
+    }
+    expect(trace.length).toBeGreaterThan(0);
+    expect(ends[0]).toEqual(ends[1]);
+    expect(new Set(ends[0]?.[0]).size).toBe(12);
+  });
+});
