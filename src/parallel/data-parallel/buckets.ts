@@ -5,6 +5,7 @@
  * after another while it still runs. The order of use is rank 0's order of declaration, told to everybody, so all ranks
  * have the same buckets whatever order their own program declared.
  */
+import { bytesOf } from "../../api/index.ts";
 import type { Parameter, ParameterDType } from "../parameter-set.ts";
 
 /** Where a parameter lies in its bucket. */
@@ -23,30 +24,27 @@ export interface Bucket {
 }
 
 /**
- * Divides parameters, given in their order of use, into buckets in the order in which they are issued.
+ * Divides parameters, given in their order of use, into buckets in the order in which they are issued: that in which
+ * backward completes them.
  *
  * A bucket holds at most `bucketBytes`, unless a single parameter is larger. Each dtype fills buckets of its own.
  */
 export function bucketsOf(inUse: readonly Parameter[], bucketBytes: number): Bucket[] {
-  const buckets: Bucket[] = [];
-  const open = new Map<ParameterDType, { placed: Placed[]; length: number }>();
-  const close = (dtype: ParameterDType): void => {
-    const filled = open.get(dtype);
-    if (filled !== undefined) {
-      buckets.push({ dtype, parameters: filled.placed, length: filled.length });
-    }
-    open.delete(dtype);
-  };
-  for (const parameter of inUse.toReversed()) {
+  const buckets: { dtype: ParameterDType; parameters: Placed[]; length: number; last: number }[] =
+    [];
+  const open = new Map<ParameterDType, (typeof buckets)[number]>();
+  for (const [last, parameter] of inUse.toReversed().entries()) {
     const { dtype, length } = parameter;
-    const most = bucketBytes / (dtype === "float32" ? 4 : 8);
-    const filled = open.get(dtype);
-    if (filled !== undefined && filled.length + length > most) close(dtype);
-    const bucket = open.get(dtype) ?? { placed: [], length: 0 };
-    bucket.placed.push({ parameter, begin: bucket.length });
+    const most = bucketBytes / bytesOf(dtype);
+    let bucket = open.get(dtype);
+    if (bucket === undefined || (bucket.length > 0 && bucket.length + length > most)) {
+      bucket = { dtype, parameters: [], length: 0, last };
+      buckets.push(bucket);
+      open.set(dtype, bucket);
+    }
+    bucket.parameters.push({ parameter, begin: bucket.length });
     bucket.length += length;
-    open.set(dtype, bucket);
+    bucket.last = last;
   }
-  for (const dtype of [...open.keys()]) close(dtype);
-  return buckets;
+  return buckets.sort((a, b) => a.last - b.last);
 }
