@@ -23,6 +23,7 @@ export { CheckpointError, NonFiniteGradientError, UnusedParametersError } from "
 export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
 export type { Loss, Reduction } from "./losses/loss.ts";
 export { type MseArgs, mse } from "./losses/mse.ts";
+export { Mesh } from "./mesh.ts";
 export { type AdamWOptions, adamW } from "./optimizers/adamw.ts";
 export { type LionOptions, lion } from "./optimizers/lion.ts";
 export { Optimizer, type StepOptions, type Trainable } from "./optimizers/optimizer.ts";

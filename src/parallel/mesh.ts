@@ -1,0 +1,157 @@
+/**
+ * A grid of ranks with named axes, each axis a communicator: how data, tensor, pipeline and sharded parallelism combine.
+ *
+ * Axes are given slowest first. Ranks that differ in the last axis alone are neighbours, so what talks most comes last.
+ */
+import { type Communicator, InvalidArgumentError } from "../api/index.ts";
+import { assertAgreed } from "./agreement.ts";
+
+/**
+ * A mesh over all ranks of a communicator. Made by `Mesh.create`.
+ *
+ * With axes a of extent A, b of extent B, c of extent C, rank (i·B + j)·C + k is at a = i, b = j, c = k.
+ */
+export class Mesh<Axis extends string = string> {
+  /** The axes, slowest first. */
+  readonly axes: readonly Axis[];
+  readonly #parent: Communicator;
+  readonly #extents: Readonly<Record<Axis, number>>;
+  readonly #place: Readonly<Record<Axis, number>>;
+  readonly #lines: Readonly<Record<Axis, Communicator>>;
+  readonly #planes: Communicator[] = [];
+
+  private constructor(
+    parent: Communicator,
+    extents: Readonly<Record<Axis, number>>,
+    lines: Readonly<Record<Axis, Communicator>>,
+  ) {
+    this.#parent = parent;
+    this.axes = Object.keys(extents) as Axis[];
+    this.#extents = extents;
+    this.#place = placeOf(parent.rank, extents);
+    this.#lines = lines;
+  }
+
+  /**
+   * Lays the ranks of a communicator out as a grid, and splits off the communicator of this rank's line along every axis.
+   *
+   * - **Collective**: the same axes in the same order on every rank. **Cost**: a comparison, and a split for each axis.
+   *
+   * @throws InvalidArgumentError on this rank for no axis, an extent that is none, or extents whose product is not the
+   * number of ranks.
+   * @throws CollectiveMismatchError on all ranks for axes that differ.
+   * @example
+   * const mesh = await Mesh.create(comm, { data: 2, pipeline: 2, tensor: 2 });
+   * await mesh.comm("tensor").allReduce({ send: partial, op: "sum" });
+   */
+  static async create<Axis extends string>(
+    comm: Communicator,
+    extents: Readonly<Record<Axis, number>>,
+  ): Promise<Mesh<Axis>> {
+    assertExtents(comm, extents);
+    const axes = Object.keys(extents) as Axis[];
+    const layout = axes.map((axis) => `${axis} ${extents[axis]}`).join(" × ");
+    await assertAgreed(comm, {
+      action: "Mesh.create",
+      kind: "option",
+      lines: new Map([["axes", layout]]),
+      hint: "give every rank the same axes in the same order",
+    });
+    const lines: Partial<Record<Axis, Communicator>> = {};
+    for (const axis of axes) lines[axis] = await along(comm, extents, [axis]);
+    return new Mesh(comm, { ...extents }, lines as Record<Axis, Communicator>);
+  }
+
+  /** Number of ranks along an axis. */
+  extent(axis: Axis): number {
+    return this.#of(this.#extents, axis);
+  }
+
+  /** This rank's place along an axis, from 0; its rank in `comm(axis)`. */
+  place(axis: Axis): number {
+    return this.#of(this.#place, axis);
+  }
+
+  /** The ranks that differ from this one in the place along `axis` alone, in the order of these places. */
+  comm(axis: Axis): Communicator {
+    return this.#of(this.#lines, axis);
+  }
+
+  /**
+   * The ranks that differ from this one in the places along these axes alone, in the order of the mesh. It belongs to the
+   * mesh.
+   *
+   * - **Collective** over all ranks of the mesh, with the same axes in any order. **Cost**: a split.
+   */
+  async across(axes: readonly Axis[]): Promise<Communicator> {
+    for (const axis of axes) this.#of(this.#extents, axis);
+    const plane = await along(this.#parent, this.#extents, axes);
+    this.#planes.push(plane);
+    return plane;
+  }
+
+  /** Closes the communicators of the mesh, not the one that it was made of. */
+  async close(): Promise<void> {
+    const own = [...Object.values<Communicator>(this.#lines), ...this.#planes];
+    await Promise.all(own.map((each) => each.close()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #of<T>(table: Readonly<Record<Axis, T>>, axis: Axis): T {
+    if (Object.hasOwn(table, axis)) return table[axis];
+    throw new InvalidArgumentError(
+      { headline: `Mesh: axis: found "${String(axis)}", needs one of ${this.axes.join(", ")}` },
+      { field: "axis", rank: this.#parent.rank },
+    );
+  }
+}
+
+/** Splits off the ranks that share this one's places along all other axes. */
+async function along(
+  comm: Communicator,
+  extents: Readonly<Record<string, number>>,
+  axes: readonly string[],
+): Promise<Communicator> {
+  const place = placeOf(comm.rank, extents);
+  let color = 0;
+  for (const [axis, extent] of Object.entries(extents)) {
+    if (!axes.includes(axis)) color = color * extent + (place[axis] as number);
+  }
+  // A rank that gives a color is in a communicator.
+  return (await comm.split({ color, key: comm.rank })) as Communicator;
+}
+
+function placeOf<Axis extends string>(
+  rank: number,
+  extents: Readonly<Record<Axis, number>>,
+): Record<Axis, number> {
+  let rest = rank;
+  const places = (Object.keys(extents) as Axis[]).toReversed().map((axis): [Axis, number] => {
+    const place = rest % extents[axis];
+    rest = (rest - place) / extents[axis];
+    return [axis, place];
+  });
+  return Object.fromEntries(places.toReversed()) as Record<Axis, number>;
+}
+
+function assertExtents(comm: Communicator, extents: Readonly<Record<string, number>>): void {
+  const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `Mesh.create: ${field}: found ${found}, needs ${needed}` },
+      { field, rank: comm.rank, size: comm.size, comm: comm.name },
+    );
+  const all = Object.entries(extents);
+  if (all.length === 0) throw fault("axes", "none", "at least one");
+  for (const [axis, extent] of all) {
+    if (/^\d+$/.test(axis)) throw fault("axes", `"${axis}"`, "names: numbers lose their order");
+    if (Number.isSafeInteger(extent) && extent >= 1) continue;
+    throw fault(axis, String(extent), "an integer of at least 1");
+  }
+  const product = all.reduce((ranks, [, extent]) => ranks * extent, 1);
+  if (product === comm.size) return;
+  const layout = all.map(([axis, extent]) => `${axis} ${extent}`).join(" × ");
+  throw fault("axes", `${layout} = ${product} ranks`, `${comm.size}, the communicator's`);
+}
