@@ -21,6 +21,12 @@ export interface Cost {
   readonly bound?: boolean;
 }
 
+/**
+ * A renumbering of the ranks under which a program sends the same messages: rank r for rank 0, and for rank p either
+ * (p + r) mod n (`rotation`) or p with the bits of r flipped (`hypercube`).
+ */
+export type Symmetry = "rotation" | "hypercube";
+
 /** One way of doing one collective. */
 export interface Algorithm {
   readonly name: string;
@@ -40,6 +46,8 @@ export interface Algorithm {
   readonly cost: (shape: CostShape) => Cost;
   /** In which order it folds an element; of every collective that reduces. */
   readonly order?: <V>(folds: Folds<V>, place: FoldPlace) => V;
+  /** How every rank's messages are those of rank 0 with the ranks renumbered; left out where they are not. */
+  readonly symmetry?: (ranks: number) => Symmetry | undefined;
   /** Writes the steps of every rank. */
   readonly write: (program: ProgramBuilder) => void;
 }

@@ -22,21 +22,28 @@ export interface StepOptions {
 /** Steps that a lane has room for before it grows, twofold each time. */
 const firstSteps = 8;
 
+/** Steps that a lane repeats; in a brief lane the first and the last time are written, one after the other. */
+export interface Repeat {
+  /** Number of its first step. */
+  readonly at: number;
+  /** Steps of one time. */
+  readonly length: number;
+  readonly times: number;
+}
+
 /** Writes the steps of one lane, in order. */
 export class Lane {
   readonly rank: number;
+  /** What is repeated, where the lane is written briefly. */
+  readonly repeats: Repeat[] | undefined;
   #code = new Int32Array(firstSteps * stepWidth);
   #end = 0;
   readonly #onStep: (() => void) | undefined;
 
-  constructor(rank: number, onStep?: () => void) {
+  constructor(rank: number, onStep?: () => void, brief = false) {
     this.rank = rank;
     this.#onStep = onStep;
-  }
-
-  /** Forgets the steps, and keeps the room for them. */
-  clear(): void {
-    this.#end = 0;
+    this.repeats = brief ? [] : undefined;
   }
 
   /** The steps so far, packed as in `Program.code`. */
@@ -92,6 +99,23 @@ export class Lane {
   /** Waits for a peer's signal. */
   wait(from: number): this {
     return this.#step(from, none, none, none, none, { span: 0 });
+  }
+
+  /**
+   * Writes what `write` writes, so many times. Each time must send and receive the same lengths, to and from the same
+   * peers or ones that it meets within that time: then a lane can be written briefly, and a million ranks be timed.
+   */
+  repeat(times: number, write: (time: number) => void): this {
+    if (this.repeats === undefined || times <= 2) {
+      for (let time = 0; time < times; time++) write(time);
+      return this;
+    }
+    const at = this.#end / stepWidth;
+    write(0);
+    const length = this.#end / stepWidth - at;
+    write(times - 1);
+    this.repeats.push({ at, length, times });
+    return this;
   }
 
   #step(from: number, to: number, read: Ref, other: Ref, write: Ref, options?: StepOptions): this {
@@ -201,19 +225,23 @@ export class ProgramBuilder {
   }
 
   /** Writes one lane alone and gives its steps, packed as in `Program.code`: for programs too large to lie in memory. */
-  stepsOf(
-    write: (program: ProgramBuilder) => void,
-    rank: number,
-    channel: number,
-    lane = new Lane(rank),
-  ): Int32Array {
+  stepsOf(write: (program: ProgramBuilder) => void, rank: number, channel: number): Int32Array {
+    return this.#written(write, new Lane(rank), channel).code;
+  }
+
+  /** The same lane written briefly: of what it repeats, the first and the last time. */
+  briefly(write: (program: ProgramBuilder) => void, rank: number): Lane {
+    return this.#written(write, new Lane(rank, undefined, true), 0);
+  }
+
+  #written(write: (program: ProgramBuilder) => void, lane: Lane, channel: number): Lane {
     this.#wanted = { lane, channel };
     try {
       write(this);
     } finally {
       this.#wanted = undefined;
     }
-    return lane.code;
+    return lane;
   }
 
   /**

@@ -1,5 +1,11 @@
 /** How collectives are done: programs, the catalogue, the verifier, costs, and the arithmetic of every dtype. */
-export { type Algorithm, buildProgram, type Cost, type CostShape } from "./algorithm.ts";
+export {
+  type Algorithm,
+  buildProgram,
+  type Cost,
+  type CostShape,
+  type Symmetry,
+} from "./algorithm.ts";
 export {
   averageScalar,
   bitsToNumber,
@@ -28,15 +34,21 @@ export {
   findAlgorithm,
 } from "./catalogue.ts";
 export {
+  type BriefBlock,
+  briefLane,
   type EventOptions,
   type Fabric,
+  type FoldedTiming,
+  foldedTiming,
   type LaneSource,
   type LinkModel,
+  type Lockstep,
   lanesOfProgram,
   type MessageEvent,
   MessageLog,
   type RunOptions,
   runEvents,
+  runLockstep,
   runRecurrence,
   type Timing,
   type Traffic,

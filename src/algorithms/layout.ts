@@ -29,7 +29,7 @@ export interface Layout {
 }
 
 /** The layout of a program for a call. */
-export function layoutOf(program: Program, shape: CallShape): Layout {
+export function layoutOf(program: Omit<Program, "code" | "starts">, shape: CallShape): Layout {
   const { ranks, root, chunksPerBlock, collective } = program;
   const spec = specifications[collective];
   const everyRank = Array.from({ length: ranks }, (_, rank) => rank);

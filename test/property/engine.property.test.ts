@@ -6,9 +6,11 @@ import fc from "fast-check";
 import { specifications } from "twinccl";
 import {
   algorithmsOf,
+  briefLane,
   buildProgram,
   builtCollectives,
   type Fabric,
+  foldedTiming,
   input,
   type LinkModel,
   lanesOfProgram,
@@ -19,6 +21,7 @@ import {
   ProgramBuilder,
   type Ref,
   runEvents,
+  runLockstep,
   runRecurrence,
   type Timing,
   type Traffic,
@@ -258,4 +261,64 @@ describe("both engines agree where nothing contends", () => {
       );
     },
   );
+});
+
+describe("one rank stands for all of a symmetric program", () => {
+  const shapes = fc.record({
+    ranks: fc.oneof(
+      fc.integer({ min: 1, max: 40 }),
+      fc.nat({ max: 5 }).map((bit) => 2 ** bit),
+    ),
+    chunkElements: fc.nat({ max: 9 }),
+    latency: fc.nat({ max: 500 }),
+    base: fc.nat({ max: 20 }),
+    perElement: fc.nat({ max: 30 }),
+    starts: fc.array(fc.nat({ max: 3000 }), { minLength: 40, maxLength: 40 }),
+  });
+  const symmetric = rows.filter(({ algorithm }) => algorithm.symmetry?.(8) !== undefined);
+
+  test("ring, doubling, halving and pairwise programs are", () => {
+    expect(symmetric.map(({ collective, name }) => `${collective} ${name}`)).toEqual([
+      "allReduce ring",
+      "allReduce halving-doubling",
+      "allReduce recursive-doubling",
+      "allGather ring",
+      "allGather bruck",
+      "allGatherv ring",
+      "reduceScatter ring",
+      "reduceScatter recursive-halving",
+      "reduceScatterv ring",
+      "allToAll pairwise",
+      "allToAll bruck",
+      "allToAllv pairwise",
+      "barrier dissemination",
+    ]);
+  });
+
+  test.each(symmetric)("$collective $name", async ({ collective, algorithm }) => {
+    await holds(
+      shapes,
+      ({ ranks, chunkElements, latency, base, perElement, starts }) => {
+        const symmetry = algorithm.symmetry?.(ranks);
+        const blocks = briefLane(collective, algorithm, ranks);
+        expect(blocks === undefined).toBe(symmetry === undefined);
+        if (blocks === undefined || symmetry === undefined) return;
+        const source = writtenLanes(collective, algorithm, ranks);
+        const count = chunkElements * source.chunksPerBlock;
+        const traffic = trafficOf(source, layoutOf(source, { count }));
+        const model = { latency, occupancy: (elements: number) => base + elements * perElement };
+        const folded = foldedTiming(blocks, chunkElements, model);
+        const together = runRecurrence(traffic, model);
+        expect(Array.from(together.finished)).toEqual(Array(ranks).fill(folded.finished));
+        expect(Array.from(together.sentElements)).toEqual(Array(ranks).fill(folded.sentElements));
+        expect(traffic.messages).toBe(ranks * folded.messages);
+        const start = starts.slice(0, ranks);
+        const lockstep = { ranks, symmetry, steps: source.steps(0, 0), chunkElements };
+        expect(runLockstep(lockstep, model, start)).toEqual(
+          runRecurrence(traffic, model, { start }),
+        );
+      },
+      60,
+    );
+  });
 });

@@ -18,6 +18,7 @@ export const bruckAllGather: Algorithm = {
   chunksPerBlock: () => 1,
   scratchChunks: (ranks) => ranks,
   cost: ({ ranks, count }) => ({ steps: doublings(ranks), sentElements: (ranks - 1) * count }),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

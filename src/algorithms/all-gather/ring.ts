@@ -15,6 +15,7 @@ export const ringAllGather: Algorithm = {
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: () => 1,
   cost: ({ ranks, count }) => ({ steps: ranks - 1, sentElements: (ranks - 1) * count }),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
@@ -23,9 +24,9 @@ export const ringAllGather: Algorithm = {
       const next = (rank + 1) % ranks;
       const previous = (rank + ranks - 1) % ranks;
       lane.send(output(rank), next);
-      for (let back = 1; back < ranks - 1; back++) {
-        lane.recvCopySend(previous, output((rank + ranks - back) % ranks), next);
-      }
+      lane.repeat(ranks - 2, (time) => {
+        lane.recvCopySend(previous, output((rank + ranks - 1 - time) % ranks), next);
+      });
       lane.recv(previous, output(next));
     });
   },

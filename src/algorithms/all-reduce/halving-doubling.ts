@@ -28,6 +28,7 @@ export const halvingDoublingAllReduce: Algorithm = {
     };
   },
   order: (folds, { ranks }) => acrossHypercube(folds, ranks, "farthest"),
+  symmetry: (ranks) => (hypercubeOf(ranks).extras === 0 ? "hypercube" : undefined),
   write: (program) => {
     const { ranks } = program;
     const cube = hypercubeOf(ranks);

@@ -27,6 +27,7 @@ export const recursiveDoublingAllReduce: Algorithm = {
     };
   },
   order: (folds, { ranks }) => acrossHypercube(folds, ranks, "nearest"),
+  symmetry: (ranks) => (hypercubeOf(ranks).extras === 0 ? "hypercube" : undefined),
   write: (program) => {
     const { ranks } = program;
     const cube = hypercubeOf(ranks);

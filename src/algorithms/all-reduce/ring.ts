@@ -21,6 +21,7 @@ export const ringAllReduce: Algorithm = {
     sentElements: (2 * (ranks - 1) * count) / ranks,
   }),
   order: (folds, { ranks, chunk }) => along(folds, roundRing(ranks, chunk)),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
@@ -30,13 +31,13 @@ export const ringAllReduce: Algorithm = {
       const chunk = (back: number): number => (rank + 2 * ranks - back) % ranks;
 
       lane.send(input(chunk(1)), next);
-      for (let back = 2; back < ranks; back++) {
-        lane.recvReduceSend(previous, input(chunk(back)), next);
-      }
+      lane.repeat(ranks - 2, (time) => {
+        lane.recvReduceSend(previous, input(chunk(2 + time)), next);
+      });
       lane.recvReduceCopySend(previous, input(rank), output(rank), next, { final: true });
-      for (let back = 1; back < ranks - 1; back++) {
-        lane.recvCopySend(previous, output(chunk(back)), next);
-      }
+      lane.repeat(ranks - 2, (time) => {
+        lane.recvCopySend(previous, output(chunk(1 + time)), next);
+      });
       return lane.recv(previous, output(chunk(ranks - 1)));
     });
   },

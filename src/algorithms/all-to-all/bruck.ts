@@ -20,9 +20,10 @@ export const bruckAllToAll: Algorithm = {
   scratchChunks: (ranks) => 2 * ranks,
   cost: ({ ranks, count }) => {
     let blocks = 0;
-    for (let bit = 1; bit < ranks; bit *= 2) blocks += movedBlocks(ranks, bit).length;
+    for (let bit = 1; bit < ranks; bit *= 2) blocks += movedCount(ranks, bit);
     return { steps: doublings(ranks), sentElements: blocks * count };
   },
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
@@ -30,29 +31,34 @@ export const bruckAllToAll: Algorithm = {
       lane.copy(input(rank), scratch(0), { span: ranks - rank });
       if (rank > 0) lane.copy(input(0), scratch(ranks - rank), { span: rank });
       for (let bit = 1; bit < ranks; bit *= 2) moveOn(lane, rank, ranks, bit);
-      for (let distance = 0; distance < ranks; distance++) {
+      lane.repeat(ranks, (distance) => {
         lane.copy(scratch(distance), output((rank - distance + ranks) % ranks));
-      }
+      });
     });
   },
 };
 
 /** Packs the blocks whose distance has the bit, sends them that far on, and takes those from behind in their place. */
 function moveOn(lane: Lane, rank: number, ranks: number, bit: number): void {
-  const moved = movedBlocks(ranks, bit);
+  const span = movedCount(ranks, bit);
   const pack = (index: number): number => scratch(ranks + index);
-  moved.forEach((block, index) => {
-    lane.copy(scratch(block), pack(index));
+  lane.repeat(span, (index) => {
+    lane.copy(scratch(movedBlock(index, bit)), pack(index));
   });
-  const span = moved.length;
   lane.send(pack(0), (rank + bit) % ranks, { span });
   lane.recv((rank - bit + ranks) % ranks, pack(0), { span });
-  moved.forEach((block, index) => {
-    lane.copy(pack(index), scratch(block));
+  lane.repeat(span, (index) => {
+    lane.copy(pack(index), scratch(movedBlock(index, bit)));
   });
 }
 
-/** Distances below n that have the bit. */
-function movedBlocks(ranks: number, bit: number): number[] {
-  return Array.from({ length: ranks }, (_, distance) => distance).filter((d) => (d & bit) !== 0);
+/** How many distances below n have the bit. */
+function movedCount(ranks: number, bit: number): number {
+  const rest = ranks % (2 * bit);
+  return (ranks - rest) / 2 + Math.max(0, rest - bit);
+}
+
+/** The distances that have the bit, by their place among them. */
+function movedBlock(index: number, bit: number): number {
+  return 2 * (index - (index % bit)) + bit + (index % bit);
 }

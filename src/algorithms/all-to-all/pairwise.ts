@@ -16,15 +16,16 @@ export const pairwiseAllToAll: Algorithm = {
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: () => 1,
   cost: ({ ranks, count }) => ({ steps: ranks - 1, sentElements: (ranks - 1) * count }),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
       lane.copy(input(rank), output(rank));
-      for (let round = 1; round < ranks; round++) {
-        const ahead = (rank + round) % ranks;
-        const behind = (rank - round + ranks) % ranks;
+      lane.repeat(ranks - 1, (time) => {
+        const ahead = (rank + 1 + time) % ranks;
+        const behind = (rank - 1 - time + ranks) % ranks;
         lane.send(input(ahead), ahead).recv(behind, output(behind));
-      }
+      });
     });
   },
 };

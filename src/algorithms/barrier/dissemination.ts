@@ -15,6 +15,7 @@ export const disseminationBarrier: Algorithm = {
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: () => 1,
   cost: ({ ranks }) => ({ steps: doublings(ranks), sentElements: 0 }),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {

@@ -18,6 +18,7 @@ export const ringReduceScatter: Algorithm = {
   chunksPerBlock: () => 1,
   cost: ({ ranks, count }) => ({ steps: ranks - 1, sentElements: (ranks - 1) * count }),
   order: (folds, { ranks, block }) => along(folds, roundRing(ranks, block)),
+  symmetry: () => "rotation",
   write: (program) => {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
@@ -25,9 +26,9 @@ export const ringReduceScatter: Algorithm = {
       const next = (rank + 1) % ranks;
       const previous = (rank + ranks - 1) % ranks;
       lane.send(input(previous), next);
-      for (let back = 2; back < ranks; back++) {
-        lane.recvReduceSend(previous, input((rank + ranks - back) % ranks), next);
-      }
+      lane.repeat(ranks - 2, (time) => {
+        lane.recvReduceSend(previous, input((rank + ranks - 2 - time) % ranks), next);
+      });
       return lane.recvReduceCopy(previous, input(rank), output(0), { final: true });
     });
   },

@@ -7,6 +7,7 @@ export interface Problem {
     | "fusion"
     | "deadlock"
     | "cost"
-    | "association";
+    | "association"
+    | "symmetry";
   readonly text: string;
 }

@@ -4,8 +4,8 @@
  * Passes: every message meets its receive; every output holds exactly the specified contributions, each once and
  * complete; all ranks that hold the same output hold it by the same association, hence the same bits; nothing is read
  * before it is written or after it was overwritten, in place too; no deadlock with the declared number of credits;
- * steps and bytes equal the closed form in the algorithm's header, and folds happen in the order that it states; the
- * fused folds compute the same values.
+ * steps and bytes equal the closed form in the algorithm's header, and folds happen in the order that it states; ranks
+ * that are said to be alike send alike; the fused folds compute the same values.
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
@@ -21,6 +21,7 @@ import { cycleOf, smallestSafeCredits } from "./credits.ts";
 import { type Execution, executeMatched, type Problem } from "./execution.ts";
 import { laneHazards } from "./lane-hazards.ts";
 import { type Matching, matchSteps } from "./matching.ts";
+import { symmetryProblems } from "./symmetry.ts";
 import { hashAll, ValueTable } from "./values.ts";
 
 /** What the verifier found out about one program. */
@@ -63,6 +64,7 @@ export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict 
     problems.push(...creditProblems(program, matching, algorithm));
     problems.push(...costProblems(program, algorithm, count, { steps, sentElements }));
     problems.push(...associationProblems(program, algorithm, apart));
+    problems.push(...symmetryProblems(program, algorithm));
   }
   const { values, outputs } = apart;
   return {

@@ -1,0 +1,141 @@
+/**
+ * The fold: where all ranks do the same at the same time, one of them is timed for all.
+ *
+ * What rank 0 receives on an offset is what it sent there itself, for its peer did the same at the same time. What it
+ * repeats shifts all times by the same amount once a time has come in which it does: the recurrence only adds and takes
+ * maxima, so every later time shifts them by as much, and need not be taken. So the cost does not grow with the ranks.
+ */
+import { none } from "../program.ts";
+import type { BriefBlock, BriefStep } from "./brief-lane.ts";
+import { stuck } from "./lockstep.ts";
+import type { LinkModel } from "./model.ts";
+
+/** What every rank does. */
+export interface FoldedTiming {
+  /** When each rank is done. */
+  readonly finished: number;
+  readonly sentElements: number;
+  /** Messages that each rank sends. */
+  readonly messages: number;
+}
+
+/** Times of one rank that stands for all: they start together and every chunk is `chunkElements` long. */
+export function foldedTiming(
+  blocks: readonly BriefBlock[],
+  chunkElements: number,
+  model: LinkModel,
+): FoldedTiming {
+  const rank = new FoldedRank(chunkElements, model);
+  for (const block of blocks) rank.take(block);
+  return rank.timing();
+}
+
+/** A message that is under way: when it took the port, and its chunks. */
+interface Sent {
+  start: number;
+  readonly span: number;
+}
+
+/** Times, and which messages are under way. */
+interface State {
+  readonly times: readonly number[];
+  readonly flights: string;
+}
+
+class FoldedRank {
+  readonly #chunkElements: number;
+  readonly #model: LinkModel;
+  #now = 0;
+  #sendPort = 0;
+  #sentSpans = 0;
+  #messages = 0;
+  /** Messages under way, by offset. */
+  readonly #flights: Sent[][] = [];
+
+  constructor(chunkElements: number, model: LinkModel) {
+    this.#chunkElements = chunkElements;
+    this.#model = model;
+  }
+
+  timing(): FoldedTiming {
+    return {
+      finished: Math.max(this.#now, this.#sendPort),
+      sentElements: this.#sentSpans * this.#chunkElements,
+      messages: this.#messages,
+    };
+  }
+
+  take({ times, steps }: BriefBlock): void {
+    const used = new Set(steps.flatMap(({ receive, send }) => [receive, send]));
+    used.delete(none);
+    const sends = steps.some(({ send }) => send !== none);
+    for (let time = 1; time <= times; time++) {
+      const before = this.#state(used, sends);
+      const { sentSpans, messages } = this.#tally();
+      for (const step of steps) this.#step(step);
+      const shift = shiftOf(before, this.#state(used, sends));
+      if (shift === undefined) continue;
+      const left = times - time;
+      this.#shift(used, sends, shift * left);
+      this.#sentSpans += (this.#sentSpans - sentSpans) * left;
+      this.#messages += (this.#messages - messages) * left;
+      return;
+    }
+  }
+
+  #tally(): { sentSpans: number; messages: number } {
+    return { sentSpans: this.#sentSpans, messages: this.#messages };
+  }
+
+  #step({ receive, send, span }: BriefStep): void {
+    let passed = span;
+    if (receive !== none) {
+      const message = this.#flights[receive]?.shift();
+      if (message === undefined) throw stuck();
+      passed = message.span;
+      const recvStart = Math.max(message.start + this.#model.latency, this.#now);
+      this.#now = recvStart + this.#occupancy(passed);
+    }
+    if (send === none) return;
+    const start = Math.max(this.#now, this.#sendPort);
+    this.#sendPort = start + this.#occupancy(passed);
+    this.#sentSpans += passed;
+    this.#messages++;
+    const flight = this.#flights[send] ?? [];
+    this.#flights[send] = flight;
+    flight.push({ start, span: passed });
+  }
+
+  #occupancy(span: number): number {
+    return this.#model.occupancy(span * this.#chunkElements);
+  }
+
+  /** All that the steps of a block depend on. */
+  #state(used: ReadonlySet<number>, sends: boolean): State {
+    const times = sends ? [this.#now, this.#sendPort] : [this.#now];
+    let flights = "";
+    for (const offset of used) {
+      for (const { start, span } of this.#flights[offset] ?? []) {
+        times.push(start);
+        flights += `${offset}:${span} `;
+      }
+    }
+    return { times, flights };
+  }
+
+  #shift(used: ReadonlySet<number>, sends: boolean, by: number): void {
+    this.#now += by;
+    if (sends) this.#sendPort += by;
+    for (const offset of used) {
+      for (const message of this.#flights[offset] ?? []) message.start += by;
+    }
+  }
+}
+
+/** By how much all times are later; `undefined` when not all by the same, or other messages are under way. */
+function shiftOf(before: State, after: State): number | undefined {
+  if (before.flights !== after.flights) return undefined;
+  const shift = (after.times[0] ?? 0) - (before.times[0] ?? 0);
+  const same = after.times.every((time, i) => time - (before.times[i] as number) === shift);
+  return same ? shift : undefined;
+}
