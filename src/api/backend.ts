@@ -111,6 +111,8 @@ export interface Session {
    * call instead. All ranks have recorded the same calls.
    */
   capture?(set: CallSet): object | undefined;
+  /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
+  discard?(comm: CommInfo, rank: number, graph?: object): void;
   /**
    * Told about a complete call that was about communicators or recordings instead of data (split, capture). Where time
    * is virtual, its ranks are done when the last one has come.

@@ -60,9 +60,22 @@ export interface AllocOptions {
 }
 
 /** A recorded sequence of calls; see `capture`. */
-export interface Graph {
-  /** Runs the recorded calls again on the buffers' present contents; ordered like any call. */
+export interface Graph extends Disposable {
+  /**
+   * Runs the recorded calls again on the buffers' present contents; ordered like any call.
+   *
+   * @throws CommClosedError once the recording, or a buffer of it, was disposed.
+   */
   replay(options?: CallOptions): CommOp<void>;
+
+  /** True once `dispose` was called, or the communicator closed on this rank. */
+  readonly disposed: boolean;
+
+  /**
+   * Gives back what the recording holds on this rank, on GPUs too, once the replays made before are done. Later ones are
+   * refused. Concerns this rank alone, takes no part of the others, and is idempotent.
+   */
+  dispose(): void;
 }
 
 /** One rank's end of a group of ranks. */
@@ -256,7 +269,8 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
-   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks.
+   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks. What it
+   * holds is given back by `dispose`, or when the communicator is closed.
    */
   capture(calls: () => void): CommOp<Graph>;
 

@@ -248,6 +248,28 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
+    it("replays a recording until it is disposed, and refuses it then", async () => {
+      const size = sizes.at(-1) as number;
+      await inWorld(size, async (world) => {
+        const found = await world.run(async (comm) => {
+          const data = comm.alloc("int32", 2).fill(1);
+          const graph = await comm.capture(() => {
+            void comm.allReduce({ send: data, op: { preMul: 2 } });
+          });
+          await graph.replay();
+          const last = graph.replay();
+          graph.dispose();
+          graph.dispose();
+          const refused = await graph.replay().catch((error: unknown) => error as CommError);
+          await last;
+          const { code } = refused as CommError;
+          return [graph.disposed, code, (await data.toHost())[1]];
+        });
+        expect(found).toEqual(new Array(size).fill([true, "ERR_COMM_CLOSED", (2 * size) ** 2]));
+        await expectHealthy(world);
+      });
+    });
+
     it("closes once and for all", async () => {
       const world = await createWorld({ backend: backend(), size: sizes[0] as number });
       await world.close();

@@ -9,6 +9,7 @@ import {
   createWorld,
   type Data,
   type DeviceBuffer,
+  type Graph,
   type HostArray,
 } from "twinccl";
 import { sim } from "twinccl/sim";
@@ -55,6 +56,11 @@ describe("dtypes of send and recv", () => {
     const args: AllReduceArgs = { send: some, op: "sum" };
     comm.allReduce(args);
   });
+});
+
+test("a recording is disposable", () => {
+  expectTypeOf<Graph>().toExtend<Disposable>();
+  expectTypeOf<Graph["dispose"]>().toEqualTypeOf<() => void>();
 });
 
 describe("operators", () => {

@@ -1,14 +1,13 @@
-/** Groups of calls, and recorded ones: `group`, `capture` and `replay`. */
+/** Groups of calls, and recorded ones: `group` and `capture`. */
 import type { RankCall } from "../backend.ts";
-import type { DeviceBuffer } from "../buffer.ts";
-import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
-import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import { InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
-import { type Collected, isWork, type Step } from "./collecting.ts";
+import type { Collected } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
-import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
+import { type Prepared, rankCall } from "./prepared.ts";
+import { NativeGraph, RecordedGraph } from "./recording.ts";
 import { completeTogether } from "./together.ts";
 
 /**
@@ -74,94 +73,6 @@ function recordedCalls(poster: Poster, calls: readonly Collected[]): RankCall[] 
   return recorded;
 }
 
-/** A recording that the backend runs as one call. */
-class NativeGraph implements Graph {
-  readonly #poster: Poster;
-  readonly #calls: readonly Collected[];
-  readonly #prepared: Prepared<void>;
-
-  constructor(poster: Poster, calls: readonly Collected[], graph: object) {
-    this.#poster = poster;
-    this.#calls = calls;
-    this.#prepared = {
-      call: { count: calls.length, graph },
-      signature: [
-        ["collective", "replay"],
-        ["graph", graphNumber(graph)],
-      ],
-      resultOf: () => undefined,
-    };
-  }
-
-  replay(options?: CallOptions): CommOp<void> {
-    const poster = this.#poster;
-    if (poster.collecting) throw insideError(poster);
-    const op = poster.post("replay", options, () => {
-      assertLive(poster, this.#calls);
-      return this.#prepared;
-    });
-    if (op.pending) {
-      for (const buffer of buffersOf(this.#calls)) buffer.allocation.lastUse = op;
-    }
-    return op;
-  }
-}
-
-const graphNumbers = new WeakMap<object, number>();
-let graphsMade = 0;
-
-/** Ranks of one process compare which recording they replay. */
-function graphNumber(graph: object): number {
-  let number = graphNumbers.get(graph);
-  if (number === undefined) {
-    number = ++graphsMade;
-    graphNumbers.set(graph, number);
-  }
-  return number;
-}
-
-/** Recorded calls of one rank. */
-class RecordedGraph implements Graph {
-  readonly #poster: Poster;
-  readonly #steps: readonly Step[];
-  readonly #calls: readonly Collected[];
-
-  constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
-    this.#poster = poster;
-    this.#steps = steps;
-    this.#calls = calls;
-  }
-
-  replay(options?: CallOptions): CommOp<void> {
-    const poster = this.#poster;
-    if (poster.collecting) throw insideError(poster);
-    const whole = poster.createOp<void>();
-    try {
-      poster.assertOpen("replay");
-      poster.assertOptions("capture", options);
-      assertLive(poster, this.#calls);
-      const calledAtPs = poster.nowPs;
-      const parts: CommOp[] = [];
-      const steps = this.#steps.map((step): Step => {
-        if (isWork(step)) return step;
-        return step.map((call) => {
-          const op = poster.createOp().partOf(whole);
-          parts.push(op);
-          return { ...call, options, op, calledAtPs };
-        });
-      });
-      completeTogether(whole, parts, undefined);
-      for (const step of steps) {
-        if (isWork(step)) poster.work(step);
-        else poster.submit(step);
-      }
-    } catch (error) {
-      poster.refuse(whole, error);
-    }
-    return whole;
-  }
-}
-
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
 function assertNoExchange(poster: Poster, action: string, calls: readonly Collected[]): void {
   for (const { collective, prepared } of calls) {
@@ -178,32 +89,6 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
       { ...poster.facts, collective, field: exchanges ? "recvCounts" : "calls" },
     );
   }
-}
-
-function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
-  return calls.flatMap(({ prepared }) => {
-    const parts: readonly PreparedCall[] =
-      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
-    return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
-  });
-}
-
-function assertLive(poster: Poster, calls: readonly Collected[]): void {
-  for (const call of calls) {
-    if (!buffersOf([call]).some(({ disposed }) => disposed)) continue;
-    const { collective } = call;
-    throw new CommClosedError(
-      { headline: `replay: a buffer of the recorded ${collective} was disposed` },
-      { ...poster.facts, collective },
-    );
-  }
-}
-
-function insideError(poster: Poster): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: "replay: called inside of group or capture, needs a place outside" },
-    poster.facts,
-  );
 }
 
 function recordedError(poster: Poster): InvalidArgumentError {

@@ -64,6 +64,7 @@ export class Poster {
   #sendBytes = 0;
   #closing = false;
   #closed = false;
+  #closings = 0;
   /** What the innermost callback that is running has asked for; `undefined` outside of one. */
   #collecting: Collecting | undefined;
 
@@ -265,6 +266,16 @@ export class Poster {
     return { calls: { ...this.#calls }, sendBytes: this.#sendBytes, failures };
   }
 
+  /** How often it was closed: what was recorded before is gone. */
+  get closings(): number {
+    return this.#closings;
+  }
+
+  /** This rank replays a recording no more, or none. */
+  discard(graph?: object): void {
+    this.#session.discard?.(this.#ledger.comm, this.facts.rank, graph);
+  }
+
   /** True once it was closed and its calls are done. */
   get closed(): boolean {
     return this.#closed;
@@ -283,6 +294,8 @@ export class Poster {
     const poison = this.#ledger.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank));
     this.#closed = true;
+    this.#closings++;
+    this.discard();
     this.#host.closed(this.#ledger.comm);
     if (poison !== undefined) throw poison;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");

@@ -2,6 +2,7 @@
 import type { CopiedCalls, Finish } from "./copied-arrays.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
+import type { LocalRank } from "./local-rank.ts";
 
 interface DeviceGraph {
   readonly device: Device;
@@ -62,6 +63,25 @@ export class CapturedGraph {
     this.#copied?.copyIn();
     for (const { device, graph } of this.#graphs) device.use().graphLaunch(graph, device.stream);
     return this.#copied?.copyBack();
+  }
+
+  /** Gives back one rank's part; its launches must be done. */
+  discard(local: LocalRank): void {
+    const graphs = this.#graphs.filter(({ device }) => device === local.device);
+    this.#graphs = this.#graphs.filter(({ device }) => device !== local.device);
+    this.#copied?.release(local);
+    inTurn(
+      graphs.map(
+        ({ device, graph }) =>
+          () =>
+            device.use().graphDestroy(graph),
+      ),
+    );
+  }
+
+  /** Whether nothing of it is left. */
+  get isOver(): boolean {
+    return this.#graphs.length === 0;
   }
 
   /** Gives it back; it must be done. NCCL cannot end a communicator whose graphs still exist. */

@@ -211,6 +211,18 @@ export class NcclSession implements Session {
     return graph;
   }
 
+  /** Gives back a rank's part of a recording, or of all recordings of a communicator. */
+  discard(info: CommInfo, rank: number, which?: object): void {
+    const comm = this.#comms.get(info.id);
+    const local = comm?.members.get(rank)?.local;
+    if (comm === undefined || local === undefined) return;
+    for (const graph of comm.graphs) {
+      if (which !== undefined && graph !== which) continue;
+      this.#attempt(() => graph.discard(local));
+      if (graph.isOver) comm.graphs.delete(graph);
+    }
+  }
+
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void {
     const { libraries, current, config, pin = {}, readPlans } = this.#parts;

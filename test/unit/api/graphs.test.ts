@@ -1,6 +1,6 @@
 /** Recordings: a replay does what the recorded calls would do, on what the buffers hold then. */
 
-import { type Communicator, createWorld } from "twinccl";
+import { type CommError, type Communicator, createWorld, type Graph } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
@@ -290,5 +290,53 @@ describe("capture and replay", () => {
     );
     await world.close();
     expect(trace.toText()).toMatch(/^0 work rank=\d until=4000000 work\n0 work .*\n4000000 post /);
+  });
+});
+
+describe("a recording that was disposed", () => {
+  const failure = (graph: Graph): Promise<string> =>
+    graph.replay().then(
+      () => "replayed",
+      (error: unknown) => (error as CommError).code,
+    );
+
+  test("lets replays run that were made before, and refuses later ones", async () => {
+    const found = await inWorld(3, async (comm) => {
+      const data = ints(1);
+      const graph = await comm.capture(() => {
+        void comm.allReduce({ send: data, op: "sum" });
+        void comm.sendRecv({ send: data, recv: ints(0), to: comm.rank, from: comm.rank });
+      });
+      const last = graph.replay();
+      expect(graph.disposed).toBe(false);
+      graph[Symbol.dispose]();
+      const refused = await failure(graph);
+      await last;
+      return [graph.disposed, refused, data[0]];
+    });
+    for (const each of found) expect(each).toEqual([true, "ERR_COMM_CLOSED", 3]);
+  });
+
+  test("by closing stays so when the communicator is used again in another run", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const record = (comm: Communicator) =>
+      comm.capture(() => {
+        void comm.barrier();
+      });
+    const [old] = await world.run(async (comm) => {
+      const graph = await record(comm);
+      await comm.close();
+      return graph;
+    });
+    const found = await world.run(async (comm) => {
+      const graph = await record(comm);
+      await graph.replay();
+      return [graph.disposed, comm.rank === 0 ? await failure(old as Graph) : undefined];
+    });
+    expect(found).toEqual([
+      [false, "ERR_COMM_CLOSED"],
+      [false, undefined],
+    ]);
+    await world.close();
   });
 });

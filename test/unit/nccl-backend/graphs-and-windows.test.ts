@@ -60,3 +60,84 @@ test("symmetric memory is registered at its first use, once, and its window goes
     expect(gpus.machine.count("memFree")).toBe(2);
   });
 });
+
+test("a disposed recording is given back on its device, once replays made before are done", async () => {
+  const gpus = cleanGpus();
+  const { machine } = gpus;
+  await inWorld(gpus, 2, async (world) => {
+    await world.run(async (comm) => {
+      const data = comm.alloc("int32", 2).fill(1);
+      const record = () =>
+        comm.capture(() => {
+          void comm.allReduce({ send: data, op: "sum" });
+        });
+      const [graph, other] = [await record(), await record()];
+      await graph.replay();
+      await comm.barrier();
+      expect(machine.graphs.size).toBe(4);
+      machine.hold();
+      const last = graph.replay();
+      await turns();
+      graph.dispose();
+      await turns();
+      expect(machine.graphs.size, "a launch is under way").toBe(4);
+      machine.release();
+      await last;
+      await comm.barrier();
+      expect(machine.graphs.size).toBe(2);
+      graph.dispose();
+      await expect(graph.replay()).rejects.toThrow(/the recording was disposed, needs a live one/);
+      await other.replay();
+      expect([...(await data.toHost())]).toEqual([8, 8]);
+      await comm.barrier();
+      if (comm.rank === 0) other.dispose();
+      await turns();
+      expect(machine.graphs.size, "each rank gives back its own").toBe(1);
+      await comm.barrier();
+    });
+  });
+});
+
+test("what was recorded ends with the communicator that it was recorded on", async () => {
+  const gpus = cleanGpus();
+  await inWorld(gpus, 2, async (world) => {
+    const graphs = await world.run(async (comm) => {
+      const half = await comm.split({ color: 0 });
+      const data = comm.alloc("int32", 1);
+      const record = (on = comm) =>
+        on.capture(() => {
+          void on.allReduce({ send: data, op: "sum" });
+        });
+      const [own, child] = [await record(), await record(half)];
+      await half?.close();
+      await comm.barrier();
+      expect([own.disposed, child.disposed]).toEqual([false, true]);
+      await comm.close();
+      return own;
+    });
+    expect(gpus.machine.graphs.size).toBe(0);
+    await world.run(async () => {
+      for (const graph of graphs) {
+        expect(graph.disposed).toBe(true);
+        await expect(graph.replay()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+      }
+    });
+  });
+});
+
+test("a recording that cannot be given back is told when the world closes", async () => {
+  const gpus = cleanGpus();
+  const planned = cudaError("cudaGraphExecDestroy", 1, "cudaErrorInvalidValue");
+  const closing = inWorld(gpus, 1, async (world) => {
+    await world.run(async (comm) => {
+      const data = comm.alloc("int32", 1);
+      const graph = await comm.capture(() => {
+        void comm.allReduce({ send: data, op: "sum" });
+      });
+      gpus.machine.failNext("graphDestroy", planned);
+      graph.dispose();
+    });
+  });
+  await expect(closing).rejects.toBe(planned);
+  gpus.machine.graphs.clear();
+});

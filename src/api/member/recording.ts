@@ -1,0 +1,184 @@
+/** Recordings as a rank holds them: replayed, disposed, and refused afterwards. */
+import type { DeviceBuffer } from "../buffer.ts";
+import type { CallOptions } from "../calls.ts";
+import type { Graph } from "../communicator.ts";
+import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import type { CommOp } from "../op.ts";
+import { type Collected, isWork, type Step } from "./collecting.ts";
+import type { Poster } from "./poster.ts";
+import type { Prepared, PreparedCall } from "./prepared.ts";
+import { completeTogether } from "./together.ts";
+
+/** A rank's end of a recording. */
+abstract class Recording implements Graph {
+  protected readonly poster: Poster;
+  readonly #closings: number;
+  #disposed = false;
+
+  constructor(poster: Poster) {
+    this.poster = poster;
+    this.#closings = poster.closings;
+  }
+
+  abstract replay(options?: CallOptions): CommOp<void>;
+
+  /** Lets go of what the recording holds; called once. */
+  protected abstract giveBack(): void;
+
+  get disposed(): boolean {
+    return this.#disposed || this.poster.closings !== this.#closings;
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.giveBack();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  protected assertReplayable(calls: readonly Collected[]): void {
+    const { poster } = this;
+    if (!this.disposed) {
+      assertLive(poster, calls);
+      return;
+    }
+    throw new CommClosedError(
+      {
+        headline: "replay: the recording was disposed, needs a live one",
+        hint: "dispose it after its last replay, or capture the calls anew",
+      },
+      { ...poster.facts, collective: "replay" },
+    );
+  }
+}
+
+/** A recording that the backend runs as one call. */
+export class NativeGraph extends Recording {
+  readonly #calls: readonly Collected[];
+  readonly #graph: object;
+  readonly #prepared: Prepared<void>;
+  /** The last replay that was posted. */
+  #last: CommOp | undefined;
+
+  constructor(poster: Poster, calls: readonly Collected[], graph: object) {
+    super(poster);
+    this.#calls = calls;
+    this.#graph = graph;
+    this.#prepared = {
+      call: { count: calls.length, graph },
+      signature: [
+        ["collective", "replay"],
+        ["graph", graphNumber(graph)],
+      ],
+      resultOf: () => undefined,
+    };
+  }
+
+  replay(options?: CallOptions): CommOp<void> {
+    const { poster } = this;
+    if (poster.collecting) throw insideError(poster);
+    const op = poster.post("replay", options, () => {
+      this.assertReplayable(this.#calls);
+      return this.#prepared;
+    });
+    if (op.pending) {
+      this.#last = op;
+      for (const buffer of buffersOf(this.#calls)) buffer.allocation.lastUse = op;
+    }
+    return op;
+  }
+
+  protected giveBack(): void {
+    const discard = (): void => this.poster.discard(this.#graph);
+    if (this.#last === undefined) discard();
+    else this.#last.whenSettled(discard);
+  }
+}
+
+const graphNumbers = new WeakMap<object, number>();
+let graphsMade = 0;
+
+/** Ranks of one process compare which recording they replay. */
+function graphNumber(graph: object): number {
+  let number = graphNumbers.get(graph);
+  if (number === undefined) {
+    number = ++graphsMade;
+    graphNumbers.set(graph, number);
+  }
+  return number;
+}
+
+/** Recorded calls of one rank, which are made again. */
+export class RecordedGraph extends Recording {
+  #steps: readonly Step[];
+  #calls: readonly Collected[];
+
+  constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
+    super(poster);
+    this.#steps = steps;
+    this.#calls = calls;
+  }
+
+  replay(options?: CallOptions): CommOp<void> {
+    const { poster } = this;
+    if (poster.collecting) throw insideError(poster);
+    const whole = poster.createOp<void>();
+    try {
+      poster.assertOpen("replay");
+      poster.assertOptions("capture", options);
+      this.assertReplayable(this.#calls);
+      const calledAtPs = poster.nowPs;
+      const parts: CommOp[] = [];
+      const steps = this.#steps.map((step): Step => {
+        if (isWork(step)) return step;
+        return step.map((call) => {
+          const op = poster.createOp().partOf(whole);
+          parts.push(op);
+          return { ...call, options, op, calledAtPs };
+        });
+      });
+      completeTogether(whole, parts, undefined);
+      for (const step of steps) {
+        if (isWork(step)) poster.work(step);
+        else poster.submit(step);
+      }
+    } catch (error) {
+      poster.refuse(whole, error);
+    }
+    return whole;
+  }
+
+  protected giveBack(): void {
+    this.#steps = [];
+    this.#calls = [];
+  }
+}
+
+function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
+  return calls.flatMap(({ prepared }) => {
+    const parts: readonly PreparedCall[] =
+      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
+    return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+  });
+}
+
+function assertLive(poster: Poster, calls: readonly Collected[]): void {
+  for (const call of calls) {
+    if (!buffersOf([call]).some(({ disposed }) => disposed)) continue;
+    const { collective } = call;
+    throw new CommClosedError(
+      { headline: `replay: a buffer of the recorded ${collective} was disposed` },
+      { ...poster.facts, collective },
+    );
+  }
+}
+
+function insideError(poster: Poster): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: "replay: called inside of group or capture, needs a place outside" },
+    poster.facts,
+  );
+}
