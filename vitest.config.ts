@@ -1,23 +1,8 @@
-import { readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { defineConfig, type ViteUserConfig } from "vitest/config";
-
-// A test that imports the package by its own name gets src, never a dist that may be older.
-const manifest = JSON.parse(readFileSync(new URL("package.json", import.meta.url), "utf8"));
-const alias = Object.keys(manifest.exports)
-  .filter((entry) => entry !== "./package.json")
-  .map((entry) => ({
-    find: new RegExp(`^${entry.replace(/^\./, manifest.name)}$`),
-    replacement: fileURLToPath(
-      new URL(
-        manifest.exports[entry].default.replace(/^\.\/dist/, "./src").replace(/js$/, "ts"),
-        import.meta.url,
-      ),
-    ),
-  }));
+import { sourceEntries } from "./tools/source-entries.ts";
 
 const config: ViteUserConfig = defineConfig({
-  resolve: { alias },
+  resolve: { alias: sourceEntries },
   test: {
     globals: false,
     retry: 0,
@@ -70,6 +55,16 @@ const config: ViteUserConfig = defineConfig({
           include: ["test/gpu/**/*.test.ts"],
           testTimeout: 240_000,
           fileParallelism: false,
+        },
+      },
+      // In headless Chromium, by name: part of `npm run ok`; fails where there is none.
+      {
+        extends: true,
+        test: {
+          name: "web",
+          include: ["test/web/**/*.test.ts"],
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
         },
       },
       // Long runs, by name: part of `npm run ok`, not of `npm test`.
