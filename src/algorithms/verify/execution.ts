@@ -32,6 +32,8 @@ export interface Execution {
   readonly outputs: readonly Int32Array[];
   /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for what is missing. */
   made(step: number): Int32Array;
+  /** Values of the message that a step receives; none for a step that receives nothing. */
+  received(step: number): Int32Array;
   readonly problems: readonly Problem[];
 }
 
@@ -112,8 +114,13 @@ class Machine {
     if (specifications[collective].synchronises) this.#reportEarlyLeavers();
     const made = (step: number): Int32Array =>
       this.#made.subarray(this.#madeAt[step], this.#madeAt[step + 1]);
+    const { sender } = this.#matching;
+    const received = (step: number): Int32Array => {
+      const from = sender[step] ?? none;
+      return from === none ? new Int32Array() : made(from);
+    };
     const outputs = this.#cells[1] ?? [];
-    return { values: this.#values, outputs, made, problems: this.#problems };
+    return { values: this.#values, outputs, made, received, problems: this.#problems };
   }
 
   #perform(): void {

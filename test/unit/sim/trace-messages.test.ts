@@ -46,7 +46,7 @@ function folded(values: ValueTable, id: ValueId): number[] {
 
 test("a step of a ring makes the partial of the ranks before it and its own", async () => {
   const size = 4;
-  const { values, made } = execute(
+  const { values, made, received } = execute(
     buildProgram("allReduce", catalogue.allReduce.ring, size, -1),
     false,
   );
@@ -54,6 +54,13 @@ test("a step of a ring makes the partial of the ranks before it and its own", as
     .messages()
     .filter(({ to }) => to === 0)
     .map(({ step }) => [...made(step)].map((id) => folded(values, id)));
+  // What arrives is the same without rank 0, until it is complete.
+  const arrived = (await traced(size, 4))
+    .messages()
+    .filter(({ to }) => to === 0)
+    .map(({ step }) => [...received(step)].map((id) => folded(values, id)));
+  expect(arrived.slice(0, 3)).toEqual([[[3]], [[2, 3]], [[1, 2, 3]]]);
+  expect(arrived.slice(3)).toEqual(seen.slice(3));
   // The paper's ring: rank 0 folds chunks that began at 3, 2 and 1, then hands on complete ones.
   expect(seen).toEqual([
     [[3, 0]],
