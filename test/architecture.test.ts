@@ -5,6 +5,7 @@
  */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { posix } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { describe, expect, test } from "vitest";
@@ -84,10 +85,30 @@ describe("src", () => {
   });
 });
 
+describe("the page", () => {
+  const pages = list("web/", ".ts")
+    .filter((path) => path !== "web/vite.config.ts")
+    .map((path) => file(path, read(path)));
+  test("sees the package by its public entries, and nothing else", () => {
+    expect(pages.length).toBeGreaterThan(0);
+    const own = entryKeys.map((key) => key.replace(/^\./, manifest.name));
+    const foreign = pages.flatMap((page) =>
+      importsOf(page)
+        .filter((name) => !own.includes(name))
+        .filter((name) => !posix.join(posix.dirname(page.path), name).startsWith("web/"))
+        .map((name) => `${page.path}: ${name}`),
+    );
+    expect(foreign).toEqual([]);
+  });
+  test("is short files, finished", () => {
+    expect(pages.flatMap((each) => [...tooLong(each), ...unfinished(each)])).toEqual([]);
+  });
+});
+
 describe("the project", () => {
   test("runs every test file", () => {
     const homes =
-      /^test\/((unit|property|regression|seeds|conformance|golden|gpu|mutation|programs)\/.*|[^/]*)\.test\.ts$/;
+      /^test\/((unit|property|regression|seeds|conformance|golden|gpu|mutation|programs|web)\/.*|[^/]*)\.test\.ts$/;
     const stray = list("test/", ".test.ts").filter((path) => !homes.test(path));
     expect(stray, "no project of vitest.config.ts includes these").toEqual([]);
   });

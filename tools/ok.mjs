@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { findChromium, noChromium } from "./chromium.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -22,6 +23,8 @@ const checks = {
   test: "npm test",
   mutation: "npm run -s test:mutation",
   programs: "npm run -s test:programs",
+  "web build": "npm run -s web:build",
+  web: "npm run -s test:web",
   build: "npm run -s build",
   "algorithms page": "node tools/algorithms-page.mjs --check",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
@@ -34,13 +37,22 @@ const checks = {
   "try-package": `npm run -s try-package -- "${tarball}"`,
 };
 
+/** Checks that this machine lacks something for, and what. */
+const lacking = { web: findChromium() === undefined ? noChromium : undefined };
+
 const { argv } = process;
 const skipped = argv.filter((_, at) => argv[at - 1] === "--skip");
 const path = `${join(root, "node_modules", ".bin")}:${process.env.PATH}`;
 const failed = [];
 let passed = 0;
+let left = 0;
 for (const [check, command] of Object.entries(checks)) {
   if (skipped.includes(check)) continue;
+  if (lacking[check] !== undefined) {
+    process.stdout.write(`\n== ${check}: skipped: ${lacking[check]}\n`);
+    left += 1;
+    continue;
+  }
   process.stdout.write(`\n== ${check}: ${command.replaceAll(temporary, "TMP")}\n`);
   const began = performance.now();
   const { status } = spawnSync(command, {
@@ -56,5 +68,6 @@ for (const [check, command] of Object.entries(checks)) {
 }
 rmSync(temporary, { recursive: true, force: true });
 if (failed.length > 0) process.stdout.write(`\nfailed: ${failed.join(", ")}\n`);
-process.stdout.write(`${passed} passed, ${failed.length} failed\n`);
+const tail = left > 0 ? `, ${left} skipped` : "";
+process.stdout.write(`${passed} passed, ${failed.length} failed${tail}\n`);
 process.exitCode = failed.length > 0 ? 1 : 0;

@@ -1,0 +1,78 @@
+/** The page's address: what it says is what is read, and nonsense is told. */
+import fc from "fast-check";
+import { dtypes } from "twinccl";
+import { builtCollectives } from "twinccl/algorithms";
+import { expect, test } from "vitest";
+import { planIds } from "../../../web/plans.ts";
+import {
+  defaults,
+  opNames,
+  readState,
+  type State,
+  valueKinds,
+  writeState,
+} from "../../../web/state.ts";
+
+const states: fc.Arbitrary<State> = fc
+  .record({
+    collective: fc.constantFrom(...builtCollectives),
+    ranks: fc.integer({ min: 1, max: 32 }),
+    count: fc.integer({ min: 0, max: 1_048_576 }),
+    dtype: fc.constantFrom(...dtypes),
+    op: fc.constantFrom(...opNames),
+    scalar: fc.double({ noNaN: true, noDefaultInfinity: true }).filter((x) => !Object.is(x, -0)),
+    channels: fc.constantFrom(0, 1, 4, 24),
+    values: fc.constantFrom(...valueKinds),
+    seed: fc.nat(),
+    latency: fc.constantFrom(0, 0.5, 250),
+    bandwidth: fc.constantFrom(0.25, 25),
+    element: fc.nat(1000),
+    time: fc.integer({ min: -1, max: 1e9 }),
+    lanes: fc.constantFrom("ranks" as const, "links" as const),
+    pick: fc.nat(),
+  })
+  .map(({ pick, ...rest }) => {
+    const plans = planIds(rest.collective, rest.ranks);
+    const plan = plans[pick % plans.length] ?? "";
+    return { ...rest, plan, root: pick % rest.ranks, rank: pick % rest.ranks };
+  });
+
+test("is read as it was written", () => {
+  fc.assert(
+    fc.property(states, (state) => {
+      expect(readState(new URLSearchParams(writeState(state)))).toEqual({ state, faults: [] });
+    }),
+  );
+});
+
+test("says nothing for what is usual", () => {
+  expect(writeState(defaults)).toBe("");
+  expect(readState([])).toEqual({ state: defaults, faults: [] });
+});
+
+test.each([
+  ["ranks", "0"],
+  ["ranks", "33"],
+  ["count", "-1"],
+  ["count", "1.5"],
+  ["count", "2M"],
+  ["dtype", "float12"],
+  ["op", "xor"],
+  ["plan", "star"],
+  ["scalar", ""],
+  ["bandwidth", "0"],
+  ["latency", "-1"],
+  ["root", "8"],
+  ["lanes", "queues"],
+])("tells that %s cannot be %s", (key, text) => {
+  const { state, faults } = readState([[key, text]]);
+  expect(state).toEqual(defaults);
+  expect(faults).toHaveLength(1);
+  expect(faults[0]).toContain(key);
+});
+
+test("takes counts as people write them", () => {
+  expect(readState([["count", "16K"]]).state.count).toBe(16_384);
+  expect(readState([["count", "1,000"]]).state.count).toBe(1000);
+  expect(readState([["colour", "red"]])).toEqual({ state: defaults, faults: [] });
+});

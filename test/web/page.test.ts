@@ -1,0 +1,347 @@
+/** The page in headless Chromium: what it runs, shows and remembers. */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { coloursOf, readPng } from "../support/png.ts";
+import { type Opened, openPage, openSite, ran, type Site } from "../support/web-page.ts";
+
+let site: Site;
+
+beforeAll(async () => {
+  site = await openSite();
+});
+
+afterAll(async () => {
+  await site?.close();
+});
+
+/** Opens the page, has it used, and demands that nothing was complained about. */
+async function on(
+  query: string,
+  use: (page: Page) => Promise<void>,
+  options?: Parameters<typeof openPage>[2],
+): Promise<void> {
+  const { page, complaints }: Opened = await openPage(site, query, options);
+  try {
+    await use(page);
+    expect(complaints).toEqual([]);
+  } finally {
+    await page.context().close();
+  }
+}
+
+const still = { reducedMotion: "reduce" } as const;
+const text = async (page: Page, selector: string): Promise<string> =>
+  (await page.locator(selector).innerText()).trim();
+const timeOf = async (page: Page): Promise<number> => Number(await page.inputValue("#scrubber"));
+
+describe("the build", () => {
+  test("needs nothing of Node", () => {
+    const assets = join(site.folder, "assets");
+    const scripts = readdirSync(assets).filter((name) => name.endsWith(".js"));
+    expect(scripts.length).toBeGreaterThan(0);
+    for (const name of scripts) {
+      expect(readFileSync(join(assets, name), "utf8")).not.toMatch(
+        /(from|import)\s*\(?\s*["'`]node:|__vite-browser-external/,
+      );
+    }
+  });
+  test("lies in any folder", () => {
+    const html = readFileSync(join(site.folder, "index.html"), "utf8");
+    expect(html).toMatch(/src="\.\/assets\//);
+    expect(html).not.toMatch(/(src|href)="\//);
+  });
+});
+
+describe("the call", () => {
+  test.each([
+    "ranks=4&count=1000",
+    "plan=nccl&dtype=bfloat16&op=avg&count=100003",
+    "plan=nccl-symmetric&dtype=float16&count=4096&values=wild",
+    "collective=reduceScatter&plan=ring&dtype=float8e4m3&ranks=5&count=333&values=wild",
+    "collective=allToAllv&plan=pairwise&dtype=int64&ranks=3&count=100",
+    "collective=gather&plan=direct&root=2&ranks=4&count=64&dtype=uint8",
+  ])("%s gives the same bits on every executor", async (query) => {
+    await on(query, async (page) => {
+      const kinds = await page
+        .locator("#verdict li")
+        .evaluateAll((items) => items.map((item) => item.getAttribute("data-kind")));
+      expect(kinds[0]).toBe("reference");
+      expect(kinds.slice(1).filter((kind) => kind !== "compared")).toEqual([]);
+      expect(await text(page, "#faults")).toBe("");
+      expect(await page.locator("#inspector .agrees").count()).toBe(1);
+    });
+  });
+
+  test("that makes no sense is refused with its reason", async () => {
+    await on("dtype=int32&op=preMul&scalar=0.5", async (page) => {
+      expect(await text(page, "#faults")).toMatch(/preMul|integer/);
+      expect(await text(page, "#verdict")).toMatch(/refused/);
+      await page.locator("#scalar").fill("3");
+      await page.locator("#scalar").press("Enter");
+      await ran(page);
+      expect(await text(page, "#faults")).toBe("");
+    });
+  });
+});
+
+describe("the animation", () => {
+  test("begins by itself, advances, and stops when told to", async () => {
+    await on("", async (page) => {
+      const [first, picture] = [await timeOf(page), await page.locator("#stage").screenshot()];
+      await page.waitForFunction(`Number(document.getElementById("scrubber").value) > ${first}`);
+      expect((await page.locator("#stage").screenshot()).equals(picture)).toBe(false);
+      await page.locator("#play").click();
+      const paused = await timeOf(page);
+      await page.waitForTimeout(200);
+      expect(await timeOf(page)).toBe(paused);
+    });
+  });
+  test("stands still where the reader wants less motion, and ends at the end", async () => {
+    await on(
+      "ranks=4",
+      async (page) => {
+        expect(await timeOf(page)).toBe(0);
+        await page.locator("#speed").selectOption("4");
+        await page.locator("#play").click();
+        await page.locator("html[data-playing=no]").waitFor();
+        expect(await text(page, "#clock")).toMatch(/^(\S+) µs of \1 µs$/);
+      },
+      still,
+    );
+  });
+});
+
+describe("the keyboard", () => {
+  test("steps from message to message on the scrubber", async () => {
+    // A link of 100 ns and 1 GB/s, messages of 100 bytes: they arrive every 200 ns.
+    await on(
+      "ranks=4&count=100&latency=100&bandwidth=1",
+      async (page) => {
+        const scrubber = page.locator("#scrubber");
+        await scrubber.focus();
+        const seen: number[] = [];
+        for (const key of ["ArrowRight", "ArrowUp", "ArrowLeft", "End", "ArrowLeft", "Home"]) {
+          await scrubber.press(key);
+          seen.push(await timeOf(page));
+        }
+        expect(seen).toEqual([200_000, 400_000, 200_000, 1_200_000, 1_000_000, 0]);
+        expect(await scrubber.getAttribute("aria-valuetext")).toBe("0.000 µs of 1.200 µs");
+        await scrubber.press("PageUp");
+        expect(await timeOf(page)).toBe(120_000);
+      },
+      still,
+    );
+  });
+  test("plays, pauses and steps from anywhere", async () => {
+    await on(
+      "ranks=4&count=100&latency=100&bandwidth=1",
+      async (page) => {
+        await page.keyboard.press(".");
+        expect(await timeOf(page)).toBe(200_000);
+        await page.keyboard.press(",");
+        expect(await timeOf(page)).toBe(0);
+        await page.keyboard.press(" ");
+        await page.locator("html[data-playing=yes]").waitFor();
+        await page.keyboard.press(" ");
+        await page.locator("html[data-playing=no]").waitFor();
+      },
+      still,
+    );
+  });
+  test("reaches every control, in the order of reading", async () => {
+    await on(
+      "plan=nccl-ring-ll",
+      async (page) => {
+        const order: string[] = [];
+        for (let i = 0; i < 40; i++) {
+          await page.keyboard.press("Tab");
+          const id = String(
+            await page.evaluate("document.activeElement.id || document.activeElement.name || ''"),
+          );
+          if (id !== "") order.push(id);
+          if (id === "element") break;
+        }
+        expect(order).toEqual(
+          "copy-link theme collective count dtype op ranks plan channels values seed latency bandwidth back play forward speed lanes scrubber element-rank element".split(
+            " ",
+          ),
+        );
+      },
+      still,
+    );
+  });
+  test("finds a name on every control", async () => {
+    await on(
+      "",
+      async (page) => {
+        const nameless =
+          await page.evaluate(`[...document.querySelectorAll("button, input, select")]
+        .filter((e) => !e.getAttribute("aria-label") && !e.closest("label") && !e.textContent.trim())
+        .map((e) => e.id)`);
+        expect(nameless).toEqual([]);
+        expect(await page.locator("#verdict").getAttribute("aria-live")).toBe("polite");
+      },
+      still,
+    );
+  });
+});
+
+describe("the address", () => {
+  const query = "collective=reduce&plan=chain&ranks=5&count=777&dtype=float16&op=max&root=3&seed=9";
+  test("restores what is seen", async () => {
+    await on(`${query}&rank=3&element=42&time=300000&lanes=links`, async (page) => {
+      for (const [id, value] of Object.entries({
+        collective: "reduce",
+        plan: "chain",
+        ranks: "5",
+        count: "777",
+        dtype: "float16",
+        op: "max",
+        root: "3",
+        seed: "9",
+        element: "42",
+        "element-rank": "3",
+        scrubber: "300000",
+      })) {
+        expect(await page.inputValue(`#${id}`), id).toBe(value);
+      }
+      expect(await page.isChecked("input[value=links]")).toBe(true);
+      expect(await page.locator("html").getAttribute("data-playing")).toBe("no");
+    });
+  });
+  test("follows every change, and back again after a reload", async () => {
+    await on(
+      "",
+      async (page) => {
+        await page.locator("#dtype").selectOption("float16");
+        await ran(page);
+        await page.locator("#plan").selectOption("double-tree");
+        await ran(page);
+        await page.locator("#element").fill("100");
+        expect(new URL(page.url()).search).toBe(
+          "?plan=double-tree&dtype=float16&element=100&time=0",
+        );
+        await page.reload();
+        await ran(page);
+        expect(await page.inputValue("#plan")).toBe("double-tree");
+        expect(await text(page, "#inspector")).toMatch(/^Element 100 of rank 0/);
+      },
+      still,
+    );
+  });
+  test("that is wrong is told, and the rest of it used", async () => {
+    await on(
+      "ranks=99&dtype=float12&count=64",
+      async (page) => {
+        const faults = await text(page, "#faults");
+        expect(faults).toMatch(/ranks: found "99", needs a whole number from 1 to 32/);
+        expect(faults).toMatch(/dtype: found "float12"/);
+        expect(await page.inputValue("#count")).toBe("64");
+        expect(await page.inputValue("#ranks")).toBe("8");
+      },
+      still,
+    );
+  });
+});
+
+describe("the element inspector", () => {
+  /** Number of a value as the page writes it. */
+  const number = (shown: string): number => Number(shown.replace("−", "-"));
+  test("shows the known fold of a ring, each hop rounded to float32", async () => {
+    // Element 4 of 10 lies in chunk 1 of 4, which a ring folds from rank 2 on: ((r2 + r3) + r0) + r1.
+    await on(
+      "ranks=4&count=10&element=4&rank=1",
+      async (page) => {
+        expect(await text(page, "#inspector .formula")).toBe("r2 + r3 + r0 + r1");
+        const rows = await page
+          .locator(".hops tbody tr")
+          .evaluateAll((all) =>
+            all.map((row) =>
+              [...row.querySelectorAll(".value")].map((value) => value.textContent ?? ""),
+            ),
+          );
+        expect(rows).toHaveLength(3);
+        let before: string | undefined;
+        for (const [left = "", right = "", result = ""] of rows) {
+          if (before !== undefined) expect(left).toBe(before);
+          // The shortest decimals that mean these float32 values; a double holds their sum exactly.
+          const sum = Math.fround(number(left)) + Math.fround(number(right));
+          expect(Math.fround(number(result))).toBe(Math.fround(sum));
+          before = result;
+        }
+        const bits = new DataView(new ArrayBuffer(4));
+        bits.setFloat32(0, number(before ?? ""));
+        const hex = `0x${bits.getUint32(0).toString(16).padStart(8, "0")}`;
+        expect(await text(page, "#inspector .agrees")).toContain(hex);
+        expect(await page.locator(".hops .rounding").allInnerTexts()).toHaveLength(3);
+      },
+      still,
+    );
+  });
+  test("follows a click on a rank's memory", async () => {
+    await on(
+      "ranks=4&count=1000",
+      async (page) => {
+        const box = await page.locator("#memory").boundingBox();
+        if (box === null) throw new Error("no memory is drawn");
+        const place = { x: 30 + (box.width - 30) * 0.6, y: box.height * 0.6 };
+        await page.locator("#memory").click({ position: place });
+        expect(await page.inputValue("#element-rank")).toBe("2");
+        expect(Number(await page.inputValue("#element"))).toBeGreaterThan(590);
+        expect(Number(await page.inputValue("#element"))).toBeLessThan(610);
+        expect(await text(page, "#inspector .formula")).toBe("r3 + r0 + r1 + r2");
+      },
+      still,
+    );
+  });
+});
+
+describe("the picture", () => {
+  test.each(["light", "dark"] as const)("is not blank in the %s theme", async (colorScheme) => {
+    await on(
+      "time=4000000",
+      async (page) => {
+        const shot = readPng(await page.screenshot());
+        const colours = [...coloursOf(shot)].sort(([, a], [, b]) => b - a);
+        expect(colours.length).toBeGreaterThan(400);
+        const paper = shot.at(2, 2);
+        expect(
+          (colours.find(([colour]) => colour === paper)?.[1] ?? 0) / (1280 * 900),
+        ).toBeLessThan(0.7);
+        expect(paper >> 16 > 128).toBe(colorScheme === "light");
+        for (const id of ["stage", "memory", "timeline"]) {
+          const part = readPng(await page.locator(`#${id}`).screenshot());
+          expect(coloursOf(part).size, id).toBeGreaterThan(20);
+        }
+      },
+      { ...still, colorScheme },
+    );
+  });
+  test("changes its theme by the button", async () => {
+    await on(
+      "",
+      async (page) => {
+        await page.locator("#theme").click();
+        await page.locator("#theme").click();
+        expect(await page.locator("#theme").innerText()).toBe("Dark");
+        expect(readPng(await page.screenshot()).at(2, 2) >> 16).toBeLessThan(64);
+        await page.reload();
+        await ran(page);
+        expect(await page.locator("#theme").innerText()).toBe("Dark");
+      },
+      { ...still, colorScheme: "light" },
+    );
+  });
+  test.each([320, 390, 768])("fits a screen %i pixels wide", async (width) => {
+    await on(
+      "plan=nccl-tree-simple&op=avg&dtype=float8e5m2",
+      async (page) => {
+        const over = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+        expect(over).toBeLessThanOrEqual(0);
+      },
+      { ...still, viewport: { width, height: 800 } },
+    );
+  });
+});

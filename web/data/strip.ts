@@ -1,0 +1,118 @@
+/** A rank's memory as the page draws it: what each chunk holds, from when on, and which element a place stands for. */
+import type { ChunkTable } from "twinccl/algorithms";
+import type { State } from "../state.ts";
+import type { Associations } from "./association.ts";
+import { traits } from "./calls.ts";
+import type { Taken } from "./film.ts";
+import type { Structure } from "./structure.ts";
+
+/** From when on a rank holds another value of a chunk. */
+export interface Change {
+  readonly atPs: number;
+  readonly chunk: number;
+  /** Ranks whose contributions it has, in the order of folding. */
+  readonly order: readonly number[];
+  readonly final: boolean;
+}
+
+/** The memory of a rank: its input for collectives that reduce, the longer one of input and output for the others. */
+export interface Strip {
+  readonly chunks: ChunkTable;
+  /** Elements. */
+  readonly length: number;
+  /** Whose values all of it holds at the beginning; `undefined` for nothing yet. */
+  readonly start: number | undefined;
+  /** In the order of time. */
+  readonly changes: readonly Change[];
+}
+
+/** An element of a rank's output. */
+export interface Target {
+  readonly rank: number;
+  readonly element: number;
+}
+
+/** What a step changes in its rank's strip. */
+export function changesOf(
+  state: State,
+  { execution, layout }: Structure,
+  { rank, atPs, step, made }: Taken,
+  associations: Associations,
+): Change[] {
+  if (traits(state).reduces) {
+    // Of what a rank only hands on or keeps aside, nothing is shown.
+    return made.flatMap((id) => {
+      const order = associations.order(id);
+      const final = associations.isFinal(id);
+      if (!final && (order.length < 2 || !order.includes(rank))) return [];
+      return [{ atPs, chunk: execution.values.chunkOf(id), order, final }];
+    });
+  }
+  const toOutput = step.write >= 0 && (step.write & 3) === 1;
+  if (!toOutput || !showsOutput(layout, rank)) return [];
+  const chunk = step.write >> 2;
+  return made.map((id, i) => {
+    return { atPs, chunk: chunk + i, order: associations.order(id), final: true };
+  });
+}
+
+/** The strip of a rank. */
+export function stripOf(
+  state: State,
+  { layout }: Structure,
+  rank: number,
+  changes: readonly Change[],
+): Strip {
+  const input = traits(state).reduces || !showsOutput(layout, rank);
+  const chunks = (input ? layout.in : layout.out)[rank] ?? noChunks;
+  return {
+    chunks,
+    length: lengthOf(chunks),
+    start: input ? rank : undefined,
+    changes: [...changes].sort((a, b) => a.atPs - b.atPs),
+  };
+}
+
+/** The element of an output that a place of a strip stands for. */
+export function targetAt(state: State, { layout }: Structure, rank: number, place: number): Target {
+  const { collective, ranks, root, count } = state;
+  if (collective === "reduce") return { rank: root, element: place };
+  if (collective === "gather" && rank !== root) {
+    return { rank: root, element: rank * count + place };
+  }
+  const cutsUp = collective.startsWith("reduceScatter") || collective === "scatter";
+  if (!cutsUp || (collective === "scatter" && rank !== root)) return { rank, element: place };
+  let first = 0;
+  for (let owner = 0; owner < ranks; owner++) {
+    const length = lengthOf(layout.out[owner] ?? noChunks);
+    if (place < first + length) return { rank: owner, element: place - first };
+    first += length;
+  }
+  return { rank, element: 0 };
+}
+
+/** The place of an element of a rank's output in that rank's strip; `undefined` where it shows something else. */
+export function placeOf(state: State, { layout }: Structure, target: Target): number | undefined {
+  const { collective, root } = state;
+  const { rank, element } = target;
+  if (collective === "scatter" && rank === root) return rank * state.count + element;
+  if (!collective.startsWith("reduceScatter")) return element;
+  const before = layout.out.slice(0, rank).map(lengthOf);
+  return before.reduce((sum, length) => sum + length, element);
+}
+
+/** Elements of a table. */
+function lengthOf({ offsets, lengths }: ChunkTable): number {
+  let end = 0;
+  offsets.forEach((offset, i) => {
+    end = Math.max(end, offset + (lengths[i] ?? 0));
+  });
+  return end;
+}
+
+const noChunks: ChunkTable = { offsets: new Float64Array(), lengths: new Float64Array() };
+
+function showsOutput(layout: Structure["layout"], rank: number): boolean {
+  const [input, output] = [layout.in[rank] ?? noChunks, layout.out[rank] ?? noChunks];
+  return lengthOf(output) >= lengthOf(input) && output.offsets.length > 0;
+}

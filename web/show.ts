@@ -1,0 +1,108 @@
+/** One call, from the state to everything that is shown: planned, run on every executor, filmed. */
+import { CommError, createWorld, type Explanation, type HostArray } from "twinccl";
+import { sim, Trace } from "twinccl/sim";
+import { blockCounts, moves, operatorOf, traits } from "./data/calls.ts";
+import { type Film, filmOf } from "./data/film.ts";
+import { compare, inputsOf, type Outcome, runOn } from "./data/run.ts";
+import { type Structure, structureOf } from "./data/structure.ts";
+import { executors, type PageExecutor } from "./executors.ts";
+import { isSymmetric, planOptions } from "./plans.ts";
+import type { State } from "./state.ts";
+import type { Finding } from "./views/verdict.ts";
+
+/** A call that was run. */
+export interface Show {
+  readonly state: State;
+  readonly structure: Structure;
+  readonly film: Film;
+  readonly explanation: Explanation;
+  readonly inputs: readonly HostArray[];
+  /** The reference first; grows while other executors are at it. */
+  readonly outcomes: Outcome[];
+}
+
+/** Plans and films a call, with a real run on the reference executor. */
+export async function showOf(state: State): Promise<Show> {
+  const trace = new Trace();
+  const structure = structureOf(state);
+  const inputs = inputsOf(state);
+  const [reference] = executors;
+  const outcome = await runOn((reference as PageExecutor).make(), state, inputs, trace);
+  const film = filmOf(state, structure, trace.messages());
+  const explanation = await explained(state);
+  return { state, structure, film, explanation, inputs, outcomes: [outcome] };
+}
+
+/** Runs the call on the other executors, one after another, and tells how each fared as soon as it is known. */
+export async function compareAll(
+  show: Show,
+  tell: (findings: readonly Finding[], details: ReadonlyMap<string, string>) => void,
+): Promise<void> {
+  const { state, inputs, outcomes } = show;
+  const reference = outcomes[0] as Outcome;
+  const findings: Finding[] = executors.map(
+    ({ name }, i): Finding =>
+      i === 0
+        ? { kind: "reference", executor: name, outcome: reference }
+        : { kind: "running", executor: name },
+  );
+  const details = new Map<string, string>();
+  tell(findings, details);
+  for (const [i, each] of executors.entries()) {
+    if (i === 0) continue;
+    findings[i] = await fared(each, state, inputs, reference, outcomes, details);
+    tell(findings, details);
+  }
+}
+
+async function fared(
+  each: PageExecutor,
+  state: State,
+  inputs: readonly HostArray[],
+  reference: Outcome,
+  outcomes: Outcome[],
+  details: Map<string, string>,
+): Promise<Finding> {
+  const { name: executor } = each;
+  const reason = await each.missing();
+  if (reason !== undefined) return { kind: "missing", executor, reason };
+  try {
+    const detail = await each.detail();
+    if (detail !== undefined) details.set(executor, detail);
+    const outcome = await runOn(each.make(), state, inputs);
+    outcomes.push(outcome);
+    const comparison = compare(reference, outcome, state.dtype);
+    return { kind: "compared", executor, outcome, comparison };
+  } catch (error) {
+    return { kind: "missing", executor, reason: faultText(error) };
+  }
+}
+
+/** What `explain` says about the call. */
+async function explained(state: State): Promise<Explanation> {
+  const { collective, ranks, dtype, count, root } = state;
+  const { reduces, rooted } = traits(state);
+  const link = { latencyNs: state.latency, gigabytesPerSecond: state.bandwidth };
+  const world = await createWorld({ backend: sim({ ...planOptions(state), link }), size: ranks });
+  try {
+    return world.explain({
+      collective,
+      ...(moves(state) ? { dtype, count } : {}),
+      ...(reduces ? { op: operatorOf(state) } : {}),
+      ...(rooted ? { root } : {}),
+      counts: blockCounts(state),
+      symmetric: isSymmetric(state),
+    });
+  } finally {
+    await world.close();
+  }
+}
+
+/** The first line of what went wrong, and the hint. */
+export function faultText(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const inner = error.cause instanceof CommError ? error.cause : error;
+  const lines = inner.message.split("\n");
+  const hint = lines.find((line) => line.startsWith("hint: "));
+  return [lines[0] ?? "", ...(hint === undefined ? [] : [hint])].join("; ");
+}

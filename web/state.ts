@@ -1,0 +1,176 @@
+/** What the page shows, as it stands in its address: everything needed to see the same again. */
+import {
+  type DType,
+  dtypes,
+  type NamedReduceOp,
+  namedReduceOps,
+  type SpecifiedCollective,
+} from "twinccl";
+import { builtCollectives } from "twinccl/algorithms";
+import { planIds } from "./plans.ts";
+
+export type OpName = NamedReduceOp | "preMul";
+export type ValueKind = (typeof valueKinds)[number];
+
+/** The call, how it is done, and what of it is looked at. */
+export interface State {
+  readonly collective: SpecifiedCollective;
+  readonly plan: string;
+  readonly ranks: number;
+  /** Elements as NCCL counts them. */
+  readonly count: number;
+  readonly dtype: DType;
+  readonly op: OpName;
+  /** Of `preMul`. */
+  readonly scalar: number;
+  readonly root: number;
+  /** Channels of NCCL's plan; 0 for its own choice. */
+  readonly channels: number;
+  readonly values: ValueKind;
+  readonly seed: number;
+  /** Nanoseconds from one rank to another. */
+  readonly latency: number;
+  /** 10⁹ bytes a second of a port. */
+  readonly bandwidth: number;
+  /** Rank and element of the output that is looked at. */
+  readonly rank: number;
+  readonly element: number;
+  /** Virtual time in picoseconds; -1 for a film that begins by itself. */
+  readonly time: number;
+  readonly lanes: "ranks" | "links";
+}
+
+const mostRanks = 32;
+const mostElements = 1_048_576;
+export const opNames: readonly OpName[] = [...namedReduceOps, "preMul"];
+export const valueKinds = ["mixed", "whole", "wild"] as const;
+export const channelCounts = [0, 1, 2, 4, 8, 16, 24] as const;
+
+export const defaults: State = {
+  collective: "allReduce",
+  plan: "ring",
+  ranks: 8,
+  count: 16_384,
+  dtype: "float32",
+  op: "sum",
+  scalar: 0.3,
+  root: 0,
+  channels: 0,
+  values: "mixed",
+  seed: 1,
+  latency: 250,
+  bandwidth: 25,
+  rank: 0,
+  element: 0,
+  time: -1,
+  lanes: "ranks",
+};
+
+/** Reads a field's text; `undefined` for one that makes no sense. */
+interface Field<T> {
+  read(text: string): T | undefined;
+  readonly needs: string;
+}
+
+const fields: { readonly [K in keyof State]: Field<State[K]> } = {
+  collective: oneOf(builtCollectives),
+  plan: { read: (text) => text, needs: "the name of a plan" },
+  ranks: integer(1, mostRanks),
+  count: integer(0, mostElements),
+  dtype: oneOf(dtypes),
+  op: oneOf(opNames),
+  scalar: decimal(Number.NEGATIVE_INFINITY, "a finite number"),
+  root: integer(0, mostRanks - 1),
+  channels: { ...integer(0, 24), needs: "0, 1, 2, 4, 8, 16 or 24" },
+  values: oneOf(valueKinds),
+  seed: integer(0, 2 ** 32 - 1),
+  latency: decimal(0, "a number of at least 0"),
+  bandwidth: decimal(Number.MIN_VALUE, "a number above 0"),
+  rank: integer(0, mostRanks - 1),
+  element: integer(0, mostElements * mostRanks),
+  time: integer(-1, Number.MAX_SAFE_INTEGER),
+  lanes: oneOf(["ranks", "links"]),
+};
+
+export const stateKeys = Object.keys(fields) as readonly (keyof State)[];
+
+/** A state, and what was wrong with the texts it was read from. */
+export interface Reading {
+  readonly state: State;
+  readonly faults: readonly string[];
+}
+
+/** Reads the given texts on top of a state; what makes no sense stays as it was and is told. */
+export function readState(texts: Iterable<readonly [string, string]>, before = defaults): Reading {
+  const faults: string[] = [];
+  const changes: Partial<Record<keyof State, unknown>> = {};
+  for (const [key, text] of texts) {
+    if (!Object.hasOwn(fields, key)) continue;
+    const name = key as keyof State;
+    const value = fields[name].read(text.trim());
+    if (value === undefined) faults.push(`${key}: found "${text}", needs ${fields[name].needs}`);
+    else changes[name] = value;
+  }
+  return settled({ ...before, ...changes } as State, faults);
+}
+
+/** Only what differs from the defaults, for an address. */
+export function writeState(state: State): string {
+  const changed = stateKeys.filter((key) => state[key] !== defaults[key]);
+  return new URLSearchParams(
+    changed.map((key): [string, string] => [key, `${state[key]}`]),
+  ).toString();
+}
+
+/** Fields that limit each other brought together. */
+function settled(state: State, before: readonly string[]): Reading {
+  const faults = [...before];
+  const { ranks, collective } = state;
+  const within = (name: "root" | "rank"): number => {
+    if (state[name] < ranks) return state[name];
+    faults.push(`${name}: found ${state[name]}, needs a rank below ${ranks}`);
+    return 0;
+  };
+  const plans = planIds(collective, ranks);
+  let plan = state.plan;
+  if (!plans.includes(plan)) {
+    plan = plans[0] ?? "";
+    if (state.plan !== defaults.plan) {
+      faults.push(
+        `plan: ${collective} on ${ranks} ranks has no "${state.plan}", but ${plans.join(", ")}`,
+      );
+    }
+  }
+  return { state: { ...state, plan, root: within("root"), rank: within("rank") }, faults };
+}
+
+function oneOf<T extends string>(names: readonly T[]): Field<T> {
+  return {
+    read: (text) => names.find((name) => name === text),
+    needs: `one of ${names.join(", ")}`,
+  };
+}
+
+/** Whole numbers, also with K and M for powers of 1024. */
+function integer(least: number, most: number): Field<number> {
+  return {
+    read: (text) => {
+      const match = /^(-?\d+)([KM]?)$/i.exec(text.replaceAll(/[,_\s]/g, ""));
+      if (match === null) return undefined;
+      const unit = { "": 1, K: 1024, M: 1024 ** 2 }[(match[2] ?? "").toUpperCase()] ?? 1;
+      const value = Number(match[1]) * unit;
+      return value >= least && value <= most ? value : undefined;
+    },
+    needs: `a whole number from ${least} to ${most.toLocaleString("en")}`,
+  };
+}
+
+function decimal(least: number, needs: string): Field<number> {
+  return {
+    read: (text) => {
+      const value = Number(text);
+      return text !== "" && Number.isFinite(value) && value >= least ? value : undefined;
+    },
+    needs,
+  };
+}
