@@ -144,7 +144,11 @@ export interface Session {
    * In a job of several processes whose calls are compared: every rank's signature of a call, by rank, given this one's;
    * `undefined` when this call need not be compared. Rejects when not all ranks make it in time.
    */
-  signatures?(comm: CommInfo, number: number, own: string): Promise<readonly string[]> | undefined;
+  signatures?(
+    comm: CommInfo,
+    number: number,
+    own: () => string,
+  ): Promise<readonly string[]> | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
   /** Joins the next life of the job with the other survivors; this session is over then. */

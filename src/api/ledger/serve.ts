@@ -90,7 +90,9 @@ function comparedAcross(
 ): Promise<Mismatch | undefined> | undefined {
   const [own] = slot.posted;
   if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
-  const told = session.signatures?.(comm, slot.number, JSON.stringify(own.prepared.signature));
+  const told = session.signatures?.(comm, slot.number, () =>
+    JSON.stringify(own.prepared.signature),
+  );
   return told?.then((texts) =>
     signatureMismatch(texts.map((text) => JSON.parse(text) as readonly SignatureField[])),
   );

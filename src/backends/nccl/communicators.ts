@@ -3,7 +3,7 @@ import type { CommInfo, RankCall } from "../../api/index.ts";
 import type { CurrentDevice, Device } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import type { CapturedGraph } from "./graphs.ts";
-import type { Part } from "./issue.ts";
+import { addressOf, type Part } from "./issue.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { Member } from "./member.ts";
@@ -39,7 +39,8 @@ export class NcclCommunicator {
     const { handle, local } = this.members.get(call.rank) as Member;
     const { device, scratch } = local;
     const op = this.beginOp(call);
-    return { call, comm: handle, stream: device.stream, op, size: this.size, scratch };
+    const [send, recv] = [addressOf(call.send), addressOf(call.recv)];
+    return { call, send, recv, comm: handle, stream: device.stream, op, size: this.size, scratch };
   }
 
   /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */

@@ -10,6 +10,9 @@ import type { NcclCalls } from "./result/nccl.ts";
 /** One local rank's call, with what NCCL needs to make it. */
 export interface Part {
   readonly call: RankCall;
+  /** Addresses of the buffers; the null pointer for none. */
+  readonly send: bigint;
+  readonly recv: bigint;
   readonly comm: bigint;
   readonly stream: bigint;
   /** The reduce operator as NCCL numbers it; 0 where there is none. */
@@ -63,26 +66,31 @@ export function stepsOf({ collective }: RankCall, size: number): readonly Step[]
 
 const none = 0n;
 
-/** Address of an element of a buffer; the null pointer for no buffer. */
-function at(buffer: DeviceBuffer | undefined, element = 0): bigint {
-  if (buffer === undefined) return none;
-  return element === 0 ? buffer.ptr : buffer.ptr + BigInt(element * bytesOf(buffer.dtype));
+/** Address of a buffer; the null pointer for no buffer. */
+export function addressOf(buffer: DeviceBuffer | undefined): bigint {
+  return buffer === undefined ? none : buffer.ptr;
+}
+
+/** Address of an element of a buffer that starts at `from`. */
+function at(from: bigint, buffer: DeviceBuffer | undefined, element: number): bigint {
+  if (buffer === undefined || element === 0) return from;
+  return from + BigInt(element * bytesOf(buffer.dtype));
 }
 
 function typeOf({ dtype }: RankCall): number {
   return dtype === undefined ? 0 : dataTypes[dtype];
 }
 
-const allReduce: Make = (nccl, { call, comm, stream, op }) =>
-  nccl.allReduce(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
+const allReduce: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+  nccl.allReduce(send, recv, call.count, typeOf(call), op, comm, stream);
 
-const reduce: Make = (nccl, { call, comm, stream, op }) =>
-  nccl.reduce(at(call.send), at(call.recv), call.count, typeOf(call), op, call.root, comm, stream);
+const reduce: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+  nccl.reduce(send, recv, call.count, typeOf(call), op, call.root, comm, stream);
 
-const broadcast: Make = (nccl, { call, comm, stream }) =>
+const broadcast: Make = (nccl, { call, send, recv, comm, stream }) =>
   nccl.broadcast(
-    at(call.send ?? call.recv),
-    at(call.recv),
+    call.send === undefined ? recv : send,
+    recv,
     call.count,
     typeOf(call),
     call.root,
@@ -90,11 +98,11 @@ const broadcast: Make = (nccl, { call, comm, stream }) =>
     stream,
   );
 
-const allGather: Make = (nccl, { call, comm, stream }) =>
-  nccl.allGather(at(call.send), at(call.recv), call.count, typeOf(call), comm, stream);
+const allGather: Make = (nccl, { call, send, recv, comm, stream }) =>
+  nccl.allGather(send, recv, call.count, typeOf(call), comm, stream);
 
-const reduceScatter: Make = (nccl, { call, comm, stream, op }) =>
-  nccl.reduceScatter(at(call.send), at(call.recv), call.count, typeOf(call), op, comm, stream);
+const reduceScatter: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+  nccl.reduceScatter(send, recv, call.count, typeOf(call), op, comm, stream);
 
 /** Never a count of 0: NCCL would drop such a call. */
 const barrier: Make = (nccl, { comm, stream, scratch }) =>
@@ -102,13 +110,13 @@ const barrier: Make = (nccl, { comm, stream, scratch }) =>
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
 function reduceTo(root: number): Make {
-  return (nccl, { call, comm, stream, op }) => {
+  return (nccl, { call, send, recv, comm, stream, op }) => {
     const counts = call.sendCounts as readonly number[];
     const count = counts[root] as number;
     if (count === 0) return;
     const start = (call.sendOffsets?.[root] ?? sumBefore(counts, root)) as number;
-    const target = call.rank === root ? at(call.recv) : none;
-    nccl.reduce(at(call.send, start), target, count, typeOf(call), op, root, comm, stream);
+    const target = call.rank === root ? recv : none;
+    nccl.reduce(at(send, call.send, start), target, count, typeOf(call), op, root, comm, stream);
   };
 }
 
@@ -166,7 +174,8 @@ const allToAllv: Make = (nccl, part) => {
 
 function sendTo(nccl: NcclCalls, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
-  if (count > 0) nccl.send(at(call.send, start), count, typeOf(call), peer, comm, stream);
+  if (count > 0)
+    nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
 }
 
 function receiveFrom(
@@ -177,7 +186,8 @@ function receiveFrom(
   count: number,
 ): void {
   const { call, comm, stream } = part;
-  if (count > 0) nccl.recv(at(call.recv, start), count, typeOf(call), peer, comm, stream);
+  if (count > 0)
+    nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);
 }
 
 function offset(

@@ -17,8 +17,9 @@ export class Job {
   readonly #membership: Membership;
   readonly #open: OpenLife;
   readonly #rollCall: RollCall;
-  /** Collective calls that this process has made, by communicator. */
-  readonly #made: Record<string, number> = {};
+  /** Collective calls that this process has made: by communicator, and by its name, which the newest so named has. */
+  readonly #made = new WeakMap<CommInfo, { calls: number }>();
+  readonly #madeByName: Record<string, { readonly calls: number }> = {};
   #handedOver = false;
 
   readonly #checks: Checks;
@@ -29,17 +30,32 @@ export class Job {
     this.#checks = checks;
     this.#membership = membership;
     this.#open = open;
-    this.#rollCall = new RollCall(membership, () => this.#made);
+    this.#rollCall = new RollCall(membership, () =>
+      Object.fromEntries(
+        Object.entries(this.#madeByName).map(([name, { calls }]) => [name, calls] as const),
+      ),
+    );
   }
 
   /** This process has made a collective call. */
   made(comm: CommInfo, number: number): void {
-    this.#made[communicatorKey(comm)] = number + 1;
+    let made = this.#made.get(comm);
+    if (made === undefined) {
+      made = { calls: 0 };
+      this.#made.set(comm, made);
+      this.#madeByName[communicatorKey(comm)] = made;
+    }
+    made.calls = number + 1;
+  }
+
+  /** Whether calls on a communicator are compared at all. */
+  compares(comm: CommInfo): boolean {
+    return this.#checks !== "off" && comm.ranks.length === this.#membership.size;
   }
 
   /** Every rank's signature of a call; `undefined` when it need not be compared. */
   signatures(comm: CommInfo, number: number, own: string): Promise<string[]> | undefined {
-    if (this.#checks === "off" || comm.ranks.length < this.#membership.size) return undefined;
+    if (!this.compares(comm)) return undefined;
     const kind = `${communicatorKey(comm)} ${own}`;
     if (this.#checks === "once" && this.#compared.has(kind)) return undefined;
     this.#compared.add(kind);

@@ -167,12 +167,13 @@ export class NcclSession implements Session {
     return promised((settled) => this.enqueue(set, settled));
   }
 
-  enqueue({ comm: info, calls, number }: CallSet, settled: Settled): void {
+  enqueue(set: CallSet, settled: Settled): void {
+    const { comm: info, calls, number } = set;
     const comm = this.#comm(info);
     this.#parts.job?.made(info, number);
     const graph = calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
-    const finish = launched ? graph.launch() : this.#submitter.call(comm, calls);
+    const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
     if (!launched) this.#parts.readPlans?.(info.name);
     this.#parts.progress.whenDone(comm.devices, comm, finishing(settled, finish));
   }
@@ -253,8 +254,9 @@ export class NcclSession implements Session {
     this.#end(this.#parts.progress.after(devices).then(() => comm.destroy()));
   }
 
-  signatures(comm: CommInfo, number: number, own: string): Promise<string[]> | undefined {
-    return this.#parts.job?.signatures(comm, number, own);
+  signatures(comm: CommInfo, number: number, own: () => string): Promise<string[]> | undefined {
+    const { job } = this.#parts;
+    return job?.compares(comm) === true ? job.signatures(comm, number, own()) : undefined;
   }
 
   missing(comm: CommInfo, number: number): Promise<readonly number[]> {

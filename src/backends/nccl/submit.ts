@@ -7,24 +7,34 @@ import { dataTypes } from "./mapping.ts";
 import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 
-/** Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. */
+/** The NCCL calls of one call of all ranks, which can be made again and again. */
+export interface ReadyCall {
+  readonly steps: readonly Step[];
+  readonly parts: readonly Part[];
+}
+
+/**
+ * Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. Gives what
+ * makes them again with the same arguments: nothing where there are such operators, or no NCCL calls.
+ */
 export function submitCall(
   nccl: NcclCalls,
   comm: NcclCommunicator,
   calls: readonly RankCall[],
-): void {
+): ReadyCall | undefined {
   const first = calls[0] as RankCall;
   if (isCopyAlone(first, comm.size)) {
     copyAlone(first, (comm.members.get(0) as Member).local);
-    return;
+    return undefined;
   }
+  const steps = stepsOf(first, comm.size);
   const parts: Part[] = [];
   const endOps = (): void => {
     for (const { call, op } of parts) comm.endOp(call, op);
   };
   try {
     for (const call of calls) parts.push(comm.part(call));
-    for (const step of stepsOf(first, comm.size)) submitStep(nccl, step, parts);
+    submitReady(nccl, { steps, parts });
   } catch (error) {
     // Operators that cannot be ended either must not hide why the call failed.
     try {
@@ -33,6 +43,12 @@ export function submitCall(
     throw error;
   }
   endOps();
+  return calls.some(({ op }) => typeof op === "object") ? undefined : { steps, parts };
+}
+
+/** Makes NCCL calls that are ready. */
+export function submitReady(nccl: NcclCalls, { steps, parts }: ReadyCall): void {
+  for (const step of steps) submitStep(nccl, step, parts);
 }
 
 /** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */

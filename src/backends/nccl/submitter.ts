@@ -1,12 +1,12 @@
 /** Puts calls, messages and recordings on the streams of a session's ranks, with copies of the arrays that they were given. */
-import type { HalfTransfer, RankCall, Settled } from "../../api/index.ts";
+import type { CallSet, HalfTransfer, RankCall, Settled } from "../../api/index.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import type { CopiedArrays, Finish } from "./copied-arrays.ts";
 import { CapturedGraph } from "./graphs.ts";
 import type { LocalRank } from "./local-rank.ts";
 import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-import { submitCall, submitMessages } from "./submit.ts";
+import { type ReadyCall, submitCall, submitMessages, submitReady } from "./submit.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
@@ -23,10 +23,18 @@ export class Submitter {
   }
 
   /** One call of all ranks. */
-  call(comm: NcclCommunicator, calls: readonly RankCall[]): Finish | undefined {
+  call(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
+    if (kept?.work !== undefined) {
+      submitReady(this.#nccl, kept.work as ReadyCall);
+      return undefined;
+    }
     comm.windows.cover(calls);
     return this.#copying(comm, calls, (move) => {
-      submitCall(this.#nccl, comm, move === undefined ? calls : calls.map(move));
+      if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));
+      else {
+        const ready = submitCall(this.#nccl, comm, calls);
+        if (kept !== undefined) kept.work = ready;
+      }
     });
   }
 

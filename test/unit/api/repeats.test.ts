@@ -1,6 +1,7 @@
 /** A call that is made again with the same arguments is recognised: nothing that may have changed since is overlooked. */
 
 import {
+  type Backend,
   CollectiveMismatchError,
   CommAbortedError,
   CommClosedError,
@@ -11,9 +12,14 @@ import {
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
+import { cleanGpus } from "../nccl-backend/gpus.ts";
 
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
+async function inWorld<T>(
+  size: number,
+  program: (comm: Communicator) => T | PromiseLike<T>,
+  backend: Backend = sim(),
+) {
+  const world = await createWorld({ backend, size });
   try {
     return await within(3000, world.run(program));
   } finally {
@@ -21,7 +27,10 @@ async function inWorld<T>(size: number, program: (comm: Communicator) => T | Pro
   }
 }
 
-describe("a repeated call", () => {
+describe.each([
+  ["on the simulation", () => sim()],
+  ["on fake GPUs", () => cleanGpus().backend()],
+])("a repeated call %s", (_, open) => {
   test("reads what its buffers hold now", async () => {
     const sums = await inWorld(3, async (comm) => {
       const send = comm.alloc("int32", 2);
@@ -38,62 +47,78 @@ describe("a repeated call", () => {
   });
 
   test("is another one with another operator, receiver, root or collective", async () => {
-    await inWorld(2, async (comm) => {
-      const send = comm.alloc("int32", 1);
-      const recv = comm.alloc("int32", 1);
-      const value = async (): Promise<unknown> => (await recv.toHost())[0];
-      for (let round = 0; round < 2; round++) {
-        send.fill(2 + comm.rank);
-        expect(await comm.allReduce({ send, recv, op: "sum" }).then(value)).toBe(5);
-        expect(await comm.allReduce({ send, recv, op: "prod" }).then(value)).toBe(6);
-        for (const root of [0, 1]) {
-          recv.fill(0);
-          const target = comm.rank === root ? { recv } : {};
-          const result = await comm.reduce({ send, ...target, op: "max", root });
-          expect(result).toBe(comm.rank === root ? recv : undefined);
-          expect(await value()).toBe(comm.rank === root ? 3 : 0);
+    await inWorld(
+      2,
+      async (comm) => {
+        const send = comm.alloc("int32", 1);
+        const recv = comm.alloc("int32", 1);
+        const value = async (): Promise<unknown> => (await recv.toHost())[0];
+        for (let round = 0; round < 2; round++) {
+          send.fill(2 + comm.rank);
+          expect(await comm.allReduce({ send, recv, op: "sum" }).then(value)).toBe(5);
+          expect(await comm.allReduce({ send, recv, op: "prod" }).then(value)).toBe(6);
+          for (const root of [0, 1]) {
+            recv.fill(0);
+            const target = comm.rank === root ? { recv } : {};
+            const result = await comm.reduce({ send, ...target, op: "max", root });
+            expect(result).toBe(comm.rank === root ? recv : undefined);
+            expect(await value()).toBe(comm.rank === root ? 3 : 0);
+          }
+          expect(await comm.allReduce({ send, op: "min" })).toBe(send);
+          expect((await send.toHost())[0]).toBe(2);
         }
-        expect(await comm.allReduce({ send, op: "min" })).toBe(send);
-        expect((await send.toHost())[0]).toBe(2);
-      }
-    });
+      },
+      open(),
+    );
   });
 
   test("is checked when the arguments object was changed meanwhile", async () => {
-    await inWorld(2, async (comm) => {
-      const args = { send: comm.alloc("float32", 4), op: "sum" as "sum" | "max" };
-      const first = args.send;
-      expect(await comm.allReduce(args)).toBe(first);
-      args.send = comm.alloc("float32", 4);
-      expect(await comm.allReduce(args)).toBe(args.send);
-      expect(await comm.allReduce({ send: first, op: "sum" })).toBe(first);
-      args.op = "median" as "sum";
-      await expect(comm.allReduce(args)).rejects.toThrow(InvalidArgumentError);
-    });
+    await inWorld(
+      2,
+      async (comm) => {
+        const args = { send: comm.alloc("float32", 4), op: "sum" as "sum" | "max" };
+        const first = args.send;
+        expect(await comm.allReduce(args)).toBe(first);
+        args.send = comm.alloc("float32", 4);
+        expect(await comm.allReduce(args)).toBe(args.send);
+        expect(await comm.allReduce({ send: first, op: "sum" })).toBe(first);
+        args.op = "median" as "sum";
+        await expect(comm.allReduce(args)).rejects.toThrow(InvalidArgumentError);
+      },
+      open(),
+    );
   });
 
   test("may be multiplied by another scalar each time", async () => {
-    await inWorld(2, async (comm) => {
-      const [send, recv] = [comm.alloc("float32", 1).fill(1), comm.alloc("float32", 1)];
-      const op = { preMul: 1 };
-      for (op.preMul = 1; op.preMul < 4; op.preMul++) {
-        await comm.allReduce({ send, recv, op });
-        expect([...(await recv.toHost())]).toEqual([2 * op.preMul]);
-      }
-    });
+    await inWorld(
+      2,
+      async (comm) => {
+        const [send, recv] = [comm.alloc("float32", 1).fill(1), comm.alloc("float32", 1)];
+        const op = { preMul: 1 };
+        for (op.preMul = 1; op.preMul < 4; op.preMul++) {
+          await comm.allReduce({ send, recv, op });
+          expect([...(await recv.toHost())]).toEqual([2 * op.preMul]);
+        }
+      },
+      open(),
+    );
   });
 
   test("is refused once a buffer was disposed", async () => {
-    await inWorld(2, async (comm) => {
-      const [send, recv] = [comm.alloc("int8", 4), comm.alloc("int8", 4)];
-      await comm.allReduce({ send, recv, op: "sum" });
-      recv.dispose();
-      const gone = comm.allReduce({ send, recv, op: "sum" });
-      await expect(gone).rejects.toThrow(CommClosedError);
-      await expect(gone).rejects.toMatchObject({ field: "recv", call: undefined });
-      send.dispose();
-      await expect(comm.allReduce({ send, op: "sum" })).rejects.toThrow(CommClosedError);
-    });
+    await inWorld(
+      2,
+      async (comm) => {
+        const [send, recv] = [comm.alloc("int8", 4), comm.alloc("int8", 4)];
+        await comm.allReduce({ send, recv, op: "sum" });
+        recv.dispose();
+        const gone = comm.allReduce({ send, recv, op: "sum" });
+        await expect(gone).rejects.toThrow(CommClosedError);
+        await expect(gone).rejects.toMatchObject({ field: "recv", call: undefined });
+        send.dispose();
+        await expect(comm.allReduce({ send, op: "sum" })).rejects.toThrow(CommClosedError);
+      },
+      open(),
+    );
   });
 
   test("is compared again when another rank makes another call", async () => {
@@ -121,28 +146,34 @@ describe("a repeated call", () => {
   });
 
   test("keeps to its communicator", async () => {
-    await inWorld(4, async (comm) => {
-      const send = comm.alloc("int32", 1);
-      const recv = comm.alloc("int32", 1);
-      const half = await comm.split({ color: comm.rank % 2 });
-      for (let round = 0; round < 3; round++) {
-        send.fill(1);
-        await comm.allReduce({ send, recv, op: "sum" });
-        expect((await recv.toHost())[0]).toBe(4);
-        await half?.allReduce({ send, recv, op: "sum" });
-        expect((await recv.toHost())[0]).toBe(2);
-      }
-      // The same ranks the other way round: another one is the root.
-      const turned = await comm.split({ color: 0, key: -comm.rank });
-      for (const each of [comm, turned, comm, turned]) {
-        send.fill(comm.rank);
-        const root = each?.rank === 0;
-        expect(await each?.reduce({ send, op: "sum", root: 0 })).toBe(root ? send : undefined);
-        expect((await send.toHost())[0]).toBe(root ? 6 : comm.rank);
-      }
-    });
+    await inWorld(
+      4,
+      async (comm) => {
+        const send = comm.alloc("int32", 1);
+        const recv = comm.alloc("int32", 1);
+        const half = await comm.split({ color: comm.rank % 2 });
+        for (let round = 0; round < 3; round++) {
+          send.fill(1);
+          await comm.allReduce({ send, recv, op: "sum" });
+          expect((await recv.toHost())[0]).toBe(4);
+          await half?.allReduce({ send, recv, op: "sum" });
+          expect((await recv.toHost())[0]).toBe(2);
+        }
+        // The same ranks the other way round: another one is the root.
+        const turned = await comm.split({ color: 0, key: -comm.rank });
+        for (const each of [comm, turned, comm, turned]) {
+          send.fill(comm.rank);
+          const root = each?.rank === 0;
+          expect(await each?.reduce({ send, op: "sum", root: 0 })).toBe(root ? send : undefined);
+          expect((await send.toHost())[0]).toBe(root ? 6 : comm.rank);
+        }
+      },
+      open(),
+    );
   });
+});
 
+describe("a repeated call", () => {
   test("has signals and deadlines of its own", async () => {
     await inWorld(2, async (comm) => {
       const send = comm.alloc("int32", 1);

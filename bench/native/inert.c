@@ -1,0 +1,130 @@
+/*
+ * libnccl and libcudart that do nothing, in one library: what a call costs over them is what twinccl and the foreign calls
+ * cost. Handles and addresses are made up, nothing is ever copied, and whatever is asked for is done at once.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { char internal[128]; } ncclUniqueId;
+
+static uintptr_t next_address = (uintptr_t)1 << 44;
+
+static void *address(size_t bytes) {
+  void *found = (void *)next_address;
+  next_address += (bytes + 511) / 512 * 512;
+  return found;
+}
+
+static int give(void **out) {
+  *out = address(512);
+  return 0;
+}
+
+#define EXPORT __attribute__((visibility("default")))
+#define NOTHING(name, ...) \
+  EXPORT int name(__VA_ARGS__) { return 0; }
+
+/* CUDA runtime */
+EXPORT int cudaRuntimeGetVersion(int *version) { *version = 12080; return 0; }
+EXPORT int cudaDriverGetVersion(int *version) { *version = 12080; return 0; }
+EXPORT int cudaGetDeviceCount(int *count) { *count = 8; return 0; }
+EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  (void)device;
+  *value = attribute == 75 ? 9 : 0;
+  return 0;
+}
+EXPORT int cudaDeviceGetPCIBusId(char *id, int length, int device) {
+  strncpy(id, "0000:00:00.0", (size_t)length);
+  id[6] = (char)('0' + device);
+  return 0;
+}
+EXPORT int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  *can = device != peer;
+  return 0;
+}
+EXPORT const char *cudaGetErrorName(int error) { (void)error; return "inert"; }
+EXPORT const char *cudaGetErrorString(int error) { (void)error; return "inert"; }
+EXPORT int cudaMalloc(void **out, size_t bytes) { *out = address(bytes); return 0; }
+EXPORT int cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
+  static char host[1 << 20];
+  (void)flags;
+  *out = host;
+  return bytes <= sizeof host ? 0 : 2;
+}
+EXPORT int cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+  *free_bytes = *total = (size_t)1 << 37;
+  return 0;
+}
+EXPORT int cudaStreamCreateWithFlags(void **out, unsigned flags) { (void)flags; return give(out); }
+EXPORT int cudaEventCreateWithFlags(void **out, unsigned flags) { (void)flags; return give(out); }
+EXPORT int cudaEventElapsedTime(float *ms, void *start, void *end) {
+  (void)start, (void)end;
+  *ms = 0;
+  return 0;
+}
+EXPORT int cudaStreamEndCapture(void *stream, void **out) { (void)stream; return give(out); }
+EXPORT int cudaGraphInstantiateWithFlags(void **out, void *graph, unsigned long long flags) {
+  (void)graph, (void)flags;
+  return give(out);
+}
+EXPORT int cudaPointerGetAttributes(void *attributes, const void *ptr) {
+  (void)attributes, (void)ptr;
+  return 1;
+}
+NOTHING(cudaSetDevice, int device)
+NOTHING(cudaGetLastError, void)
+NOTHING(cudaFree, void *ptr)
+NOTHING(cudaFreeHost, void *ptr)
+NOTHING(cudaMemcpyAsync, void *to, const void *from, size_t bytes, int kind, void *stream)
+NOTHING(cudaMemsetAsync, void *to, int value, size_t bytes, void *stream)
+NOTHING(cudaStreamDestroy, void *stream)
+NOTHING(cudaStreamSynchronize, void *stream)
+NOTHING(cudaEventDestroy, void *event)
+NOTHING(cudaEventRecord, void *event, void *stream)
+NOTHING(cudaEventQuery, void *event)
+NOTHING(cudaStreamBeginCapture, void *stream, int mode)
+NOTHING(cudaGraphLaunch, void *graph, void *stream)
+NOTHING(cudaGraphExecDestroy, void *graph)
+NOTHING(cudaGraphDestroy, void *graph)
+
+/* NCCL */
+EXPORT int ncclGetVersion(int *version) { *version = 22809; return 0; }
+EXPORT int ncclGetUniqueId(ncclUniqueId *id) { memset(id, 7, sizeof *id); return 0; }
+EXPORT int ncclCommInitRankConfig(void **out, int size, ncclUniqueId id, int rank, void *config) {
+  (void)size, (void)id, (void)rank, (void)config;
+  return give(out);
+}
+EXPORT int ncclCommSplit(void *comm, int color, int key, void **out, void *config) {
+  (void)comm, (void)color, (void)key, (void)config;
+  return give(out);
+}
+EXPORT int ncclCommGetAsyncError(void *comm, int *status) { (void)comm; *status = 0; return 0; }
+EXPORT const char *ncclGetErrorString(int status) { (void)status; return "inert"; }
+EXPORT const char *ncclGetLastError(void *comm) { (void)comm; return ""; }
+EXPORT int ncclGroupSimulateEnd(void *info) { (void)info; return 0; }
+EXPORT int ncclRedOpCreatePreMulSum(int *op, void *scalar, int type, int residence, void *comm) {
+  (void)scalar, (void)type, (void)residence, (void)comm;
+  *op = 5;
+  return 0;
+}
+EXPORT int ncclMemAlloc(void **out, size_t bytes) { *out = address(bytes); return 0; }
+EXPORT int ncclCommWindowRegister(void *comm, void *ptr, size_t bytes, void **out, int flags) {
+  (void)comm, (void)ptr, (void)bytes, (void)flags;
+  return give(out);
+}
+NOTHING(ncclCommFinalize, void *comm)
+NOTHING(ncclCommDestroy, void *comm)
+NOTHING(ncclCommAbort, void *comm)
+NOTHING(ncclGroupStart, void)
+NOTHING(ncclGroupEnd, void)
+NOTHING(ncclAllReduce, const void *send, void *recv, size_t count, int type, int op, void *comm, void *stream)
+NOTHING(ncclReduce, const void *send, void *recv, size_t count, int type, int op, int root, void *comm, void *stream)
+NOTHING(ncclReduceScatter, const void *send, void *recv, size_t count, int type, int op, void *comm, void *stream)
+NOTHING(ncclAllGather, const void *send, void *recv, size_t count, int type, void *comm, void *stream)
+NOTHING(ncclBroadcast, const void *send, void *recv, size_t count, int type, int root, void *comm, void *stream)
+NOTHING(ncclSend, const void *send, size_t count, int type, int peer, void *comm, void *stream)
+NOTHING(ncclRecv, void *recv, size_t count, int type, int peer, void *comm, void *stream)
+NOTHING(ncclRedOpDestroy, int op, void *comm)
+NOTHING(ncclMemFree, void *ptr)
+NOTHING(ncclCommWindowDeregister, void *comm, void *window)
