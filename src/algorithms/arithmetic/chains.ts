@@ -7,7 +7,7 @@
 import type { Fold, Lanes } from "./fold.ts";
 
 /** What a `Fold` does, apart from what it is. */
-export type FoldMethods = Omit<Fold, "dtype" | "op" | "scales">;
+export type FoldMethods = Omit<Fold, "dtype" | "op" | "scales" | "terms">;
 
 /** One pass over one source: `begin`, `addContribution` or `addPartial` of a `Fold`. */
 export type Hop<L extends Lanes> = (

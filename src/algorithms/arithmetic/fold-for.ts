@@ -7,7 +7,9 @@
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, ScalarRounding } from "./fold.ts";
+import type { FloatDType } from "./nan.ts";
 import { operators } from "./operators.ts";
+import { averageScalar, roundScalar } from "./scalar.ts";
 
 /** Folds of one dtype and operator (or scalar), by ranks and rounding. */
 type Variants = Map<number, Fold>;
@@ -31,7 +33,15 @@ export function foldFor(dtype: DType, op: ReduceOp, ranks: number, rounding: Sca
   if (fold === undefined) {
     const scalar = typeof op === "object" ? op.preMul : 1;
     const make = operators[dtype][typeof op === "object" ? "preMul" : op];
-    fold = Object.freeze({ dtype, op, scales, ...make({ ranks, rounding, scalar }) });
+    const divisor = op === "avg" && !float ? ranks : 1;
+    const terms = { scalar: scales ? factorOf(dtype, op, ranks) : 1, fused, divisor };
+    fold = Object.freeze({
+      dtype,
+      op,
+      scales,
+      terms: Object.freeze({ ...terms, accumulator: "element" as const }),
+      ...make({ ranks, rounding, scalar }),
+    });
     variants.set(variant, fold);
   }
   return fold;
@@ -51,6 +61,17 @@ function variantsOf(dtype: DType, op: ReduceOp): Variants {
     known.set(key, variants);
   }
   return variants;
+}
+
+/** What a contribution is multiplied by, rounded to the dtype. */
+function factorOf(dtype: DType, op: ReduceOp, ranks: number): number | bigint {
+  const scalar = typeof op === "object" ? op.preMul : 1;
+  if (!isFloat(dtype)) return BigInt(scalar);
+  return op === "avg" ? averageScalar(dtype, ranks) : roundScalar(dtype, Number(scalar));
+}
+
+function isFloat(dtype: DType): dtype is FloatDType {
+  return dtypeInfo[dtype].kind === "float";
 }
 
 /** A Map takes -0 for +0, which are different factors. */

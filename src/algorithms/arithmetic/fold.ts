@@ -28,6 +28,18 @@ export type Lanes = Uint8Array | Uint16Array | Int32Array | Float32Array | Float
  */
 export type ScalarRounding = "fused" | "separate";
 
+/** What a fold computes, beside its dtype and operator. */
+export interface FoldTerms {
+  /** Rounded to the dtype: what a contribution is multiplied by; 1 where `scales` is false. */
+  readonly scalar: number | bigint;
+  /** The product is not rounded by itself when it is folded into a partial. */
+  readonly fused: boolean;
+  /** What an integer average is divided by in the end; 1 for everything else. */
+  readonly divisor: number;
+  /** What holds a running value: the element type, or float32, rounded to the element type once in the end. */
+  readonly accumulator: "element" | "float32";
+}
+
 /**
  * Folds contributions of one dtype by one operator, with the same bits on every machine. Only which
  * NaN a NaN is stays open until `finish`. In every pass an accumulator may be the source as well,
@@ -42,6 +54,8 @@ export interface Fold {
    * with a copy.
    */
   readonly scales: boolean;
+  /** The same as data, for executors that have loops of their own. */
+  readonly terms: FoldTerms;
 
   /** `acc = pre(contribution)`: begins a fold. */
   begin(acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number): void;

@@ -1,5 +1,5 @@
 /** Arithmetic of every dtype and operator: the one owner of all executors' rounding rules. */
-export type { Fold, Lanes, ScalarRounding } from "./fold.ts";
+export type { Fold, FoldTerms, Lanes, ScalarRounding } from "./fold.ts";
 export { foldFor } from "./fold-for.ts";
 export { lanesOf, lanesPerElement } from "./lanes.ts";
 export { canonicalise, canonicalNaN, type FloatDType } from "./nan.ts";

@@ -44,6 +44,7 @@ function narrowFold(dtype: DType): Fold {
     dtype,
     op: "sum" as const,
     scales: false,
+    terms: Object.freeze({ scalar: 1, fused: false, divisor: 1, accumulator: "float32" as const }),
     begin: (acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number) =>
       acc.set(source.subarray(sourceAt, sourceAt + count), accAt),
     addContribution: refuse,

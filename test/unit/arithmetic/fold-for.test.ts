@@ -239,3 +239,19 @@ describe("worked examples", () => {
     expect(foldByHops("float16", "sum", 2, "fused", [[0x8000n], [0x8000n]])).toEqual([0x8000n]);
   });
 });
+
+describe("the terms of a fold", () => {
+  const cases = [
+    ["float32", "sum", "fused", { scalar: 1, fused: false, divisor: 1 }],
+    ["float32", "avg", "fused", { scalar: Math.fround(1 / 3), fused: true, divisor: 1 }],
+    ["bfloat16", "avg", "separate", { scalar: 0.333984375, fused: false, divisor: 1 }],
+    ["float8e5m2", "avg", "fused", { scalar: 0.3125, fused: false, divisor: 1 }],
+    ["float64", { preMul: 0.1 }, "fused", { scalar: 0.1, fused: true, divisor: 1 }],
+    ["int32", "avg", "fused", { scalar: 1, fused: false, divisor: 3 }],
+    ["int64", { preMul: -7n }, "fused", { scalar: -7n, fused: false, divisor: 1 }],
+    ["uint8", { preMul: 7 }, "separate", { scalar: 7n, fused: false, divisor: 1 }],
+  ] as const;
+  test.each(cases)("of %s and %s, %s", (dtype, op, rounding, terms) => {
+    expect(foldFor(dtype, op, 3, rounding).terms).toEqual({ ...terms, accumulator: "element" });
+  });
+});
