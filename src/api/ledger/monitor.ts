@@ -68,7 +68,7 @@ export class Monitor implements OpWatcher {
     // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known who waits.
     // Where time is real that would cost more than small calls take.
     const isVirtual = this.#host.clock !== undefined;
-    if (isVirtual && staysAlive(this.#atStart)) this.#context = openRankContext();
+    if (isVirtual && staysAlive(this.#atStart, turnsToCome)) this.#context = openRankContext();
     this.#activity++;
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
@@ -203,8 +203,18 @@ export class Monitor implements OpWatcher {
   }
 }
 
+/** How many turns monitors wait for: they end by themselves, and keep the runtime alive no longer. */
+let turnsToCome = 0;
+
 /** Runs `step` after everything that is already due. */
 function nextTurn(step: () => void): void {
-  if (typeof setImmediate === "function") setImmediate(step);
-  else setTimeout(step, 0);
+  if (typeof setImmediate !== "function") {
+    setTimeout(step, 0);
+    return;
+  }
+  turnsToCome++;
+  setImmediate(() => {
+    turnsToCome--;
+    step();
+  });
 }

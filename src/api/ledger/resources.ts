@@ -42,10 +42,15 @@ export function nothingNew(start: LiveResources, now: LiveResources): boolean {
 /** Kinds that are listed without keeping the runtime alive: handles that are closing, standard streams. */
 const idle: readonly string[] = ["CloseReq", "TTYWrap", "PipeWrap"];
 
-/** True when the runtime stays alive whatever the ranks do: a server, a test runner, a parent process that may write. */
-export function staysAlive(start: LiveResources | undefined): boolean {
+/**
+ * True when the runtime stays alive whatever the ranks do: a server, a test runner, a parent process that may write.
+ * `turns` is the number of turns of the event loop that monitors wait for, which end by themselves.
+ */
+export function staysAlive(start: LiveResources | undefined, turns: number): boolean {
   if (start === undefined || runtimeProcess()?.connected === true) return true;
-  return [...start.keys()].some((kind) => !idle.includes(kind));
+  return [...start].some(
+    ([kind, count]) => !idle.includes(kind) && !(kind === "Immediate" && count <= turns),
+  );
 }
 
 /** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */

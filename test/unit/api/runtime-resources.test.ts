@@ -1,0 +1,26 @@
+/** What counts as something that keeps the runtime alive whatever the ranks do: only then is it followed who waits. */
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { staysAlive } from "../../../src/api/ledger/resources.ts";
+
+/** The test runner's own process is connected to a parent, which keeps it alive. */
+const alone = (): void => void vi.stubGlobal("process", { connected: false });
+
+afterEach(() => void vi.unstubAllGlobals());
+
+describe("a runtime", () => {
+  test("stays alive by a server or a parent process, and not by its standard streams", () => {
+    expect(staysAlive(new Map(), 0)).toBe(process.connected === true);
+    alone();
+    expect(staysAlive(new Map(), 0)).toBe(false);
+    expect(staysAlive(new Map([["TTYWrap", 2]]), 0)).toBe(false);
+    expect(staysAlive(new Map([["TCPServerWrap", 1]]), 0)).toBe(true);
+    expect(staysAlive(undefined, 0)).toBe(true);
+  });
+
+  test("does not stay alive by the turns that monitors wait for", () => {
+    alone();
+    expect(staysAlive(new Map([["Immediate", 2]]), 2)).toBe(false);
+    expect(staysAlive(new Map([["Immediate", 2]]), 1)).toBe(true);
+    expect(staysAlive(new Map([["Timeout", 1]]), 1)).toBe(true);
+  });
+});
