@@ -37,7 +37,6 @@ interface BackendReport {
 
 async function runDoctor(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 0);
-  // Before the backends are asked: they set variables that are reported.
   const nvidia = await examine();
   const size = Math.max(1, nvidia.gpus.length);
   const backends: BackendReport[] = [];

@@ -12,8 +12,6 @@ import { type Place, placesFor } from "./places.ts";
 export async function visibleDevices(
   options: NcclOptions,
 ): Promise<{ readonly libraries: Libraries; readonly visible: number }> {
-  // NCCL reads this once, before its first communicator; what it reduces in the switch cannot be predicted.
-  if (options.nvls !== true) process.env["NCCL_NVLS_ENABLE"] = "0";
   const libraries = await loadLibraries({
     nccl: options.ncclLibrary,
     cudart: options.cudartLibrary,

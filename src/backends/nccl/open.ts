@@ -82,15 +82,18 @@ export async function openJoined(
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const [local] = here.locals as [LocalRank];
-  const start = async (which: "first" | "pinned") => {
-    const id = await share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId());
-    return initOne(nccl, here.current, info, local, id, setup.config);
-  };
+  const givenUp = new AbortController();
   let world: NcclCommunicator;
   try {
-    const opening = startPinnedJob(pin, places, start, (own) => share("graphs", own));
+    const opening = startPinnedJob(pin, places, {
+      meet: (which) => share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
+      begin: (id) => initOne(nccl, here.current, info, local, id, setup.config),
+      share: (own) => share("graphs", own),
+      givenUp: givenUp.signal,
+    });
     world = await within(timeoutMs, opening, rank, size);
   } catch (error) {
+    givenUp.abort(error);
     here.giveBack();
     throw error;
   }

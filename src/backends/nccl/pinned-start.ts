@@ -80,33 +80,42 @@ export function startPinned<C extends { destroy(): void }>(
   }
 }
 
-/**
- * The same for the ranks of a job, one in each process. `start` is told which start it is; `share` hands rank 0's bytes
- * to all.
- */
+/** How one rank of a job starts. */
+export interface JobStart<C> {
+  /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
+  readonly meet: (which: "first" | "pinned") => Promise<Uint8Array>;
+  /** Has NCCL start. */
+  readonly begin: (id: Uint8Array) => Promise<C>;
+  /** Hands rank 0's bytes to all. */
+  readonly share: (own: () => Uint8Array) => Promise<Uint8Array>;
+  /** Nobody waits for the start any more. */
+  readonly givenUp?: AbortSignal;
+}
+
+/** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
 export async function startPinnedJob<C extends { destroy(): void }>(
   pin: NcclPin,
   places: readonly string[],
-  start: (which: "first" | "pinned") => Promise<C>,
-  share: (own: () => Uint8Array) => Promise<Uint8Array>,
+  { meet, begin, share, givenUp }: JobStart<C>,
 ): Promise<C> {
   const variables = pinnedVariables(pin);
   const { rings } = pin;
-  if (rings === undefined || places.length === 1) {
-    return startWithVariables(variables, () => start("pinned"));
-  }
+  const start = async (which: "first" | "pinned", under: Variables): Promise<C> => {
+    const id = await meet(which);
+    return startWithVariables(under, () => begin(id), givenUp);
+  };
+  if (rings === undefined || places.length === 1) return start("pinned", variables);
   const folder = new GraphFolder();
   try {
     let xml: string;
     if ("xml" in rings) xml = rings.xml;
     else {
-      const first = await startWithVariables(folder.dumping, () => start("first"));
+      const first = await start("first", folder.dumping);
       const found = await share(() => new TextEncoder().encode(folder.found()));
       first.destroy();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }
-    const all = { ...variables, ...folder.taking(xml) };
-    return await startWithVariables(all, () => start("pinned"));
+    return await start("pinned", { ...variables, ...folder.taking(xml) });
   } finally {
     folder.remove();
   }

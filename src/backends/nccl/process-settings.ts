@@ -11,6 +11,8 @@ const bufferVariables = {
   ll128BuffSize: "NCCL_LL128_BUFFSIZE",
 } as const;
 
+const nvlsVariable = "NCCL_NVLS_ENABLE";
+
 type BufferField = keyof typeof bufferVariables;
 
 /** Buffer sizes that are not NCCL's own. */
@@ -29,6 +31,8 @@ export class ProcessSettings {
   #settled:
     | { readonly values: Readonly<Record<BufferField, string>>; log?: PlanLogFile }
     | undefined;
+
+  #nvls: boolean | undefined;
 
   constructor(env = process.env, makeLog = (): PlanLogFile => new PlanLogFile()) {
     this.#env = env;
@@ -65,6 +69,29 @@ export class ProcessSettings {
       },
       { field: "readPlan" },
     );
+  }
+
+  /**
+   * In-switch reduction, whose bits cannot be predicted: off unless the first world asks for it. To be called before NCCL
+   * is used for a world.
+   *
+   * @throws InvalidArgumentError for a world that wants it otherwise than the first one.
+   */
+  settleNvls(wanted: boolean): void {
+    if (this.#nvls !== undefined && this.#nvls !== wanted) {
+      throw new InvalidArgumentError(
+        {
+          headline: `nccl: nvls: found ${wanted}, but NCCL runs in this process with ${this.#nvls}`,
+          hint: "NCCL reads it once per process: give every world the same, or start another process",
+        },
+        { field: "nvls" },
+      );
+    }
+    if (!wanted && this.#env[nvlsVariable] !== "0") {
+      assertReachesNccl([nvlsVariable]);
+      this.#env[nvlsVariable] = "0";
+    }
+    this.#nvls = wanted;
   }
 
   /** The buffer sizes that hold, for predictions. */

@@ -13,11 +13,12 @@ import { processSettings } from "./process-settings.ts";
  * @throws InvalidArgumentError, UnsupportedError for what NCCL was already told otherwise in this process.
  */
 export function setupOf(
-  { timeoutMs, checks, staging, readPlan = false }: NcclOptions,
+  { timeoutMs, checks, staging, nvls = false, readPlan = false }: NcclOptions,
   pin: NcclPin,
   plans: PlanRecord,
   libraries: Libraries,
 ): Setup {
+  processSettings.settleNvls(nvls);
   const log = processSettings.settle(pin, readPlan);
   return {
     libraries,

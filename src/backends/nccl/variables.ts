@@ -18,18 +18,36 @@ export function withVariables<T>(variables: Variables, body: () => T): T {
   }
 }
 
-/** The same for a start that takes place on another thread: starts wait for each other, so that none sees another's. */
-export function startWithVariables<T>(variables: Variables, body: () => Promise<T>): Promise<T> {
+/**
+ * The same for a start that takes place on another thread: starts wait for each other, so that none sees another's. `body`
+ * must wait for nothing but NCCL. One that is given up keeps nobody waiting any more.
+ */
+export function startWithVariables<T>(
+  variables: Variables,
+  body: () => Promise<T>,
+  givenUp?: AbortSignal,
+): Promise<T> {
   const start = starts.then(async () => {
+    givenUp?.throwIfAborted();
     const putBack = set(variables);
     try {
-      return await body();
+      return await unlessAborted(body(), givenUp);
     } finally {
       putBack();
     }
   });
   starts = start.catch(() => undefined);
   return start;
+}
+
+/** What a promise gives, or the signal's reason when that comes first. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
 }
 
 /** Resolves when no start is under way. */
@@ -56,6 +74,6 @@ export function assertReachesNccl(names: readonly string[]): void {
   if (isMainThread) return;
   throw new UnsupportedError({
     headline: `nccl: ${names.join(", ")} cannot be set from a worker thread`,
-    hint: "open the world on the main thread, or leave out plan and readPlan",
+    hint: "open the world on the main thread, or set them before the process starts",
   });
 }

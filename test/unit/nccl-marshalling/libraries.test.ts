@@ -51,6 +51,15 @@ describe("places", () => {
 describe("a library that does not load", () => {
   afterEach(() => vi.unstubAllEnvs());
 
+  test("makes a probe say so, which changes no variable", async () => {
+    vi.stubEnv("TWINCCL_CUDART_LIBRARY", "/nowhere/libcudart.so.12");
+    vi.stubEnv("NCCL_NVLS_ENABLE", undefined);
+    const before = { ...process.env };
+    const probe = await nccl().probe({ size: 2, name: "probed" });
+    expect(probe).toEqual({ ok: false, reason: "libcudart was not found" });
+    expect({ ...process.env }).toEqual(before);
+  });
+
   test("is refused with its path, why it was tried, and the loader's words", async () => {
     vi.stubEnv("TWINCCL_CUDART_LIBRARY", "/nowhere/libcudart.so.12");
     const error = await loadLibraries({}).catch((caught: unknown) => caught);

@@ -123,14 +123,37 @@ describe("a pinned ring", () => {
     const fake = fakeStarts("what another process found is not looked at");
     const shared = new TextEncoder().encode(found);
     const which: string[] = [];
-    const start = async (each: string) => {
-      which.push(each);
-      return fake.start();
-    };
-    await startPinnedJob(pin, places, start, async () => shared);
+    await startPinnedJob(pin, places, {
+      meet: async (each) => {
+        which.push(each);
+        return new Uint8Array(1);
+      },
+      begin: async () => fake.start(),
+      share: async () => shared,
+    });
     expect(which).toEqual(["first", "pinned"]);
     expect(fake.destroyed()).toBe(1);
     expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
+  });
+
+  test("of a job keeps no other start waiting while its ranks meet, and sets nothing", async () => {
+    const fake = fakeStarts(found);
+    let met: (id: Uint8Array) => void = () => undefined;
+    const waiting = startPinnedJob({ algorithm: "Tree" }, places, {
+      meet: () => {
+        return new Promise<Uint8Array>((resolve) => {
+          met = resolve;
+        });
+      },
+      begin: async () => fake.start(),
+      share: async () => new Uint8Array(0),
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(now()).toMatchObject({ NCCL_ALGO: undefined });
+    await startWithVariables({}, async () => fake.start());
+    met(new Uint8Array(1));
+    await waiting;
+    expect(fake.seen.map(({ NCCL_ALGO }) => NCCL_ALGO)).toEqual([undefined, "allreduce:tree"]);
   });
 
   test("as a file is taken as it is, in one start", () => {
@@ -140,7 +163,34 @@ describe("a pinned ring", () => {
   });
 });
 
+test("a start that is given up has its variables put back, and the next one begins", async () => {
+  const giving = new AbortController();
+  const hangs = () => new Promise<never>(() => undefined);
+  const stuck = startWithVariables({ NCCL_ALGO: "Ring" }, hangs, giving.signal);
+  const next = startWithVariables({}, async () => process.env["NCCL_ALGO"]);
+  const late = startWithVariables({}, async () => "begun", giving.signal);
+  await new Promise((resolve) => setImmediate(resolve));
+  giving.abort(new Error("too late"));
+  await expect(stuck).rejects.toThrow("too late");
+  expect(await next).toBeUndefined();
+  await expect(late).rejects.toThrow("too late");
+});
+
 describe("what a process settles", () => {
+  test("in-switch reduction is off unless the first world asks for it", () => {
+    const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: "1" };
+    const settings = new ProcessSettings(env);
+    settings.settleNvls(false);
+    expect(env).toEqual({ NCCL_NVLS_ENABLE: "0" });
+    settings.settleNvls(false);
+    expect(() => settings.settleNvls(true)).toThrow(
+      /nvls: found true, but NCCL runs in this process with false/,
+    );
+    const asked: NodeJS.ProcessEnv = {};
+    new ProcessSettings(asked).settleNvls(true);
+    expect(asked).toEqual({});
+  });
+
   test("another buffer size than the first is refused by name", () => {
     const env: NodeJS.ProcessEnv = {};
     const settings = new ProcessSettings(env);
