@@ -1,0 +1,98 @@
+// The hot paths by name: what one step of each does, how many calls that is, and what has to be there for it.
+import { createWorld } from "twinccl";
+import { nccl } from "twinccl/nccl";
+import { sim } from "twinccl/sim";
+import { buildInert } from "../native/inert.mjs";
+
+const ranks = 8;
+/** Calls of one run of a world, so that beginning and ending the run weigh little. */
+const calls = 200;
+/** Calls of one recording. */
+const recorded = 100;
+
+/** A world that stays open, and a program that is run in it again and again. */
+async function inWorld(backend, size, count, program) {
+  const world = await createWorld({ backend, size });
+  return { calls: count, step: () => world.run(program), close: () => world.close() };
+}
+
+async function allReduces(comm) {
+  const send = comm.alloc("float32", 256);
+  for (let i = 0; i < calls; i++) await comm.allReduce({ send, op: "sum" });
+}
+
+async function barriers(comm) {
+  for (let i = 0; i < calls; i++) await comm.barrier();
+}
+
+async function replays(comm) {
+  const send = comm.alloc("float32", 256);
+  const graph = await comm.capture(() => {
+    for (let i = 0; i < recorded; i++) void comm.allReduce({ send, op: "sum" });
+  });
+  for (let i = 0; i < 10; i++) await graph.replay();
+}
+
+/** Calls back to back, only the last of which is awaited. */
+async function submits(comm) {
+  const send = comm.alloc("float32", 256);
+  let last;
+  for (let i = 0; i < calls; i++) last = comm.allReduce({ send, op: "sum" });
+  await last;
+}
+
+/** What a test does that tries many small programs: a world of its own, a few calls, the end. */
+async function smallProgram(seed) {
+  const world = await createWorld({ backend: sim({ seed }), size: 4 });
+  try {
+    await world.run(async (comm) => {
+      const send = comm.alloc("int32", 8).fill(seed + comm.rank);
+      const recv = comm.alloc("int32", 32);
+      await comm.allReduce({ send, op: "sum" });
+      await comm.allGather({ send, recv });
+      await comm.barrier();
+    });
+  } finally {
+    await world.close();
+  }
+}
+
+function inert() {
+  const library = buildInert();
+  return nccl({ ncclLibrary: library, cudartLibrary: library });
+}
+
+/** By name: what is measured, and how it is set up. */
+export const paths = {
+  "sim-call": {
+    about: `all-reduce of 1 KiB float32 by ${ranks} simulated ranks, awaited, NCCL's plan`,
+    open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, calls, allReduces),
+  },
+  "sim-ring": {
+    about: "the same by the catalogue's ring",
+    open: () => inWorld(sim({ algorithms: { allReduce: "ring" } }), ranks, calls, allReduces),
+  },
+  "sim-barrier": {
+    about: `barrier of ${ranks} simulated ranks: a call without data`,
+    open: () => inWorld(sim(), ranks, calls, barriers),
+  },
+  "sim-graph": {
+    about: `a call of a recording of ${recorded} such all-reduces, replayed`,
+    open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, 10 * recorded, replays),
+  },
+  "small-programs": {
+    about: "a world of 4 simulated ranks, three calls, and its end",
+    open: async () => {
+      let seed = 0;
+      return { calls: 1, step: () => smallProgram(seed++), close: () => undefined };
+    },
+  },
+  "submit-one": {
+    about: "all-reduce submitted by one rank of the NCCL backend to a library that does nothing",
+    open: () => inWorld(inert(), 1, calls, submits),
+  },
+  "submit-four": {
+    about: "the same by four ranks of one process",
+    open: () => inWorld(inert(), 4, calls, submits),
+  },
+};

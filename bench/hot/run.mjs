@@ -1,0 +1,29 @@
+// Runs one hot path and prints its figures as a line of JSON: node bench/hot/run.mjs NAME SECONDS
+import { paths } from "./paths.mjs";
+
+const [name, secondsText] = process.argv.slice(2);
+const seconds = Number(secondsText);
+const { about, open } = paths[name];
+
+/** Steps for so long; microseconds a call of each. */
+async function repeat(step, calls, forSeconds) {
+  const samples = [];
+  const until = performance.now() + 1000 * forSeconds;
+  while (performance.now() < until) {
+    const began = performance.now();
+    await step();
+    samples.push((1000 * (performance.now() - began)) / calls);
+  }
+  return samples.sort((a, b) => a - b);
+}
+
+try {
+  const { calls, step, close } = await open();
+  await repeat(step, calls, seconds / 3);
+  const samples = await repeat(step, calls, seconds);
+  await close();
+  const figures = { median_us: samples[samples.length >> 1], least_us: samples[0] };
+  console.log(JSON.stringify({ name, about, ...figures, samples: samples.length }));
+} catch (error) {
+  console.log(JSON.stringify({ name, about, not_run: String(error?.message ?? error) }));
+}

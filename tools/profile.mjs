@@ -1,0 +1,134 @@
+// Where the time of a call goes: runs the hot paths of bench/hot/paths.mjs under V8's sampling profiler.
+//   npm run profile [-- NAME...] [--seconds 3] [--top 8] [--out FOLDER]
+// For each it prints microseconds a call, measured without the profiler, the shares of the parts of the library, and
+// the functions that take most time themselves. --out keeps the profiles (for Chrome's DevTools) and summary.json.
+
+import { spawnSync } from "node:child_process";
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { build, isStale } from "./build.mjs";
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const { values, positionals: wanted } = parseArgs({
+  options: {
+    seconds: { type: "string", default: "3" },
+    top: { type: "string", default: "8" },
+    out: { type: "string" },
+  },
+  allowPositionals: true,
+});
+
+/** Parts of the library that a share is shown for: the first that a file's path begins with. */
+const parts = [
+  ["dist/api/ledger", "ledger: matching"],
+  ["dist/api/op", "operations"],
+  ["dist/api", "members: checks, posting"],
+  ["dist/backends/sim/executors", "executor: data"],
+  ["dist/algorithms/arithmetic", "executor: data"],
+  ["dist/backends/sim", "sim: plans, time"],
+  ["dist/algorithms", "sim: plans, time"],
+  ["dist/backends/nccl", "nccl: submission"],
+  ["bench/hot", "the program itself"],
+];
+
+function partOf({ functionName, url }) {
+  if (functionName === "(garbage collector)") return "garbage collection";
+  if (functionName === "(program)" || functionName === "(idle)") return "native code, promises";
+  const found = parts.find(([folder]) => url.includes(`/${folder}`));
+  return found?.[1] ?? (url === "" ? "native code, promises" : "runtime");
+}
+
+/** Adds up self times of a profile by what `keyOf` says of a function. */
+function shares({ nodes, samples, timeDeltas }, keyOf) {
+  const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]));
+  const times = new Map();
+  let total = 0;
+  for (const [at, id] of samples.entries()) {
+    const key = keyOf(frames.get(id));
+    total += timeDeltas[at];
+    times.set(key, (times.get(key) ?? 0) + timeDeltas[at]);
+  }
+  return [...times]
+    .map(([what, time]) => ({ what, share: time / total }))
+    .sort((a, b) => b.share - a.share);
+}
+
+/** `then api/op.js:79`; native functions have a name alone. */
+function functionText({ functionName, url, lineNumber }) {
+  const name = functionName || "(anonymous)";
+  const file = url.split("/dist/")[1] ?? url.split("/").slice(-2).join("/");
+  return file === "" ? name : `${name} ${file}:${lineNumber + 1}`;
+}
+
+function run(name, options) {
+  const args = [...options, here("../bench/hot/run.mjs"), name, values.seconds];
+  const { status, stdout } = spawnSync(process.execPath, args, {
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  if (status !== 0) throw new Error(`profile: ${name} ended with status ${status}`);
+  return JSON.parse(stdout);
+}
+
+function profileOf(name) {
+  const folder = mkdtempSync(join(tmpdir(), "twinccl-profile-"));
+  try {
+    run(name, ["--cpu-prof", `--cpu-prof-dir=${folder}`, "--cpu-prof-interval=200"]);
+    const file = join(folder, readdirSync(folder)[0]);
+    if (values.out !== undefined) copyFileSync(file, join(values.out, `${name}.cpuprofile`));
+    return JSON.parse(readFileSync(file, "utf8"));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const percent = (share) => `${(100 * share).toFixed(1).padStart(5)} %`;
+
+/** Prints one path's figures and gives them. */
+function summaryOf(name) {
+  const figures = run(name, []);
+  console.log(`\n${name}: ${figures.about}`);
+  if (figures.not_run !== undefined) {
+    console.log(`  not run: ${figures.not_run}`);
+    return figures;
+  }
+  console.log(`  ${figures.median_us.toFixed(2)} µs a call (least ${figures.least_us.toFixed(2)})`);
+  const profile = profileOf(name);
+  const byPart = shares(profile, partOf);
+  const functions = shares(profile, functionText).slice(0, Number(values.top));
+  for (const { what, share } of byPart) console.log(`  ${percent(share)}  ${what}`);
+  console.log("  of these, by themselves:");
+  for (const { what, share } of functions) console.log(`  ${percent(share)}  ${what}`);
+  return { ...figures, parts: byPart, functions };
+}
+
+if (isStale() && !build()) process.exit(1);
+const { paths } = await import("../bench/hot/paths.mjs");
+const { environment, environmentText } = await import("twinccl/bench");
+const names = wanted.length === 0 ? Object.keys(paths) : wanted;
+const unknown = names.filter((name) => !Object.hasOwn(paths, name));
+if (unknown.length > 0) {
+  console.error(
+    `profile: no path is called ${unknown.join(", ")}; there are ${Object.keys(paths).join(", ")}`,
+  );
+  process.exit(1);
+}
+if (values.out !== undefined) mkdirSync(values.out, { recursive: true });
+const found = environment();
+console.log(`# ${environmentText(found)}`);
+const summaries = names.map(summaryOf);
+if (values.out !== undefined) {
+  const text = JSON.stringify({ ...found, paths: summaries }, null, 2);
+  writeFileSync(join(values.out, "summary.json"), `${text}\n`);
+}
