@@ -87,7 +87,9 @@ export class BackwardPass {
   #issue(): void {
     const { bucket, staging, exchange } = this.#lanes[this.#issued++] as Lane;
     for (const { parameter, begin } of bucket.parameters) staging.set(parameter.gradient, begin);
-    exchange.post(staging);
+    const op = exchange.post(staging);
+    // A call that could not be made must not be followed by the next: it would meet the others' call of this bucket.
+    if (op.status === "failed") throw op.error;
   }
 
   #assertFits(parameter: Parameter, gradient: ParameterArray, scale: number): void {

@@ -17,7 +17,7 @@ export interface BucketExchange {
   /** What was not sent so far and is added to the next gradient, where there is such a thing. Live memory. */
   readonly residual: ParameterArray | undefined;
   /** Posts the calls; `gradients` may be changed afterwards. */
-  post(gradients: ParameterArray): void;
+  post(gradients: ParameterArray): CommOp;
   /** Writes the sum over all ranks. */
   collect(gradients: ParameterArray): Promise<void>;
   /** The step holds: what was left out of it becomes the residual. */
@@ -44,16 +44,17 @@ class FullExchange implements BucketExchange {
   readonly residual = undefined;
   readonly #comm: Communicator;
   readonly #buffer: DeviceBuffer<ParameterDType>;
-  #op: CommOp<unknown> | undefined;
+  #op: CommOp | undefined;
 
   constructor(comm: Communicator, dtype: ParameterDType, length: number) {
     this.#comm = comm;
     this.#buffer = comm.alloc(dtype, length);
   }
 
-  post(gradients: ParameterArray): void {
+  post(gradients: ParameterArray): CommOp {
     this.#buffer.copyFrom(gradients);
     this.#op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
+    return this.#op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {
@@ -76,7 +77,7 @@ class HalfExchange implements BucketExchange {
   readonly #scale: number;
   readonly #bits: Uint16Array;
   readonly #buffer: DeviceBuffer<HalfDType>;
-  #op: CommOp<unknown> | undefined;
+  #op: CommOp | undefined;
 
   constructor(comm: Communicator, dtype: HalfDType, scale: number, length: number) {
     this.#comm = comm;
@@ -86,12 +87,13 @@ class HalfExchange implements BucketExchange {
     this.#buffer = comm.alloc(dtype, length);
   }
 
-  post(gradients: ParameterArray): void {
+  post(gradients: ParameterArray): CommOp {
     for (let at = 0; at < gradients.length; at++) {
       this.#bits[at] = halfBits(this.#dtype, (gradients[at] as number) * this.#scale);
     }
     this.#buffer.copyFrom(this.#bits);
     this.#op = this.#comm.allReduce({ send: this.#buffer, op: "sum" });
+    return this.#op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {
@@ -120,7 +122,7 @@ class TopExchange implements BucketExchange {
   readonly #owed: ParameterArray;
   readonly #values: readonly [DeviceBuffer<ParameterDType>, DeviceBuffer<ParameterDType>];
   readonly #places: readonly [DeviceBuffer<"uint32">, DeviceBuffer<"uint32">];
-  #op: CommOp<void> | undefined;
+  #op: CommOp | undefined;
 
   constructor(comm: Communicator, share: number, dtype: ParameterDType, length: number) {
     const count = Math.min(length, Math.ceil(length * share));
@@ -132,7 +134,7 @@ class TopExchange implements BucketExchange {
     this.#places = [comm.alloc("uint32", count), comm.alloc("uint32", count * comm.size)];
   }
 
-  post(gradients: ParameterArray): void {
+  post(gradients: ParameterArray): CommOp {
     const owed = this.#owed;
     for (let at = 0; at < owed.length; at++) {
       owed[at] = (gradients[at] as number) + (this.residual[at] as number);
@@ -150,6 +152,7 @@ class TopExchange implements BucketExchange {
       this.#comm.allGather({ send: this.#places[0], recv: this.#places[1] });
       this.#comm.allGather({ send: this.#values[0], recv: this.#values[1] });
     });
+    return this.#op;
   }
 
   async collect(gradients: ParameterArray): Promise<void> {

@@ -16,7 +16,7 @@ import {
   type Ready,
   UnusedParametersError,
 } from "twinccl/parallel";
-import { sim } from "twinccl/sim";
+import { failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
 async function run<T>(size: number, program: (comm: Communicator) => Promise<T>): Promise<T[]> {
@@ -432,4 +432,28 @@ describe("what is refused on the rank that does it", () => {
       await expect(other.step(one, gradients(all(1)))).rejects.toThrow(/it was disposed/);
     });
   });
+});
+
+test("a call that could not be made is not followed by the next, which would meet the others' call", async () => {
+  // Calls of rank 0: four to start; the buckets are 4, 5 and 6.
+  const world = await createWorld({ backend: sim({ faults: [failAt(0, 5)] }), size: 3 });
+  const calls: string[] = [];
+  const found = await failures(
+    world.run(async (comm) => {
+      const set = new ParameterSet(["a", "b", "c"].map((name) => ({ name, shape: [2] })));
+      const model = await DataParallel.create(comm, set, { bucketBytes: 8 });
+      comm.hooks.before(({ collective }) => comm.rank === 0 && calls.push(collective));
+      await model.step(one, (batch, ready) => {
+        for (const name of ["c", "b", "a"]) ready(name, new Float32Array(2));
+        return { loss: 0, ...batch };
+      });
+    }),
+  );
+  await world.close();
+  expect(found.map(({ error }) => (error as { code?: string }).code)).toEqual([
+    "ERR_COMM_FAULT",
+    "ERR_COMM_REMOTE",
+    "ERR_COMM_REMOTE",
+  ]);
+  expect(calls).toEqual(["allReduce"]);
 });
