@@ -6,6 +6,7 @@
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   readdirSync,
   renameSync,
@@ -16,6 +17,7 @@ import {
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { buildWasm, isWasmStale, wasmPlace } from "./wasm.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(root, "dist");
@@ -35,6 +37,7 @@ function newestTime(folder) {
 export function isStale() {
   if (!existsSync(join(dist, cliMain))) return true;
   const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
+  if (isWasmStale()) return true;
   const times = [newestTime(join(root, "src")), ...configs.map((path) => statSync(path).mtimeMs)];
   return Math.max(...times) > statSync(dist).mtimeMs;
 }
@@ -55,6 +58,8 @@ function replaceDist(fresh, old) {
 
 /** Builds dist and returns whether that worked. The compiler's messages go to stderr. */
 export function build() {
+  // What src imports of it is written before reading src begins.
+  if (!buildWasm()) return false;
   const began = new Date();
   const fresh = join(root, `.dist-${process.pid}`);
   const old = join(root, `.dist-${process.pid}-old`);
@@ -63,6 +68,7 @@ export function build() {
   try {
     const { status } = spawnSync(process.execPath, args, { cwd: root, stdio: ["ignore", 2, 2] });
     if (status !== 0) return false;
+    copyFileSync(join(root, "src", wasmPlace), join(fresh, wasmPlace));
     if (existsSync(join(fresh, cliMain))) chmodSync(join(fresh, cliMain), 0o755);
     // The folder's time says when reading src began, so an edit during the build is not missed.
     utimesSync(fresh, began, began);

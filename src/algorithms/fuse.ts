@@ -38,6 +38,8 @@ export interface FusedPlan {
   readonly groups: readonly (readonly FusedFold[])[];
   /** True when the folds may run in this order with outputs lying on inputs. */
   readonly inPlaceSafe: boolean;
+  /** True when, even then, the groups may run in any order, or at once. */
+  readonly independent: boolean;
 }
 
 /**
@@ -53,7 +55,7 @@ export function fuse(program: Program): FusedPlan {
 /** The folds of a program that was executed already. */
 export function fuseExecution(program: Program, execution: Execution): FusedPlan {
   const groups = new Fusion(execution).groups();
-  return { groups, inPlaceSafe: inPlaceSafe(program, groups) };
+  return { groups, ...inPlaceOrder(program, groups) };
 }
 
 /** What differs between the values of a program and those of its folds; empty when the fusion is right. */
@@ -191,21 +193,38 @@ class Fusion {
   }
 }
 
-/** True when no fold, in order, writes an output that lies on an input which it leaves for a later one to read. */
-function inPlaceSafe(program: Program, groups: readonly (readonly FusedFold[])[]): boolean {
+/** Whether some fold writes an output that lies on an input which another one reads: after it in this order, or at all. */
+function inPlaceOrder(
+  program: Program,
+  groups: readonly (readonly FusedFold[])[],
+): Pick<FusedPlan, "inPlaceSafe" | "independent"> {
   const covered = coveredInputs(program);
-  const written = covered.map(() => new Set<number>());
-  for (const group of groups) {
+  /** By rank and input chunk: the group that writes there, and the one that reads, or none when several do. */
+  const writers = covered.map(() => new Map<number, number>());
+  const readers = covered.map(() => new Map<number, number>());
+  let inPlaceSafe = true;
+  let independent = true;
+  groups.forEach((group, number) => {
     for (const { operands, targets } of group) {
       for (const operand of operands) {
         if (operand.kind === "fold") continue;
-        if (written[operand.place.rank]?.has(operand.place.chunk)) return false;
+        const { rank, chunk } = operand.place;
+        if (writers[rank]?.has(chunk)) inPlaceSafe = false;
+        const reader = readers[rank]?.get(chunk) ?? number;
+        // More than one group reads it: whoever writes there is another one than some of them.
+        readers[rank]?.set(chunk, reader === number ? number : none);
       }
       for (const { rank, chunk } of targets) {
         const under = covered[rank]?.[chunk] ?? none;
-        if (under !== none) written[rank]?.add(under);
+        if (under !== none) writers[rank]?.set(under, number);
       }
     }
-  }
-  return true;
+  });
+  writers.forEach((written, rank) => {
+    for (const [chunk, writer] of written) {
+      const reader = readers[rank]?.get(chunk) ?? writer;
+      if (reader !== writer) independent = false;
+    }
+  });
+  return { inPlaceSafe, independent };
 }

@@ -119,6 +119,7 @@ export {
   type SearchResult,
   type SymmetricKernel,
   type SymmetricPlan,
+  separateMask,
   type Topology,
   takeSeparate,
   topologies,

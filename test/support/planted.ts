@@ -15,7 +15,7 @@ import {
   type World,
   WorldError,
 } from "twinccl";
-import { HostMemory, sim } from "twinccl/sim";
+import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
 
 /** What one rank must see: an error's facts, `fine`, or an error of the program's own with that message. */
@@ -82,7 +82,11 @@ const patienceMs = 4000;
 
 /** Runs a wrong program and checks everything that was expected of it. */
 export async function expectPlanted({ size, program, expected }: Planted): Promise<void> {
-  const world = await createWorld({ backend: sim(), size, onStall: () => undefined });
+  const world = await createWorld({
+    backend: sim({ executor: cpu() }),
+    size,
+    onStall: () => undefined,
+  });
   const caught = new Array<unknown>(size).fill(undefined);
   const guards = Array.from({ length: size }, () => new Guard());
   const running = world.run(async (comm) => {

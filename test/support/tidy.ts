@@ -162,11 +162,16 @@ export function deadFiles(files: readonly SourceFile[], entries: readonly string
     if (file === undefined) found.push(`${path}: does not exist, but an entry or import names it`);
     else {
       const relative = importsOf(file).filter((specifier) => specifier.startsWith("."));
-      queue.push(...relative.map((specifier) => resolveFrom(file, specifier)));
+      queue.push(...relative.map((specifier) => sourceOf(resolveFrom(file, specifier))));
     }
   }
   const dead = files.filter((file) => !reached.has(file.path));
   return [...found, ...dead.map((file) => `${file.path}: no entry reaches it`)];
+}
+
+/** A file that the build makes is known by its declaration. */
+function sourceOf(path: string): string {
+  return path.replace(/\.js$/, ".d.ts");
 }
 
 function visit(file: SourceFile, see: (node: ts.Node, where: string) => void): void {

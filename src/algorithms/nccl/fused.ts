@@ -14,7 +14,7 @@ export function ncclFused(plan: NcclPlan): FusedPlan {
   const perBlock = piecesPerBlock(plan);
   const groups = plan.pieces.map((piece, i) => [fusedFold(plan, piece, i % perBlock, perBlock)]);
   // A fold reads, of the inputs that outputs may lie on, only those that its own outputs lie on.
-  return { groups, inPlaceSafe: true };
+  return { groups, inPlaceSafe: true, independent: true };
 }
 
 function fusedFold(plan: NcclPlan, piece: Piece, index: number, perBlock: number): FusedFold {

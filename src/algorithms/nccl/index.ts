@@ -31,7 +31,7 @@ export type {
 export { ncclProgram, programName } from "./program.ts";
 export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
 export { withRing } from "./ring-order.ts";
-export type { HopRounding } from "./rounding.ts";
+export { type HopRounding, separateMask } from "./rounding.ts";
 export { takeSeparate } from "./select.ts";
 export type { NcclSettings } from "./settings.ts";
 export type { SymmetricKernel } from "./symmetric-choice.ts";

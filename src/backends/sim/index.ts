@@ -4,6 +4,7 @@ import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
+import { commonWasm } from "./executors/wasm/wasm.ts";
 import { type Fault, FaultPlan } from "./faults.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
@@ -12,6 +13,7 @@ export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
+export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
 export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
 export { Trace, type TracedMessage } from "./trace.ts";
@@ -41,7 +43,10 @@ export interface SimOptions {
   readonly nccl?: NcclPin;
   /** How ranks are connected, for virtual time. */
   readonly link?: LinkOptions;
-  /** Who moves the data; `cpu()` when left out. */
+  /**
+   * Who moves the data; where the runtime has WebAssembly with SIMD, left out, one `wasm()` that all such worlds share, and
+   * `cpu()` elsewhere. Results do not depend on it.
+   */
   readonly executor?: Executor;
   /** Collects every event. */
   readonly trace?: Trace;
@@ -62,7 +67,13 @@ export interface SimOptions {
  * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
  */
 export function sim(options: SimOptions = {}): Backend {
-  const { seed = 0, executor = cpu(), trace, faults = [], strict = false } = options;
+  const {
+    seed = 0,
+    executor = commonWasm() ?? cpu(),
+    trace,
+    faults = [],
+    strict = false,
+  } = options;
   if (!Number.isSafeInteger(seed)) {
     throw new InvalidArgumentError(
       { headline: `sim: seed: found ${String(seed)}, needs an integer` },

@@ -55,22 +55,12 @@ export class HostMemory implements SimMemory {
 
   /** Sets elements to a value, rounded to the dtype. */
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
-    const { view, kind, bytes, bits } = dtypeInfo[dtype];
-    const array = view(this.buffer, byteOffset, count);
-    if (array instanceof BigInt64Array || array instanceof BigUint64Array)
-      array.fill(BigInt(value));
-    else if (bits)
-      array.fill(numberToBits(dtype as Exclude<FloatDType, "float32" | "float64">, Number(value)));
-    else if (kind === "float") array.fill(Number(value));
-    else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
+    fillElements(this.buffer, byteOffset, count, dtype, value);
   }
 
   /** FNV-1a over the bytes of a range. */
   fingerprint(byteOffset: number, byteLength: number): number {
-    const bytes = new Uint8Array(this.buffer, byteOffset, byteLength);
-    let hash = 0x811c9dc5;
-    for (let i = 0; i < byteLength; i++) hash = Math.imul(hash ^ (bytes[i] as number), 0x01000193);
-    return hash;
+    return fingerprintOf(new Uint8Array(this.buffer, byteOffset, byteLength));
   }
 
   /** Lets go of the memory. */
@@ -78,4 +68,28 @@ export class HostMemory implements SimMemory {
     this.#buffer = undefined;
     this.#lanes.clear();
   }
+}
+
+/** Sets elements of host memory to a value, rounded to the dtype. */
+export function fillElements(
+  buffer: ArrayBufferLike,
+  byteOffset: number,
+  count: number,
+  dtype: DType,
+  value: number | bigint,
+): void {
+  const { view, kind, bytes, bits } = dtypeInfo[dtype];
+  const array = view(buffer, byteOffset, count);
+  if (array instanceof BigInt64Array || array instanceof BigUint64Array) array.fill(BigInt(value));
+  else if (bits)
+    array.fill(numberToBits(dtype as Exclude<FloatDType, "float32" | "float64">, Number(value)));
+  else if (kind === "float") array.fill(Number(value));
+  else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
+}
+
+/** FNV-1a over bytes. */
+export function fingerprintOf(bytes: Uint8Array): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < bytes.length; i++) hash = Math.imul(hash ^ (bytes[i] as number), 0x01000193);
+  return hash;
 }

@@ -66,6 +66,7 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
       },
     ]),
     inPlaceSafe: true,
+    independent: true,
   };
   const tables = transfers.map(({ send }) => {
     const { counts, offsets } = packed([send.send?.byteLength ?? 0]);

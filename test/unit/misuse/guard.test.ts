@@ -1,6 +1,6 @@
 /** The guard of the misuse corpus itself: a write is seen, whatever has become of the buffer. */
 import { createWorld } from "twinccl";
-import { sim } from "twinccl/sim";
+import { cpu, sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { expectPlanted, Guard } from "../../support/planted.ts";
 
@@ -9,7 +9,7 @@ test.each(["while it lives", "after its run", "after its world"] as const)(
   async (when) => {
     for (const dtype of ["int8", "float16", "float64", "uint64"] as const) {
       const guard = new Guard();
-      const world = await createWorld({ backend: sim(), size: 1 });
+      const world = await createWorld({ backend: sim({ executor: cpu() }), size: 1 });
       await world.run(async (comm) => {
         const bytes = guard.buffer(comm, dtype, 5);
         await comm.barrier();

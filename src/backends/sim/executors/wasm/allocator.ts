@@ -1,0 +1,109 @@
+/**
+ * Which addresses of an arena are taken: first fit over free ranges, which are merged when they touch.
+ *
+ * Addresses above `top` were never given out, so the memory there still holds zeros.
+ */
+
+/** Every range begins at a multiple of this: a line of the cache. */
+export const rangeAlignment = 64;
+
+/** Addresses from `begin` to `limit`. */
+export class Allocator {
+  readonly #limit: number;
+  /** Free ranges below `top` by address: where each begins, and its bytes. */
+  readonly #begins: number[] = [];
+  readonly #sizes: number[] = [];
+  #top: number;
+  #live = 0;
+
+  constructor(begin: number, limit: number) {
+    this.#top = Math.ceil(begin / rangeAlignment) * rangeAlignment;
+    this.#limit = limit;
+  }
+
+  /** The end of all addresses that were ever given out. */
+  get top(): number {
+    return this.#top;
+  }
+
+  /** Bytes that are given out and were not given back. */
+  get live(): number {
+    return this.#live;
+  }
+
+  /** The address of `bytes` free bytes; `undefined` where there are none in one piece. */
+  take(bytes: number): number | undefined {
+    const size = roundUp(bytes);
+    const found = this.#sizes.findIndex((free) => free >= size);
+    if (found < 0) return this.#extend(size);
+    const address = this.#begins[found] as number;
+    const rest = (this.#sizes[found] as number) - size;
+    if (rest === 0) this.#remove(found);
+    else {
+      this.#begins[found] = address + size;
+      this.#sizes[found] = rest;
+    }
+    this.#live += size;
+    return address;
+  }
+
+  /** Takes what `take` gave for as many bytes. */
+  give(address: number, bytes: number): void {
+    const size = roundUp(bytes);
+    this.#live -= size;
+    let at = this.#after(address);
+    this.#begins.splice(at, 0, address);
+    this.#sizes.splice(at, 0, size);
+    if (this.#touches(at)) this.#merge(at);
+    if (at > 0 && this.#touches(at - 1)) {
+      at--;
+      this.#merge(at);
+    }
+  }
+
+  #extend(size: number): number | undefined {
+    const last = this.#begins.length - 1;
+    const atTop =
+      last >= 0 && (this.#begins[last] as number) + (this.#sizes[last] as number) === this.#top;
+    const address = atTop ? (this.#begins[last] as number) : this.#top;
+    if (address + size > this.#limit) return undefined;
+    if (atTop) this.#remove(last);
+    this.#top = address + size;
+    this.#live += size;
+    return address;
+  }
+
+  /** The number of free ranges that begin before an address. */
+  #after(address: number): number {
+    let low = 0;
+    let high = this.#begins.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.#begins[middle] as number) < address) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  #touches(at: number): boolean {
+    const next = this.#begins[at + 1];
+    return (
+      next !== undefined && (this.#begins[at] as number) + (this.#sizes[at] as number) === next
+    );
+  }
+
+  #merge(at: number): void {
+    this.#sizes[at] = (this.#sizes[at] as number) + (this.#sizes[at + 1] as number);
+    this.#remove(at + 1);
+  }
+
+  #remove(at: number): void {
+    this.#begins.splice(at, 1);
+    this.#sizes.splice(at, 1);
+  }
+}
+
+/** Nothing takes a range too: two allocations never have one address. */
+function roundUp(bytes: number): number {
+  return Math.max(1, Math.ceil(bytes / rangeAlignment)) * rangeAlignment;
+}

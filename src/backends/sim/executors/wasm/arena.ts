@@ -1,0 +1,113 @@
+/**
+ * One WebAssembly memory with the buffers of its worlds in it, and the kernels over it.
+ *
+ * Memory that is shared keeps every view when it grows, memory of one thread loses them all: `bytes` and `words` are made
+ * anew, and nobody keeps them beyond an allocation.
+ */
+import { Allocator } from "./allocator.ts";
+import { compiled, instantiate, type Kernels, mostPages, newMemory } from "./module.ts";
+import type { WasmLinearMemory, WasmModule } from "./web-assembly.ts";
+
+const pageBytes = 65_536;
+/** The last page stays free: loads reach a little beyond a buffer's end. */
+const usablePages = mostPages - 1;
+/** Bytes at the beginning that belong to nobody, so that no address is 0. */
+const reservedBytes = 64;
+/** Grown by at least a part of what there is, so that growing is rare. */
+const leastGrowthPages = 256;
+const firstPages = 16;
+
+/** Gives back what a collected object held. */
+interface Held {
+  readonly arena: WeakRef<Arena>;
+  readonly address: number;
+  readonly byteLength: number;
+}
+
+const forgotten = new FinalizationRegistry<Held>(({ arena, address, byteLength }) =>
+  arena.deref()?.give(address, byteLength),
+);
+
+/** A memory, its allocator and its kernels. */
+export class Arena {
+  readonly memory: WasmLinearMemory;
+  readonly module: WasmModule;
+  readonly kernels: Kernels;
+  readonly shared: boolean;
+  readonly #allocator: Allocator;
+  readonly #self: WeakRef<Arena> = new WeakRef(this);
+  bytes: Uint8Array;
+  words: Uint32Array;
+
+  /** `mostBytes` keeps it smaller than the 4 GiB that one memory can have. */
+  constructor(shared: boolean, mostBytes: number = usablePages * pageBytes) {
+    this.shared = shared;
+    this.module = compiled(shared);
+    this.memory = newMemory(shared, firstPages);
+    this.kernels = instantiate(this.module, this.memory);
+    this.#allocator = new Allocator(reservedBytes, mostBytes);
+    this.bytes = new Uint8Array(this.memory.buffer);
+    this.words = new Uint32Array(this.memory.buffer);
+  }
+
+  /** Bytes of the memory; it never shrinks. */
+  get size(): number {
+    return this.bytes.length;
+  }
+
+  /** Bytes that are taken. */
+  get live(): number {
+    return this.#allocator.live;
+  }
+
+  /** The address of so many zeros; `undefined` where the memory has no room for them. */
+  take(byteLength: number): number | undefined {
+    const before = this.#allocator.top;
+    const address = this.#allocator.take(byteLength);
+    if (address === undefined) return undefined;
+    if (!this.#reach(address + byteLength)) {
+      this.#allocator.give(address, byteLength);
+      return undefined;
+    }
+    // Only what was given out before may hold anything.
+    const used = Math.min(address + byteLength, before);
+    if (used > address) this.bytes.fill(0, address, used);
+    return address;
+  }
+
+  /** Gives back what `take` gave. */
+  give(address: number, byteLength: number): void {
+    this.#allocator.give(address, byteLength);
+  }
+
+  /** Gives a range back when `owner` is collected before it does so itself. */
+  watch(owner: object, address: number, byteLength: number): void {
+    forgotten.register(owner, { arena: this.#self, address, byteLength }, owner);
+  }
+
+  /** The owner gives it back itself. */
+  unwatch(owner: object): void {
+    forgotten.unregister(owner);
+  }
+
+  /** Grows the memory to hold all bytes below `end` and a page more; false where it cannot. */
+  #reach(end: number): boolean {
+    const pages = this.size / pageBytes;
+    const needed = Math.ceil(end / pageBytes) + 1;
+    if (needed <= pages) return true;
+    const roomy = Math.min(Math.max(needed, pages + leastGrowthPages, 2 * pages), mostPages);
+    if (!this.#grow(roomy - pages) && !this.#grow(needed - pages)) return false;
+    this.bytes = new Uint8Array(this.memory.buffer);
+    this.words = new Uint32Array(this.memory.buffer);
+    return true;
+  }
+
+  #grow(pages: number): boolean {
+    try {
+      this.memory.grow(pages);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}

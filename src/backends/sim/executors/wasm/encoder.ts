@@ -1,0 +1,220 @@
+/**
+ * Writes the folds of a bound call as the list of groups that the kernels read; assembly/groups.ts says what each word is.
+ */
+import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
+import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import { bytesOf, type DType, dtypes } from "../../../../api/index.ts";
+import type { BoundCall } from "../../executor.ts";
+
+const groupWords = 5;
+const foldWords = 6;
+const operandWords = 3;
+/** Numbers of the operators; assembly/kernels.ts has eight for each dtype. */
+const operators = { sum: 0, prod: 1, min: 2, max: 3, scaled: 4, wide: 5, kinds: 8 } as const;
+/** A kernel's number, as a word, for a copy of bytes. */
+const copyKernel = 0xffff_ffff;
+/** How an operand meets the running value. */
+const how = { plain: 0, product: 1, fused: 2, block: 4 } as const;
+const flags = { final: 1, joined: 2 } as const;
+/** Bytes that precede the table in scratch memory, and bytes of a block and of all blocks together. */
+const spareBytes = 64;
+const mostBlockBytes = 16_384;
+const leastBlockBytes = 256;
+const blocksBytes = 2 ** 20;
+/** Bytes of a scalar: as lanes of the dtype, and as two doubles. */
+export const scalarBytes = 32;
+
+/** Where a call's data lies in the arena, by rank. */
+export interface Addresses {
+  readonly inputs: readonly number[];
+  readonly outputs: readonly number[];
+  /** The scalars of the ranks' folds, and the mask of rounding by position. */
+  readonly scalars: number;
+  readonly mask: number;
+}
+
+/** One bound call, with everything that is the same for all of its groups. */
+export class Encoder {
+  readonly #call: BoundCall;
+  readonly #addresses: Addresses;
+  readonly #bytes: number;
+  readonly #sameFold: boolean;
+  readonly #kernel: number;
+
+  constructor(call: BoundCall, addresses: Addresses) {
+    this.#call = call;
+    this.#addresses = addresses;
+    this.#bytes = bytesOf(call.dtype);
+    this.#sameFold = call.folds.every((fold) => fold === call.folds[0]);
+    this.#kernel = kernelOf(call.dtype, call.folds[0]);
+  }
+
+  /** Words that a group takes. */
+  wordsOf(group: readonly FusedFold[]): number {
+    let words = groupWords;
+    for (const { operands, targets } of group) {
+      words += foldWords + operandWords * operands.length + targets.length;
+    }
+    return words;
+  }
+
+  /** Bytes that a group folds for each of its targets. */
+  bytesOf(group: readonly FusedFold[]): number {
+    for (const { operands } of group) {
+      for (const operand of operands) {
+        if (operand.kind === "fold") continue;
+        const { rank, chunk } = operand.place;
+        return (this.#call.layout.in[rank]?.lengths[chunk] ?? 0) * this.#bytes;
+      }
+    }
+    return 0;
+  }
+
+  /** Bytes that a group reads and writes. */
+  trafficOf(group: readonly FusedFold[], bytes: number): number {
+    let streams = 0;
+    for (const { operands, targets } of group) streams += operands.length + targets.length;
+    return streams * bytes;
+  }
+
+  /** Writes a group from word `at` on, and gives the scratch memory that it needs. */
+  write(group: readonly FusedFold[], bytes: number, words: Uint32Array, at: number): number {
+    const joined = this.#call.separate !== undefined;
+    const inBlocks = group.length > 1 || joined;
+    const block = inBlocks ? blockBytesOf(group.length + 1) : 0;
+    const table = inBlocks ? tableBytesOf(group) : 0;
+    words[at] = this.wordsOf(group);
+    words[at + 1] = bytes;
+    words[at + 2] = group.length;
+    words[at + 3] = block;
+    words[at + 4] = table;
+    let next = at + groupWords;
+    for (const fold of group) next = this.#fold(fold, !inBlocks, words, next);
+    return spareBytes + table + (inBlocks ? (group.length + 1) * block : 0);
+  }
+
+  #fold(fold: FusedFold, alone: boolean, words: Uint32Array, at: number): number {
+    const { operands, targets, final } = fold;
+    const copies = alone && this.isCopy(fold);
+    const { terms } = foldOf(this.#call.folds, operands[0]) ?? {};
+    const joined = this.#call.separate !== undefined;
+    const wide = terms?.accumulator === "float32" && operands.length > 1;
+    const kernel = wide
+      ? this.#kernel - (this.#kernel % operators.kinds) + operators.wide
+      : this.#kernel;
+    words[at] = copies ? copyKernel : kernel;
+    words[at + 1] = operands.length;
+    words[at + 2] = targets.length;
+    words[at + 3] = (final ? flags.final : 0) | (joined ? flags.joined : 0);
+    words[at + 4] = terms === undefined || terms.divisor === 1 ? 0 : terms.divisor;
+    words[at + 5] = this.#addresses.mask;
+    let next = at + foldWords;
+    for (let i = 0; i < operands.length; i++) {
+      this.#operand(operands[i] as Operand, i === 0, words, next);
+      next += operandWords;
+    }
+    for (const { rank, chunk } of targets) {
+      const first = this.#call.layout.out[rank]?.offsets[chunk] ?? 0;
+      words[next] = (this.#addresses.outputs[rank] as number) + first * this.#bytes;
+      next++;
+    }
+    return next;
+  }
+
+  #operand(operand: Operand, first: boolean, words: Uint32Array, at: number): void {
+    if (operand.kind === "fold") {
+      words[at] = operand.fold;
+      words[at + 1] = how.plain | how.block;
+      return;
+    }
+    const { rank } = operand.place;
+    words[at] = this.#inAt(operand.place);
+    words[at + 1] = this.#how(operand, first);
+    words[at + 2] = this.#addresses.scalars + (this.#sameFold ? 0 : rank) * scalarBytes;
+  }
+
+  #how(operand: Operand, first: boolean): number {
+    const fold = foldOf(this.#call.folds, operand);
+    if (fold === undefined || !fold.scales) return how.plain;
+    return fold.terms.fused && (first || operand.kind === "contribution") ? how.fused : how.product;
+  }
+
+  #inAt({ rank, chunk }: Place): number {
+    const first = this.#call.layout.in[rank]?.offsets[chunk] ?? 0;
+    return (this.#addresses.inputs[rank] as number) + first * this.#bytes;
+  }
+
+  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
+  isCopy({ operands, reduces }: FusedFold): boolean {
+    const [first] = operands;
+    if (operands.length !== 1 || first?.kind !== "contribution") return false;
+    return !reduces || foldOf(this.#call.folds, first)?.scales === false;
+  }
+}
+
+/** The scalars of these folds, by rank, as the kernels read them; one where all ranks have the same. */
+export function writeScalars(dtype: DType, folds: readonly Fold[], into: Uint8Array): void {
+  const scaled = folds.some(({ scales }) => scales);
+  if (!scaled) return;
+  const same = folds.every((fold) => fold === folds[0]);
+  const view = new DataView(into.buffer, into.byteOffset, into.byteLength);
+  folds.slice(0, same ? 1 : folds.length).forEach(({ terms: { scalar } }, rank) => {
+    for (let at = 0; at < 16; at += laneBytes(dtype)) {
+      setScalar(view, rank * scalarBytes + at, dtype, scalar);
+    }
+    for (let at = 16; at < scalarBytes; at += 8) {
+      view.setFloat64(rank * scalarBytes + at, Number(scalar), true);
+    }
+  });
+}
+
+/** Floats of less than 4 bytes are worked on as float32. */
+function laneBytes(dtype: DType): number {
+  return isFloat(dtype) ? Math.max(4, bytesOf(dtype)) : bytesOf(dtype);
+}
+
+function setScalar(view: DataView, at: number, dtype: DType, scalar: number | bigint): void {
+  const bytes = laneBytes(dtype);
+  if (isFloat(dtype)) {
+    if (bytes === 8) view.setFloat64(at, Number(scalar), true);
+    else view.setFloat32(at, Number(scalar), true);
+  } else if (bytes === 8) view.setBigInt64(at, BigInt.asIntN(64, BigInt(scalar)), true);
+  else if (bytes === 4) view.setInt32(at, Number(BigInt.asIntN(32, BigInt(scalar))), true);
+  else view.setInt8(at, Number(BigInt.asIntN(8, BigInt(scalar))));
+}
+
+function isFloat(dtype: DType): boolean {
+  return dtype.includes("float");
+}
+
+function kernelOf(dtype: DType, fold: Fold | undefined): number {
+  const first = dtypes.indexOf(dtype) * operators.kinds;
+  if (fold === undefined) return first;
+  if (fold.scales) return first + operators.scaled;
+  return (
+    first +
+    (fold.op === "prod" || fold.op === "min" || fold.op === "max"
+      ? operators[fold.op]
+      : operators.sum)
+  );
+}
+
+/** The fold of the rank whose contribution an operand is; none where nothing is folded. */
+function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold | undefined {
+  return folds[operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank];
+}
+
+/** Bytes of a block, so that all of a group's blocks stay small together. */
+function blockBytesOf(blocks: number): number {
+  const fair = Math.floor(blocksBytes / blocks / leastBlockBytes) * leastBlockBytes;
+  return Math.max(leastBlockBytes, Math.min(mostBlockBytes, fair));
+}
+
+/** Bytes of the operands and targets of a group's longest fold, its own block among the targets. */
+function tableBytesOf(group: readonly FusedFold[]): number {
+  let words = 0;
+  for (const { operands, targets } of group) {
+    words = Math.max(words, operandWords * operands.length + targets.length + 1);
+  }
+  return Math.ceil((4 * words) / spareBytes) * spareBytes;
+}

@@ -1,0 +1,78 @@
+/** The compiled module: whether this runtime can run it, and its instances. */
+import { BackendUnavailableError } from "../../../../api/index.ts";
+import { memoryFlagsAt, wasmBase64 } from "./binary.js";
+import {
+  type WasmLinearMemory,
+  type WasmModule,
+  type WasmRuntime,
+  webAssembly,
+} from "./web-assembly.ts";
+
+/** What the module exports. */
+export interface Kernels {
+  /** Does bytes `from` to `to` of a list of groups; see assembly/groups.ts. */
+  runSlice(list: number, groups: number, from: number, to: number, scratch: number): void;
+}
+
+/** Flags of an imported memory: it has a maximum, and is shared or not. */
+const memoryFlags = { shared: 3, own: 1 } as const;
+
+/** Pages that the module's import allows; of 64 KiB each. */
+export const mostPages = 65_536;
+
+const modules = new Map<boolean, WasmModule>();
+
+/** A function with one 128-bit addition: valid where SIMD exists. */
+const simdProbe: Uint8Array = Uint8Array.of(
+  ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0],
+  ...[253, 15, 253, 98, 11],
+);
+
+/** Whether this runtime has WebAssembly with SIMD. */
+export function hasSimd(): boolean {
+  return webAssembly?.validate(simdProbe) === true;
+}
+
+/** Whether memory can be shared with worker threads here: browsers ask for isolated pages. */
+export function canShare(): boolean {
+  const { crossOriginIsolated } = globalThis as { readonly crossOriginIsolated?: boolean };
+  return typeof SharedArrayBuffer === "function" && crossOriginIsolated !== false;
+}
+
+/** Compiles the module without holding up the caller; browsers refuse to compile large ones at once. */
+export async function compile(shared: boolean): Promise<void> {
+  if (modules.has(shared)) return;
+  modules.set(shared, await runtime().compile(binary(shared)));
+}
+
+/** The module for shared memory or for memory of one thread. */
+export function compiled(shared: boolean): WasmModule {
+  let module = modules.get(shared);
+  if (module === undefined) {
+    module = new (runtime().Module)(binary(shared));
+    modules.set(shared, module);
+  }
+  return module;
+}
+
+/** The module's functions over a memory. */
+export function instantiate(module: WasmModule, memory: WasmLinearMemory): Kernels {
+  const { exports } = new (runtime().Instance)(module, { env: { memory } });
+  return exports as unknown as Kernels;
+}
+
+/** New memory that can grow to as many pages as the module's import allows. */
+export function newMemory(shared: boolean, pages: number): WasmLinearMemory {
+  return new (runtime().Memory)({ initial: pages, maximum: mostPages, shared });
+}
+
+function runtime(): WasmRuntime {
+  if (webAssembly !== undefined) return webAssembly;
+  throw new BackendUnavailableError({ headline: "sim: executor wasm: no WebAssembly here" });
+}
+
+function binary(shared: boolean): Uint8Array {
+  const bytes = Uint8Array.from(atob(wasmBase64), (char) => char.charCodeAt(0));
+  bytes[memoryFlagsAt] = shared ? memoryFlags.shared : memoryFlags.own;
+  return bytes;
+}

@@ -1,0 +1,181 @@
+/**
+ * Calls with memory outside of the arena: what callers lent, and what the arena had no room for.
+ *
+ * Small buffers are copied in whole. Of large ones, each group's blocks are copied in, folded and copied out, so that they
+ * are still in the cache when the kernel comes. A block has a whole number of patterns of rounding by position.
+ */
+import type { ChunkTable, FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import { bytesOf } from "../../../../api/index.ts";
+import { invariant } from "../../../../api/invariant.ts";
+import type { BoundBuffer, BoundCall } from "../../executor.ts";
+import { HostMemory } from "../../memory.ts";
+import type { Runner } from "./runner.ts";
+import { WasmMemory } from "./wasm-memory.ts";
+
+/** Bytes of all foreign buffers that are copied in whole. */
+const wholeBytes = 2 ** 18;
+/** Bytes of one block, and of all blocks of a group together. */
+const mostBlockBytes = 15_360;
+const patternBytes = 960;
+const blocksBytes = 2 ** 20;
+
+/** A buffer in the arena for the time of a call, and what it stands for. */
+interface Copied {
+  readonly buffer: BoundBuffer;
+  readonly address: number;
+  readonly isOutput: boolean;
+}
+
+/** Runs a call of which some buffers lie elsewhere, or whose inputs must outlive their outputs. */
+export function runStaged(runner: Runner, call: BoundCall): void {
+  if (!runWhole(runner, call)) runInBlocks(runner, call);
+}
+
+/** Addresses of buffers in the arena; `undefined` when one lies elsewhere. A rank without one gets 0. */
+export function addressesOf(
+  runner: Runner,
+  buffers: readonly (BoundBuffer | undefined)[],
+): number[] | undefined {
+  const addresses: number[] = [];
+  for (const buffer of buffers) {
+    const address = buffer === undefined ? 0 : addressOf(runner, buffer);
+    if (address === undefined) return undefined;
+    addresses.push(address);
+  }
+  return addresses;
+}
+
+function addressOf(runner: Runner, { memory, byteOffset }: BoundBuffer): number | undefined {
+  if (!(memory instanceof WasmMemory) || memory.arena !== runner.arena) return undefined;
+  return memory.address + byteOffset;
+}
+
+/** Runs the call on copies of its foreign buffers; false where these are too large, or the arena is full. */
+function runWhole(runner: Runner, call: BoundCall): boolean {
+  const { arena } = runner;
+  const copies: Copied[] = [];
+  const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
+  let bytes = 0;
+  const place = (buffer: BoundBuffer | undefined, isOutput: boolean): number | undefined => {
+    if (buffer === undefined) return 0;
+    const own = addressOf(runner, buffer);
+    if (own !== undefined && (isOutput || !keepsInputs)) return own;
+    // An input that must be kept is worth its memory; a foreign buffer is, while it is small.
+    if (own === undefined) bytes += buffer.byteLength;
+    const address = bytes <= wholeBytes ? arena.take(buffer.byteLength) : undefined;
+    if (address !== undefined) copies.push({ buffer, address, isOutput });
+    return address;
+  };
+  const inputs = call.inputs.map((buffer) => place(buffer, false));
+  const outputs = call.outputs.map((buffer) => place(buffer, true));
+  const fits = [...inputs, ...outputs].every((address) => address !== undefined);
+  if (fits) {
+    // Outputs too: a call may leave some of them as they are.
+    for (const { buffer, address } of copies) arena.bytes.set(bytesIn(buffer), address);
+  }
+  const done = fits && runner.run(call, inputs as number[], outputs as number[]);
+  for (const { buffer, address, isOutput } of copies) {
+    const { byteLength } = buffer;
+    if (done && isOutput) bytesIn(buffer).set(arena.bytes.subarray(address, address + byteLength));
+    arena.give(address, byteLength);
+  }
+  return done;
+}
+
+/** The bytes of a buffer, wherever they lie, until the arena grows. */
+function bytesIn({ memory, byteOffset, byteLength }: BoundBuffer): Uint8Array {
+  if (memory instanceof WasmMemory) return memory.view(byteOffset, byteLength);
+  invariant(memory instanceof HostMemory, "what wasm() did not allocate is host memory");
+  return new Uint8Array(memory.buffer, byteOffset, byteLength);
+}
+
+function runInBlocks(runner: Runner, call: BoundCall): void {
+  const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
+  const slots = Math.max(1, ...call.plan.groups.map(slotsOf));
+  const fair = Math.floor(blocksBytes / slots / patternBytes) * patternBytes;
+  const block = Math.max(patternBytes, Math.min(mostBlockBytes, fair));
+  const staging = runner.arena.take(block * slots);
+  invariant(staging !== undefined, "an arena has room for the blocks of a call");
+  const kept = keepsInputs
+    ? call.inputs.map((buffer) => buffer && bytesIn(buffer).slice())
+    : undefined;
+  const side: Side = {
+    bytes: bytesOf(call.dtype),
+    input: (rank) => kept?.[rank] ?? bytesIn(call.inputs[rank] as BoundBuffer),
+    output: (rank) => bytesIn(call.outputs[rank] as BoundBuffer),
+  };
+  for (const group of call.plan.groups) foldInBlocks(runner, call, side, group, staging, block);
+  runner.arena.give(staging, block * slots);
+}
+
+/** A call's buffers as bytes, by rank, made anew each time since an arena may grow. */
+interface Side {
+  /** Of an element. */
+  readonly bytes: number;
+  input(rank: number): Uint8Array;
+  output(rank: number): Uint8Array;
+}
+
+/** Blocks of a group: one for each operand that is an input, one for the result of each fold. */
+function slotsOf(group: readonly FusedFold[]): number {
+  return group.reduce((sum, { operands }) => sum + operands.length + 1, 0);
+}
+
+/** Runs one group as calls of its own, whose ranks are the blocks. */
+function foldInBlocks(
+  runner: Runner,
+  call: BoundCall,
+  side: Side,
+  group: readonly FusedFold[],
+  staging: number,
+  block: number,
+): void {
+  const sources: Place[] = [];
+  const inBlock = (operand: Operand): Operand => {
+    if (operand.kind === "fold") return operand;
+    sources.push(operand.place);
+    return { kind: operand.kind, place: { rank: sources.length - 1, chunk: 0 } };
+  };
+  const folds = group.map((fold, rank) => ({
+    ...fold,
+    operands: fold.operands.map(inBlock),
+    targets: [{ rank, chunk: 0 }],
+  }));
+  const table: ChunkTable = { offsets: new Float64Array(1), lengths: new Float64Array(1) };
+  const own = <T>(ofRanks: readonly T[]): T[] =>
+    ofRanks.length === 0 ? [] : sources.map(({ rank }) => ofRanks[rank] as T);
+  const blockCall: BoundCall = {
+    dtype: call.dtype,
+    plan: { groups: [folds], inPlaceSafe: true, independent: true },
+    layout: { in: sources.map(() => table), out: folds.map(() => table) },
+    inputs: [],
+    outputs: [],
+    folds: own(call.folds),
+    separate: call.separate && own(call.separate),
+    inPlace: false,
+  };
+  const inputs = sources.map((_, slot) => staging + slot * block);
+  const outputs = folds.map((_, fold) => staging + (sources.length + fold) * block);
+  const { in: from, out: to } = call.layout;
+  const first = sources[0];
+  const length = first === undefined ? 0 : (from[first.rank]?.lengths[first.chunk] ?? 0);
+  const elements = block / side.bytes;
+  for (let at = 0; at < length; at += elements) {
+    const count = Math.min(elements, length - at);
+    table.lengths[0] = count;
+    sources.forEach(({ rank, chunk }, slot) => {
+      const begin = ((from[rank]?.offsets[chunk] ?? 0) + at) * side.bytes;
+      const source = side.input(rank).subarray(begin, begin + count * side.bytes);
+      runner.arena.bytes.set(source, inputs[slot] as number);
+    });
+    const done = runner.run(blockCall, inputs, outputs);
+    invariant(done, "an arena has room for the list of one group");
+    group.forEach(({ targets }, fold) => {
+      const begin = outputs[fold] as number;
+      const result = runner.arena.bytes.subarray(begin, begin + count * side.bytes);
+      for (const { rank, chunk } of targets) {
+        side.output(rank).set(result, ((to[rank]?.offsets[chunk] ?? 0) + at) * side.bytes);
+      }
+    });
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * Worker threads over an arena's shared memory.
+ *
+ * A list of groups is cut into slices, which the workers and the calling thread take from a counter. Whoever comes late
+ * finds the counter empty, so the calling thread never waits for a worker that has not started, or sleeps; only for slices
+ * that were taken. What a slice computes depends on its bytes alone: no number of threads changes a result.
+ */
+import { invariant } from "../../../../api/invariant.ts";
+import type { Arena } from "./arena.ts";
+import { workerSource } from "./binary.js";
+import { spawn, type WorkerHandle } from "./spawn.ts";
+
+/** A list of groups in the arena. */
+export interface List {
+  readonly address: number;
+  readonly groups: number;
+  /** Bytes of all groups together. */
+  readonly bytes: number;
+  /** Bytes that are read and written for it. */
+  readonly traffic: number;
+  /** First address and bytes of each thread's scratch memory. */
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}
+
+/** Words of the control block; assembly/worker.js reads them by number. Bytes 64 to 71 hold a list's bytes. */
+const word = {
+  round: 0,
+  /** In the upper half a number of the list, in the lower one how many slices nobody took. */
+  claim: 1,
+  done: 2,
+  failed: 3,
+  list: 4,
+  groups: 5,
+  slices: 6,
+  scratch: 7,
+  scratchBytes: 8,
+} as const;
+
+const controlBytes = 72;
+/** Reading and writing that makes a slice worth its while; and the most slices that the counter holds. */
+const sliceTraffic = 2 ** 21;
+const mostSlices = 0xffff;
+/** Looks at the counter before the calling thread sleeps. */
+const spins = 20_000;
+
+/** The workers of an arena; made when the first list is worth it. */
+export class Threads {
+  /** Threads that may work on a list, the calling one included. */
+  readonly count: number;
+  readonly #arena: Arena;
+  readonly #controlAt: number;
+  readonly #control: Int32Array;
+  readonly #total: Float64Array;
+  #workers: readonly WorkerHandle[] | undefined;
+  #list = 0;
+
+  /** `controlAt` is an address of `Threads.controlBytes` bytes. */
+  constructor(arena: Arena, count: number, controlAt: number) {
+    this.count = count;
+    this.#arena = arena;
+    this.#controlAt = controlAt;
+    this.#control = new Int32Array(arena.memory.buffer, controlAt, 16);
+    this.#total = new Float64Array(arena.memory.buffer, controlAt + 64, 1);
+  }
+
+  static readonly controlBytes = controlBytes;
+
+  /** Slices that the workers did. */
+  helped = 0;
+
+  /** Does a list with everyone who has time. */
+  run(list: List): void {
+    this.#workers ??= this.#start();
+    const control = this.#control;
+    const wanted = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
+    const slices = Math.min(mostSlices, wanted);
+    control[word.list] = list.address;
+    control[word.groups] = list.groups;
+    control[word.slices] = slices;
+    control[word.scratch] = list.scratch;
+    control[word.scratchBytes] = list.scratchBytes;
+    this.#total[0] = list.bytes;
+    this.#list = (this.#list + 1) & 0xffff;
+    Atomics.store(control, word.done, 0);
+    Atomics.store(control, word.claim, (this.#list << 16) | slices);
+    Atomics.add(control, word.round, 1);
+    Atomics.notify(control, word.round);
+    this.helped += slices - this.#work(list, slices);
+    this.#wait(slices);
+    invariant(
+      Atomics.exchange(control, word.failed, 0) === 0,
+      "a worker thread finished its slice",
+    );
+  }
+
+  /** Stops the workers; between lists they hold nothing. */
+  stop(): void {
+    for (const worker of this.#workers ?? []) worker.stop();
+    this.#workers = [];
+  }
+
+  #start(): readonly WorkerHandle[] {
+    const { module, memory } = this.#arena;
+    const workers: WorkerHandle[] = [];
+    for (let thread = 1; thread < this.count; thread++) {
+      const data = { module, memory, controlAt: this.#controlAt, thread };
+      const worker = spawn(workerSource, data);
+      if (worker !== undefined) workers.push(worker);
+    }
+    return workers;
+  }
+
+  /** Takes slices until none are left; gives how many. */
+  #work(list: List, slices: number): number {
+    const control = this.#control;
+    const { runSlice } = this.#arena.kernels;
+    let own = 0;
+    for (;;) {
+      const claim = Atomics.load(control, word.claim);
+      const left = claim & 0xffff;
+      if (left === 0) return own;
+      if (Atomics.compareExchange(control, word.claim, claim, claim - 1) !== claim) continue;
+      const slice = slices - left;
+      const from = Math.floor((list.bytes * slice) / slices);
+      const to = Math.floor((list.bytes * (slice + 1)) / slices);
+      runSlice(list.address, list.groups, from, to, list.scratch);
+      Atomics.add(control, word.done, 1);
+      own++;
+    }
+  }
+
+  #wait(slices: number): void {
+    const control = this.#control;
+    let sleeps = true;
+    for (;;) {
+      for (let spin = 0; spin < spins; spin++) {
+        if (Atomics.load(control, word.done) === slices) return;
+      }
+      const done = Atomics.load(control, word.done);
+      if (done === slices) return;
+      if (!sleeps) continue;
+      try {
+        Atomics.wait(control, word.done, done, 1);
+      } catch {
+        // The main thread of a browser must not sleep.
+        sleeps = false;
+      }
+    }
+  }
+}

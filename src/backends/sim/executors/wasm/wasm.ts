@@ -1,0 +1,132 @@
+/**
+ * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, on as many threads as a call
+ * is worth.
+ */
+import {
+  BackendUnavailableError,
+  InvalidArgumentError,
+  type Probe,
+} from "../../../../api/index.ts";
+import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
+import { HostMemory } from "../../memory.ts";
+import { canShare, compile, hasSimd } from "./module.ts";
+import { Runner, type RunnerSettings } from "./runner.ts";
+import { processors } from "./spawn.ts";
+import { addressesOf, runStaged } from "./staging.ts";
+import { WasmMemory } from "./wasm-memory.ts";
+
+/** Options of `wasm`. */
+export interface WasmOptions {
+  /**
+   * Threads that may work on one call, the calling one included; left out, as many as the machine has, up to 8. One where
+   * memory cannot be shared. No number changes a result.
+   */
+  readonly threads?: number;
+}
+
+/** Threads beyond these wait for the same memory. */
+const usefulThreads = 8;
+const mostThreads = 256;
+/** A memory of more bytes is let go when the last world closes: it cannot shrink. */
+const keptBytes = 2 ** 25;
+
+/**
+ * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. What `sim()` takes where
+ * the runtime has SIMD.
+ *
+ * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together; beyond that, and for
+ * TypedArrays that are passed directly, blocks are copied in and out. Small calls stay on the calling thread; on others
+ * worker threads help once they have started, in Node and in browser pages that are cross-origin isolated. They keep no
+ * process alive and end with the last world. Calls are done when `execute` returns.
+ *
+ * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
+ * @example
+ * const world = await createWorld({ backend: sim({ executor: wasm({ threads: 2 }) }), size: 8 });
+ */
+export function wasm(options: WasmOptions = {}): Executor {
+  const { threads = Math.min(processors(), usefulThreads) } = options;
+  if (!Number.isInteger(threads) || threads < 1 || threads > mostThreads) {
+    throw new InvalidArgumentError(
+      {
+        headline: `wasm: threads: found ${String(threads)}, needs an integer from 1 to ${mostThreads}`,
+        hint: "leave it out to take what the machine has",
+      },
+      { field: "threads" },
+    );
+  }
+  return new WasmExecutor({ threads });
+}
+
+/** What `sim()` takes by itself: one for all worlds, since each memory reserves 4 GiB of addresses. */
+let common: Executor | undefined;
+
+/** The executor that worlds share which name none; `undefined` where the runtime has no SIMD. */
+export function commonWasm(): Executor | undefined {
+  if (common === undefined && hasSimd()) common = wasm();
+  return common;
+}
+
+/** The executor; its settings are those of its runner, which tests set otherwise. */
+export class WasmExecutor implements Executor {
+  readonly name = "wasm";
+  readonly #settings: RunnerSettings;
+  #runner: Runner | undefined;
+  #worlds = 0;
+
+  constructor(settings: RunnerSettings) {
+    this.#settings = settings;
+  }
+
+  /** What runs the calls, while a world is open. */
+  get runner(): Runner {
+    return this.#ready();
+  }
+
+  probe(): Probe {
+    if (hasSimd()) return { ok: true, reason: "this runtime has WebAssembly with SIMD" };
+    return { ok: false, reason: "this runtime has no WebAssembly with SIMD; take cpu()" };
+  }
+
+  async open(): Promise<void> {
+    const { ok, reason } = this.probe();
+    if (!ok) throw new BackendUnavailableError({ headline: `sim: executor wasm: ${reason}` });
+    this.#worlds++;
+    await compile(this.#settings.shared ?? canShare());
+  }
+
+  allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
+    const { arena } = this.#ready();
+    const address = arena.take(byteLength);
+    if (address !== undefined) return new WasmMemory(device, ptr, byteLength, arena, address);
+    try {
+      return new HostMemory(device, ptr, new ArrayBuffer(byteLength), false);
+    } catch (cause) {
+      throw new InvalidArgumentError(
+        { headline: `alloc: ${byteLength} bytes are more than this host gives in one piece` },
+        { field: "length", cause },
+      );
+    }
+  }
+
+  execute(call: BoundCall): void {
+    const runner = this.#ready();
+    const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
+    const inputs = keepsInputs ? undefined : addressesOf(runner, call.inputs);
+    const outputs = inputs && addressesOf(runner, call.outputs);
+    const done = inputs && outputs && runner.run(call, inputs, outputs);
+    if (done !== true) runStaged(runner, call);
+  }
+
+  close(): void {
+    this.#worlds--;
+    if (this.#worlds > 0 || this.#runner === undefined) return;
+    this.#runner.close();
+    // Buffers that outlive their world keep the memory that they lie in.
+    if (this.#runner.arena.size > keptBytes || this.#runner.threads > 1) this.#runner = undefined;
+  }
+
+  #ready(): Runner {
+    this.#runner ??= new Runner(this.#settings);
+    return this.#runner;
+  }
+}

@@ -1,0 +1,27 @@
+/** The simulation with its fast executor, by itself and with threads that are called for every call. */
+import { sim, wasm } from "twinccl/sim";
+import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
+import { conformance } from "./suite.ts";
+
+const capabilities = {
+  hostArrays: true,
+  virtualTime: true,
+  deterministic: true,
+  symmetricMemory: true,
+};
+
+conformance({
+  name: "sim(wasm)",
+  keepsWorlds: true,
+  backend: () => sim({ executor: wasm() }),
+  sizes: [1, 2, 3, 8],
+  capabilities,
+});
+
+conformance({
+  name: "sim(wasm), 3 threads",
+  keepsWorlds: true,
+  backend: () => sim({ executor: new WasmExecutor({ threads: 3, crossover: 0 }) }),
+  sizes: [3],
+  capabilities,
+});
