@@ -47,3 +47,12 @@ export {
   warmUp,
 } from "./schedules.ts";
 export type { RankStateful, State, Stateful, StateTensor, StateValue } from "./state.ts";
+export {
+  gatherTensor,
+  type Part,
+  partOf,
+  type SplitOptions,
+  splitTensor,
+  type Tensor,
+} from "./tensor/split.ts";
+export { type Shard, type ShardStep, TensorParallel } from "./tensor/tensor-parallel.ts";

@@ -96,6 +96,7 @@ export class Mesh<Axis extends string = string> {
     await Promise.all(own.map((each) => each.close()));
   }
 
+  /** As `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }

@@ -35,6 +35,7 @@ export interface Pass {
 
 /** Something that turns rows into rows. */
 export interface Layer {
+  /** Computes the output rows of these input rows, and keeps what backward needs of them; the input must not change until then. */
   forward(input: ParameterArray, extent: Extent): Pass;
 }
 
@@ -79,7 +80,8 @@ export function residual(layer: Layer): Layer {
   };
 }
 
-function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
+/** Element by element. */
+export function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
   const total = zerosLike(a, a.length);
   for (let i = 0; i < a.length; i++) total[i] = (a[i] as number) + (b[i] as number);
   return total;

@@ -90,7 +90,8 @@ function spread(
   return below;
 }
 
-function sumOfRows(gradient: ParameterArray, rows: number, width: number): ParameterArray {
+/** The sum of the rows. */
+export function sumOfRows(gradient: ParameterArray, rows: number, width: number): ParameterArray {
   const sums = zerosLike(gradient, width);
   for (let row = 0; row < rows; row++) {
     for (let i = 0; i < width; i++) {

@@ -1,0 +1,74 @@
+/** Collectives on host arrays: copied to the backend's memory, called, and copied back, so that they run on every backend. */
+import type { Communicator } from "../api/index.ts";
+import type { ParameterArray } from "./parameter-set.ts";
+
+const dtypeOf = (array: ParameterArray): "float32" | "float64" =>
+  array instanceof Float32Array ? "float32" : "float64";
+
+/** The sum of every rank's array, element by element; the same bits on all ranks. Costs an all-reduce. */
+export async function sumOverRanks(
+  comm: Communicator,
+  array: ParameterArray,
+): Promise<ParameterArray> {
+  const buffer = comm.alloc(dtypeOf(array), array.length).copyFrom(array);
+  try {
+    await comm.allReduce({ send: buffer, op: "sum" });
+    return await buffer.toHost();
+  } finally {
+    buffer.dispose();
+  }
+}
+
+/** All ranks' arrays, one after the other, of the given lengths by rank. Costs an all-gather. */
+export async function gatherRanks(
+  comm: Communicator,
+  array: ParameterArray,
+  counts: readonly number[],
+): Promise<ParameterArray> {
+  const total = counts.reduce((sum, each) => sum + each, 0);
+  const send = comm.alloc(dtypeOf(array), array.length).copyFrom(array);
+  const recv = comm.alloc(dtypeOf(array), total);
+  try {
+    await comm.allGatherv({ send, recv, recvCounts: counts });
+    return await recv.toHost();
+  } finally {
+    send.dispose();
+    recv.dispose();
+  }
+}
+
+/** Overwrites arrays of one dtype with those of rank 0. Costs a broadcast of all of them together. */
+export async function copyFromFirst(
+  comm: Communicator,
+  arrays: readonly ParameterArray[],
+): Promise<void> {
+  const [first] = arrays;
+  if (first === undefined) return;
+  const total = arrays.reduce((sum, { length }) => sum + length, 0);
+  const buffer = comm.alloc(dtypeOf(first), total);
+  try {
+    let end = 0;
+    for (const array of arrays) {
+      buffer.subarray(end, end + array.length).copyFrom(array);
+      end += array.length;
+    }
+    await comm.broadcast({ recv: buffer, root: 0 });
+    const all = await buffer.toHost();
+    for (const array of arrays.toReversed()) {
+      end -= array.length;
+      array.set(all.subarray(end, end + array.length));
+    }
+  } finally {
+    buffer.dispose();
+  }
+}
+
+/** Every rank's numbers, by rank; all ranks give as many. Costs an all-gather. */
+export async function allNumbers(
+  comm: Communicator,
+  numbers: readonly number[],
+): Promise<number[][]> {
+  const counts = new Array<number>(comm.size).fill(numbers.length);
+  const all = [...(await gatherRanks(comm, Float64Array.from(numbers), counts))];
+  return counts.map((count, rank) => all.slice(rank * count, (rank + 1) * count));
+}

@@ -1,0 +1,144 @@
+/**
+ * Layers whose weights are divided over the ranks of a communicator, forward and backward (as in Megatron-LM,
+ * https://arxiv.org/abs/1909.08053).
+ *
+ * All ranks give the same input and get the same output, the same bits. What lies between is any layer over a rank's part of
+ * the weights whose output is a part of a sum: two linear layers, the first divided by outputs and the second by inputs, with
+ * anything element-wise or head-wise between them. One all-reduce forward, one backward, however much lies between.
+ */
+import type { Communicator } from "../../api/index.ts";
+import { sumOverRanks } from "../host-calls.ts";
+import {
+  type Extent,
+  type Layer,
+  rowsOf,
+  sum,
+  type TakeGradient,
+  type Weights,
+} from "../layers/layer.ts";
+import { type LinearParts, linear, sumOfRows } from "../layers/linear.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+
+/** One forward pass of a sharded layer. */
+export interface ShardedPass {
+  readonly output: ParameterArray;
+  /** As `Pass.backward`; collective where the layer is. */
+  backward(gradient: ParameterArray, take: TakeGradient): Promise<ParameterArray>;
+}
+
+/** A layer that all ranks of a communicator run together. */
+export interface ShardedLayer {
+  /** As `Layer.forward`; collective where the layer is. */
+  forward(input: ParameterArray, extent: Extent): Promise<ShardedPass>;
+}
+
+/** A layer that every rank has whole and runs by itself. */
+export function replicated(layer: Layer): ShardedLayer {
+  return {
+    async forward(input, extent) {
+      const pass = layer.forward(input, extent);
+      return {
+        output: pass.output,
+        backward: async (gradient, take) => pass.backward(gradient, take),
+      };
+    },
+  };
+}
+
+/**
+ * A layer over this rank's part of the weights: the ranks' outputs are summed, and so are their gradients by the input.
+ *
+ * `bias` is whole on every rank and added once, to the sum; its gradient is the same on every rank.
+ *
+ * @throws CollectiveMismatchError on all ranks when outputs, or gradients by the input, differ in length: never padded.
+ */
+export function sharded(comm: Communicator, layer: Layer, bias?: Weights): ShardedLayer {
+  return divided(layer, {
+    forward: (partial) => sumOverRanks(comm, partial),
+    backward: (partial) => sumOverRanks(comm, partial),
+    bias,
+  });
+}
+
+/**
+ * A linear layer divided by outputs: `weight` and `bias` are this rank's rows, and so is its output. Forward makes no
+ * call; backward sums the gradients by the input.
+ */
+export function columnLinear(comm: Communicator, parts: LinearParts): ShardedLayer {
+  return divided(linear(parts), { backward: (partial) => sumOverRanks(comm, partial) });
+}
+
+/**
+ * A linear layer divided by inputs: `weight` holds this rank's columns and the input its part of every row; `bias` is whole
+ * on every rank. Forward sums the outputs; backward makes no call.
+ */
+export function rowLinear(comm: Communicator, { bias, ...parts }: LinearParts): ShardedLayer {
+  return divided(linear(parts), { forward: (partial) => sumOverRanks(comm, partial), bias });
+}
+
+type Join = (partial: ParameterArray) => Promise<ParameterArray>;
+
+function divided(
+  layer: Layer,
+  { forward, backward, bias }: { forward?: Join; backward?: Join; bias?: Weights | undefined },
+): ShardedLayer {
+  return {
+    async forward(input, extent) {
+      const rows = rowsOf(extent);
+      const pass = layer.forward(input, extent);
+      const joined = forward === undefined ? pass.output : await forward(pass.output);
+      if (bias !== undefined) addToRows(joined, bias.value, rows);
+      return {
+        output: joined,
+        async backward(gradient, take) {
+          if (bias !== undefined) take(bias.name, sumOfRows(gradient, rows, bias.value.length));
+          const partial = pass.backward(gradient, take);
+          return backward === undefined ? partial : await backward(partial);
+        },
+      };
+    },
+  };
+}
+
+/** The layers one after the other. */
+export function shardedSequence(layers: readonly ShardedLayer[]): ShardedLayer {
+  return {
+    async forward(input, extent) {
+      const passes: ShardedPass[] = [];
+      let output = input;
+      for (const layer of layers) {
+        const pass = await layer.forward(output, extent);
+        passes.push(pass);
+        output = pass.output;
+      }
+      return {
+        output,
+        async backward(gradient, take) {
+          let above = gradient;
+          for (const pass of passes.toReversed()) above = await pass.backward(above, take);
+          return above;
+        },
+      };
+    },
+  };
+}
+
+/** The input plus what the layer makes of it. */
+export function shardedResidual(layer: ShardedLayer): ShardedLayer {
+  return {
+    async forward(input, extent) {
+      const inner = await layer.forward(input, extent);
+      return {
+        output: sum(input, inner.output),
+        backward: async (gradient, take) => sum(gradient, await inner.backward(gradient, take)),
+      };
+    },
+  };
+}
+
+function addToRows(rows: ParameterArray, bias: ParameterArray, count: number): void {
+  const width = bias.length;
+  for (let at = 0; at < count * width; at++) {
+    rows[at] = (rows[at] as number) + (bias[at % width] as number);
+  }
+}

@@ -1,0 +1,137 @@
+/** Tensors cut along an axis into a part for each rank, and put together again. */
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import { allNumbers, gatherRanks } from "../host-calls.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+import { elementsOf } from "../state.ts";
+
+/** Elements in row-major order, and their shape. */
+export interface Tensor {
+  readonly shape: readonly number[];
+  readonly data: ParameterArray;
+}
+
+/** A stretch of an axis. */
+export interface Part {
+  readonly begin: number;
+  /** Exclusive. */
+  readonly end: number;
+}
+
+/** Who takes which part. */
+export interface SplitOptions {
+  readonly rank: number;
+  readonly size: number;
+  /** Elements of the axis that stay together, such as the width of a head; 1 when left out. It divides the extent. */
+  readonly unit?: number;
+}
+
+/**
+ * The part of an extent that a rank takes: whole units, the first ranks one more where they do not come out even.
+ *
+ * @throws InvalidArgumentError for a rank that is none, or a unit that does not divide the extent.
+ */
+export function partOf(extent: number, { rank, size, unit = 1 }: SplitOptions): Part {
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `partOf: ${field}: found ${found}, needs ${needed}` },
+      { field },
+    );
+  if (!Number.isSafeInteger(extent) || extent < 0) {
+    throw fault("extent", extent, "an integer of at least 0");
+  }
+  if (!Number.isSafeInteger(size) || size < 1)
+    throw fault("size", size, "an integer of at least 1");
+  if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
+    throw fault("rank", rank, `a rank from 0 to ${size - 1}`);
+  }
+  if (!Number.isSafeInteger(unit) || unit < 1 || extent % unit !== 0) {
+    throw fault("unit", unit, `a divisor of ${extent}`);
+  }
+  const units = extent / unit;
+  const [each, more] = [Math.floor(units / size), units % size];
+  const begin = rank * each + Math.min(rank, more);
+  const end = begin + each + (rank < more ? 1 : 0);
+  return { begin: begin * unit, end: end * unit };
+}
+
+/**
+ * A copy of this rank's part of a tensor along an axis.
+ *
+ * @throws InvalidArgumentError for a shape that does not fit the data, or an axis that it does not have.
+ */
+export function splitTensor(tensor: Tensor, axis: number, options: SplitOptions): Tensor {
+  assertTensor("splitTensor", tensor, axis);
+  const { shape, data } = tensor;
+  const { begin, end } = partOf(shape[axis] as number, options);
+  const inner = elementsOf(shape.slice(axis + 1));
+  const outer = elementsOf(shape.slice(0, axis));
+  const [stride, width] = [(shape[axis] as number) * inner, (end - begin) * inner];
+  const part = data.slice(0, outer * width);
+  for (let row = 0; row < outer; row++) {
+    const from = row * stride + begin * inner;
+    part.set(data.subarray(from, from + width), row * width);
+  }
+  return { shape: shape.with(axis, end - begin), data: part };
+}
+
+/**
+ * All ranks' parts, put together along an axis in the order of ranks; their extents there may differ.
+ *
+ * - **Collective**: the same axis on every rank. **Cost**: a comparison and two all-gathers.
+ *
+ * @throws InvalidArgumentError on this rank for a shape that does not fit the data, or an axis that it does not have.
+ * @throws CollectiveMismatchError on all ranks where another extent, the dtype or the axis differs.
+ */
+export async function gatherTensor(
+  comm: Communicator,
+  part: Tensor,
+  axis: number,
+): Promise<Tensor> {
+  assertTensor("gatherTensor", part, axis);
+  const { shape, data } = part;
+  const dtype = data instanceof Float32Array ? "float32" : "float64";
+  await assertAgreed(comm, {
+    action: "gatherTensor",
+    kind: "the part's",
+    lines: new Map([
+      ["axis", String(axis)],
+      ["dtype", dtype],
+      ["other extents", `[${shape.map((each, at) => (at === axis ? "any" : each)).join(", ")}]`],
+    ]),
+    hint: "parts may differ along the gathered axis alone",
+  });
+  const extents = (await allNumbers(comm, [shape[axis] as number])).map(([each]) => each as number);
+  const inner = elementsOf(shape.slice(axis + 1));
+  const outer = elementsOf(shape.slice(0, axis));
+  const all = await gatherRanks(
+    comm,
+    data,
+    extents.map((extent) => outer * extent * inner),
+  );
+  const extent = extents.reduce((sum, each) => sum + each, 0);
+  const whole = all.slice();
+  let [read, column] = [0, 0];
+  for (const each of extents) {
+    const width = each * inner;
+    for (let row = 0; row < outer; row++) {
+      whole.set(all.subarray(read, read + width), row * extent * inner + column);
+      read += width;
+    }
+    column += width;
+  }
+  return { shape: shape.with(axis, extent), data: whole };
+}
+
+function assertTensor(action: string, { shape, data }: Tensor, axis: number): void {
+  const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `${action}: ${field}: found ${found}, needs ${needed}` },
+      { field },
+    );
+  if (!Number.isInteger(axis) || axis < 0 || axis >= shape.length) {
+    throw fault("axis", String(axis), `an axis of [${shape.join(", ")}]`);
+  }
+  if (data.length === elementsOf(shape)) return;
+  throw fault("data", `${data.length} elements`, `as many as [${shape.join(", ")}] has`);
+}

@@ -1,0 +1,107 @@
+/**
+ * One step of a model that is divided over ranks in a way of its own: each shard computes a part of the output, and the
+ * parts are joined.
+ */
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import { allNumbers, sumOverRanks } from "../host-calls.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+import { elementsOf } from "../state.ts";
+
+/** What a shard computed, and what all of them did together. */
+export interface ShardStep {
+  /** A part of the sum that is the output; of all shards, the sum. */
+  readonly output: ParameterArray;
+  readonly shape: readonly number[];
+  /** Mean loss of the samples that it looked at; of all shards, the mean over theirs. */
+  readonly loss: number;
+  /** Norm of the gradient of its own parameters; of all shards, the norm of the gradient of all. */
+  readonly gradientNorm: number;
+  /** Samples that the loss is a mean of; of all shards, their sum. */
+  readonly samples: number;
+}
+
+/** One rank's part of a model. */
+export interface Shard<Batch> {
+  /** Computes its part of one step, in whatever way. */
+  step(batch: Batch): ShardStep | PromiseLike<ShardStep>;
+}
+
+/**
+ * Runs a shard on every rank of a communicator and joins what they tell.
+ *
+ * @example
+ * const model = new TensorParallel(comm, { step: (batch) => myShard(batch) });
+ * const { output, loss } = await model.step(batch);
+ */
+export class TensorParallel<Batch> {
+  readonly #comm: Communicator;
+  readonly #shard: Shard<Batch>;
+
+  constructor(comm: Communicator, shard: Shard<Batch>) {
+    this.#comm = comm;
+    this.#shard = shard;
+  }
+
+  /**
+   * One step of all shards; resolves to the same on every rank, bit by bit.
+   *
+   * - **Joining**: outputs are summed in the order of the backend's plan; the loss is the mean weighted by samples; the norm
+   *   is the root of the sum of squares, because shards own different parameters.
+   * - **Collective**: every rank calls it equally often. **Cost**: a comparison, an all-reduce of the output, an all-gather of
+   *   24 bytes.
+   *
+   * @throws InvalidArgumentError on this rank for an output that does not fit its shape, or a number that is none; on all
+   * ranks when there was no sample.
+   * @throws CollectiveMismatchError on all ranks when outputs differ in shape or dtype: they are never padded or cut.
+   */
+  async step(batch: Batch): Promise<ShardStep> {
+    const part = await this.#shard.step(batch);
+    assertPart(part);
+    const { shape, output } = part;
+    const dtype = output instanceof Float32Array ? "float32" : "float64";
+    await assertAgreed(this.#comm, {
+      action: "TensorParallel.step",
+      kind: "partial",
+      lines: new Map([["output", `${dtype} [${shape.join(", ")}]`]]),
+      hint: "every shard computes a part of the sum of the same shape",
+    });
+    const told = [
+      part.samples === 0 ? 0 : part.loss * part.samples,
+      part.gradientNorm ** 2,
+      part.samples,
+    ];
+    const all = await allNumbers(this.#comm, told);
+    const [loss, squares, samples] = [0, 1, 2].map((at) =>
+      all.reduce((sum, each) => sum + (each[at] as number), 0),
+    ) as [number, number, number];
+    if (samples === 0) throw fault("samples", "0 on all ranks", "at least one");
+    const sum = await sumOverRanks(this.#comm, output);
+    const gradientNorm = Math.sqrt(squares);
+    return { output: sum, shape: [...shape], loss: loss / samples, gradientNorm, samples };
+  }
+}
+
+function assertPart({ output, shape, loss, gradientNorm, samples }: ShardStep): void {
+  if (!(output instanceof Float32Array || output instanceof Float64Array)) {
+    throw fault("output", typeof output, "a Float32Array or Float64Array");
+  }
+  if (!Array.isArray(shape) || output.length !== elementsOf(shape)) {
+    const needed = `as many as [${shape?.join(", ")}] has`;
+    throw fault("output", `${output.length} elements`, needed);
+  }
+  if (!Number.isSafeInteger(samples) || samples < 0) {
+    throw fault("samples", String(samples), "an integer of at least 0");
+  }
+  if (!Number.isFinite(loss) && samples > 0) throw fault("loss", String(loss), "a finite number");
+  if (!(gradientNorm >= 0 && gradientNorm < Number.POSITIVE_INFINITY)) {
+    throw fault("gradientNorm", String(gradientNorm), "a finite number of at least 0");
+  }
+}
+
+function fault(field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `TensorParallel.step: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}
