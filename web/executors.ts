@@ -1,21 +1,27 @@
 /** Which executors the page compares, in the order in which it shows them. The first is the reference. */
+import type { Probe } from "twinccl";
 import { cpu, type Executor } from "twinccl/sim";
 
-/** One executor and what to say about it. */
+/** One executor; kept for all calls, so that what it compiles is compiled once. */
 export interface PageExecutor {
   readonly name: string;
-  make(): Executor;
-  /** Why it cannot be used here; `undefined` where it can. */
-  missing(): Promise<string | undefined>;
-  /** What it runs on. */
-  detail(): Promise<string | undefined>;
+  readonly executor: Executor;
+  /** Whether it works in this browser: what it runs on, or why it does not. */
+  probe(): Promise<Probe>;
 }
 
-export const executors: readonly PageExecutor[] = [
-  {
-    name: "cpu",
-    make: cpu,
-    missing: async () => undefined,
-    detail: async () => undefined,
-  },
-];
+export const executors: readonly PageExecutor[] = [entry("cpu", cpu(), "plain JavaScript")];
+
+function entry(name: string, executor: Executor, what: string): PageExecutor {
+  const probed = once(async () => (await executor.probe?.()) ?? { ok: true, reason: what });
+  return { name, executor, probe: probed };
+}
+
+/** A browser does not change while a page is open. */
+function once(make: () => Promise<Probe>): () => Promise<Probe> {
+  let made: Promise<Probe> | undefined;
+  return () => {
+    made ??= make();
+    return made;
+  };
+}

@@ -5,14 +5,14 @@ import { placeOf, type Target, targetAt } from "./data/strip.ts";
 import { byId, html } from "./dom.ts";
 import { cellOf, laneOf } from "./inspect/cell.ts";
 import { inspect } from "./inspect/hops.ts";
-import { planOptions } from "./plans.ts";
 import { Player } from "./player.ts";
 import { compareAll, faultText, type Show, showOf } from "./show.ts";
 import { Stage } from "./stage/stage.ts";
 import { type Reading, readState, type State, stateKeys, writeState } from "./state.ts";
 import { startTheme } from "./theme.ts";
 import { showTransport, startTransport } from "./transport.ts";
-import { codeOf, showFacts } from "./views/facts.ts";
+import { codeOf } from "./views/code.ts";
+import { showFacts } from "./views/facts.ts";
 import { showInspector } from "./views/inspector.ts";
 import { MemoryView } from "./views/memory.ts";
 import { Timeline } from "./views/timeline.ts";
@@ -124,12 +124,7 @@ class Page {
     this.#memory.load(film);
     byId("memory-caption", HTMLElement).textContent = memoryCaption(state);
     this.#showTimeline(show);
-    showFacts(
-      byId("facts", HTMLElement),
-      explanation,
-      structure.plan.summary,
-      codeOf(state, planOptions(state)),
-    );
+    showFacts(byId("facts", HTMLElement), explanation, structure.plan.summary, codeOf(state));
     this.#elementRank.replaceChildren(
       ...structure.layout.out.flatMap(({ offsets }, rank) =>
         offsets.length === 0 ? [] : [html("option", { value: rank }, `${rank}`)],
@@ -248,7 +243,7 @@ function rootOf({ state, film }: Show, channels: ReadonlySet<number>): number {
 function memoryCaption(state: State): string {
   if (state.collective === "barrier") return "nothing: a barrier moves no data";
   return traits(state).reduces
-    ? "pale: its own input · stripes: contributions, first folded at the bottom · full colour: complete"
+    ? "pale: own input · stripes: contributions, first at the bottom · strong: complete"
     : "coloured by the rank that the values come from";
 }
 

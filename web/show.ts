@@ -27,7 +27,7 @@ export async function showOf(state: State): Promise<Show> {
   const structure = structureOf(state);
   const inputs = inputsOf(state);
   const [reference] = executors;
-  const outcome = await runOn((reference as PageExecutor).make(), state, inputs, trace);
+  const outcome = await runOn((reference as PageExecutor).executor, state, inputs, trace);
   const film = filmOf(state, structure, trace.messages());
   const explanation = await explained(state);
   return { state, structure, film, explanation, inputs, outcomes: [outcome] };
@@ -64,17 +64,16 @@ async function fared(
   details: Map<string, string>,
 ): Promise<Finding> {
   const { name: executor } = each;
-  const reason = await each.missing();
-  if (reason !== undefined) return { kind: "missing", executor, reason };
   try {
-    const detail = await each.detail();
-    if (detail !== undefined) details.set(executor, detail);
-    const outcome = await runOn(each.make(), state, inputs);
+    const { ok, reason } = await each.probe();
+    if (!ok) return { kind: "missing", executor, reason };
+    details.set(executor, reason);
+    const outcome = await runOn(each.executor, state, inputs);
     outcomes.push(outcome);
     const comparison = compare(reference, outcome, state.dtype);
     return { kind: "compared", executor, outcome, comparison };
   } catch (error) {
-    return { kind: "missing", executor, reason: faultText(error) };
+    return { kind: "failed", executor, reason: faultText(error) };
   }
 }
 

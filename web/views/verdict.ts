@@ -16,7 +16,7 @@ export type Finding =
       readonly outcome: Outcome;
       readonly comparison: Comparison;
     }
-  | { readonly kind: "missing"; readonly executor: string; readonly reason: string };
+  | { readonly kind: "missing" | "failed"; readonly executor: string; readonly reason: string };
 
 /** Shows the findings: one sentence on all of them, then a line each. */
 export function showVerdict(
@@ -59,6 +59,8 @@ function headlineOf(findings: readonly Finding[], { collective }: State): [strin
       "bad",
     ];
   }
+  const failed = findings.find(({ kind }) => kind === "failed");
+  if (failed !== undefined) return [`${failed.executor} failed at this call.`, "bad"];
   const [reference] = findings;
   if (compared.length === 0) {
     return [
@@ -84,6 +86,8 @@ function saidOf(finding: Finding): string {
   switch (finding.kind) {
     case "running":
       return "is at it";
+    case "failed":
+      return `failed: ${finding.reason}`;
     case "missing":
       return `is not here: ${finding.reason}`;
     case "reference":
