@@ -67,6 +67,18 @@ const config: ViteUserConfig = defineConfig({
           hookTimeout: 120_000,
         },
       },
+      // On a WebGPU adapter, be it one in software; by name, where it fails without one. One file at a time has the device.
+      {
+        extends: true,
+        test: {
+          name: "webgpu",
+          include: ["test/webgpu/**/*.test.ts"],
+          testTimeout: 240_000,
+          hookTimeout: 60_000,
+          fileParallelism: false,
+          isolate: false,
+        },
+      },
       // Long runs, by name: part of `npm run ok`, not of `npm test`.
       {
         extends: true,

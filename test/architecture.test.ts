@@ -108,7 +108,7 @@ describe("the page", () => {
 describe("the project", () => {
   test("runs every test file", () => {
     const homes =
-      /^test\/((unit|property|regression|seeds|conformance|golden|gpu|mutation|programs|web)\/.*|[^/]*)\.test\.ts$/;
+      /^test\/((unit|property|regression|seeds|conformance|golden|gpu|webgpu|mutation|programs|web)\/.*|[^/]*)\.test\.ts$/;
     const stray = list("test/", ".test.ts").filter((path) => !homes.test(path));
     expect(stray, "no project of vitest.config.ts includes these").toEqual([]);
   });

@@ -13,6 +13,7 @@ export {
   canonicalNaN,
   type FloatDType,
   type Fold,
+  type FoldTerms,
   foldFor,
   type Lanes,
   lanesOf,

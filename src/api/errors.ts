@@ -26,6 +26,7 @@ export type CommErrorCode =
   | "ERR_COMM_UNUSED"
   | "ERR_COMM_NONFINITE"
   | "ERR_COMM_CHECKPOINT"
+  | "ERR_COMM_WEBGPU"
   | "ERR_COMM_WORLD";
 
 /** Facts an error carries beside its text. */

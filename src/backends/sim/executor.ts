@@ -54,6 +54,8 @@ export interface Executor {
   open?(size: number): void | Promise<void>;
   /** New memory of a rank's device at a simulated address; contents are zero. Left out: host memory. */
   allocate?(device: string, ptr: bigint, byteLength: number): SimMemory;
+  /** Memory that the caller's own code owns, at an address that this executor gave. Left out where there is none. */
+  adopt?(device: string, ptr: bigint, byteLength: number): SimMemory;
   /**
    * Runs a call; a promise means that it is still at it. When it is done, reading the outputs gives the result. Calls of
    * one world may overlap; they take effect in the order in which they were handed over.

@@ -91,6 +91,8 @@ export class SimSession implements Session {
   readonly size: number;
   readonly clock: SimClock;
   readonly lending: StrictLending | undefined;
+  /** Present where the executor's own memory can be handed in. */
+  readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
   readonly capabilities: Capabilities = {
     hostArrays: true,
     virtualTime: true,
@@ -115,6 +117,11 @@ export class SimSession implements Session {
     this.#durations = new Durations(settings.link);
     this.faults = faults;
     this.lending = settings.strict ? new StrictLending() : undefined;
+    const { executor } = settings;
+    if (executor.adopt !== undefined) {
+      this.adopt = (rank, ptr, byteLength) =>
+        executor.adopt?.(this.device(rank), ptr, byteLength) as Memory;
+    }
   }
 
   device(rank: number): string {

@@ -1,0 +1,64 @@
+/**
+ * Where a device comes from: the page's `navigator.gpu`, or Dawn, which the `webgpu` package brings to Node.
+ *
+ * The package is loaded here and nowhere else, and only when a world is opened. Dawn's object outlives every device made
+ * from it: it is kept until the process ends, because a device whose instance was collected takes the process along.
+ */
+import { BackendUnavailableError } from "../../../../api/index.ts";
+
+/** Which adapter is wanted. */
+export interface AdapterWish {
+  readonly powerPreference?: GPUPowerPreference | undefined;
+  /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
+  readonly dawn?: readonly string[] | undefined;
+}
+
+const instances = new Map<string, GPU>();
+
+/**
+ * An adapter as wished.
+ *
+ * @throws BackendUnavailableError when there is none, telling what was looked for.
+ */
+export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
+  const gpu = await instanceOf(wish.dawn ?? []);
+  const { powerPreference } = wish;
+  const adapter = await gpu.requestAdapter(powerPreference && { powerPreference });
+  if (adapter !== null) return adapter;
+  throw new BackendUnavailableError({
+    headline: "webgpu: found no adapter, needs a GPU that WebGPU can use, or a software one",
+    hint: "in Node install a Vulkan driver and loader (libvulkan1), and set VK_DRIVER_FILES where its file is not found; in a browser see about:gpu; docs/webgpu.md tells more",
+  });
+}
+
+/** The name of an adapter, for people. */
+export function adapterName({ vendor, architecture, device, description }: GPUAdapterInfo): string {
+  const parts = [description, device, architecture, vendor].filter((part) => part !== "");
+  return parts[0] === undefined ? "unnamed adapter" : parts.slice(0, 2).join(", ");
+}
+
+async function instanceOf(switches: readonly string[]): Promise<GPU> {
+  const own = (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+  if (own !== undefined && switches.length === 0) return own;
+  const key = switches.join("\n");
+  const known = instances.get(key);
+  if (known !== undefined) return known;
+  const { create } = await dawn();
+  const made = create([...switches]);
+  instances.set(key, made);
+  return made;
+}
+
+async function dawn(): Promise<typeof import("webgpu")> {
+  try {
+    return await import("webgpu");
+  } catch (cause) {
+    throw new BackendUnavailableError(
+      {
+        headline: "webgpu: there is no navigator.gpu, and the package `webgpu` (Dawn) did not load",
+        hint: "in Node: npm install webgpu; in a browser: one with WebGPU, on a secure page",
+      },
+      { cause },
+    );
+  }
+}

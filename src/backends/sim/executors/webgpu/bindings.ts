@@ -1,0 +1,159 @@
+/**
+ * The buffers of one call in device memory.
+ *
+ * Memory of this executor is there already. Host memory is mirrored for the length of the call: inputs are uploaded
+ * before it, and what it wrote is read back before it settles.
+ */
+import { bytesOf, type DType } from "../../../../api/index.ts";
+import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
+import { HostMemory } from "../../memory.ts";
+import type { Spot, Spots } from "./jobs.ts";
+import { moved } from "./jobs.ts";
+import type { Found, Machine } from "./machine.ts";
+import { WebgpuMemory } from "./memory.ts";
+import type { Recording } from "./recording.ts";
+import type { Range } from "./slabs.ts";
+
+/** The part of a host memory that a call uses, on the device; `range` holds it from byte `begin` on. */
+interface Mirror {
+  readonly memory: HostMemory;
+  readonly begin: number;
+  readonly end: number;
+  readonly range: Range;
+  /** It holds an output. */
+  readonly written: boolean;
+}
+
+/** Mirrors keep the distance of their bytes to a multiple of this, so that what is aligned stays aligned. */
+const mirrorAlignment = 16;
+
+/** A call's buffers on the device, until it is closed. */
+export class Bindings {
+  readonly spots: Spots;
+  readonly #call: BoundCall;
+  readonly #machine: Machine;
+  readonly #mirrors: ReadonlyMap<SimMemory, Mirror>;
+
+  constructor(machine: Machine, call: BoundCall) {
+    this.#machine = machine;
+    this.#call = call;
+    this.#mirrors = this.#mirrored();
+    const spot = (buffer: BoundBuffer | undefined): Spot | undefined =>
+      buffer && this.#spot(buffer);
+    this.spots = { inputs: call.inputs.map(spot), outputs: call.outputs.map(spot) };
+    for (const buffer of call.inputs) if (buffer !== undefined) this.#upload(buffer);
+  }
+
+  /** Submits the commands of a call, and waits until its outputs can be read. */
+  async run(recording: Recording): Promise<void> {
+    const machine = this.#machine;
+    for (const buffer of this.#call.outputs) {
+      if (buffer?.memory instanceof WebgpuMemory)
+        buffer.memory.noteWrite(buffer.byteOffset, buffer.byteLength);
+    }
+    const written = [...this.#mirrors.values()].filter((mirror) => mirror.written);
+    let encode: ((encoder: GPUCommandEncoder) => void) | undefined = (encoder) =>
+      recording.encode(encoder);
+    const downloads: Promise<Found>[] = [];
+    for (const { range, begin, end } of written) {
+      downloads.push(
+        machine.download(range.slab, range.offset, range.offset + end - begin, encode),
+      );
+      encode = undefined;
+    }
+    if (encode !== undefined) {
+      machine.submit(encode);
+      await machine.device.done();
+    }
+    const found = await Promise.all(downloads);
+    machine.device.assertFine();
+    this.#assertMemory();
+    written.forEach((mirror, i) => {
+      found[i]?.((bytes) => this.#store(mirror, bytes));
+    });
+  }
+
+  /** Gives up the mirrors. */
+  close(): void {
+    for (const { range } of this.#mirrors.values()) this.#machine.slabs.free(range);
+  }
+
+  #mirrored(): Map<SimMemory, Mirror> {
+    const { inputs, outputs } = this.#call;
+    const parts = new Map<HostMemory, { begin: number; end: number; written: boolean }>();
+    const add = (buffer: BoundBuffer | undefined, written: boolean): void => {
+      if (buffer === undefined || !(buffer.memory instanceof HostMemory)) return;
+      const { memory, byteOffset, byteLength } = buffer;
+      const known = parts.get(memory) ?? { begin: byteOffset, end: byteOffset, written: false };
+      known.begin = Math.min(known.begin, byteOffset);
+      known.end = Math.max(known.end, byteOffset + byteLength);
+      known.written ||= written;
+      parts.set(memory, known);
+    };
+    for (const buffer of inputs) add(buffer, false);
+    for (const buffer of outputs) add(buffer, true);
+    const mirrors = new Map<SimMemory, Mirror>();
+    for (const [memory, { begin: first, end, written }] of parts) {
+      const begin = first - (first % mirrorAlignment);
+      const range = this.#machine.slabs.allocate(end - begin, false);
+      mirrors.set(memory, { memory, begin, end, range, written });
+    }
+    return mirrors;
+  }
+
+  #spot({ memory, byteOffset }: BoundBuffer): Spot {
+    if (memory instanceof WebgpuMemory) {
+      memory.machine.device.assertFine();
+      if (memory.range.slab.failure !== undefined) throw memory.range.slab.failure;
+      return moved(memory.range, byteOffset);
+    }
+    const { range, begin } = this.#mirrors.get(memory) as Mirror;
+    return moved(range, byteOffset - begin);
+  }
+
+  #upload({ memory, byteOffset, byteLength }: BoundBuffer): void {
+    const mirror = this.#mirrors.get(memory);
+    if (mirror === undefined || byteLength === 0) return;
+    const begin = byteOffset - (byteOffset % mirrorAlignment);
+    const bytes = new Uint8Array(mirror.memory.buffer, begin, byteOffset + byteLength - begin);
+    this.#machine.upload(moved(mirror.range, begin - mirror.begin), bytes);
+  }
+
+  #assertMemory(): void {
+    for (const buffer of [...this.#call.inputs, ...this.#call.outputs]) {
+      const { memory } = buffer ?? {};
+      if (memory instanceof WebgpuMemory && memory.range.slab.failure !== undefined) {
+        throw memory.range.slab.failure;
+      }
+    }
+  }
+
+  /** Copies the chunks that the call wrote to the host; nothing else of the mirror is newer there. */
+  #store({ memory, begin }: Mirror, bytes: Uint8Array): void {
+    const { plan, outputs } = this.#call;
+    const host = new Uint8Array(memory.buffer);
+    for (const { targets } of plan.groups.flat()) {
+      for (const { rank, chunk } of targets) {
+        const output = outputs[rank];
+        if (output?.memory !== memory) continue;
+        const { from, length } = chunkOf(this.#call, this.#call.dtype, rank, chunk);
+        const at = output.byteOffset + from;
+        host.set(bytes.subarray(at - begin, at - begin + length), at);
+      }
+    }
+  }
+}
+
+function chunkOf(
+  { layout }: BoundCall,
+  dtype: DType,
+  rank: number,
+  chunk: number,
+): { readonly from: number; readonly length: number } {
+  const table = layout.out[rank];
+  const bytes = bytesOf(dtype);
+  return {
+    from: (table?.offsets[chunk] ?? 0) * bytes,
+    length: (table?.lengths[chunk] ?? 0) * bytes,
+  };
+}

@@ -1,0 +1,165 @@
+/** An open device: what it is called, how far it goes, and what has gone wrong with it. */
+import { type AdapterWish, adapterName, findAdapter } from "./adapter.ts";
+import { WebgpuError, type WebgpuFault } from "./errors.ts";
+
+/** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
+export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
+
+/** What kernels and memory must stay within. */
+export interface DeviceLimits {
+  /** Bytes of one buffer. */
+  readonly bufferBytes: number;
+  /** Bytes that one binding shows of a buffer; a multiple of 256. */
+  readonly windowBytes: number;
+  /** Bindings beside the table. */
+  readonly windows: number;
+  /** Workgroups along one dimension of a dispatch. */
+  readonly gridWidth: number;
+}
+
+/** Limits that callers, and tests, may lower. */
+export type LimitWish = Partial<DeviceLimits>;
+
+/** Bindings start at multiples of this, and so does every allocation. */
+export const alignment = 256;
+
+/** A device and its state. */
+export class OpenDevice {
+  readonly device: GPUDevice;
+  readonly adapter: string;
+  readonly limits: DeviceLimits;
+  readonly #owned: boolean;
+  #failure: WebgpuError | undefined;
+  #closed = false;
+
+  constructor(device: GPUDevice, adapter: string, owned: boolean, wish: LimitWish) {
+    this.device = device;
+    this.adapter = adapter;
+    this.#owned = owned;
+    this.limits = lowered(limitsOf(device), wish);
+    void device.lost.then(({ message, reason }) => {
+      if (!this.#closed) this.fail("lost", message === "" ? reason : message);
+    });
+    if (owned) device.addEventListener("uncapturederror", (event) => this.#uncaptured(event));
+  }
+
+  get queue(): GPUQueue {
+    return this.device.queue;
+  }
+
+  /** Why nothing can be done with it any more. */
+  get failure(): WebgpuError | undefined {
+    return this.#failure;
+  }
+
+  /** Remembers the first thing that went wrong. */
+  fail(fault: WebgpuFault, detail: string): void {
+    this.#failure ??= new WebgpuError(this.adapter, fault, detail);
+  }
+
+  /** Throws what went wrong, if anything did. */
+  assertFine(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  /** Waits until everything submitted so far is done, and fails when it failed. */
+  async done(): Promise<void> {
+    try {
+      await this.queue.onSubmittedWorkDone();
+    } catch (error) {
+      this.fail("lost", messageOf(error));
+    }
+    this.assertFine();
+  }
+
+  /** Has the errors of `act` counted as this device's: only ours, where the device is the caller's. */
+  watched<T>(act: () => T): T {
+    if (this.#owned) return act();
+    this.device.pushErrorScope("out-of-memory");
+    this.device.pushErrorScope("validation");
+    try {
+      return act();
+    } finally {
+      for (const fault of ["validation", "out-of-memory"] as const) {
+        void this.device.popErrorScope().then(
+          (error) => error !== null && this.fail(fault, error.message),
+          (error: unknown) => this.fail("lost", messageOf(error)),
+        );
+      }
+    }
+  }
+
+  /** Gives the device back, unless it is the caller's. */
+  close(): void {
+    this.#closed = true;
+    this.#failure ??= new WebgpuError(this.adapter, "lost", "its last world was closed");
+    if (this.#owned) this.device.destroy();
+  }
+
+  #uncaptured(event: Event): void {
+    const { error } = event as GPUUncapturedErrorEvent;
+    const kind = error.constructor.name;
+    const memory = kind === "GPUOutOfMemoryError";
+    this.fail(
+      memory ? "out-of-memory" : kind === "GPUInternalError" ? "internal" : "validation",
+      error.message,
+    );
+  }
+}
+
+/** Opens a device with the largest limits its adapter has. */
+export async function openDevice(wish: AdapterWish, limits: LimitWish): Promise<OpenDevice> {
+  const adapter = await findAdapter(wish);
+  const { maxBufferSize, maxStorageBufferBindingSize, maxStorageBuffersPerShaderStage } =
+    adapter.limits;
+  const name = adapterName(adapter.info);
+  try {
+    const device = await adapter.requestDevice({
+      requiredLimits: {
+        maxBufferSize,
+        maxStorageBufferBindingSize,
+        maxStorageBuffersPerShaderStage,
+      },
+    });
+    return new OpenDevice(device, name, true, limits);
+  } catch (error) {
+    throw new WebgpuError(name, "internal", messageOf(error), { cause: error });
+  }
+}
+
+/** A caller's device. */
+export function foreignDevice(device: GPUDevice, limits: LimitWish): OpenDevice {
+  return new OpenDevice(device, adapterName(device.adapterInfo), false, limits);
+}
+
+/** What an error says. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Addresses inside a window are 32 bits, and the last ones must not wrap. */
+const mostWindowBytes = 2 ** 32 - 2 ** 16;
+
+function limitsOf({ limits }: GPUDevice): DeviceLimits {
+  const window = Math.min(
+    limits.maxStorageBufferBindingSize,
+    limits.maxBufferSize,
+    mostWindowBytes,
+  );
+  return {
+    bufferBytes: limits.maxBufferSize,
+    windowBytes: window - (window % alignment),
+    windows: limits.maxStorageBuffersPerShaderStage - 1,
+    gridWidth: limits.maxComputeWorkgroupsPerDimension,
+  };
+}
+
+function lowered(most: DeviceLimits, wish: LimitWish): DeviceLimits {
+  const least = (key: keyof DeviceLimits): number => Math.min(most[key], wish[key] ?? most[key]);
+  return {
+    bufferBytes: least("bufferBytes"),
+    windowBytes: least("windowBytes"),
+    windows: least("windows"),
+    gridWidth: least("gridWidth"),
+  };
+}

@@ -1,0 +1,29 @@
+/** What can go wrong with a WebGPU device once it is open. */
+import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
+
+/** `lost`: the device is gone; the others: it refused memory, a command, or failed inside. */
+export type WebgpuFault = "lost" | "out-of-memory" | "validation" | "internal";
+
+const hints: { readonly [F in WebgpuFault]: string } = {
+  lost: "what was on the device is gone: close the world and create another one, which opens the device anew",
+  "out-of-memory": "dispose buffers, use smaller ones, or open fewer worlds on this adapter",
+  validation:
+    "check the usage and size of GPUBuffers that were handed in (STORAGE, COPY_SRC, COPY_DST); without any, report this message",
+  internal:
+    "close the world and create another one; when it fails again, use cpu() and report this message",
+};
+
+/** A WebGPU device failed. `adapter` names it, `fault` says how, and the message ends with the next step. */
+export class WebgpuError extends CommError {
+  readonly code = "ERR_COMM_WEBGPU";
+  readonly adapter: string;
+  readonly fault: WebgpuFault;
+
+  constructor(adapter: string, fault: WebgpuFault, detail: string, facts: CommErrorFacts = {}) {
+    const what = { lost: "the device was lost", "out-of-memory": "the device has no memory left" };
+    const found = fault === "lost" || fault === "out-of-memory" ? what[fault] : `${fault} error`;
+    super({ headline: `webgpu (${adapter}): ${found}: ${detail}`, hint: hints[fault] }, facts);
+    this.adapter = adapter;
+    this.fault = fault;
+  }
+}

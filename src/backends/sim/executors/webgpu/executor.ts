@@ -1,0 +1,170 @@
+/** The executor: binds calls to device memory, plans each of them once, and submits it whole. */
+import type { DeviceBuffer, Probe } from "../../../../api/index.ts";
+import { CommClosedError, InvalidArgumentError } from "../../../../api/index.ts";
+import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
+import type { AdapterWish } from "./adapter.ts";
+import { Bindings } from "./bindings.ts";
+import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./device.ts";
+import { Handles } from "./handles.ts";
+import { Machine } from "./machine.ts";
+import { WebgpuMemory } from "./memory.ts";
+import { nativeAddOf } from "./probe.ts";
+import { Recordings } from "./recordings.ts";
+import type { NativeAdd } from "./wgsl/float-native.ts";
+
+/** How an executor is set up. */
+export interface ExecutorSettings extends AdapterWish {
+  readonly device: GPUDevice | undefined;
+  readonly slabBytes: number | undefined;
+  readonly limits: LimitWish;
+  /** What the device's own addition is trusted with; found out by probing when left out. */
+  readonly native?: NativeAdd;
+}
+
+/** Where a rank's buffer lies on the device. */
+export interface BufferPlace {
+  readonly buffer: GPUBuffer;
+  /** Bytes from the beginning of the GPUBuffer. */
+  readonly offset: number;
+  readonly size: number;
+}
+
+/** `webgpu()`: one device for all worlds that use this value. */
+export class WebgpuExecutor implements Executor {
+  readonly name = "webgpu";
+  readonly #settings: ExecutorSettings;
+  readonly #handles = new Handles();
+  #machine: Promise<Machine> | undefined;
+  #open: { readonly machine: Machine; readonly recordings: Recordings } | undefined;
+  #worlds = 0;
+
+  constructor(settings: ExecutorSettings) {
+    this.#settings = settings;
+  }
+
+  /** Name of the adapter while a world is open. */
+  get adapter(): string | undefined {
+    return this.#open?.machine.device.adapter;
+  }
+
+  /** What the device's own float32 addition is trusted with while a world is open; everything else is whole numbers. */
+  get nativeAdd(): NativeAdd | undefined {
+    return this.#open?.machine.native;
+  }
+
+  /** Opens the device to see whether there is one. */
+  async probe(): Promise<Probe> {
+    try {
+      await this.open();
+      const reason = `adapter ${this.adapter}`;
+      this.close();
+      return { ok: true, reason };
+    } catch (error) {
+      return {
+        ok: false,
+        reason: error instanceof Error ? (error.message.split("\n")[0] ?? "") : String(error),
+      };
+    }
+  }
+
+  async open(): Promise<void> {
+    if (this.#open?.machine.device.failure !== undefined) this.#giveUp();
+    this.#worlds++;
+    this.#machine ??= this.#start();
+    try {
+      const machine = await this.#machine;
+      this.#open ??= { machine, recordings: new Recordings(machine) };
+    } catch (error) {
+      this.#worlds--;
+      this.#machine = undefined;
+      throw error;
+    }
+  }
+
+  allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
+    const { machine } = this.#opened("alloc");
+    machine.device.assertFine();
+    return new WebgpuMemory(
+      machine,
+      device,
+      ptr,
+      byteLength,
+      machine.slabs.allocate(byteLength, true),
+    );
+  }
+
+  adopt(device: string, ptr: bigint, byteLength: number): SimMemory {
+    const { machine } = this.#opened("adopt");
+    const range = this.#handles.range(ptr, byteLength);
+    return new WebgpuMemory(machine, device, ptr, byteLength, range);
+  }
+
+  /**
+   * An address for a GPUBuffer of this executor's device, for `comm.adopt(address, dtype, length)`: its bytes are used
+   * where they are. It needs the usages STORAGE, COPY_SRC and COPY_DST, and stays the caller's.
+   *
+   * @throws InvalidArgumentError for a buffer that lacks one of these usages.
+   */
+  address(buffer: GPUBuffer): bigint {
+    return this.#handles.address(buffer);
+  }
+
+  /**
+   * Where a rank's buffer lies on the device: to be read by the caller's own commands once the operations on it are
+   * done. Commands that are submitted afterwards on the same queue see it as it is then. Valid until it is disposed.
+   *
+   * @throws InvalidArgumentError for a buffer that is not on this executor's device.
+   */
+  place({ allocation, byteOffset, byteLength }: DeviceBuffer): BufferPlace {
+    const { memory } = allocation;
+    if (!(memory instanceof WebgpuMemory) || memory.machine !== this.#open?.machine) {
+      throw new InvalidArgumentError(
+        { headline: "place: found a buffer of another executor, needs one of this one" },
+        { field: "buffer" },
+      );
+    }
+    const { slab, offset } = memory.range;
+    return { buffer: slab.buffer, offset: offset + byteOffset, size: byteLength };
+  }
+
+  async execute(call: BoundCall): Promise<void> {
+    const { machine, recordings } = this.#opened("execute");
+    machine.device.assertFine();
+    const bindings = new Bindings(machine, call);
+    try {
+      const recording = recordings.of(call, bindings.spots);
+      await bindings.run(recording);
+    } finally {
+      bindings.close();
+    }
+  }
+
+  close(): void {
+    this.#worlds--;
+    if (this.#worlds === 0) this.#giveUp();
+  }
+
+  async #start(): Promise<Machine> {
+    const { device: given, slabBytes, limits } = this.#settings;
+    const device: OpenDevice =
+      given === undefined ? await openDevice(this.#settings, limits) : foreignDevice(given, limits);
+    device.assertFine();
+    const native = this.#settings.native ?? (await nativeAddOf(device));
+    return new Machine(device, slabBytes, native);
+  }
+
+  #giveUp(): void {
+    this.#open?.recordings.close();
+    this.#open?.machine.close();
+    this.#open = undefined;
+    this.#machine = undefined;
+  }
+
+  #opened(action: string): { readonly machine: Machine; readonly recordings: Recordings } {
+    if (this.#open !== undefined) return this.#open;
+    throw new CommClosedError({
+      headline: `${action}: the webgpu executor has no open world`,
+      hint: "pass it to sim({ executor }) and create a world with that",
+    });
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * A bound call as jobs: every fold with the places of its operands and targets in device memory.
+ *
+ * Jobs of one level may run at once; a later level sees what an earlier one wrote. A fold that others need leaves its
+ * value in scratch memory, and they come one level later.
+ */
+import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
+import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import { bytesOf } from "../../../../api/index.ts";
+import type { BoundCall } from "../../executor.ts";
+import { scalarWords } from "./scalar-words.ts";
+import type { Slab } from "./slabs.ts";
+import type { operandKind } from "./wgsl/kernel.ts";
+
+/** A byte in device memory. */
+export interface Spot {
+  readonly slab: Slab;
+  readonly offset: number;
+}
+
+/** An operand of a job: where it lies, what it is, and the words of its scalar. */
+export interface JobOperand {
+  readonly spot: Spot;
+  readonly kind: keyof typeof operandKind;
+  readonly scalar: readonly [number, number];
+}
+
+/** One fold, or one copy, of `bytes` from every operand to every target. */
+export interface Job {
+  readonly level: number;
+  readonly copy: boolean;
+  readonly operands: readonly JobOperand[];
+  readonly targets: readonly Spot[];
+  readonly bytes: number;
+  /** Byte of the chunk that it begins with. */
+  readonly place: number;
+  readonly final: boolean;
+}
+
+/** Where the ranks' buffers of a call lie, by rank. */
+export interface Spots {
+  readonly inputs: readonly (Spot | undefined)[];
+  readonly outputs: readonly (Spot | undefined)[];
+}
+
+/** Gives scratch memory of so many bytes. */
+export type Scratch = (bytes: number) => Spot;
+
+/** A spot further on. */
+export function moved({ slab, offset }: Spot, bytes: number): Spot {
+  return { slab, offset: offset + bytes };
+}
+
+const noScalar = [0, 0] as const;
+
+/** The jobs of a call. */
+export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): Job[] {
+  const jobs: Job[] = [];
+  for (const group of call.plan.groups) {
+    const bytes = lengthOf(call, group) * bytesOf(call.dtype);
+    if (bytes > 0) new Group(call, spots, group, bytes).emit(jobs, scratch);
+  }
+  return jobs;
+}
+
+/** Elements of the chunks that a group folds. */
+function lengthOf({ layout }: BoundCall, group: readonly FusedFold[]): number {
+  for (const { operands } of group) {
+    for (const operand of operands) {
+      if (operand.kind === "fold") continue;
+      return layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
+    }
+  }
+  return 0;
+}
+
+/** Folds that need each other's values. */
+class Group {
+  readonly #call: BoundCall;
+  readonly #spots: Spots;
+  readonly #folds: readonly FusedFold[];
+  readonly #bytes: number;
+  readonly #levels: number[] = [];
+  readonly #values: (Spot | undefined)[] = [];
+
+  constructor(call: BoundCall, spots: Spots, folds: readonly FusedFold[], bytes: number) {
+    this.#call = call;
+    this.#spots = spots;
+    this.#folds = folds;
+    this.#bytes = bytes;
+  }
+
+  emit(jobs: Job[], scratch: Scratch): void {
+    const needed = new Set<number>();
+    for (const { operands } of this.#folds) {
+      for (const operand of operands) if (operand.kind === "fold") needed.add(operand.fold);
+    }
+    this.#folds.forEach((fold, number) => {
+      const value = needed.has(number) ? scratch(this.#bytes) : undefined;
+      this.#values.push(value);
+      const targets = fold.targets.flatMap((place) => this.#target(place) ?? []);
+      const job = this.#job(fold, value === undefined ? targets : [...targets, value]);
+      this.#levels.push(job.level);
+      if (job.targets.length > 0) jobs.push(job);
+    });
+  }
+
+  #job(fold: FusedFold, targets: readonly Spot[]): Job {
+    const { operands, final } = fold;
+    const copy = this.#isCopy(fold);
+    const below = operands.map((operand) =>
+      operand.kind === "fold" ? (this.#levels[operand.fold] ?? 0) : -1,
+    );
+    return {
+      level: Math.max(...below) + 1,
+      copy,
+      operands: operands.map((operand) => this.#operand(operand)),
+      targets,
+      bytes: this.#bytes,
+      place: 0,
+      final: final && !copy,
+    };
+  }
+
+  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
+  #isCopy({ operands, reduces }: FusedFold): boolean {
+    const [first] = operands;
+    if (this.#folds.length !== 1 || operands.length !== 1) return false;
+    if (first?.kind !== "contribution") return false;
+    return !reduces || this.#call.folds[first.place.rank]?.scales === false;
+  }
+
+  #operand(operand: Operand): JobOperand {
+    if (operand.kind === "fold") {
+      return { spot: this.#values[operand.fold] as Spot, kind: "running", scalar: noScalar };
+    }
+    const { rank, chunk } = operand.place;
+    const { inputs } = this.#spots;
+    const { layout, dtype, folds } = this.#call;
+    const from = (layout.in[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype);
+    const fold: Fold | undefined = folds[rank];
+    return {
+      spot: moved(inputs[rank] as Spot, from),
+      kind: operand.kind,
+      scalar: fold === undefined ? noScalar : scalarWords(fold),
+    };
+  }
+
+  #target({ rank, chunk }: Place): Spot | undefined {
+    const { outputs } = this.#spots;
+    const { layout, dtype } = this.#call;
+    const base = outputs[rank];
+    return base && moved(base, (layout.out[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype));
+  }
+}

@@ -1,0 +1,112 @@
+/** Memory of a simulated rank on the device. */
+import { bytesOf, type DType, dtypeInfo } from "../../../../api/index.ts";
+import type { SimMemory } from "../../executor.ts";
+import { HostMemory } from "../../memory.ts";
+import { copyOf } from "./hazards.ts";
+import { type Job, moved } from "./jobs.ts";
+import type { Machine } from "./machine.ts";
+import type { Range } from "./slabs.ts";
+
+/** Bytes of a block that a fill repeats. */
+const fillBytes = 2 ** 18;
+
+/** When a range was last written. */
+interface Write {
+  readonly begin: number;
+  readonly end: number;
+  readonly stamp: number;
+}
+
+/** Writes that are told apart; older ones count for the whole memory. */
+const mostWrites = 64;
+
+/** A range of device memory, as a rank's buffers see it. */
+export class WebgpuMemory implements SimMemory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  readonly borrowed = false;
+  readonly adopted: boolean;
+  readonly range: Range;
+  readonly machine: Machine;
+  #writes: Write[] = [];
+  #stamp = 0;
+
+  constructor(machine: Machine, device: string, ptr: bigint, byteLength: number, range: Range) {
+    this.machine = machine;
+    this.device = device;
+    this.ptr = ptr;
+    this.byteLength = byteLength;
+    this.range = range;
+    this.adopted = range.slab.foreign;
+  }
+
+  /** Copies bytes in, behind everything submitted so far. */
+  write(byteOffset: number, bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#assertFine();
+    this.noteWrite(byteOffset, bytes.length);
+    const spot = moved(this.range, byteOffset);
+    // Behind the last byte of an own allocation lies nothing that padding could spoil.
+    const padded = !this.adopted && byteOffset + bytes.length === this.byteLength;
+    if (spot.offset % 4 === 0 && (padded || bytes.length % 4 === 0)) {
+      this.machine.upload(spot, bytes);
+      return;
+    }
+    const staged = this.machine.slabs.allocate(bytes.length, false);
+    this.machine.upload(staged, bytes);
+    this.machine.runOnce((): Job[] => [copyOf(staged, spot, bytes.length)]);
+    this.machine.slabs.free(staged);
+  }
+
+  /** Copies bytes out, once everything submitted so far is done. */
+  async read(byteOffset: number, into: Uint8Array): Promise<void> {
+    if (into.length === 0) return;
+    this.#assertFine();
+    const begin = this.range.offset + byteOffset;
+    const found = await this.machine.download(this.range.slab, begin, begin + into.length);
+    found((bytes) => into.set(bytes));
+  }
+
+  /** Sets elements to a value, rounded to the dtype. */
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
+    const bytes = count * bytesOf(dtype);
+    const size = Math.min(bytes, fillBytes);
+    const block = new ArrayBuffer(size);
+    const elements = size / dtypeInfo[dtype].bytes;
+    new HostMemory(this.device, 0n, block, false).fill(0, elements, dtype, value);
+    for (let at = 0; at < bytes; at += size) {
+      this.write(byteOffset + at, new Uint8Array(block, 0, Math.min(size, bytes - at)));
+    }
+  }
+
+  /** The number of the last write that touched the range. */
+  fingerprint(byteOffset: number, byteLength: number): number {
+    const end = byteOffset + byteLength;
+    return this.#writes.reduce(
+      (last, write) =>
+        write.begin < end && write.end > byteOffset ? Math.max(last, write.stamp) : last,
+      0,
+    );
+  }
+
+  /** A call, or the caller, writes a range. */
+  noteWrite(byteOffset: number, byteLength: number): void {
+    this.#stamp++;
+    const write = { begin: byteOffset, end: byteOffset + byteLength, stamp: this.#stamp };
+    const kept = this.#writes.filter(({ begin, end }) => begin < write.begin || end > write.end);
+    kept.push(write);
+    this.#writes =
+      kept.length <= mostWrites ? kept : [{ ...write, begin: 0, end: this.byteLength }];
+  }
+
+  /** Gives the memory back. */
+  free(): void {
+    this.machine.slabs.free(this.range);
+  }
+
+  #assertFine(): void {
+    this.machine.device.assertFine();
+    if (this.range.slab.failure !== undefined) throw this.range.slab.failure;
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * Jobs cut to what kernels can do at once: within windows, and wide where all addresses agree.
+ *
+ * A window is a range of a slab that one binding shows. A job that touches more windows than there are bindings has its
+ * operands gathered in scratch memory first, and its result handed out from there.
+ */
+import type { DeviceLimits } from "./device.ts";
+import { copyOf } from "./hazards.ts";
+import { type Job, moved, type Scratch, type Spot } from "./jobs.ts";
+import type { Slab } from "./slabs.ts";
+import type { Access } from "./wgsl/access.ts";
+
+/** A range of a slab, as large as a binding. */
+export interface Window {
+  readonly slab: Slab;
+  readonly index: number;
+}
+
+/** A job within windows, all its bytes moved in one way. */
+export interface Piece extends Job {
+  readonly access: Access;
+}
+
+const wideBytes = 16;
+
+/** The window of a spot, as a key of its slab. */
+export function windowIndex({ offset }: Spot, { windowBytes }: DeviceLimits): number {
+  return Math.floor(offset / windowBytes);
+}
+
+/** All places of a job: operands, then targets. */
+export function spotsOf({ operands, targets }: Job): Spot[] {
+  return [...operands.map(({ spot }) => spot), ...targets];
+}
+
+/** Cuts jobs into pieces, in the order of their levels. */
+export function piecesOf(jobs: readonly Job[], limits: DeviceLimits, scratch: Scratch): Piece[] {
+  return jobs
+    .map((job) => ({ ...job, level: 3 * job.level + 1 }))
+    .flatMap((job) => withinWindows(job, limits))
+    .flatMap((job) => gathered(job, limits, scratch))
+    .flatMap((job) => withinWindows(job, limits))
+    .flatMap(byAccess)
+    .sort((a, b) => a.level - b.level);
+}
+
+/** Cuts a job wherever one of its places enters another window. */
+function withinWindows(job: Job, limits: DeviceLimits): Job[] {
+  const { windowBytes } = limits;
+  const spots = spotsOf(job);
+  const parts: Job[] = [];
+  for (let at = 0; at < job.bytes; ) {
+    const room = spots.map(({ offset }) => windowBytes - ((offset + at) % windowBytes));
+    const bytes = Math.min(job.bytes - at, ...room);
+    parts.push(part(job, at, bytes));
+    at += bytes;
+  }
+  return parts;
+}
+
+/** A stretch of a job. */
+function part(job: Job, at: number, bytes: number): Job {
+  if (at === 0 && bytes === job.bytes) return job;
+  return {
+    ...job,
+    operands: job.operands.map((operand) => ({ ...operand, spot: moved(operand.spot, at) })),
+    targets: job.targets.map((target) => moved(target, at)),
+    bytes,
+    place: job.place + at,
+  };
+}
+
+/** A job of too many windows as copies in, the fold, and copies out, in scratch memory of one window or two. */
+function gathered(job: Job, limits: DeviceLimits, scratch: Scratch): Job[] {
+  if (windowCount(job, limits) <= limits.windows) return [job];
+  const stretch = Math.ceil(job.bytes / wideBytes) * wideBytes;
+  const block = stretch * (job.operands.length + 1);
+  if (block > limits.windowBytes / 2 && job.bytes > wideBytes) {
+    const half = Math.ceil(job.bytes / 2 / wideBytes) * wideBytes;
+    const parts = [part(job, 0, half), part(job, half, job.bytes - half)];
+    return parts.flatMap((each) => gathered(each, limits, scratch));
+  }
+  const begin = scratch(block);
+  const { bytes, level } = job;
+  const copies = job.operands.map(({ spot }, i) =>
+    copyOf(spot, moved(begin, i * stretch), bytes, level - 1),
+  );
+  const result = moved(begin, job.operands.length * stretch);
+  const operands = job.operands.map((operand, i) => ({
+    ...operand,
+    spot: moved(begin, i * stretch),
+  }));
+  const out = job.targets.map((target) => copyOf(result, target, bytes, level + 1));
+  return [...copies, { ...job, operands, targets: [result] }, ...out];
+}
+
+function windowCount(job: Job, limits: DeviceLimits): number {
+  const seen = new Map<Slab, Set<number>>();
+  for (const spot of spotsOf(job)) {
+    const indexes = seen.get(spot.slab) ?? new Set();
+    seen.set(spot.slab, indexes.add(windowIndex(spot, limits)));
+  }
+  return [...seen.values()].reduce((sum, { size }) => sum + size, 0);
+}
+
+/** The middle of a job goes 16 bytes at a time where all places have the same distance to such a multiple. */
+function byAccess(job: Job): Piece[] {
+  const [first, ...rest] = spotsOf(job);
+  const residue = (first?.offset ?? 0) % wideBytes;
+  const agree = rest.every(({ offset }) => offset % wideBytes === residue);
+  const head = Math.min((wideBytes - residue) % wideBytes, job.bytes);
+  const middle = agree ? Math.floor((job.bytes - head) / wideBytes) * wideBytes : 0;
+  if (middle === 0) return [{ ...job, access: "narrow" }];
+  const pieces: Piece[] = [{ ...part(job, head, middle), access: "wide" }];
+  const tail = head + middle;
+  if (head > 0) pieces.push({ ...part(job, 0, head), access: "narrow" });
+  if (tail < job.bytes) pieces.push({ ...part(job, tail, job.bytes - tail), access: "narrow" });
+  return pieces;
+}

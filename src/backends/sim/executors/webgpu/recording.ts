@@ -1,0 +1,158 @@
+/** A planned call as commands: which kernels run on which bindings. Made once, run by one submit each time. */
+import { alignment, type OpenDevice, usage } from "./device.ts";
+import { withoutHazards } from "./hazards.ts";
+import type { Job, Scratch } from "./jobs.ts";
+import type { Kernel, Kernels } from "./kernels.ts";
+import { type Piece, piecesOf, type Window } from "./pieces.ts";
+import type { Range, Slabs } from "./slabs.ts";
+import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
+import type { NativeAdd } from "./wgsl/float-native.ts";
+import type { Operation } from "./wgsl/operation.ts";
+
+/** What jobs are recorded with. */
+export interface Recorder {
+  readonly device: OpenDevice;
+  readonly slabs: Slabs;
+  readonly kernels: Kernels;
+  readonly native: NativeAdd;
+}
+
+/** What jobs compute; copies alone need neither. */
+export interface Task {
+  readonly operation: Operation | undefined;
+  /** What an integer average is divided by. */
+  readonly divisor: number;
+}
+
+interface Step {
+  readonly kernel: Kernel;
+  readonly dispatch: Dispatch;
+}
+
+/** Commands that can be encoded again and again. */
+export class Recording {
+  readonly #steps: readonly Step[];
+  readonly #groups: readonly GPUBindGroup[];
+  readonly #table: GPUBuffer | undefined;
+  readonly #scratch: readonly Range[];
+  readonly #slabs: Slabs;
+
+  /** Plans the jobs that `plan` makes with the scratch memory it is given. */
+  constructor(recorder: Recorder, task: Task, plan: (scratch: Scratch) => readonly Job[]) {
+    const { device, slabs } = recorder;
+    const ranges: Range[] = [];
+    const scratch: Scratch = (bytes) => {
+      const range = slabs.allocate(bytes, false);
+      ranges.push(range);
+      return range;
+    };
+    const jobs = withoutHazards(plan(scratch), scratch);
+    const pieces = piecesOf(jobs, device.limits, scratch);
+    this.#steps = stepsOf(recorder, task, pieces);
+    this.#scratch = ranges;
+    this.#slabs = slabs;
+    this.#table = this.#steps.length === 0 ? undefined : uploaded(device, this.#steps);
+    this.#groups = bound(device, this.#steps, this.#table);
+  }
+
+  /** Encodes the commands. */
+  encode(encoder: GPUCommandEncoder): void {
+    if (this.#steps.length === 0) return;
+    const pass = encoder.beginComputePass();
+    this.#steps.forEach(({ kernel, dispatch }, i) => {
+      pass.setPipeline(kernel.pipeline);
+      pass.setBindGroup(0, this.#groups[i] as GPUBindGroup);
+      pass.dispatchWorkgroups(...dispatch.grid);
+    });
+    pass.end();
+  }
+
+  /** Gives its memory back. */
+  close(): void {
+    for (const range of this.#scratch) this.#slabs.free(range);
+    this.#table?.destroy();
+  }
+}
+
+/** Levels in their order; within a level one dispatch for each kernel and set of windows. */
+function stepsOf(
+  { device, kernels, native }: Recorder,
+  { operation, divisor }: Task,
+  pieces: readonly Piece[],
+): Step[] {
+  const { limits } = device;
+  return grouped(pieces).flatMap((alike) =>
+    batchesOf(alike, limits).map((batch) => {
+      const { copy, access } = alike[0] as Piece;
+      const kernel = kernels.get(
+        copy ? undefined : operation,
+        access,
+        batch.windows.length,
+        native,
+      );
+      return { kernel, dispatch: dispatchOf(batch, kernel.pieceBytes, divisor, limits) };
+    }),
+  );
+}
+
+/** Pieces of one level and kernel. */
+function grouped(pieces: readonly Piece[]): Piece[][] {
+  const groups = new Map<string, Piece[]>();
+  for (const piece of pieces) {
+    const key = `${piece.level} ${piece.copy} ${piece.access}`;
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [piece]);
+    else group.push(piece);
+  }
+  return [...groups.values()];
+}
+
+/** Tables begin where a binding may. */
+function tableStarts(steps: readonly Step[]): number[] {
+  let at = 0;
+  return steps.map(({ dispatch }) => {
+    const start = at;
+    at += Math.ceil(dispatch.table.byteLength / alignment) * alignment;
+    return start;
+  });
+}
+
+function uploaded({ device, queue }: OpenDevice, steps: readonly Step[]): GPUBuffer {
+  const starts = tableStarts(steps);
+  const last = steps.at(-1) as Step;
+  const size = (starts.at(-1) as number) + last.dispatch.table.byteLength;
+  const buffer = device.createBuffer({ size, usage: usage.storage | usage.copyTarget });
+  steps.forEach(({ dispatch }, i) => {
+    queue.writeBuffer(buffer, starts[i] as number, dispatch.table);
+  });
+  return buffer;
+}
+
+function bound(
+  { device, limits }: OpenDevice,
+  steps: readonly Step[],
+  table: GPUBuffer | undefined,
+): GPUBindGroup[] {
+  const starts = tableStarts(steps);
+  const shown = ({ slab, index }: Window): GPUBufferBinding => {
+    const offset = index * limits.windowBytes;
+    const size = Math.min(limits.windowBytes, slab.bytes - offset);
+    return { buffer: slab.buffer, offset, size: size - (size % 4) };
+  };
+  return steps.map(({ kernel, dispatch }, i) =>
+    device.createBindGroup({
+      layout: kernel.bindings,
+      entries: [
+        {
+          binding: 0,
+          resource: {
+            buffer: table as GPUBuffer,
+            offset: starts[i] as number,
+            size: dispatch.table.byteLength,
+          },
+        },
+        ...dispatch.windows.map((window, n) => ({ binding: n + 1, resource: shown(window) })),
+      ],
+    }),
+  );
+}

@@ -1,0 +1,104 @@
+/** The tables that tell kernels what to do (their rows: see `wgsl/kernel.ts`), one for each dispatch. */
+import type { DeviceLimits } from "./device.ts";
+import { type Piece, spotsOf, type Window, windowIndex } from "./pieces.ts";
+import type { Slab } from "./slabs.ts";
+import { operandWord, rowsPerJob, workgroupSize } from "./wgsl/kernel.ts";
+
+/** One dispatch: pieces of one level and kernel, the windows they touch, and how many workgroups they need. */
+export interface Dispatch {
+  readonly copy: boolean;
+  readonly access: Piece["access"];
+  readonly windows: readonly Window[];
+  readonly table: Uint32Array<ArrayBuffer>;
+  readonly grid: readonly [number, number];
+}
+
+/** What becomes one dispatch. */
+export interface Batch {
+  readonly pieces: Piece[];
+  readonly windows: Window[];
+}
+
+const rowWords = 4;
+
+/** Parts the pieces of one level and kernel so that no part needs more windows than there are. */
+export function batchesOf(pieces: readonly Piece[], limits: DeviceLimits): Batch[] {
+  const batches: Batch[] = [];
+  let batch: Batch = { pieces: [], windows: [] };
+  let numbers = new Map<Slab, Map<number, number>>();
+  for (const piece of pieces) {
+    const added = newWindows(piece, numbers, limits);
+    if (batch.windows.length + added.length > limits.windows) {
+      batches.push(batch);
+      batch = { pieces: [], windows: [] };
+      numbers = new Map();
+    }
+    for (const window of newWindows(piece, numbers, limits)) {
+      const known = numbers.get(window.slab) ?? new Map<number, number>();
+      numbers.set(window.slab, known.set(window.index, batch.windows.length));
+      batch.windows.push(window);
+    }
+    batch.pieces.push(piece);
+  }
+  return [...batches, batch];
+}
+
+function newWindows(
+  piece: Piece,
+  numbers: ReadonlyMap<Slab, ReadonlyMap<number, number>>,
+  limits: DeviceLimits,
+): Window[] {
+  const added: Window[] = [];
+  for (const spot of spotsOf(piece)) {
+    const { slab } = spot;
+    const index = windowIndex(spot, limits);
+    const known = numbers.get(slab)?.has(index) === true;
+    if (known || added.some((each) => each.slab === slab && each.index === index)) continue;
+    added.push({ slab, index });
+  }
+  return added;
+}
+
+/** The dispatch of a batch; `bytesPerInvocation` is what its kernel does at a time. */
+export function dispatchOf(
+  { pieces, windows }: Batch,
+  bytesPerInvocation: number,
+  divisor: number,
+  limits: DeviceLimits,
+): Dispatch {
+  const [first] = pieces as [Piece, ...Piece[]];
+  const rows = pieces.reduce((sum, piece) => sum + rowsPerJob + spotsOf(piece).length, 1);
+  const table = new Uint32Array(rows * rowWords);
+  const find = windowFinder(windows, limits);
+  let tiles = 0;
+  let row = 1 + rowsPerJob * pieces.length;
+  pieces.forEach((piece, number) => {
+    const { operands, targets, bytes, place, final } = piece;
+    const at = (1 + rowsPerJob * number) * rowWords;
+    table.set([tiles, bytes, row, operands.length], at);
+    for (const { spot, kind, scalar } of operands) {
+      const word = operandWord(find(spot), kind);
+      table.set([word, spot.offset % limits.windowBytes, ...scalar], row++ * rowWords);
+    }
+    table.set([row, targets.length, place, Number(final)], at + rowWords);
+    for (const spot of targets) {
+      table.set([find(spot), spot.offset % limits.windowBytes], row++ * rowWords);
+    }
+    tiles += Math.ceil(bytes / (bytesPerInvocation * workgroupSize));
+  });
+  const width = Math.min(tiles, limits.gridWidth);
+  table.set([tiles, pieces.length, width, divisor]);
+  const { copy, access } = first;
+  return { copy, access, windows, table, grid: [width, Math.ceil(tiles / width)] };
+}
+
+function windowFinder(
+  windows: readonly Window[],
+  limits: DeviceLimits,
+): (spot: Piece["targets"][number]) => number {
+  const numbers = new Map<Slab, Map<number, number>>();
+  windows.forEach(({ slab, index }, number) => {
+    numbers.set(slab, (numbers.get(slab) ?? new Map<number, number>()).set(index, number));
+  });
+  return (spot) => numbers.get(spot.slab)?.get(windowIndex(spot, limits)) as number;
+}

@@ -1,0 +1,163 @@
+/**
+ * The arithmetic of an operation as WGSL: pure text.
+ *
+ * A kernel works on *units*: a word of one, two or four elements, or a pair of words for 8-byte elements. It calls
+ *
+ *     start(unit, scalar) -> running          a contribution, or a partial of one rank, begins a fold
+ *     hop(running, unit, scalar, apart)       folds a contribution; its product is rounded by itself where `apart`
+ *     join(running, running)                  folds two partials
+ *     finish(running, divisor) -> running     completes a value
+ *     store(running) -> unit
+ *
+ * What is running is a unit too, except in symmetric sums.
+ */
+import { bytesOf, type DType } from "../../../../../api/index.ts";
+import { float64Text, wordFloatText } from "./float-arithmetic.ts";
+import { hex, type WordFloat, wordFormats } from "./float-format.ts";
+import type { NativeAdd } from "./float-native.ts";
+import { integerSums, wordDivision, wordExtreme, wordSums } from "./integers.ts";
+import { pairDivision, pairExtreme, pairSums } from "./integers64.ts";
+import type { Operation } from "./operation.ts";
+import { wideSum } from "./wide-sum.ts";
+import { words64 } from "./words64.ts";
+
+/** The text of an operation and what a kernel needs to know to call it. */
+export interface Arithmetic {
+  readonly text: string;
+  /** WGSL types of a unit and of what is running. */
+  readonly unit: "u32" | "vec2<u32>";
+  readonly running: string;
+  /** True when contributions and partials are folded differently. */
+  readonly scales: boolean;
+  /** Few enough instructions to be written out for every word. */
+  readonly light: boolean;
+}
+
+/** Bits of an element. */
+function widthOf(dtype: DType): number {
+  return 8 * bytesOf(dtype);
+}
+
+/** The arithmetic of an operation on a device. */
+export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmetic {
+  const { dtype, kind } = operation;
+  const scales = kind === "scaled";
+  const extreme = kind === "min" || kind === "max";
+  if (dtype === "float64" || dtype === "int64" || dtype === "uint64") {
+    const text = pairsText(operation);
+    return { text, unit: "vec2<u32>", running: "vec2<u32>", scales, light: extreme };
+  }
+  if (kind === "wide") {
+    const { text, running } = wideSum(dtype as WordFloat, native);
+    return { text, unit: "u32", running, scales, light: false };
+  }
+  const light = isLight(operation, native);
+  const text = wordsText(operation, native, light);
+  return { text, unit: "u32", running: "u32", scales, light };
+}
+
+/** One or two elements in a word, and a handful of instructions for each. */
+function isLight({ dtype, kind }: Operation, native: NativeAdd): boolean {
+  if (isWordFloat(dtype)) {
+    return kind === "sum" && native === "all" && (dtype === "float32" || dtype === "bfloat16");
+  }
+  return kind !== "average" && widthOf(dtype) === 32;
+}
+
+function isWordFloat(dtype: DType): dtype is WordFloat {
+  return Object.hasOwn(wordFormats, dtype);
+}
+
+/** 8-byte elements: a unit is one of them. */
+function pairsText(operation: Operation): string {
+  const { dtype, kind } = operation;
+  const type = "vec2<u32>";
+  const float = dtype === "float64";
+  const elements = float ? float64Text(operation) : pairIntegers(operation);
+  const finish = float ? "select(a, nan64, isNan64(a))" : "a";
+  return `${elements}${picked(type, operation)}${callText(type, kind === "scaled", whole)}
+fn finish(a: ${type}, divisor: u32) -> ${type} {
+  return ${kind === "average" ? "divide(a, divisor)" : finish};
+}
+`;
+}
+
+function pairIntegers({ dtype, kind }: Operation): string {
+  const signed = dtype === "int64";
+  if (kind === "min" || kind === "max") return words64 + pairExtreme(signed, kind);
+  return words64 + integerSums(kind, "vec2<u32>", pairSums, pairDivision(signed));
+}
+
+/** Elements of up to 4 bytes: the element functions, done for every element of a word. */
+function wordsText(operation: Operation, native: NativeAdd, light: boolean): string {
+  const { dtype, kind } = operation;
+  const float = isWordFloat(dtype);
+  const width = widthOf(dtype);
+  const lift = lifted(width, light);
+  const elements = float ? wordFloatText(operation, dtype, native) : wordIntegers(operation, width);
+  return `${elements}${picked("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", kind === "scaled", lift)}
+fn finish(a: u32, divisor: u32) -> u32 {
+  ${kind === "average" ? lift("divide(A, divisor)") : float ? lift("canonical(A)") : "return a;"}
+}
+`;
+}
+
+function wordIntegers({ dtype, kind }: Operation, width: number): string {
+  const signed = dtype.startsWith("int");
+  if (kind === "min" || kind === "max") return wordExtreme(width, signed, kind);
+  return integerSums(kind, "u32", wordSums(width), wordDivision(width, signed));
+}
+
+/** `pick`, where it is how partials join. */
+function picked(type: string, { kind }: Operation): string {
+  if (kind !== "min" && kind !== "max") return "";
+  return `\nfn join1(a: ${type}, b: ${type}) -> ${type} { return pick(a, b); }\n`;
+}
+
+function canonicalText(dtype: WordFloat): string {
+  const { width, last, nan } = wordFormats[dtype];
+  return `
+fn canonical(x: u32) -> u32 { return select(x, ${hex(nan)}, (x & ${hex(2 ** (width - 1) - 1)}) > ${hex(last)}); }
+`;
+}
+
+/** The functions that a kernel calls, out of those of elements. */
+function callText(type: string, scales: boolean, lift: Lift): string {
+  return `
+fn start(x: ${type}, scalar: vec2<u32>) -> ${type} {
+  ${scales ? lift("start1(X, scalar)") : "return x;"}
+}
+fn join(a: ${type}, x: ${type}) -> ${type} {
+  ${lift("join1(A, X)")}
+}
+fn hop(a: ${type}, x: ${type}, scalar: vec2<u32>, apart: bool) -> ${type} {
+  ${scales ? lift("hop1(A, X, scalar, apart)") : "return join(a, x);"}
+}
+fn store(a: ${type}) -> ${type} { return a; }
+`;
+}
+
+/** Statements that return an expression of elements `A` and `X`, done for each element of the words `a` and `x`. */
+type Lift = (expression: string) => string;
+
+const whole: Lift = (expression) =>
+  `return ${expression.replaceAll("A", "a").replaceAll("X", "x")};`;
+
+/** Short expressions stand there for every element; long ones once, in a loop, which spares compilers the copies. */
+function lifted(width: number, light: boolean): Lift {
+  if (width === 32) return whole;
+  const mask = hex(2 ** width - 1);
+  const at = (expression: string, shift: string): string => {
+    const of = (word: string): string => `(${word} >> ${shift}) & ${mask}`;
+    return `(${expression.replaceAll("A", of("a")).replaceAll("X", of("x"))} << ${shift})`;
+  };
+  if (!light) {
+    return (expression) => `var word = 0u;
+  for (var shift = 0u; shift < 32u; shift += ${width}u) { word |= ${at(expression, "shift")}; }
+  return word;`;
+  }
+  return (expression) => {
+    const parts = Array.from({ length: 32 / width }, (_, i) => at(expression, `${i * width}u`));
+    return `return ${parts.join(" |\n    ")};`;
+  };
+}

@@ -1,0 +1,68 @@
+/**
+ * `sum_NAME(a, b)`: the sum of two elements, by the device's own float32 addition as far as that is known to be exact.
+ *
+ * WGSL promises neither subnormals, NaN and infinity nor a rounding mode, so a device is probed first (`probe.ts`). A sum
+ * of two halves in float32, rounded to the half again, is the correctly rounded one: 24 bits are twice 11 and two more.
+ * Whatever the device may do differently goes to `add_NAME`, which knows whole numbers only.
+ */
+import { addition } from "./float-add.ts";
+import type { WordFloat } from "./float-format.ts";
+
+/**
+ * What a device's float32 addition is good for: `all` values; `normal` ones, with a normal result; `none`.
+ */
+export type NativeAdd = "all" | "normal" | "none";
+
+/** Rounds the float32 bits of a sum to the format; NaN aside. */
+const narrowed: { readonly [D in WordFloat]?: string } = {
+  float32: "sum",
+  bfloat16: "(sum + 0x7fffu + ((sum >> 16u) & 1u)) >> 16u",
+  float16: "half(sum)",
+};
+
+/** A sum of halves below the least normal one is a whole number of steps already. */
+const half = /* wgsl */ `
+fn half(x: u32) -> u32 {
+  let size = x & 0x7fffffffu;
+  let sign = (x >> 16u) & 0x8000u;
+  let normal = min((size - 0x38000000u + 0xfffu + ((size >> 13u) & 1u)) >> 13u, 0x7c00u);
+  let steps = ((size & 0x007fffffu) | 0x00800000u) >> min(126u - (min(size, 0x38800000u) >> 23u), 31u);
+  return sign | select(steps, normal, size >= 0x38800000u);
+}
+`;
+
+/** Needs `rounding` and `words64`. */
+export function nativeAddition(dtype: WordFloat, native: NativeAdd): string {
+  const result = narrowed[dtype];
+  if (native === "none" || result === undefined) {
+    return `${addition(dtype)}
+fn sum_${dtype}(a: u32, b: u32) -> u32 { return add_${dtype}(a, b); }
+`;
+  }
+  const before = dtype === "float16" ? half : "";
+  const sum = /* wgsl */ `let x = widen_${dtype}(a);
+  let y = widen_${dtype}(b);
+  let sum = bitcast<u32>(bitcast<f32>(x) + bitcast<f32>(y));`;
+  if (native === "all") {
+    const value =
+      dtype === "float32"
+        ? result
+        : `select(${result}, 0x7fffu, (sum & 0x7fffffffu) > 0x7f800000u)`;
+    return /* wgsl */ `${before}
+fn sum_${dtype}(a: u32, b: u32) -> u32 {
+  ${sum}
+  return ${value};
+}
+`;
+  }
+  return /* wgsl */ `${addition(dtype)}${before}
+fn isNormal(x: u32) -> bool { return (x & 0x7f800000u) - 0x00800000u < 0x7e800000u; }
+
+fn sum_${dtype}(a: u32, b: u32) -> u32 {
+  ${sum}
+  let known = (isNormal(x) || (x & 0x7fffffffu) == 0u) && (isNormal(y) || (y & 0x7fffffffu) == 0u);
+  if (known && isNormal(sum)) { return ${result}; }
+  return add_${dtype}(a, b);
+}
+`;
+}

@@ -1,0 +1,49 @@
+/** Whole numbers of up to 4 bytes: they wrap, and an average divides once in the end, towards zero. */
+import type { Extreme } from "./extremes.ts";
+import { hex } from "./float-format.ts";
+
+/** `add(a, b)` and `multiply(a, b)`, for signed and unsigned alike. */
+export function wordSums(width: number): string {
+  const mask = hex(2 ** width - 1);
+  return /* wgsl */ `
+fn add(a: u32, b: u32) -> u32 { return (a + b) & ${mask}; }
+fn multiply(a: u32, b: u32) -> u32 { return (a * b) & ${mask}; }
+`;
+}
+
+/** `pick(a, b)`. */
+export function wordExtreme(width: number, signed: boolean, which: Extreme): string {
+  const order = which === "min" ? "<" : ">";
+  const key = signed ? `i32(x << ${32 - width}u)` : "x";
+  return /* wgsl */ `
+fn key(x: u32) -> ${signed ? "i32" : "u32"} { return ${key}; }
+fn pick(a: u32, b: u32) -> u32 { return select(a, b, key(b) ${order} key(a)); }
+`;
+}
+
+/** `divide(x, divisor)`. */
+export function wordDivision(width: number, signed: boolean): string {
+  if (!signed) return "\nfn divide(x: u32, divisor: u32) -> u32 { return x / divisor; }\n";
+  const shift = 32 - width;
+  return /* wgsl */ `
+fn divide(x: u32, divisor: u32) -> u32 {
+  let quotient = (i32(x << ${shift}u) >> ${shift}u) / i32(divisor);
+  return u32(quotient) & ${hex(2 ** width - 1)};
+}
+`;
+}
+
+/** The element functions of sums, products and averages: `join1`, `start1`, `hop1`. */
+export function integerSums(
+  kind: string,
+  type: "u32" | "vec2<u32>",
+  sums: string,
+  division: string,
+): string {
+  const scalar = type === "u32" ? "scalar.x" : "scalar";
+  return `${sums}${kind === "average" ? division : ""}
+fn join1(a: ${type}, b: ${type}) -> ${type} { return ${kind === "prod" ? "multiply" : "add"}(a, b); }
+fn start1(x: ${type}, scalar: vec2<u32>) -> ${type} { return multiply(x, ${scalar}); }
+fn hop1(a: ${type}, x: ${type}, scalar: vec2<u32>, apart: bool) -> ${type} { return add(a, start1(x, scalar)); }
+`;
+}

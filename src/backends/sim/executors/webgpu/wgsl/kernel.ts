@@ -1,0 +1,218 @@
+/**
+ * Whole kernels: every invocation folds one place of one chunk from all its operands and writes it to all targets.
+ *
+ * The table says what to do, in rows of four words. Row 0: tiles, jobs, tiles in a row of the grid, divisor. Then two
+ * rows a job: first tile, bytes, first operand, operands; first target, targets, byte of the chunk it begins with, and
+ * whether the value is complete. Then the operands: window and kind, address, scalar; and targets: window, address.
+ */
+import { type Access, narrowAccess, wideAccess } from "./access.ts";
+import type { Arithmetic } from "./arithmetic.ts";
+
+/** Invocations of a workgroup; each does one piece of a tile. */
+export const workgroupSize = 256;
+
+/** Rows of a job in the table. */
+export const rowsPerJob = 2;
+
+/** What an operand is, in bits 16 and up of its first word. */
+export const operandKind = { contribution: 0, partial: 1, running: 2 } as const;
+
+const operandKindShift = 16;
+
+/** The first word of an operand's row. */
+export function operandWord(window: number, kind: keyof typeof operandKind): number {
+  return window | (operandKind[kind] << operandKindShift);
+}
+
+/** Bytes that one invocation does. */
+export function pieceBytes(access: Access, unit: Arithmetic["unit"] | undefined): number {
+  return access === "wide" ? 16 : unit === "vec2<u32>" ? 8 : 4;
+}
+
+const head = (bytes: number): string => /* wgsl */ `
+@compute @workgroup_size(${workgroupSize})
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let head = table[0];
+  let tile = group.y * head.z + group.x;
+  if (tile >= head.x) { return; }
+  var low = 0u;
+  var high = head.y;
+  while (high - low > 1u) {
+    let middle = (low + high) >> 1u;
+    if (table[1u + ${rowsPerJob}u * middle].x <= tile) { low = middle; } else { high = middle; }
+  }
+  let job = table[1u + ${rowsPerJob}u * low];
+  let more = table[2u + ${rowsPerJob}u * low];
+  let at = ((tile - job.x) * ${workgroupSize}u + lane) * ${bytes}u;
+  if (at >= job.y) { return; }
+`;
+
+const tableBinding = "@group(0) @binding(0) var<storage, read> table: array<vec4<u32>>;";
+
+/** Copies bytes: the only operand of a job to its targets. */
+export function copyKernel(access: Access, windows: number): string {
+  if (access === "wide") {
+    return `${tableBinding}${wideAccess(windows)}${head(16)}
+  let source = table[job.z];
+  let value = load16(source.x & 0xffffu, (source.y + at) >> 4u);
+  for (var t = 0u; t < more.y; t++) {
+    let target_ = table[more.x + t];
+    put16(target_.x, (target_.y + at) >> 4u, value);
+  }
+}
+`;
+  }
+  return `${tableBinding}${narrowAccess(windows)}${head(4)}
+  let source = table[job.z];
+  let value = load(source.x & 0xffffu, source.y + at);
+  for (var t = 0u; t < more.y; t++) {
+    let target_ = table[more.x + t];
+    put(target_.x, target_.y + at, value, job.y - at);
+  }
+}
+`;
+}
+
+/** Folds: the operands of a job, in their order. */
+export function foldKernel(arithmetic: Arithmetic, access: Access, windows: number): string {
+  const { text } = arithmetic;
+  return access === "wide"
+    ? `${tableBinding}${text}${wideAccess(windows)}${foldUnit(arithmetic)}${head(16)}${wideBody(arithmetic)}`
+    : `${tableBinding}${text}${narrowAccess(windows)}${foldUnit(arithmetic)}${head(pieceBytes(access, arithmetic.unit))}${narrowBody(arithmetic)}`;
+}
+
+/** `begin` and `next`: an operand of any kind. */
+function foldUnit({ unit, running, scales }: Arithmetic): string {
+  const raw = running === unit ? "x" : "start(x, scalar)";
+  if (!scales) {
+    return /* wgsl */ `
+fn begin(x: ${unit}, kind: u32, scalar: vec2<u32>) -> ${running} { return start(x, scalar); }
+fn next(a: ${running}, x: ${unit}, kind: u32, scalar: vec2<u32>, place: u32) -> ${running} { return hop(a, x, scalar, false); }
+`;
+  }
+  return /* wgsl */ `
+// Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself; 960 bytes are one line.
+fn isApart(place: u32) -> bool {
+  let pack = (place % 960u) >> 4u;
+  return (place & 8u) != 0u && !(pack == 7u || pack == 15u || pack == 23u || pack == 31u);
+}
+
+fn begin(x: ${unit}, kind: u32, scalar: vec2<u32>) -> ${running} {
+  if (kind == ${operandKind.running}u) { return ${raw}; }
+  return start(x, scalar);
+}
+
+fn next(a: ${running}, x: ${unit}, kind: u32, scalar: vec2<u32>, place: u32) -> ${running} {
+  if (kind == ${operandKind.running}u) { return join(a, ${raw}); }
+  if (kind == ${operandKind.partial}u) { return join(a, start(x, scalar)); }
+  return hop(a, x, scalar, isApart(place));
+}
+`;
+}
+
+const letters = ["x", "y", "z", "w"] as const;
+
+/** The units of 16 bytes, as members of a vector. */
+function members(unit: Arithmetic["unit"]): readonly string[] {
+  return unit === "u32" ? letters : ["xy", "zw"];
+}
+
+function wideBody(arithmetic: Arithmetic): string {
+  return arithmetic.light ? unrolledBody(arithmetic) : loopedBody(arithmetic);
+}
+
+/** Four operands are loaded before the first of them is needed. */
+function unrolledBody({ unit }: Arithmetic): string {
+  const units = members(unit);
+  const step = (value: string, row: string): string =>
+    units
+      .map(
+        (m, i) =>
+          `r${i} = next(r${i}, ${value}.${m}, ${row}.x >> 16u, ${row}.zw, more.z + at + ${(16 / units.length) * i}u);`,
+      )
+      .join("\n    ");
+  const loads = [0, 1, 2, 3].map(
+    (i) => `let o${i} = table[job.z + k + ${i}u];
+    let v${i} = load16(o${i}.x & 0xffffu, (o${i}.y + at) >> 4u);`,
+  );
+  return /* wgsl */ `
+  let o = table[job.z];
+  let v = load16(o.x & 0xffffu, (o.y + at) >> 4u);
+  ${units.map((m, i) => `var r${i} = begin(v.${m}, o.x >> 16u, o.zw);`).join("\n  ")}
+  var k = 1u;
+  for (; k + 4u <= job.w; k += 4u) {
+    ${loads.join("\n    ")}
+    ${[0, 1, 2, 3].map((i) => step(`v${i}`, `o${i}`)).join("\n    ")}
+  }
+  for (; k < job.w; k++) {
+    let row = table[job.z + k];
+    let value = load16(row.x & 0xffffu, (row.y + at) >> 4u);
+    ${step("value", "row")}
+  }
+  if (more.w == 1u) {
+    ${units.map((_, i) => `r${i} = finish(r${i}, head.w);`).join("\n    ")}
+  }
+  let result = vec4<u32>(${units.map((_, i) => `store(r${i})`).join(", ")});
+  for (var t = 0u; t < more.y; t++) {
+    let target_ = table[more.x + t];
+    put16(target_.x, (target_.y + at) >> 4u, result);
+  }
+}
+`;
+}
+
+/** Long arithmetic stands there once: compilers are spared the copies. */
+function loopedBody({ unit, running }: Arithmetic): string {
+  const units = members(unit).length;
+  const pick = unit === "u32" ? "v[i]" : "vec2<u32>(v[2u * i], v[2u * i + 1u])";
+  const keep =
+    unit === "u32" ? "result[i] = unit;" : "result[2u * i] = unit.x; result[2u * i + 1u] = unit.y;";
+  return /* wgsl */ `
+  var r: array<${running}, ${units}>;
+  for (var k = 0u; k < job.w; k++) {
+    let row = table[job.z + k];
+    var v = load16(row.x & 0xffffu, (row.y + at) >> 4u);
+    for (var i = 0u; i < ${units}u; i++) {
+      let x = ${pick};
+      if (k == 0u) { r[i] = begin(x, row.x >> 16u, row.zw); continue; }
+      r[i] = next(r[i], x, row.x >> 16u, row.zw, more.z + at + ${16 / units}u * i);
+    }
+  }
+  var result: vec4<u32>;
+  for (var i = 0u; i < ${units}u; i++) {
+    if (more.w == 1u) { r[i] = finish(r[i], head.w); }
+    let unit = store(r[i]);
+    ${keep}
+  }
+  for (var t = 0u; t < more.y; t++) {
+    let target_ = table[more.x + t];
+    put16(target_.x, (target_.y + at) >> 4u, result);
+  }
+}
+`;
+}
+
+function narrowBody({ unit, running }: Arithmetic): string {
+  const pair = unit === "vec2<u32>";
+  const load = pair
+    ? "vec2<u32>(load(row.x & 0xffffu, row.y + at), load(row.x & 0xffffu, row.y + at + 4u))"
+    : "load(row.x & 0xffffu, row.y + at)";
+  const put = pair
+    ? "put(target_.x, target_.y + at, unit.x, 4u); put(target_.x, target_.y + at + 4u, unit.y, 4u);"
+    : "put(target_.x, target_.y + at, unit, job.y - at);";
+  return /* wgsl */ `
+  var r: ${running};
+  for (var k = 0u; k < job.w; k++) {
+    let row = table[job.z + k];
+    let x = ${load};
+    if (k == 0u) { r = begin(x, row.x >> 16u, row.zw); } else { r = next(r, x, row.x >> 16u, row.zw, more.z + at); }
+  }
+  if (more.w == 1u) { r = finish(r, head.w); }
+  let unit = store(r);
+  for (var t = 0u; t < more.y; t++) {
+    let target_ = table[more.x + t];
+    ${put}
+  }
+}
+`;
+}

@@ -1,0 +1,36 @@
+/** What a kernel computes: one dtype and operator, as far as they lead to other instructions. */
+import type { Fold } from "../../../../../algorithms/arithmetic/index.ts";
+import { type DType, dtypeInfo } from "../../../../../api/index.ts";
+
+/** Where products are rounded together with the sum: everywhere, nowhere, or as the position in the chunk says. */
+export type Fusing = "all" | "none" | "byPosition";
+
+/** An operation of kernels. */
+export interface Operation {
+  readonly dtype: DType;
+  /**
+   * `average`: a sum that is divided in the end; `scaled`: a sum of products with a scalar; `wide`: a sum in float32.
+   */
+  readonly kind: "sum" | "prod" | "min" | "max" | "average" | "scaled" | "wide";
+  readonly fused: Fusing;
+}
+
+/** The operation of a fold; `separate` is the second one, where rounding goes by position. */
+export function operationOf(fold: Fold, separate: Fold | undefined): Operation {
+  const { dtype, op, terms, scales } = fold;
+  if (terms.accumulator === "float32") return { dtype, kind: "wide", fused: "none" };
+  if (scales) {
+    const differs = separate !== undefined && separate.terms.fused !== terms.fused;
+    return { dtype, kind: "scaled", fused: differs ? "byPosition" : terms.fused ? "all" : "none" };
+  }
+  if (op === "avg") {
+    const divided = dtypeInfo[dtype].kind !== "float" && terms.divisor > 1;
+    return { dtype, kind: divided ? "average" : "sum", fused: "none" };
+  }
+  return { dtype, kind: typeof op === "object" ? "scaled" : op, fused: "none" };
+}
+
+/** An operation as a key. */
+export function operationKey({ dtype, kind, fused }: Operation): string {
+  return `${dtype} ${kind} ${fused}`;
+}
