@@ -2,13 +2,15 @@
 // from: src/backends/sim/executors/wasm/binary.js, which git ignores.
 
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import {
+  cpSync,
+  existsSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
-  statSync,
   writeFileSync,
 } from "node:fs";
 import { createRequire } from "node:module";
@@ -25,20 +27,38 @@ const target = join(root, "src", wasmPlace);
 /** Flags of an imported memory that is shared and has a maximum; see module.ts. */
 const sharedFlags = 3;
 
-function timeOf(path) {
-  return statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+/** What the module is made of: assembly/ and this file. */
+function sourcesHash() {
+  const hash = createHash("sha256");
+  const sources = readdirSync(assembly).map((name) => join(assembly, name));
+  for (const path of [...sources.sort(), fileURLToPath(import.meta.url)]) {
+    hash.update(readFileSync(path));
+  }
+  return hash.digest("hex");
+}
+
+/** True for a module that was made of the sources as they are. */
+function isMadeOf(path, hash) {
+  return existsSync(path) && readFileSync(path, "utf8").startsWith(`// ${hash}\n`);
 }
 
 /** True when assembly/ or this file changed after the module was written. */
 export function isWasmStale() {
-  const sources = readdirSync(assembly).map((name) => join(assembly, name));
-  const newest = [...sources, assembly, fileURLToPath(import.meta.url)].map(timeOf);
-  return timeOf(target) < Math.max(...newest);
+  return !isMadeOf(target, sourcesHash());
 }
 
-/** Compiles the module when it is older than its sources; returns whether that worked. Messages go to stderr. */
+/**
+ * Compiles the module when it was made of other sources; returns whether that worked. A built dist that came without the
+ * compiler has it too. Messages go to stderr.
+ */
 export function buildWasm() {
-  if (!isWasmStale()) return true;
+  const hash = sourcesHash();
+  if (isMadeOf(target, hash)) return true;
+  const built = join(root, "dist", wasmPlace);
+  if (isMadeOf(built, hash)) {
+    cpSync(built, target, { preserveTimestamps: true });
+    return true;
+  }
   const folder = mkdtempSync(join(tmpdir(), "twinccl-wasm-"));
   const output = join(folder, "kernels.wasm");
   const asc = createRequire(import.meta.url).resolve("assemblyscript/bin/asc.js");
@@ -55,6 +75,7 @@ export function buildWasm() {
     if (status !== 0) return false;
     const wasm = readFileSync(output);
     const text = [
+      `// ${hash}`,
       `export const wasmBase64 = "${wasm.toString("base64")}";`,
       `export const memoryFlagsAt = ${memoryFlagsPlace(wasm)};`,
       `export const workerSource = ${JSON.stringify(readFileSync(join(assembly, "worker.js"), "utf8"))};`,
