@@ -46,6 +46,9 @@ export interface Gangs<L extends Lanes> {
  */
 const blockElements = 4096;
 
+/** Below so many elements, views cost more than they save. */
+const fewElements = 96;
+
 /** A chain that takes one source in each pass. */
 export function chainByOne<L extends Lanes>(begin: Hop<L>, add: Hop<L>): Chain<L> {
   return (acc, accAt, sources, sourceAts, count) => {
@@ -69,7 +72,12 @@ export function chainByFour<L extends Lanes>(
   gangs: Gangs<L>,
   width = 1,
 ): Chain<L> {
+  const byOne = chainByOne(begin, add);
   return (acc, accAt, sources, sourceAts, count) => {
+    if (count < fewElements) {
+      byOne(acc, accAt, sources, sourceAts, count);
+      return;
+    }
     for (let done = 0; done < count; done += blockElements) {
       const size = Math.min(blockElements, count - done);
       const at = accAt + done;
