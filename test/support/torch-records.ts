@@ -1,13 +1,10 @@
 /** What tools/record-torch-trajectories.py recorded from PyTorch, and how near to it a result must be. */
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { expect } from "vitest";
 
 export type RecordedDType = "float32" | "float64";
 
 const folder = new URL("../fixtures/torch/", import.meta.url);
-
-/** True when the records were made. */
-export const recorded: boolean = existsSync(new URL("optimizers.json", folder));
 
 /** Reads one record. */
 export function torchRecord<T>(name: string): T {

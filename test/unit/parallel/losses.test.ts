@@ -6,7 +6,6 @@ import {
   arrayOf,
   expectNear,
   type RecordedDType,
-  recorded,
   torchRecord,
 } from "../../support/torch-records.ts";
 
@@ -22,31 +21,28 @@ interface Case {
   readonly gradient: readonly number[];
 }
 
-describe.skipIf(!recorded)(
-  `as PyTorch${recorded ? "" : " (test/fixtures/torch is absent)"}`,
-  () => {
-    const { cases } = recorded ? torchRecord<{ cases: readonly Case[] }>("losses") : { cases: [] };
-    test.each(cases)("$name in $dtype", (each) => {
-      const { loss, dtype, columns, target, weights } = each;
-      const input = arrayOf(dtype, each.input);
-      const gradient = arrayOf(dtype, each.input);
-      const found =
-        loss === "mse"
-          ? mse({ prediction: input, target, gradient })
-          : crossEntropy({
-              logits: input,
-              targets: target,
-              classes: columns,
-              gradient,
-              ...(weights === undefined ? {} : { weights }),
-            });
-      // PyTorch computes in the dtype: a sum over rows, and logits taken from one another.
-      const largest = Math.max(1, ...each.input.map(Math.abs));
-      expectNear([found.value], [each.value], () => allowance(dtype, largest, 4), "the loss");
-      expectNear(gradient, each.gradient, () => allowance(dtype, largest, 1), "the gradient");
-    });
-  },
-);
+describe("as PyTorch", () => {
+  const { cases } = torchRecord<{ cases: readonly Case[] }>("losses");
+  test.each(cases)("$name in $dtype", (each) => {
+    const { loss, dtype, columns, target, weights } = each;
+    const input = arrayOf(dtype, each.input);
+    const gradient = arrayOf(dtype, each.input);
+    const found =
+      loss === "mse"
+        ? mse({ prediction: input, target, gradient })
+        : crossEntropy({
+            logits: input,
+            targets: target,
+            classes: columns,
+            gradient,
+            ...(weights === undefined ? {} : { weights }),
+          });
+    // PyTorch computes in the dtype: a sum over rows, and logits taken from one another.
+    const largest = Math.max(1, ...each.input.map(Math.abs));
+    expectNear([found.value], [each.value], () => allowance(dtype, largest, 4), "the loss");
+    expectNear(gradient, each.gradient, () => allowance(dtype, largest, 1), "the gradient");
+  });
+});
 
 /** Central differences in float64: their own error is about 1e-9 of the loss's scale. */
 function expectGradient(input: Float64Array, lossOf: () => Loss, gradient: Float64Array): void {

@@ -2,7 +2,7 @@
 import { adamW, Optimizer, ParameterSet, Random, sgd } from "twinccl/parallel";
 import { addTo, type Model, mlp, transformer } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
-import { expectNear, recorded, torchRecord } from "../../support/torch-records.ts";
+import { expectNear, torchRecord } from "../../support/torch-records.ts";
 
 const draw = (seed: number, count: number): number[] => {
   const random = new Random(seed);
@@ -154,26 +154,23 @@ function expectTrained<B>(
   }
 }
 
-describe.skipIf(!recorded)(
-  `as PyTorch${recorded ? "" : " (test/fixtures/torch is absent)"}`,
-  () => {
-    test("fifty steps of an mlp with momentum", () => {
-      const record = torchRecord<Records>("models").mlp;
-      const model = mlp({ sizes: record.sizes, dtype: "float64" });
-      const { lr, momentum } = record.options;
-      const optimizer = new Optimizer(model.parameters, sgd({ learningRate: lr, momentum }));
-      expectTrained(model, record.batches, optimizer, record);
-    });
-    test("fifty steps of a transformer with AdamW", () => {
-      const record = torchRecord<Records>("models").transformer;
-      const model = transformer({ ...record.shape, dtype: "float64" });
-      const { lr, betas, weight_decay } = record.options;
-      const rule = adamW({ learningRate: lr, betas, weightDecay: weight_decay });
-      const batches = record.batches.map(({ rows, tokens }) => ({ sequences: rows, tokens }));
-      expectTrained(model, batches, new Optimizer(model.parameters, rule), record);
-    });
-  },
-);
+describe("as PyTorch", () => {
+  test("fifty steps of an mlp with momentum", () => {
+    const record = torchRecord<Records>("models").mlp;
+    const model = mlp({ sizes: record.sizes, dtype: "float64" });
+    const { lr, momentum } = record.options;
+    const optimizer = new Optimizer(model.parameters, sgd({ learningRate: lr, momentum }));
+    expectTrained(model, record.batches, optimizer, record);
+  });
+  test("fifty steps of a transformer with AdamW", () => {
+    const record = torchRecord<Records>("models").transformer;
+    const model = transformer({ ...record.shape, dtype: "float64" });
+    const { lr, betas, weight_decay } = record.options;
+    const rule = adamW({ learningRate: lr, betas, weightDecay: weight_decay });
+    const batches = record.batches.map(({ rows, tokens }) => ({ sequences: rows, tokens }));
+    expectTrained(model, batches, new Optimizer(model.parameters, rule), record);
+  });
+});
 
 describe("a transformer", () => {
   test("never looks ahead: a later token changes no earlier logits", () => {

@@ -17,7 +17,6 @@ import {
   arrayOf,
   expectNear,
   type RecordedDType,
-  recorded,
   torchRecord,
 } from "../../support/torch-records.ts";
 
@@ -66,11 +65,8 @@ function ruleOf(rule: string, options: Options): UpdateRule {
   return adamW({ ...common, ...kept, ...(eps === undefined ? {} : { epsilon: eps }) });
 }
 
-const absent = "no test/fixtures/torch: run tools/record-torch-trajectories.py where torch is";
-describe.skipIf(!recorded)(`as PyTorch${recorded ? "" : ` (${absent})`}`, () => {
-  const { initial, gradients, cases } = recorded
-    ? torchRecord<Records>("optimizers")
-    : { initial: [], gradients: [], cases: [] };
+describe("as PyTorch", () => {
+  const { initial, gradients, cases } = torchRecord<Records>("optimizers");
   test.each(cases)("$name in $dtype", ({ rule, options, dtype, trajectory, state }) => {
     const value = arrayOf(dtype, initial);
     const gradient = arrayOf(dtype, value);

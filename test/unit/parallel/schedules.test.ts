@@ -1,7 +1,7 @@
 /** Learning rates over time, against PyTorch's recorded ones and at their ends. */
 import { constant, cosine, type Schedule, warmUp } from "twinccl/parallel";
 import { describe, expect, test } from "vitest";
-import { recorded, torchRecord } from "../../support/torch-records.ts";
+import { torchRecord } from "../../support/torch-records.ts";
 
 const rates = (schedule: Schedule, steps: number): number[] =>
   Array.from({ length: steps }, (_, step) => schedule(step));
@@ -17,29 +17,26 @@ interface Recorded {
 }
 
 /** PyTorch's schedulers multiply their way from step to step, so a few roundings gather. */
-describe.skipIf(!recorded)(
-  `as PyTorch${recorded ? "" : " (test/fixtures/torch is absent)"}`,
-  () => {
-    const schedules: Readonly<Record<string, (record: Recorded) => Schedule>> = {
-      constant: ({ lr }) => constant(lr),
-      warmUp: ({ lr, start, steps }) => warmUp({ start, steps, after: lr }),
-      cosine: ({ lr, minimum, steps }) => cosine({ peak: lr, minimum, steps }),
-      warmUpThenCosine: ({ lr, start, minimum, warmUpSteps, cosineSteps }) =>
-        warmUp({
-          start,
-          steps: warmUpSteps,
-          after: cosine({ peak: lr, minimum, steps: cosineSteps }),
-        }),
-    };
-    test.each(Object.keys(schedules))("%s", (name) => {
-      const record = torchRecord<Readonly<Record<string, Recorded>>>("schedules")[name]!;
-      const found = rates(schedules[name]!(record), record.rates.length);
-      record.rates.forEach((expected, step) => {
-        expect(Math.abs(found[step]! - expected), `step ${step}`).toBeLessThanOrEqual(1e-12);
-      });
+describe("as PyTorch", () => {
+  const schedules: Readonly<Record<string, (record: Recorded) => Schedule>> = {
+    constant: ({ lr }) => constant(lr),
+    warmUp: ({ lr, start, steps }) => warmUp({ start, steps, after: lr }),
+    cosine: ({ lr, minimum, steps }) => cosine({ peak: lr, minimum, steps }),
+    warmUpThenCosine: ({ lr, start, minimum, warmUpSteps, cosineSteps }) =>
+      warmUp({
+        start,
+        steps: warmUpSteps,
+        after: cosine({ peak: lr, minimum, steps: cosineSteps }),
+      }),
+  };
+  test.each(Object.keys(schedules))("%s", (name) => {
+    const record = torchRecord<Readonly<Record<string, Recorded>>>("schedules")[name]!;
+    const found = rates(schedules[name]!(record), record.rates.length);
+    record.rates.forEach((expected, step) => {
+      expect(Math.abs(found[step]! - expected), `step ${step}`).toBeLessThanOrEqual(1e-12);
     });
-  },
-);
+  });
+});
 
 test("warm-up rises in a straight line, then follows what comes after from its beginning", () => {
   const schedule = warmUp({
