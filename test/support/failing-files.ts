@@ -1,7 +1,7 @@
 /** Files that stop working at a chosen operation, as a process that is killed there would leave them. */
 import type { CheckpointFiles } from "twinccl/parallel";
 
-/** How the operation fails: before it does anything, after half of a write, or when it is done. */
+/** How the operation fails: before it does anything, after half of a write or after one file of a folder, or when it is done. */
 export type FailureKind = "before" | "torn" | "after";
 
 /** Files whose operation number `at`, counted from 0, fails; every later one fails as well: the process is dead. */
@@ -43,7 +43,13 @@ export class FailingFiles implements CheckpointFiles {
   }
 
   remove(path: string): Promise<void> {
-    return this.#act(() => this.#files.remove(path));
+    return this.#act(
+      () => this.#files.remove(path),
+      async () => {
+        const names = (await this.#files.list(path)).sort().reverse();
+        for (const name of names.slice(0, 1)) await this.#files.remove(`${path}/${name}`);
+      },
+    );
   }
 
   async #act<T>(whole: () => Promise<T>, half?: () => Promise<T>): Promise<T> {

@@ -234,11 +234,18 @@ describe("a save that is interrupted", () => {
           if (complete) expect(step).toBe(2);
           for (const each of found) expect(each).toMatchObject({ step, number: 10 * step! });
         }
+        // What is listed as complete is: also an older save whose removal was interrupted.
+        const [listed] = await run(1, (comm) => new Checkpoints(comm, files).list());
+        for (const { save, step } of listed!) {
+          expect((await load(files, 1, { save }))[0]).toMatchObject({ step, number: 10 * step });
+        }
+        const folders = (await files.list("")).sort();
         // And the next save succeeds, with a number of its own, and tidies up.
         const [next] = await run(size, (comm) =>
           new Checkpoints(comm, files, { keep: 1 }).save(3, everything(30, comm.rank)),
         );
         expect((await load(files, 1))[0]).toMatchObject({ step: 3, number: 30 });
+        expect(folders).not.toContain(`save-${String(next!.save).padStart(8, "0")}`);
         expect(await files.list("")).toEqual([`save-${String(next!.save).padStart(8, "0")}`]);
       }
     }

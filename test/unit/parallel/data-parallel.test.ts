@@ -220,16 +220,19 @@ describe("the mean", () => {
   test("divides by weights where samples weigh differently, and takes means by their scale", async () => {
     const found = await run(2, async (comm) => {
       const model = await trainer(comm);
-      const stats = await model.step([{ samples: 3, loss: 6, weight: 0.5 }], (batch, ready) => {
-        // A mean gradient of 8 over half a unit of weight.
-        for (const { name, length } of model.parameters) {
-          ready(name, new Float64Array(length).fill(8), batch.weight);
-        }
-        return batch;
-      });
+      const stats = await model.step(
+        [{ samples: 3, loss: 3, weight: comm.rank === 0 ? 0.5 : 0.25 }],
+        (batch, ready) => {
+          // Mean gradients of 8, over half a unit of weight and over a quarter.
+          for (const { name, length } of model.parameters) {
+            ready(name, new Float64Array(length).fill(8), batch.weight);
+          }
+          return batch;
+        },
+      );
       return [stats.loss, stats.samples, stats.weight, ...model.parameters.gradients("float32")];
     });
-    expect(found[0]).toEqual([12, 6, 1, 8, 8, 8, 8, 8, 8]);
+    expect(found[0]).toEqual([8, 6, 0.75, 8, 8, 8, 8, 8, 8]);
   });
 
   test("is clipped by the norm of all of it, not parameter by parameter", async () => {
