@@ -14,7 +14,10 @@ export interface ConnectOptions {
   readonly size?: number;
   /** Shown in errors and traces. */
   readonly name?: string;
-  /** How long to wait for the other ranks, in milliseconds; 60,000 when left out. */
+  /**
+   * How long to wait for the other ranks, in milliseconds; 60,000 when left out. `close` waits as long for calls that are
+   * open, then aborts the communicator.
+   */
   readonly timeoutMs?: number;
   /** Gives up waiting for the others. */
   readonly signal?: AbortSignal;
@@ -62,7 +65,13 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
       { field: "timeoutMs" },
     );
   }
-  const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000 };
+  const opening: Opening = {
+    backend,
+    name,
+    onStall: undefined,
+    stallMs: 10_000,
+    closeMs: timeoutMs,
+  };
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs, signal }));
   }

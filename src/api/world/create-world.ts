@@ -28,8 +28,11 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       { field: "stallMs" },
     );
   }
-  return openWorld({ backend, name, onStall, stallMs }, size);
+  return openWorld({ backend, name, onStall, stallMs, closeMs }, size);
 }
+
+/** How long `close` waits for work that real devices have begun. */
+const closeMs = 60_000;
 
 /** Refuses what is no backend. */
 export function assertBackend(backend: unknown): asserts backend is Backend {

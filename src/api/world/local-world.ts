@@ -11,7 +11,12 @@ import type {
 } from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
-import { CommClosedError, InvalidArgumentError, type RankFailure } from "../errors.ts";
+import {
+  CommClosedError,
+  CommTimeoutError,
+  InvalidArgumentError,
+  type RankFailure,
+} from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -38,6 +43,8 @@ export interface Opening {
   readonly name: string;
   readonly onStall: ((report: StallReport) => void) | undefined;
   readonly stallMs: number;
+  /** How long closing waits for open calls, where time is real. */
+  readonly closeMs: number;
 }
 
 /** Opens a world of its first generation, or the one that follows another. */
@@ -174,8 +181,29 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
           { rank, size: this.size, comm: this.name },
         ),
     );
-    await this.#communicators.drained();
+    await this.#bounded(() => this.#communicators.drained());
     await this.#session.close();
+  }
+
+  /** Waits for open calls; where they take longer than the bound, they are given up. */
+  async #bounded(wait: () => Promise<void>): Promise<void> {
+    if (this.#session.clock !== undefined) return wait();
+    const { closeMs } = this.#opening;
+    const timer = setTimeout(() => {
+      const reason = new CommTimeoutError(
+        {
+          headline: `close: calls on "${this.name}" were not done within ${closeMs} ms`,
+          hint: "another rank never made them; timeoutMs gives a call a deadline of its own",
+        },
+        { size: this.size, comm: this.name },
+      );
+      this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
+    }, closeMs);
+    try {
+      await wait();
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -187,7 +215,13 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#state = "detached";
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
-    member.close = () => closeMember().finally(() => this.close());
+    member.close = async () => {
+      try {
+        await this.#bounded(closeMember);
+      } finally {
+        await this.close();
+      }
+    };
     return member;
   }
 

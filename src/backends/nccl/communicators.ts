@@ -11,8 +11,8 @@ import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { RegisteredWindows } from "./windows.ts";
 
-/** How long NCCL may take to abort; what it has not freed by then stays behind. */
-const abortMs = 10_000;
+/** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
+const [endMs, abortMs] = [10_000, 10_000];
 
 /** One communicator: its members that live here, by rank. */
 export class NcclCommunicator {
@@ -57,16 +57,64 @@ export class NcclCommunicator {
     this.#nccl.destroyOp(made, (this.members.get(rank) as Member).handle);
   }
 
-  /** Gives graphs, windows and handles back; nothing of them may be under way. */
+  /**
+   * Gives graphs, windows and handles back; nothing of them may be under way. Ranks of other processes are waited for no
+   * longer than a bound: then this process's end is aborted, with a warning. False when that happened.
+   */
+  async end(): Promise<boolean> {
+    if (this.members.size === this.size) {
+      this.destroy();
+      return true;
+    }
+    inTurn(this.#releases());
+    const ends = [...this.members.values()].map(({ handle }) => this.#endWithOthers(handle));
+    const inTime = (await Promise.all(ends)).every((each) => each);
+    if (!inTime) {
+      process.emitWarning(
+        `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
+        { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
+      );
+    }
+    return inTime;
+  }
+
+  /** The same at once, for ranks that all live here or end together. */
   destroy(): void {
     inTurn([
-      ...[...this.graphs].map((graph) => () => graph.release()),
-      () => this.windows.release(),
+      ...this.#releases(),
       () =>
         this.#nccl.group(() => {
           for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
         }),
     ]);
+  }
+
+  #releases(): (() => void)[] {
+    return [
+      ...[...this.graphs].map((graph) => () => graph.release()),
+      () => this.windows.release(),
+    ];
+  }
+
+  /** NCCL's end of a communicator is a meeting of all ranks, of which each step may wait for the others. */
+  async #endWithOthers(handle: bigint): Promise<boolean> {
+    const nccl = this.#nccl;
+    const abort = (): Promise<boolean> => within(abortMs, nccl.abortInBackground(handle));
+    const meeting = nccl.finalizeInBackground(handle);
+    if (!(await within(endMs, meeting))) {
+      await abort();
+      return false;
+    }
+    try {
+      await meeting;
+    } catch (error) {
+      await abort();
+      throw error;
+    }
+    const destroying = nccl.destroyInBackground(handle);
+    if (!(await within(endMs, destroying))) return false;
+    await destroying;
+    return true;
   }
 
   /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */

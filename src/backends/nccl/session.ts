@@ -18,6 +18,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { Answers } from "./answers.ts";
+import { CommunicatorEnds } from "./communicator-ends.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
 import { CopiedArrays } from "./copied-arrays.ts";
 import type { CurrentDevice } from "./device.ts";
@@ -78,6 +79,7 @@ export class NcclSession implements Session {
   readonly #comms = new Map<number, NcclCommunicator>();
   /** Communicators on their way out. */
   readonly #ending = new Set<Promise<void>>();
+  readonly #ends = new CommunicatorEnds();
   /** Why communicators were aborted, by number. */
   readonly #reasons = new Map<number, unknown>();
   /** What went wrong while things were given back; told by `close`. */
@@ -104,6 +106,7 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#comms.set(world.info.id, world);
+    job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
       local.onFree = (ptr) => {
@@ -251,7 +254,7 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#comms.delete(info.id);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
-    this.#end(this.#parts.progress.after(devices).then(() => comm.destroy()));
+    this.#end(this.#parts.progress.after(devices).then(() => this.#ends.one(comm)));
   }
 
   signatures(comm: CommInfo, number: number, own: () => string): Promise<string[]> | undefined {
@@ -273,6 +276,8 @@ export class NcclSession implements Session {
       throw new UnsupportedError({ headline: "rebuild: this job has one process" });
     }
     this.#parts.job?.handOver();
+    // Those who are gone, or left out, end nothing with the others.
+    this.#ends.leaveOthers();
     await this.close();
     return job.rejoin(without);
   }
@@ -286,18 +291,18 @@ export class NcclSession implements Session {
   async #close(): Promise<void> {
     closedBefore(this);
     const { progress, current, job } = this.#parts;
-    await Promise.all(this.#ending);
     const locals = [...this.#locals.values()];
     let lost = false;
     const idle = (): Promise<void> =>
       progress.after(locals.map(({ device }) => device)).catch(() => {
         lost = true;
       });
-    if (!(await within(closeMs, idle()))) {
+    // Communicators that end wait for their streams too, and may find them blocked by others.
+    const rest = (): Promise<unknown> => Promise.all([idle(), ...this.#ending]);
+    if (!(await within(closeMs, rest()))) {
       // A rank of another process may never come: kernels that wait for it leave with their communicator.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
-      await Promise.all(this.#ending);
-      if (!(await within(leaveMs, idle()))) {
+      if (!(await within(closeMs + leaveMs, rest()))) {
         for (const local of locals) local.abandon();
         progress.abandon(this.#aborted(this.#parts.world.info));
         await job?.leave();
@@ -307,12 +312,11 @@ export class NcclSession implements Session {
     const comms = [...this.#comms.values()].reverse();
     this.#comms.clear();
     current.forget();
+    this.#end(this.#ends.inOrder(comms));
+    await Promise.all(this.#ending);
+    current.forget();
     this.#attempt(() =>
-      inTurn([
-        ...comms.map((comm) => () => comm.destroy()),
-        () => progress.release(),
-        ...locals.map((local) => () => local.release()),
-      ]),
+      inTurn([() => progress.release(), ...locals.map((local) => () => local.release())]),
     );
     await job?.leave();
     // Where the devices were lost, nothing on them can be given back: that is no further news.

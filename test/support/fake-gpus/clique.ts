@@ -39,6 +39,8 @@ export class End {
   /** Which process made it: ends of one process must be issued together. */
   readonly process: object;
   aborted = false;
+  /** Said that no call of it follows. */
+  finalized = false;
   /** Kernels that were submitted and are not over. */
   running = 0;
   readonly windows = new Map<bigint, bigint>();

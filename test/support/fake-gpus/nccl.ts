@@ -155,6 +155,7 @@ function communicatorCalls(
   | "initRankInBackground"
   | "split"
   | "destroy"
+  | "finalizeInBackground"
   | "destroyInBackground"
   | "abortInBackground"
   | "checkAsync"
@@ -248,6 +249,15 @@ function communicatorCalls(
       });
     },
     destroy: (handle) => state.inGroup(({ later }) => void later.push(() => destroy(handle))),
+    async finalizeInBackground(handle) {
+      const end = state.end(handle);
+      end.finalized = true;
+      const { ends } = end.clique;
+      while (!end.aborted && ends.some((each) => each?.finalized !== true)) {
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      if (end.aborted) throw ncclError("ncclCommFinalize", 5, "ncclInvalidUsage");
+    },
     destroyInBackground: async (handle) => destroy(handle),
     async abortInBackground(handle) {
       const end = state.end(handle);

@@ -89,6 +89,26 @@ class Job {
 const closeAll = (comms: readonly ConnectedCommunicator[]) =>
   Promise.all(comms.map((comm) => comm.close()));
 
+/** Waits for something that takes long, while the clock runs fast. */
+async function inFastTime<T>(begin: () => Promise<T>): Promise<T> {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    let over = false;
+    const done = begin().finally(() => {
+      over = true;
+    });
+    done.catch(() => undefined);
+    for (let i = 0; i < 120 && !over; i++) {
+      await turns(2);
+      await vi.advanceTimersByTimeAsync(500);
+    }
+    expect(over, "over within a minute").toBe(true);
+    return await done;
+  } finally {
+    vi.useRealTimers();
+  }
+}
+
 describe("ranks of several processes", () => {
   test("reduce, and exchange messages whose ends are in different processes", async () => {
     const gpus = cleanGpus();
@@ -143,24 +163,49 @@ describe("ranks of several processes", () => {
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
     const waiting = a.barrier().catch((error) => (error as CommError).code);
     await turns(5);
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-    try {
-      let closed = false;
-      const closing = Promise.resolve(job.sessions[0]?.close()).then(() => {
-        closed = true;
-      });
-      for (let i = 0; i < 60 && !closed; i++) {
-        await turns(2);
-        await vi.advanceTimersByTimeAsync(500);
-      }
-      expect(closed).toBe(true);
-      await closing;
-    } finally {
-      vi.useRealTimers();
-    }
+    await inFastTime(() => Promise.resolve(job.sessions[0]?.close()));
     expect(await waiting).toMatch(/^ERR_COMM_(CLOSED|ABORTED)$/);
     expect(gpus.machine.count("abortInBackground")).toBe(1);
-    await b.close();
+    await inFastTime(() => b.close());
+  });
+
+  test("that close nothing are not waited for either, and a warning tells", async () => {
+    const gpus = cleanGpus();
+    const [a, b] = await new Job(gpus, 2).connectAll();
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    try {
+      await inFastTime(() => a.close());
+      expect(warn.mock.calls).toEqual([
+        [
+          expect.stringMatching(/the other ranks of "world" did not end it within 10000 ms/),
+          { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
+        ],
+      ]);
+      expect(gpus.machine.count("abortInBackground")).toBe(1);
+      await inFastTime(() => b.close());
+    } finally {
+      warn.mockRestore();
+    }
+  });
+
+  test("whose calls stay open are given up when closing has waited long enough", async () => {
+    const gpus = cleanGpus();
+    const [a, b] = await new Job(gpus, 2).connectAll(100);
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const send = a.alloc("int32", 4);
+    const op = a.allReduce({ send, op: "sum" });
+    const aborted = vi.fn();
+    a.hooks.onAbort(aborted);
+    const closing = a.close();
+    const error = await closing.catch((each: unknown) => each as CommError);
+    expect(error).toMatchObject({
+      code: "ERR_COMM_ABORTED",
+      cause: { code: "ERR_COMM_TIMEOUT", message: expect.stringMatching(/not done within 100 ms/) },
+    });
+    await expect(op).rejects.toBe(error);
+    expect(aborted).toHaveBeenCalledTimes(1);
+    await inFastTime(() => b.close());
   });
 
   test("are not waited for longer than the deadline, and keep no later job waiting", async () => {

@@ -51,6 +51,10 @@ const ncclTrials: { readonly [K in Exclude<keyof NcclCalls, "hasWindows">]: Tria
     arrives: `ncclCommSplit comm ${a} color -1 key 5 config {size 80`,
   },
   destroy: { call: (x) => x.destroy(a), arrives: `ncclCommDestroy comm ${a}` },
+  finalizeInBackground: {
+    call: (x) => x.finalizeInBackground(b),
+    arrives: `ncclCommFinalize comm ${b} on another thread`,
+  },
   destroyInBackground: {
     call: (x) => x.destroyInBackground(b),
     arrives: `ncclCommDestroy comm ${b} on another thread`,

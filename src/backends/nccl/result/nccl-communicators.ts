@@ -44,6 +44,8 @@ export interface NcclCommunicatorCalls {
     config: ConfigFields,
   ): void;
   destroy(comm: bigint): void;
+  /** Has all ranks bring a communicator to its end, on another thread: it waits for them. */
+  finalizeInBackground(comm: bigint): Promise<void>;
   /** Ends a communicator on another thread. */
   destroyInBackground(comm: bigint): Promise<void>;
   abortInBackground(comm: bigint): Promise<void>;
@@ -118,6 +120,9 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         comm,
       ),
     destroy: (comm) => check(get("commDestroy")(comm), "ncclCommDestroy"),
+    async finalizeInBackground(comm) {
+      check(await inBackground(get("commFinalize"), comm), "ncclCommFinalize");
+    },
     async destroyInBackground(comm) {
       check(await inBackground(get("commDestroy"), comm), "ncclCommDestroy");
     },
