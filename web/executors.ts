@@ -1,6 +1,6 @@
 /** Which executors the page compares, in the order in which it shows them. The first is the reference. */
 import type { Probe } from "twinccl";
-import { cpu, type Executor } from "twinccl/sim";
+import { cpu, type Executor, wasm } from "twinccl/sim";
 
 /** One executor; kept for all calls, so that what it compiles is compiled once. */
 export interface PageExecutor {
@@ -10,10 +10,13 @@ export interface PageExecutor {
   probe(): Promise<Probe>;
 }
 
-export const executors: readonly PageExecutor[] = [entry("cpu", cpu(), "plain JavaScript")];
+export const executors: readonly PageExecutor[] = [entry("cpu", cpu()), entry("wasm", wasm())];
 
-function entry(name: string, executor: Executor, what: string): PageExecutor {
-  const probed = once(async () => (await executor.probe?.()) ?? { ok: true, reason: what });
+/** What an executor that needs nothing says. */
+const always: Probe = { ok: true, reason: "needs nothing" };
+
+function entry(name: string, executor: Executor): PageExecutor {
+  const probed = once(async () => (await executor.probe?.()) ?? always);
   return { name, executor, probe: probed };
 }
 

@@ -3,13 +3,20 @@ import { fileURLToPath } from "node:url";
 import { defineConfig, type UserConfig } from "vite";
 import { sourceEntries } from "../tools/source-entries.ts";
 
+/** A page that is isolated from others may share memory, so that several threads can fold. */
+const headers = {
+  "Cross-Origin-Opener-Policy": "same-origin",
+  "Cross-Origin-Embedder-Policy": "require-corp",
+};
+
 const config: UserConfig = defineConfig({
   root: fileURLToPath(new URL(".", import.meta.url)),
   // The build can lie in any folder of any server.
   base: "./",
   resolve: { alias: sourceEntries },
   build: { outDir: "../web-dist", emptyOutDir: true, target: "es2022" },
-  server: { open: false },
+  server: { headers },
+  preview: { headers },
 });
 
 export default config;
