@@ -1,6 +1,7 @@
 /** Which executors the page compares, in the order in which it shows them. The first is the reference. */
 import type { Probe } from "twinccl";
 import { cpu, type Executor, wasm } from "twinccl/sim";
+import { webgpu } from "twinccl/webgpu";
 
 /** One executor; kept for all calls, so that what it compiles is compiled once. */
 export interface PageExecutor {
@@ -10,7 +11,11 @@ export interface PageExecutor {
   probe(): Promise<Probe>;
 }
 
-export const executors: readonly PageExecutor[] = [entry("cpu", cpu()), entry("wasm", wasm())];
+export const executors: readonly PageExecutor[] = [
+  entry("cpu", cpu()),
+  entry("wasm", wasm()),
+  entry("webgpu", webgpu()),
+];
 
 /** What an executor that needs nothing says. */
 const always: Probe = { ok: true, reason: "needs nothing" };

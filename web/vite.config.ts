@@ -14,7 +14,14 @@ const config: UserConfig = defineConfig({
   // The build can lie in any folder of any server.
   base: "./",
   resolve: { alias: sourceEntries },
-  build: { outDir: "../web-dist", emptyOutDir: true, target: "es2022" },
+  // Browsers have WebGPU themselves; the package that brings it to Node is never loaded where they do.
+  optimizeDeps: { exclude: ["webgpu"] },
+  build: {
+    outDir: "../web-dist",
+    emptyOutDir: true,
+    target: "es2022",
+    rolldownOptions: { external: ["webgpu"] },
+  },
   server: { headers },
   preview: { headers },
 });

@@ -58,14 +58,16 @@ export interface Opened {
   readonly complaints: string[];
 }
 
-/** Opens the page with a query, and waits until every executor has run. */
+/** Opens the page with a query, and waits until every executor has run; the script `before` runs ahead of the page's own. */
 export async function openPage(
   { browser, address }: Site,
   query = "",
   options: BrowserContextOptions = {},
+  before?: string,
 ): Promise<Opened> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
+  if (before !== undefined) await page.addInitScript({ content: before });
   const complaints: string[] = [];
   page.on("pageerror", (error) => complaints.push(error.message));
   page.on("console", (message) => {

@@ -64,14 +64,31 @@ describe("the call", () => {
     "collective=gather&plan=direct&root=2&ranks=4&count=64&dtype=uint8",
   ])("%s gives the same bits on every executor", async (query) => {
     await on(query, async (page) => {
-      const kinds = await page
+      const findings = await page
         .locator("#verdict li")
-        .evaluateAll((items) => items.map((item) => item.getAttribute("data-kind")));
-      expect(kinds[0]).toBe("reference");
-      expect(kinds.slice(1).filter((kind) => kind !== "compared")).toEqual([]);
+        .evaluateAll((items) =>
+          items.map(
+            (item) => `${item.getAttribute("data-executor")} ${item.getAttribute("data-kind")}`,
+          ),
+        );
+      expect(findings).toEqual(["cpu reference", "wasm compared", "webgpu compared"]);
+      expect(await page.locator("#verdict").getAttribute("data-mood")).toBe("good");
+      expect(await text(page, "#verdict [data-executor=webgpu]")).toContain("swiftshader");
       expect(await text(page, "#faults")).toBe("");
       expect(await page.locator("#inspector .agrees").count()).toBe(1);
     });
+  });
+
+  test("runs on the others where the browser has no WebGPU, and says so", async () => {
+    const without =
+      'Object.defineProperty(Object.getPrototypeOf(navigator), "gpu", { get: () => undefined })';
+    const { page, complaints } = await openPage(site, "ranks=3", still, without);
+    const webgpu = page.locator("#verdict [data-executor=webgpu]");
+    expect(await webgpu.getAttribute("data-kind")).toBe("missing");
+    expect(await webgpu.innerText()).toContain("there is no navigator.gpu");
+    expect(await text(page, "#verdict .headline")).toMatch(/cpu and wasm give the same bits/);
+    expect(complaints).toEqual([]);
+    await page.context().close();
   });
 
   test("that makes no sense is refused with its reason", async () => {

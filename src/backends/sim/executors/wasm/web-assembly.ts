@@ -26,5 +26,5 @@ export interface WasmRuntime {
 
 /** `undefined` in a runtime without WebAssembly. */
 export const webAssembly: WasmRuntime | undefined = (
-  globalThis as { readonly WebAssembly?: WasmRuntime }
+  globalThis as unknown as { readonly WebAssembly?: WasmRuntime }
 ).WebAssembly;
