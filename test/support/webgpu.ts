@@ -24,13 +24,14 @@ let shared: Promise<GPUDevice> | undefined;
 
 /** A device that the tests share. */
 export function sharedDevice(): Promise<GPUDevice> {
-  shared ??= openShared();
+  shared ??= ownDevice();
   return shared;
 }
 
-async function openShared(): Promise<GPUDevice> {
+/** A device of the caller's own. */
+export async function ownDevice(): Promise<GPUDevice> {
   const { create } = await import("webgpu");
-  gpu = create([]);
+  gpu ??= create([]);
   const found = await gpu.requestAdapter();
   if (found === null) throw new Error(adapter.reason);
   const { maxStorageBuffersPerShaderStage } = found.limits;

@@ -23,12 +23,23 @@ const instances = new Map<string, GPU>();
 export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
   const gpu = await instanceOf(wish.dawn ?? []);
   const { powerPreference } = wish;
-  const adapter = await gpu.requestAdapter(powerPreference && { powerPreference });
-  if (adapter !== null) return adapter;
-  throw new BackendUnavailableError({
-    headline: "webgpu: found no adapter, needs a GPU that WebGPU can use, or a software one",
-    hint: "in Node install a Vulkan driver and loader (libvulkan1), and set VK_DRIVER_FILES where its file is not found; in a browser see about:gpu; docs/webgpu.md tells more",
-  });
+  let found: GPUAdapter | null = null;
+  let cause: unknown;
+  try {
+    found = await gpu.requestAdapter(powerPreference && { powerPreference });
+  } catch (error) {
+    // Dawn throws when its switches leave nothing to choose from.
+    cause = error;
+  }
+  if (found !== null) return found;
+  const switches = wish.dawn === undefined ? "" : ` with ${wish.dawn.join(", ")}`;
+  throw new BackendUnavailableError(
+    {
+      headline: `webgpu: found no adapter${switches}, needs a GPU that WebGPU can use, or a software one`,
+      hint: "in Node install a Vulkan driver and loader (libvulkan1), and set VK_DRIVER_FILES where its file is not found; in a browser see about:gpu; docs/webgpu.md tells more",
+    },
+    cause === undefined ? {} : { cause },
+  );
 }
 
 /** The name of an adapter, for people. */

@@ -47,6 +47,11 @@ export class WebgpuExecutor implements Executor {
     return this.#open?.machine.device.adapter;
   }
 
+  /** The device while a world is open, for commands of the caller's own. */
+  get device(): GPUDevice | undefined {
+    return this.#open?.machine.device.device;
+  }
+
   /** What the device's own float32 addition is trusted with while a world is open; everything else is whole numbers. */
   get nativeAdd(): NativeAdd | undefined {
     return this.#open?.machine.native;

@@ -4,8 +4,8 @@
  * A kernel works on *units*: a word of one, two or four elements, or a pair of words for 8-byte elements. It calls
  *
  *     start(unit, scalar) -> running          a contribution, or a partial of one rank, begins a fold
- *     hop(running, unit, scalar, apart)       folds a contribution; its product is rounded by itself where `apart`
- *     join(running, running)                  folds two partials
+ *     join(running, running) -> running       folds two partials
+ *     fuse(running, unit, scalar) -> running  folds a contribution whose product is not rounded by itself
  *     finish(running, divisor) -> running     completes a value
  *     store(running) -> unit
  *
@@ -17,7 +17,7 @@ import { hex, type WordFloat, wordFormats } from "./float-format.ts";
 import type { NativeAdd } from "./float-native.ts";
 import { integerSums, wordDivision, wordExtreme, wordSums } from "./integers.ts";
 import { pairDivision, pairExtreme, pairSums } from "./integers64.ts";
-import type { Operation } from "./operation.ts";
+import type { Fusing, Operation } from "./operation.ts";
 import { wideSum } from "./wide-sum.ts";
 import { words64 } from "./words64.ts";
 
@@ -29,6 +29,7 @@ export interface Arithmetic {
   readonly running: string;
   /** True when contributions and partials are folded differently. */
   readonly scales: boolean;
+  readonly fused: Fusing;
   /** Few enough instructions to be written out for every word. */
   readonly light: boolean;
 }
@@ -40,20 +41,20 @@ function widthOf(dtype: DType): number {
 
 /** The arithmetic of an operation on a device. */
 export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmetic {
-  const { dtype, kind } = operation;
+  const { dtype, kind, fused } = operation;
   const scales = kind === "scaled";
   const extreme = kind === "min" || kind === "max";
   if (dtype === "float64" || dtype === "int64" || dtype === "uint64") {
     const text = pairsText(operation);
-    return { text, unit: "vec2<u32>", running: "vec2<u32>", scales, light: extreme };
+    return { text, unit: "vec2<u32>", running: "vec2<u32>", scales, fused, light: extreme };
   }
   if (kind === "wide") {
     const { text, running } = wideSum(dtype as WordFloat, native);
-    return { text, unit: "u32", running, scales, light: false };
+    return { text, unit: "u32", running, scales, fused, light: false };
   }
   const light = isLight(operation, native);
   const text = wordsText(operation, native, light);
-  return { text, unit: "u32", running: "u32", scales, light };
+  return { text, unit: "u32", running: "u32", scales, fused, light };
 }
 
 /** One or two elements in a word, and a handful of instructions for each. */
@@ -75,7 +76,7 @@ function pairsText(operation: Operation): string {
   const float = dtype === "float64";
   const elements = float ? float64Text(operation) : pairIntegers(operation);
   const finish = float ? "select(a, nan64, isNan64(a))" : "a";
-  return `${elements}${picked(type, operation)}${callText(type, kind === "scaled", whole)}
+  return `${elements}${picked(type, operation)}${callText(type, operation, whole)}
 fn finish(a: ${type}, divisor: u32) -> ${type} {
   return ${kind === "average" ? "divide(a, divisor)" : finish};
 }
@@ -95,7 +96,7 @@ function wordsText(operation: Operation, native: NativeAdd, light: boolean): str
   const width = widthOf(dtype);
   const lift = lifted(width, light);
   const elements = float ? wordFloatText(operation, dtype, native) : wordIntegers(operation, width);
-  return `${elements}${picked("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", kind === "scaled", lift)}
+  return `${elements}${picked("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", operation, lift)}
 fn finish(a: u32, divisor: u32) -> u32 {
   ${kind === "average" ? lift("divide(A, divisor)") : float ? lift("canonical(A)") : "return a;"}
 }
@@ -122,18 +123,22 @@ fn canonical(x: u32) -> u32 { return select(x, ${hex(nan)}, (x & ${hex(2 ** (wid
 }
 
 /** The functions that a kernel calls, out of those of elements. */
-function callText(type: string, scales: boolean, lift: Lift): string {
+function callText(type: string, { kind, fused }: Operation, lift: Lift): string {
   return `
 fn start(x: ${type}, scalar: vec2<u32>) -> ${type} {
-  ${scales ? lift("start1(X, scalar)") : "return x;"}
+  ${kind === "scaled" ? lift("start1(X, scalar)") : "return x;"}
 }
 fn join(a: ${type}, x: ${type}) -> ${type} {
   ${lift("join1(A, X)")}
 }
-fn hop(a: ${type}, x: ${type}, scalar: vec2<u32>, apart: bool) -> ${type} {
-  ${scales ? lift("hop1(A, X, scalar, apart)") : "return join(a, x);"}
+${fused === "none" ? "" : fuseText(type, lift)}fn store(a: ${type}) -> ${type} { return a; }
+`;
 }
-fn store(a: ${type}) -> ${type} { return a; }
+
+function fuseText(type: string, lift: Lift): string {
+  return `fn fuse(a: ${type}, x: ${type}, scalar: vec2<u32>) -> ${type} {
+  ${lift("fuse1(A, X, scalar)")}
+}
 `;
 }
 

@@ -1,4 +1,4 @@
-/** The element functions of floats: `join1`, and where products are summed `start1` and `hop1`. */
+/** The element functions of floats: `join1`, and where products are summed `start1` and `fuse1`. */
 import { float64Extreme, floatExtreme } from "./extremes.ts";
 import { parts32, type WordFloat } from "./float-format.ts";
 import { fusion, multiplication } from "./float-multiply.ts";
@@ -29,10 +29,7 @@ fn join1(a: u32, b: u32) -> u32 { return sum_${dtype}(a, b); }
   if (kind === "sum") return sum;
   return `${sum}${product}${fused === "none" ? "" : fusion(dtype)}
 fn start1(x: u32, scalar: vec2<u32>) -> u32 { return multiply_${dtype}(widen_${dtype}(x), scalar.x); }
-fn hop1(a: u32, x: u32, scalar: vec2<u32>, apart: bool) -> u32 {
-  ${hopBody(fused, `fuse_${dtype}(widen_${dtype}(x), scalar.x, a)`)}
-}
-`;
+${fuseText(fused, "u32", `fuse_${dtype}(widen_${dtype}(x), scalar.x, a)`)}`;
 }
 
 /** float64; an element is a pair of words. */
@@ -51,16 +48,10 @@ fn join1(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return add_float64(a, b); }
   if (kind === "sum") return sum;
   return `${sum}${product}${fused === "none" ? "" : float64Fuse}
 fn start1(x: vec2<u32>, scalar: vec2<u32>) -> vec2<u32> { return multiply_float64(x, scalar); }
-fn hop1(a: vec2<u32>, x: vec2<u32>, scalar: vec2<u32>, apart: bool) -> vec2<u32> {
-  ${hopBody(fused, "fuse_float64(x, scalar, a)")}
-}
-`;
+${fuseText(fused, "vec2<u32>", "fuse_float64(x, scalar, a)")}`;
 }
 
-/** A contribution folded: product and sum rounded together, apart, or as its position says. */
-function hopBody(fused: Fusing, together: string): string {
-  const apart = "return join1(a, start1(x, scalar));";
-  if (fused === "none") return apart;
-  if (fused === "all") return `return ${together};`;
-  return `if (apart) { ${apart} }\n  return ${together};`;
+function fuseText(fused: Fusing, type: string, value: string): string {
+  if (fused === "none") return "";
+  return `fn fuse1(a: ${type}, x: ${type}, scalar: vec2<u32>) -> ${type} { return ${value}; }\n`;
 }

@@ -25,36 +25,32 @@ fn multiply_${dtype}(x: u32, y: u32) -> u32 {
 `;
 }
 
-/** `fuse_NAME(x, scalar, partial)`, `x` and `scalar` as float32 bits. Needs `multiplication` too. */
+/** `fuse_NAME(x, scalar, partial)`, `x` and `scalar` as float32 bits. Needs the same. */
 export function fusion(dtype: WordFloat): string {
-  const { nan, width } = wordFormats[dtype];
+  const { overflow, nan, width } = wordFormats[dtype];
   return /* wgsl */ `
 fn fuse_${dtype}(x: u32, scalar: u32, partial: u32) -> u32 {
   let z = widen_${dtype}(partial);
   let sign = (x ^ scalar) & 0x80000000u;
   let zSign = z & 0x80000000u;
+  let zSize = z & 0x7fffffffu;
   let same = sign == zSign;
-  let largest = max(max(x & 0x7fffffffu, scalar & 0x7fffffffu), z & 0x7fffffffu);
-  let product = product64(significand32(x), significand32(scalar));
-  if (largest >= 0x7f800000u || (product.x | product.y) == 0u) {
-    let alone = multiply_${dtype}(x, scalar);
-    if ((z & 0x7fffffffu) > 0x7f800000u || alone == ${hex(nan)}) { return ${hex(nan)}; }
-    if ((z & 0x7fffffffu) == 0x7f800000u) {
-      let infinite = max(x & 0x7fffffffu, scalar & 0x7fffffffu) == 0x7f800000u;
-      return select(partial, ${hex(nan)}, infinite && !same);
-    }
-    if ((product.x | product.y) == 0u || largest < 0x7f800000u) {
-      if ((z & 0x7fffffffu) != 0u) { return partial; }
-      return select(0u, sign >> ${32 - width}u, same);
-    }
-    return alone;
+  let more = max(x & 0x7fffffffu, scalar & 0x7fffffffu);
+  let less = min(x & 0x7fffffffu, scalar & 0x7fffffffu);
+  if (max(more, zSize) >= 0x7f800000u || less == 0u) {
+    let opposed = more == 0x7f800000u && (less == 0u || (zSize == 0x7f800000u && !same));
+    if (more > 0x7f800000u || zSize > 0x7f800000u || opposed) { return ${hex(nan)}; }
+    if (more == 0x7f800000u) { return ${hex(overflow)} | (sign >> ${32 - width}u); }
+    if (zSize != 0u) { return partial; }
+    return select(0u, sign >> ${32 - width}u, same);
   }
+  let product = product64(significand32(x), significand32(scalar));
   let zeros = countLeadingZeros(product.y);
   let exponent = exponent32(x) + exponent32(scalar) + 1 - i32(zeros);
   let own = shr64(shl64(product, zeros), 2u);
   let other = shr64(vec2<u32>(0u, significand32(z)), 2u);
   // A zero partial has no bits, so whichever exponent it is given shifts nothing away.
-  let zExponent = select(exponent32(z), exponent, (z & 0x7fffffffu) == 0u);
+  let zExponent = select(exponent32(z), exponent, zSize == 0u);
   let swap = zExponent > exponent || (zExponent == exponent && less64(own, other));
   let top = max(exponent, zExponent);
   let distance = u32(abs(exponent - zExponent));

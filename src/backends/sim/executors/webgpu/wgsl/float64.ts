@@ -84,22 +84,20 @@ fn multiply_float64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 }
 `;
 
-/** `fuse_float64(x, scalar, partial)`: `x * scalar + partial`, rounded once; needs `float64Multiply`. */
+/** `fuse_float64(x, scalar, partial)`: `x * scalar + partial`, rounded once; needs `words128`. */
 export const float64Fuse = /* wgsl */ `
 fn fuse_float64(x: vec2<u32>, scalar: vec2<u32>, partial: vec2<u32>) -> vec2<u32> {
   let sign = (x.y ^ scalar.y) & 0x80000000u;
   let zSign = partial.y & 0x80000000u;
   let same = sign == zSign;
   let factors = max(x.y & 0x7fffffffu, scalar.y & 0x7fffffffu);
-  let largest = max(factors, partial.y & 0x7fffffffu);
+  let zSize = partial.y & 0x7fffffffu;
   let nothing = isZero64(x) || isZero64(scalar);
-  if (largest >= infinity64 || nothing) {
-    let alone = multiply_float64(x, scalar);
-    if (isNan64(alone) || isNan64(partial)) { return nan64; }
-    if ((partial.y & 0x7fffffffu) == infinity64) {
-      return select(partial, nan64, factors >= infinity64 && !same);
-    }
-    if (factors >= infinity64) { return alone; }
+  if (max(factors, zSize) >= infinity64 || nothing) {
+    let infinite = factors >= infinity64;
+    let opposed = infinite && (nothing || (zSize == infinity64 && !same));
+    if (isNan64(x) || isNan64(scalar) || isNan64(partial) || opposed) { return nan64; }
+    if (infinite) { return vec2<u32>(0u, infinity64 | sign); }
     if (!isZero64(partial)) { return partial; }
     return vec2<u32>(0u, select(0u, sign, same));
   }

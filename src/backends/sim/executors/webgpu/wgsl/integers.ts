@@ -33,7 +33,7 @@ fn divide(x: u32, divisor: u32) -> u32 {
 `;
 }
 
-/** The element functions of sums, products and averages: `join1`, `start1`, `hop1`. */
+/** The element functions of sums, products and averages: `join1` and `start1`. */
 export function integerSums(
   kind: string,
   type: "u32" | "vec2<u32>",
@@ -44,6 +44,5 @@ export function integerSums(
   return `${sums}${kind === "average" ? division : ""}
 fn join1(a: ${type}, b: ${type}) -> ${type} { return ${kind === "prod" ? "multiply" : "add"}(a, b); }
 fn start1(x: ${type}, scalar: vec2<u32>) -> ${type} { return multiply(x, ${scalar}); }
-fn hop1(a: ${type}, x: ${type}, scalar: vec2<u32>, apart: bool) -> ${type} { return add(a, start1(x, scalar)); }
 `;
 }

@@ -81,33 +81,41 @@ export function foldKernel(arithmetic: Arithmetic, access: Access, windows: numb
     : `${tableBinding}${text}${narrowAccess(windows)}${foldUnit(arithmetic)}${head(pieceBytes(access, arithmetic.unit))}${narrowBody(arithmetic)}`;
 }
 
-/** `begin` and `next`: an operand of any kind. */
-function foldUnit({ unit, running, scales }: Arithmetic): string {
-  const raw = running === unit ? "x" : "start(x, scalar)";
+/** `fold`: an operand of any kind, the first one or a further one. */
+function foldUnit({ unit, running, scales, fused }: Arithmetic): string {
+  const head = `fn fold(first: bool, a: ${running}, x: ${unit}, kind: u32, scalar: vec2<u32>, place: u32) -> ${running} {`;
   if (!scales) {
     return /* wgsl */ `
-fn begin(x: ${unit}, kind: u32, scalar: vec2<u32>) -> ${running} { return start(x, scalar); }
-fn next(a: ${running}, x: ${unit}, kind: u32, scalar: vec2<u32>, place: u32) -> ${running} { return hop(a, x, scalar, false); }
+${head}
+  let y = start(x, scalar);
+  if (first) { return y; }
+  return join(a, y);
+}
 `;
   }
-  return /* wgsl */ `
-// Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself; 960 bytes are one line.
+  return /* wgsl */ `${fused === "byPosition" ? isApart : ""}
+${head}${fused === "none" ? "" : together(fused)}
+  var y = x;
+  if (kind != ${operandKind.running}u) { y = start(x, scalar); }
+  if (first) { return y; }
+  return join(a, y);
+}
+`;
+}
+
+/** Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself; 960 bytes are one line. */
+const isApart = /* wgsl */ `
 fn isApart(place: u32) -> bool {
   let pack = (place % 960u) >> 4u;
   return (place & 8u) != 0u && !(pack == 7u || pack == 15u || pack == 23u || pack == 31u);
 }
-
-fn begin(x: ${unit}, kind: u32, scalar: vec2<u32>) -> ${running} {
-  if (kind == ${operandKind.running}u) { return ${raw}; }
-  return start(x, scalar);
-}
-
-fn next(a: ${running}, x: ${unit}, kind: u32, scalar: vec2<u32>, place: u32) -> ${running} {
-  if (kind == ${operandKind.running}u) { return join(a, ${raw}); }
-  if (kind == ${operandKind.partial}u) { return join(a, start(x, scalar)); }
-  return hop(a, x, scalar, isApart(place));
-}
 `;
+
+/** A contribution whose product is rounded together with the sum. */
+function together(fused: Arithmetic["fused"]): string {
+  const here = fused === "byPosition" ? " && !isApart(place)" : "";
+  return `
+  if (!first && kind == ${operandKind.contribution}u${here}) { return fuse(a, x, scalar); }`;
 }
 
 const letters = ["x", "y", "z", "w"] as const;
@@ -128,7 +136,7 @@ function unrolledBody({ unit }: Arithmetic): string {
     units
       .map(
         (m, i) =>
-          `r${i} = next(r${i}, ${value}.${m}, ${row}.x >> 16u, ${row}.zw, more.z + at + ${(16 / units.length) * i}u);`,
+          `r${i} = fold(false, r${i}, ${value}.${m}, ${row}.x >> 16u, ${row}.zw, more.z + at + ${(16 / units.length) * i}u);`,
       )
       .join("\n    ");
   const loads = [0, 1, 2, 3].map(
@@ -138,7 +146,7 @@ function unrolledBody({ unit }: Arithmetic): string {
   return /* wgsl */ `
   let o = table[job.z];
   let v = load16(o.x & 0xffffu, (o.y + at) >> 4u);
-  ${units.map((m, i) => `var r${i} = begin(v.${m}, o.x >> 16u, o.zw);`).join("\n  ")}
+  ${units.map((m, i) => `var r${i} = fold(true, ${unit}(), v.${m}, o.x >> 16u, o.zw, 0u);`).join("\n  ")}
   var k = 1u;
   for (; k + 4u <= job.w; k += 4u) {
     ${loads.join("\n    ")}
@@ -174,8 +182,7 @@ function loopedBody({ unit, running }: Arithmetic): string {
     var v = load16(row.x & 0xffffu, (row.y + at) >> 4u);
     for (var i = 0u; i < ${units}u; i++) {
       let x = ${pick};
-      if (k == 0u) { r[i] = begin(x, row.x >> 16u, row.zw); continue; }
-      r[i] = next(r[i], x, row.x >> 16u, row.zw, more.z + at + ${16 / units}u * i);
+      r[i] = fold(k == 0u, r[i], x, row.x >> 16u, row.zw, more.z + at + ${16 / units}u * i);
     }
   }
   var result: vec4<u32>;
@@ -205,7 +212,7 @@ function narrowBody({ unit, running }: Arithmetic): string {
   for (var k = 0u; k < job.w; k++) {
     let row = table[job.z + k];
     let x = ${load};
-    if (k == 0u) { r = begin(x, row.x >> 16u, row.zw); } else { r = next(r, x, row.x >> 16u, row.zw, more.z + at); }
+    r = fold(k == 0u, r, x, row.x >> 16u, row.zw, more.z + at);
   }
   if (more.w == 1u) { r = finish(r, head.w); }
   let unit = store(r);

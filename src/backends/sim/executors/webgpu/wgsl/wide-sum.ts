@@ -18,7 +18,6 @@ export function wideSum(dtype: WordFloat, native: NativeAdd): { text: string; ru
   const text = `${base}${nativeAddition("float32", native)}
 fn start(x: u32, scalar: vec2<u32>) -> ${running} { return ${running}(${wide.join(", ")}); }
 fn join(a: ${running}, b: ${running}) -> ${running} { return ${running}(${sums.join(", ")}); }
-fn hop(a: ${running}, x: u32, scalar: vec2<u32>, apart: bool) -> ${running} { return join(a, start(x, scalar)); }
 fn finish(a: ${running}, divisor: u32) -> ${running} { return a; }
 fn store(a: ${running}) -> u32 { return ${narrow.join(" | ")}; }
 `;

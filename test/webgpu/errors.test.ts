@@ -1,0 +1,125 @@
+/** What goes wrong on a device, and what is said about it. */
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { BackendUnavailableError, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { WebgpuError, webgpu } from "twinccl/webgpu";
+import { expect, test } from "vitest";
+import { describeWebgpu, ownDevice, sharedDevice, sharedExecutor } from "../support/webgpu.ts";
+
+const usage = 0x80 | 4 | 8;
+
+/** What an operation fails with, below the error of the run. */
+async function failureOf(run: Promise<unknown>): Promise<unknown> {
+  try {
+    await run;
+  } catch (error) {
+    return error instanceof Error && error.cause !== undefined ? error.cause : error;
+  }
+  return undefined;
+}
+
+describeWebgpu("on a device that fails", () => {
+  test("a lost device fails calls by name, and a new world opens another one", async () => {
+    const executor = webgpu();
+    const backend = sim({ executor });
+    const world = await createWorld({ backend, size: 2 });
+    const failure = await failureOf(
+      world.run(async (comm) => {
+        const buffer = comm.alloc("float32", 4);
+        executor.place(buffer).buffer;
+        await comm.allReduce({ send: buffer, op: "sum" });
+        if (comm.rank === 0) executor.device?.destroy();
+        await comm.allReduce({ send: buffer, op: "sum" });
+      }),
+    );
+    expect(failure).toBeInstanceOf(WebgpuError);
+    expect(failure).toMatchObject({ fault: "lost", code: "ERR_COMM_WEBGPU" });
+    expect((failure as WebgpuError).adapter).not.toBe("");
+    expect((failure as WebgpuError).hint).toMatch(/create another one/);
+    const next = await createWorld({ backend, size: 2 });
+    const sums = await next.run(async (comm) => {
+      const buffer = comm.alloc("int32", 1).fill(comm.rank + 1);
+      await comm.allReduce({ send: buffer, op: "sum" });
+      return [...(await buffer.toHost())];
+    });
+    expect(sums).toEqual([[3], [3]]);
+    await next.close();
+    await world.close();
+  });
+
+  test("a machine without the adapter that was asked for", async () => {
+    const executor = webgpu({ dawn: ["adapter=there is no such adapter"] });
+    const opened = createWorld({ backend: sim({ executor }), size: 1 });
+    await expect(opened).rejects.toBeInstanceOf(BackendUnavailableError);
+    await expect(opened).rejects.toThrow(/found no adapter.*\nhint: .*VK_DRIVER_FILES/s);
+    expect(await sim({ executor }).probe({ size: 1, name: "w" })).toMatchObject({ ok: false });
+  });
+
+  test("a destroyed GPUBuffer that was handed in is a validation error", async () => {
+    const device = await ownDevice();
+    const executor = webgpu({ device });
+    const world = await createWorld({ backend: sim({ executor }), size: 1 });
+    const buffer = device.createBuffer({ size: 64, usage });
+    const failure = await failureOf(
+      world.run(async (comm) => {
+        const own = comm.adopt(executor.address(buffer), "float32", 16);
+        buffer.destroy();
+        await comm.allReduce({ send: own, op: "avg" });
+        await comm.allReduce({ send: own, op: "sum" });
+      }),
+    );
+    expect(failure).toMatchObject({ name: "WebgpuError", fault: "validation" });
+    expect((failure as WebgpuError).hint).toMatch(/GPUBuffers that were handed in/);
+    await world.close();
+    device.destroy();
+  });
+
+  test("a GPUBuffer of too few usages, and an address that is none", async () => {
+    const device = await sharedDevice();
+    const executor = await sharedExecutor();
+    const plain = device.createBuffer({ size: 16, usage: 0x80 });
+    expect(() => executor.address(plain)).toThrow(/needs STORAGE, COPY_SRC and COPY_DST/);
+    const world = await createWorld({ backend: sim({ executor }), size: 1 });
+    const run = world.run((comm) => comm.adopt(4_096n, "float32", 4));
+    expect(String(await failureOf(run))).toMatch(/adopt: ptr 0x1000: found no GPUBuffer/);
+    await world.close();
+  });
+
+  test("GPUBuffers go in and come out without a copy", async () => {
+    const device = await sharedDevice();
+    const executor = await sharedExecutor();
+    const world = await createWorld({ backend: sim({ executor }), size: 3 });
+    const sums = await world.run(async (comm) => {
+      const buffer = device.createBuffer({ size: 64, usage });
+      device.queue.writeBuffer(
+        buffer,
+        0,
+        Float32Array.from({ length: 16 }, (_, i) => i + comm.rank),
+      );
+      const address = executor.address(buffer);
+      const own = comm.adopt(address + 16n, "float32", 8);
+      const place = executor.place(own);
+      expect(place).toEqual({ buffer, offset: 16, size: 32 });
+      await comm.allReduce({ send: own, op: "sum" });
+      const whole = comm.adopt(address, "float32", 16);
+      const found = [...(await whole.toHost())];
+      own.dispose();
+      buffer.destroy();
+      return found;
+    });
+    const expected = (rank: number): number[] =>
+      Array.from({ length: 16 }, (_, i) => (i >= 4 && i < 12 ? 3 * i + 3 : i + rank));
+    expect(sums).toEqual([0, 1, 2].map(expected));
+    await world.close();
+  });
+
+  test.each(["closed", "open"])("a process with a world left %s ends by itself", (left) => {
+    const file = fileURLToPath(new URL("./jobs/ends.mjs", import.meta.url));
+    const { status, stdout, signal } = spawnSync(process.execPath, [file, left], {
+      encoding: "utf8",
+      timeout: 60_000,
+    });
+    expect({ status, signal, stdout }).toEqual({ status: 0, signal: null, stdout: "6\n" });
+  });
+});
