@@ -6,11 +6,12 @@ import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
+import { namedExecutor } from "./executors.ts";
 import { isNcclSetting, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl, executor }) =>
     sim({
       seed,
       // sim() itself refuses what it does not know.
@@ -20,14 +21,16 @@ export const backends: BackendTable = {
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),
+      ...(executor !== undefined && { executor: namedExecutor(executor) }),
     }),
   nccl: ncclBackend,
 };
 
 /** Real GPUs. What is the simulation's alone is refused by name. */
 function ncclBackend(settings: BackendSettings): NcclBackend {
-  const { algorithms = {}, like, topology, link, trace, devices, nccl: plan, readPlan } = settings;
-  const given = { algorithm: Object.keys(algorithms)[0], like, topology, link, trace };
+  const { algorithms = {}, like, topology, link, trace, executor, ...own } = settings;
+  const { devices, nccl: plan, readPlan } = own;
+  const given = { algorithm: Object.keys(algorithms)[0], like, topology, link, trace, executor };
   const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
   if (setting === undefined) {
     return nccl({
@@ -65,7 +68,8 @@ export const variantHelp = `BACKEND is a name and, after a colon, what is specia
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
 fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue,
 like=LIBRARY follows that library's plans. Settings pin NCCL's plans, and those that are followed:
-algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl.
+algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl,
+executor=cpu is who moves the data of sim.
 `;
 
 /**
@@ -81,21 +85,30 @@ export function variantBackend(
   settings: BackendSettings = {},
 ): Backend {
   const [name = "", ...rest] = text.split(":");
-  let { seed, like, nccl, algorithms, devices } = settings;
+  let { seed, like, nccl, algorithms, devices, executor } = settings;
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "like") like = libraryOf(`${option}: like`, value);
+    else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) nccl = { ...nccl, ...ncclSetting(option, key, value) };
     else if (row !== undefined && value !== "") {
       algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, a setting of NCCL or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
       );
     }
   }
-  return namedBackend(table, name, { ...settings, seed, algorithms, like, nccl, devices });
+  return namedBackend(table, name, {
+    ...settings,
+    seed,
+    algorithms,
+    like,
+    nccl,
+    devices,
+    executor,
+  });
 }

@@ -1,6 +1,7 @@
 /** The flags of `twinccl bench` and its help. */
 import { measuredCollectives } from "../bench/index.ts";
 import { variantHelp } from "./backends.ts";
+import { executorOption } from "./executors.ts";
 import { optionLines } from "./options.ts";
 
 /** nccl-tests' letters; long names as there where they are words. */
@@ -24,6 +25,7 @@ export const benchOptions = {
   algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  ...executorOption,
   mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
   symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
   latency: { help: "each call alone, until its promise settles: median and 99th percentile" },

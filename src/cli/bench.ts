@@ -42,7 +42,8 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const format = formatOf(parsed);
   const seed = parsed.integer("seed", 0);
   const algorithms = algorithmChoice(row.collective, parsed.text("algorithm"));
-  const backend = variantBackend(context.backends, "--backend", name, { seed, algorithms });
+  const settings = { seed, algorithms, executor: parsed.text("executor") };
+  const backend = variantBackend(context.backends, "--backend", name, settings);
   const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
   const simulated = name.split(":")[0] === "sim";
   const style = { simulated, latency: parsed.has("latency") };

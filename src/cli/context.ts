@@ -20,6 +20,8 @@ export interface BackendSettings {
   readonly algorithms?: Readonly<Record<string, string>> | undefined;
   /** Where events go, for `--trace`. */
   readonly trace?: TraceSink | undefined;
+  /** Who moves the data of the simulation: a name of `executors.ts`. */
+  readonly executor?: string | undefined;
   /** How simulated ranks are connected. */
   readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
 }

@@ -9,7 +9,8 @@ import { type GoldenFile, readCases, readRecords } from "../golden/read.ts";
 import { record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
 import { namedBackend } from "./backends.ts";
-import { type Command, type Context, UsageError } from "./context.ts";
+import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
+import { executorOption } from "./executors.ts";
 import { outputFile, readText } from "./files.ts";
 import { reportText } from "./golden-report.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -17,6 +18,7 @@ import { Progress } from "./progress.ts";
 
 const options = {
   backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
+  ...executorOption,
   show: { value: "N", help: "check: tell so many mismatches in full (5)" },
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },
@@ -74,7 +76,7 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
   const file = readRecords(readText(path), path);
   const { cases, head } = file;
   const name = parsed.text("backend") ?? "sim";
-  const backendFor = backendsOf(context, name, head);
+  const backendFor = backendsOf(context, name, head, { executor: parsed.text("executor") });
   const progress = new Progress(context);
   const report = await check(cases, backendFor, (done, wrong) =>
     progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
@@ -93,7 +95,8 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   const { cases, head } = readCases(readText(path), path);
   const progress = new Progress(context);
   let backend: Backend | undefined;
-  const makeBackend = backendsOf(context, name, head, true);
+  const given = { readPlan: true, executor: parsed.text("executor") };
+  const makeBackend = backendsOf(context, name, head, given);
   const { records, failures } = await record(cases, {
     backendFor: (setup) => {
       backend = makeBackend(setup);
@@ -123,11 +126,11 @@ function backendsOf(
   { backends }: Context,
   name: string,
   head: GoldenHead,
-  readPlan?: boolean,
+  { readPlan, executor }: Pick<BackendSettings, "readPlan" | "executor">,
 ): BackendFor {
   const { library, topology } = head;
   const twin = name === "sim" ? { like: library, topology } : { readPlan };
-  return (nccl) => namedBackend(backends, name, { ...twin, nccl });
+  return (nccl) => namedBackend(backends, name, { ...twin, nccl, executor });
 }
 
 /** The plan that NCCL logged for the call that was made last. */

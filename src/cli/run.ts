@@ -8,6 +8,7 @@ import { variantBackend, variantHelp } from "./backends.ts";
 import { startRanks } from "./bench-ranks.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { onEarlyEnd } from "./early-end.ts";
+import { executorOption } from "./executors.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
@@ -16,6 +17,7 @@ import { mostRanks } from "./wanted.ts";
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  ...executorOption,
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   processes: { help: "nccl: start one process for each rank" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
@@ -55,7 +57,8 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const traceFile = parsed.text("trace");
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
-  const settings = { seed: parsed.integer("seed", 0), trace };
+  const executor = parsed.text("executor");
+  const settings = { seed: parsed.integer("seed", 0), trace, executor };
   const backend = variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.
   const writeTrace = (): void => {

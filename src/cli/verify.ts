@@ -3,6 +3,7 @@ import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { executorOption } from "./executors.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
 import { Progress } from "./progress.ts";
@@ -14,6 +15,7 @@ import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./wanted.t
 const options = {
   backend: { value: "BACKEND", help: "the first backend (sim)" },
   against: { value: "BACKEND", help: "the other one" },
+  ...executorOption,
   ranks: {
     short: "n",
     value: "N",
@@ -68,8 +70,9 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   }
   const against = parsed.text("against");
   if (against === undefined) throw new UsageError("--against: name the other backend");
-  const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim");
-  const b = sideOf(context, "--against", against);
+  const executor = parsed.text("executor");
+  const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
+  const b = sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
   const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
   return runFile(await loadProgram(file), ranks, context, [a, b]);
@@ -84,8 +87,15 @@ async function ranksHere(sides: readonly Side[]): Promise<number> {
   return 8;
 }
 
-function sideOf({ backends }: Context, option: string, name: string): Side {
-  return { name, backend: variantBackend(backends, option, name) };
+/** `executor` is for the simulations among the sides; one in a side's own name goes before it. */
+function sideOf(
+  { backends }: Context,
+  option: string,
+  name: string,
+  executor: string | undefined,
+): Side {
+  const settings = name.split(":")[0] === "sim" ? { executor } : {};
+  return { name, backend: variantBackend(backends, option, name, settings) };
 }
 
 async function runSweep(

@@ -84,7 +84,7 @@ export function sim(options: SimOptions = {}): Backend {
   const plannerOf = plannersOf(options);
   return {
     name: "sim",
-    probe: () => executor.probe?.() ?? { ok: true, reason: "needs nothing" },
+    probe: () => options.executor?.probe?.() ?? { ok: true, reason: "needs nothing" },
     open: async ({ size, rebuilt }) => {
       const planner = plannerOf(size);
       const before = rebuilt?.session;

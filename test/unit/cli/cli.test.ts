@@ -108,7 +108,10 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["verify", /--against: name the other backend/],
     ["verify --programs file.mjs", /FILE or --programs, not both/],
     ["verify --against sim:sede=1", /--against: found "sede=1" in "sim:sede=1", needs seed=N/],
-    ["verify --against sim:seed=x", /needs seed=N, like=LIBRARY, a setting of NCCL or/],
+    [
+      "verify --against sim:seed=x",
+      /needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or/,
+    ],
     ["verify --against sim:allReduce=magic", /found "magic", needs one of ring/],
     ["verify --against sim --counts 1,x", /--counts: found "x"/],
     ["verify --against sim --collective shuffle", /"shuffle" is no collective/],
