@@ -1,7 +1,7 @@
 /** A training run has the same bits on every backend and executor that follows the same plan. */
 import type { Backend } from "twinccl";
 import { memoryFiles } from "twinccl/parallel";
-import { sim } from "twinccl/sim";
+import { cpu, sim, wasm } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { fakeGpus } from "../support/fake-gpus/index.ts";
 import { SmallNetwork } from "../support/small-network.ts";
@@ -34,6 +34,13 @@ test.each(wires)("on fakes of CUDA and NCCL as on the simulation: %o", async (wi
   expect(other[0]!.bits === expected[0]!.bits).toBe(typeof wire === "object");
   expect(gpus.machine.complaints).toEqual([]);
   expect(gpus.machine.leaks()).toEqual([]);
+});
+
+test.each(wires)("in WebAssembly as in plain typed arrays: %o", async (wire) => {
+  const wired = { ...job, options: { wire, bucketBytes: 100 } };
+  const expected = await runJob(sim({ executor: cpu() }), 4, wired, { until: 50 });
+  const found = await runJob(sim({ executor: wasm() }), 4, wired, { until: 50 });
+  expect(found).toEqual(expected);
 });
 
 test("a run goes on on the other backend where it was stopped on one", async () => {

@@ -16,7 +16,7 @@ export interface Sample {
 export type Values = ReadonlyMap<string, Float32Array | Float64Array>;
 
 /** A source of numbers from 0 to 1, fixed by its seed; not the library's. */
-export function numbers(seed: number): () => number {
+function numbers(seed: number): () => number {
   let state = (seed * 2 + 1) >>> 0;
   return () => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;

@@ -1,5 +1,5 @@
 /** A whole training job on some backend: model, optimizer, sampler, random numbers, checkpoints. */
-import { type Backend, type Communicator, createWorld, type World } from "twinccl";
+import { type Backend, type Communicator, createWorld } from "twinccl";
 import {
   adamW,
   type CheckpointFiles,
@@ -53,19 +53,14 @@ export async function runJob(
 ): Promise<RunEnd[]> {
   const world = await createWorld({ backend, size });
   try {
-    return await runJobIn(world, job, span);
+    return await world.run((comm) => trainOn(comm, job, span));
   } finally {
     await world.close();
   }
 }
 
-/** Runs a job on a world that is open. */
-export function runJobIn(world: World, job: Job, span: Span): Promise<RunEnd[]> {
-  return world.run((comm) => trainOn(comm, job, span));
-}
-
 /** One rank's program. */
-export async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd> {
+async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd> {
   const { network, data, batch, options = {}, noise = false } = job;
   const { rank, size } = comm;
   const declared = network.declarations(11);
