@@ -41,6 +41,9 @@ export function showRefusal(room: HTMLElement, { collective }: State): void {
   room.replaceChildren(html("p", { class: "headline" }, mark, said));
 }
 
+/** Adapters that are no GPU: their times say nothing about one, so none is shown. */
+const software = /swiftshader|llvmpipe|lavapipe/i;
+
 const marks = { good: "✓", bad: "✗", busy: "…", plain: "·" } as const;
 type Mood = keyof typeof marks;
 
@@ -77,12 +80,12 @@ function headlineOf(findings: readonly Finding[], { collective }: State): [strin
 function lineOf(finding: Finding, detail: string | undefined): HTMLLIElement {
   const { executor } = finding;
   const name = html("strong", {}, executor);
-  const said = ` ${saidOf(finding)}`;
+  const said = ` ${saidOf(finding, detail)}`;
   const tail = detail === undefined ? [] : [html("span", { class: "quiet" }, ` · ${detail}`)];
   return html("li", { "data-executor": executor, "data-kind": finding.kind }, name, said, ...tail);
 }
 
-function saidOf(finding: Finding): string {
+function saidOf(finding: Finding, detail: string | undefined): string {
   switch (finding.kind) {
     case "running":
       return "is at it";
@@ -94,7 +97,8 @@ function saidOf(finding: Finding): string {
       return `ran in ${millis(finding.outcome)}`;
     case "compared": {
       const { equal, of } = finding.comparison;
-      return `ran in ${millis(finding.outcome)}, ${count(equal)} of ${count(of)} elements identical`;
+      const how = software.test(detail ?? "") ? "ran" : `ran in ${millis(finding.outcome)}`;
+      return `${how}, ${count(equal)} of ${count(of)} elements identical`;
     }
   }
 }
