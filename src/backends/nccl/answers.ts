@@ -1,6 +1,7 @@
 /** What the backend answers about calls without running them. */
 import {
   explainCall,
+  isOrdered,
   linkOf,
   type NcclPin,
   type Planner,
@@ -15,6 +16,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { aloneRefusal, isCopyAlone } from "./alone.ts";
+import { type BusPlace, inBusOrder } from "./bus-order.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import { stepsOf } from "./issue.ts";
 import { hasLoadDefect, isPlanned, misalignment } from "./known-versions.ts";
@@ -30,8 +32,18 @@ export class Answers {
   readonly #pin: NcclPin;
   #planner: Planner | undefined;
 
-  constructor(libraries: Libraries, capability: number, size: number, pin: NcclPin = {}) {
+  readonly #places: readonly BusPlace[] | undefined;
+
+  /** `places` are the GPUs of all ranks, where they are known. */
+  constructor(
+    libraries: Libraries,
+    capability: number,
+    size: number,
+    pin: NcclPin = {},
+    places?: readonly BusPlace[],
+  ) {
     this.#pin = pin;
+    this.#places = places;
     this.#libraries = libraries;
     this.#capability = capability;
     this.#size = size;
@@ -46,14 +58,15 @@ export class Answers {
       dtypeRefusal(dtype, ncclVersion, this.#capability) ??
       aloneRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
-    return isPlanned(ncclVersion)
-      ? symmetricRefusal(this.#plans(), question, comm)
+    const found = inBusOrder(comm, this.#places);
+    return isPlanned(ncclVersion) && isOrdered(found)
+      ? symmetricRefusal(this.#plans(), question, found)
       : misalignment(question);
   }
 
-  /** The plan that NCCL takes on the machine that is known. */
+  /** The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus. */
   explain(question: Question, comm: CommInfo): Explanation {
-    return explainCall(this.#plans(), linkOf(), question, comm);
+    return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places));
   }
 
   /** NCCL's own estimate, in nanoseconds; nothing runs. */

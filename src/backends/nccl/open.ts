@@ -18,6 +18,7 @@ import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { Progress } from "./progress.ts";
 import type { Membership } from "./rendezvous/index.ts";
+import { CudaError } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
@@ -44,12 +45,12 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const { nccl, cuda } = setup.libraries;
   try {
-    const places = found.map(({ device }) => cuda.pciBusId(device));
-    const world = startPinned(pin, places, () =>
+    const places = busIds(cuda, found, pin);
+    const world = startPinned(pin, places ?? [], () =>
       initAll(nccl, here.current, info, here.locals, setup.config),
     );
     setup.readPlans?.(name);
-    return here.session({ ...setup, ...here, world });
+    return here.session({ ...setup, ...here, world, places });
   } catch (error) {
     here.giveBack();
     throw error;
@@ -100,7 +101,13 @@ export async function openJoined(
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
     openJoined(setup, own, next, { name, size: next.size, timeoutMs, signal: undefined });
-  return here.session({ ...setup, ...here, world, job: new Job(membership, open, setup.checks) });
+  return here.session({
+    ...setup,
+    ...here,
+    world,
+    places,
+    job: new Job(membership, open, setup.checks),
+  });
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
@@ -135,6 +142,20 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: read
     return opened;
   };
   return { current, progress, locals, capability, session, giveBack };
+}
+
+/** Bus ids of the ranks' GPUs; `undefined` where CUDA cannot tell them, which is no hindrance unless rings are pinned. */
+function busIds(
+  cuda: Libraries["cuda"],
+  found: readonly Place[],
+  { rings }: NcclPin,
+): string[] | undefined {
+  try {
+    return found.map(({ device }) => cuda.pciBusId(device));
+  } catch (error) {
+    if (rings !== undefined || !(error instanceof CudaError)) throw error;
+    return undefined;
+  }
 }
 
 /** Two ranks on one GPU would hang NCCL or be refused by it without a name. */

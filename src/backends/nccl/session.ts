@@ -18,6 +18,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { Answers } from "./answers.ts";
+import type { BusPlace } from "./bus-order.ts";
 import { CommunicatorEnds } from "./communicator-ends.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
 import { CopiedArrays } from "./copied-arrays.ts";
@@ -54,6 +55,8 @@ export interface SessionParts {
   readonly timeoutMs: number | undefined;
   /** Whether calls take arrays, which are copied. */
   readonly staging?: NcclOptions["staging"];
+  /** The GPUs of all ranks; left out where they cannot be told. */
+  readonly places?: readonly BusPlace[] | undefined;
   /** What is pinned for every communicator. */
   readonly pin?: NcclPin | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
@@ -92,7 +95,8 @@ export class NcclSession implements Session {
     this.#parts = parts;
     this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
     this.#submitter = new Submitter(parts.libraries.nccl, this.#arrays);
-    this.#answers = new Answers(parts.libraries, parts.capability, world.size, parts.pin);
+    const { libraries, capability, pin, places } = parts;
+    this.#answers = new Answers(libraries, capability, world.size, pin, places);
     this.capabilities = {
       hostArrays: parts.staging === "copy",
       virtualTime: false,
