@@ -38,6 +38,7 @@ export {
   type BriefBlock,
   briefLane,
   type EventOptions,
+  type EventTiming,
   type Fabric,
   type FoldedTiming,
   foldedTiming,
@@ -47,6 +48,7 @@ export {
   lanesOfProgram,
   type MessageEvent,
   MessageLog,
+  type Period,
   type RunOptions,
   runEvents,
   runLockstep,
@@ -144,6 +146,16 @@ export {
   planOf,
   symmetricRefusal,
 } from "./plans/index.ts";
+export {
+  fabricOf,
+  fatTree,
+  type LinkCost,
+  type PredictedCall,
+  type Prediction,
+  predict,
+  type Topology as Wiring,
+  torus,
+} from "./predict/index.ts";
 export {
   input,
   output,

@@ -26,6 +26,11 @@ export function tooManySteps(program: ProgramSize): UnsupportedError {
   return tooLarge(program, `more than ${mostSteps.toLocaleString("en")} steps, the limit`);
 }
 
+/** The refusal of a program that is too large to be timed. */
+export function tooMuchTraffic(program: ProgramSize, most: number, what: string): UnsupportedError {
+  return tooLarge(program, `more than ${most.toLocaleString("en")} ${what}, the limit`);
+}
+
 /** Refuses a program whose folds would take too long to read off. */
 export function assertFusible(
   program: ProgramSize & { readonly channels: number },

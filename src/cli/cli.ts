@@ -13,6 +13,7 @@ import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
 import { goldenCommand } from "./golden.ts";
 import { launchCommand } from "./launch.ts";
+import { predictCommand } from "./predict.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";
 import { traceCommand } from "./trace.ts";
@@ -25,6 +26,7 @@ const commands: readonly Command[] = [
   runCommand,
   launchCommand,
   explainCommand,
+  predictCommand,
   traceCommand,
   verifyCommand,
   goldenCommand,

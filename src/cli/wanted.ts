@@ -68,8 +68,11 @@ export function rootOf({ rooted }: MeasuredCollective, root: number, ranks: numb
   throw new UsageError(`--root: found ${root}, needs a rank in 0..${ranks - 1}`);
 }
 
+/** The options of a sweep over sizes. */
+type SweepOptions = Pick<typeof benchOptions, "minbytes" | "maxbytes" | "stepfactor" | "stepbytes">;
+
 /** The sweep of `-b -e -f -i`. */
-export function sizesOf(parsed: Parsed<typeof benchOptions>): SizeSweep {
+export function sizesOf(parsed: Parsed<SweepOptions>): SizeSweep {
   const min = size(parsed, "minbytes", 8);
   const max = size(parsed, "maxbytes", Math.max(min, 2 ** 24));
   if (max < min) throw new UsageError("--maxbytes is less than --minbytes");
@@ -86,7 +89,7 @@ export function sizesOf(parsed: Parsed<typeof benchOptions>): SizeSweep {
 }
 
 function size(
-  parsed: Parsed<typeof benchOptions>,
+  parsed: Parsed<SweepOptions>,
   name: "minbytes" | "maxbytes" | "stepbytes",
   fallback: number,
 ): number {

@@ -24,8 +24,18 @@ export interface EventOptions extends RunOptions {
   readonly credits?: number | undefined;
 }
 
+/** The times, and whether anything was in the way. */
+export interface EventTiming extends Timing {
+  /** Messages that found a link in use. */
+  readonly waited: number;
+}
+
 /** Times of any traffic. */
-export function runEvents(traffic: Traffic, model: LinkModel, options: EventOptions = {}): Timing {
+export function runEvents(
+  traffic: Traffic,
+  model: LinkModel,
+  options: EventOptions = {},
+): EventTiming {
   return new EventRun(traffic, model, options).run();
 }
 
@@ -57,6 +67,7 @@ class EventRun {
   /** From when on each link is free. */
   readonly #linkFree: Float64Array;
   #received = 0;
+  #waited = 0;
 
   constructor(traffic: Traffic, model: LinkModel, options: EventOptions) {
     const { ranks, channels, starts, times, edgeTo } = traffic;
@@ -88,7 +99,7 @@ class EventRun {
     this.#linkFree = new Float64Array(fabric?.links ?? 0);
   }
 
-  run(): Timing {
+  run(): EventTiming {
     const queue = this.#queue;
     const lanes = this.#lanes;
     for (let lane = 0; lane < lanes; lane++) this.#schedule(lane);
@@ -103,7 +114,7 @@ class EventRun {
       const rank = Math.floor(lane / channels);
       finished[rank] = Math.max(finished[rank] as number, time, this.#sendPort[rank] as number);
     });
-    return { finished, sentElements: this.#sent };
+    return { finished, sentElements: this.#sent, waited: this.#waited };
   }
 
   #runOn(lane: number): void {
@@ -246,6 +257,7 @@ class EventRun {
     const journeys = this.#journeys as Journeys;
     const link = this.#linkOf(journeys, fabric, message);
     const begins = Math.max(time, this.#linkFree[link] as number);
+    if (begins > time) this.#waited++;
     const passed = begins + fabric.occupancy(link, this.#flight.elements[message] as number);
     const latency = fabric.latency(link);
     this.#linkFree[link] = passed;
@@ -266,9 +278,9 @@ class EventRun {
   }
 
   #linkOf(journeys: Journeys, fabric: Fabric, message: number): number {
-    const { edgeFrom, edgeTo, channels } = this.#traffic;
+    const { edgeFrom, edgeFar, channels } = this.#traffic;
     const edge = journeys.edge[message] as number;
-    const to = edgeTo[edge] as number;
+    const to = edgeFar[edge] as number;
     // What is sent to nobody leaves its port and is gone.
     if (to === none) return none;
     const from = Math.floor((edgeFrom[edge] as number) / channels);

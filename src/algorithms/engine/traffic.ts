@@ -4,10 +4,18 @@
  * Steps that only move data inside a rank take no time and are left out, and steps that differ in nothing but the chunk
  * are one *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
  */
+import type { Symmetry } from "../algorithm.ts";
 import type { Layout } from "../layout.ts";
+import { tooMuchTraffic } from "../limits.ts";
 import { bufferOf, chunkOf, column, none, stepWidth } from "../program.ts";
 import { EdgeTable } from "./edges.ts";
 import type { LaneSource } from "./lanes.ts";
+
+/** Runs that are kept: some 500 MB of them with their edges. */
+const mostRuns = 2 ** 23;
+
+/** Steps that are read: some seconds' worth. */
+const mostRead = 2 ** 28;
 
 /** What is sent, by whom, to whom, and in which order. */
 export interface Traffic {
@@ -27,14 +35,33 @@ export interface Traffic {
   /** Lane that an edge comes from and goes to; -1 where there is none. */
   readonly edgeFrom: Int32Array;
   readonly edgeTo: Int32Array;
+  /** The lane that the edge goes to; another one than `edgeTo` where that one stands for it. */
+  readonly edgeFar: Int32Array;
   /** Sends of all lanes. */
   readonly messages: number;
 }
 
-/** Reads the traffic off the lanes of a program; without a layout all messages are empty. */
-export function trafficOf(source: LaneSource, layout: Layout | undefined): Traffic {
+/** Ranks from 0 up to `period` that stand for all: rank r for all that are r and a multiple of the period, renumbered. */
+export interface Period {
+  /** Divides the number of ranks. */
+  readonly period: number;
+  readonly symmetry: Symmetry;
+}
+
+/**
+ * Reads the traffic off the lanes of a program; without a layout all messages are empty.
+ *
+ * @throws UnsupportedError for more runs than fit into memory with ease.
+ * @param period Where the ranks of a symmetric program are alike at this distance, so many of them stand for all.
+ */
+export function trafficOf(
+  source: LaneSource,
+  layout: Layout | undefined,
+  { period, symmetry }: Period = { period: source.ranks, symmetry: "rotation" },
+): Traffic {
   const { ranks, channels } = source;
-  const lanes = ranks * channels;
+  const lanes = period * channels;
+  assertReadable(source, lanes);
   const edges = new EdgeTable();
   const runs = new RunTable();
   const starts = new Int32Array(lanes + 1);
@@ -52,14 +79,31 @@ export function trafficOf(source: LaneSource, layout: Layout | undefined): Traff
       if (from === none && to === none) runs.pass();
       else {
         const elements = from === none ? reader.elements(code, at, rank) : 0;
-        const receive = from === none ? none : edges.edge(laneOf(from), lane);
+        let receive = none;
+        if (from !== none) {
+          // The sender that stands for this one sends to a rank that this one stands for.
+          const turned = from >= 0 && from < ranks ? from - (from % period) : 0;
+          const self = symmetry === "rotation" ? (rank - turned + ranks) % ranks : rank ^ turned;
+          receive = edges.edge(laneOf(from - turned), laneOf(self));
+        }
         runs.add(receive, to === none ? none : edges.edge(lane, laneOf(to)), elements);
       }
     }
     starts[lane + 1] = runs.endLane();
+    if (runs.size > mostRuns) throw tooMuchTraffic(source, mostRuns, "different messages");
   }
-  const { from: edgeFrom, to: edgeTo } = edges.ends();
-  return { ranks, channels, starts, ...runs.columns(), edgeFrom, edgeTo };
+  const { from: edgeFrom, to: edgeFar } = edges.ends();
+  const edgeTo = edgeFar.map((lane) => (lane === none ? none : lane % lanes));
+  return { ranks: period, channels, starts, ...runs.columns(), edgeFrom, edgeTo, edgeFar };
+}
+
+/** Refuses lanes that are too long together before they are read: by the middle one of three, which no root stretches. */
+function assertReadable(source: LaneSource, lanes: number): void {
+  const lengths = [0, Math.floor(source.ranks / 2), source.ranks - 1].map(
+    (rank) => source.steps(rank, 0).length / stepWidth,
+  );
+  const [, middle = 0] = lengths.sort((a, b) => a - b);
+  if (middle * lanes > mostRead) throw tooMuchTraffic(source, mostRead, "steps");
 }
 
 /** Lengths of what steps read on their own rank. */
@@ -116,6 +160,10 @@ class RunTable {
   /** The next step may belong to the run before it. */
   #open = false;
 
+  get size(): number {
+    return this.#size;
+  }
+
   /** A step without a message. */
   pass(): void {
     this.#step++;
@@ -152,7 +200,7 @@ class RunTable {
     return this.#size;
   }
 
-  columns(): Omit<Traffic, "ranks" | "channels" | "starts" | "edgeFrom" | "edgeTo"> {
+  columns(): Omit<Traffic, "ranks" | "channels" | "starts" | "edgeFrom" | "edgeTo" | "edgeFar"> {
     return {
       receives: this.#receives.slice(0, this.#size),
       sends: this.#sends.slice(0, this.#size),

@@ -1,0 +1,56 @@
+/**
+ * A torus: every rank is wired to two neighbours in each dimension, by a link of its own in each direction.
+ *
+ * A message goes along the first dimension first, then the second, and so on, always the shorter way round; of two ways
+ * as long, upwards. One dimension makes a ring.
+ */
+import { InvalidArgumentError } from "../../api/errors.ts";
+import type { Topology } from "./topology.ts";
+
+/** A torus of `dimensions`, the first of them the one in which rank numbers run. Links are as wide as ports. */
+export function torus(dimensions: readonly number[]): Topology {
+  for (const size of dimensions) {
+    if (Number.isSafeInteger(size) && size >= 1) continue;
+    throw new InvalidArgumentError(
+      { headline: `torus: dimensions: found ${size}, needs whole numbers of at least 1` },
+      { field: "dimensions" },
+    );
+  }
+  const ranks = dimensions.reduce((product, size) => product * size, 1);
+  // Turning the last dimension changes nothing.
+  const slice = ranks / (dimensions.at(-1) ?? 1);
+  return {
+    name: dimensions.length === 1 ? "ring" : `torus of ${dimensions.join(" x ")}`,
+    links: 2 * dimensions.length * ranks,
+    link: (from, to, hop) => {
+      let node = from;
+      let left = hop;
+      let stride = 1;
+      for (let dimension = 0; dimension < dimensions.length; dimension++) {
+        const size = dimensions[dimension] as number;
+        const at = Math.floor(node / stride) % size;
+        const ahead = ((Math.floor(to / stride) % size) - at + size) % size;
+        const up = 2 * ahead <= size;
+        const hops = up ? ahead : size - ahead;
+        const moved = (steps: number): number => {
+          const place = (at + (up ? steps : size - steps)) % size;
+          return node + (place - at) * stride;
+        };
+        if (left < hops) {
+          return (moved(left) * dimensions.length + dimension) * 2 + (up ? 0 : 1);
+        }
+        left -= hops;
+        node = moved(hops);
+        stride *= size;
+      }
+      return -1;
+    },
+    period: slice,
+    flips: false,
+    standIn: (link) => {
+      const width = 2 * dimensions.length;
+      return (Math.floor(link / width) % slice) * width + (link % width);
+    },
+    width: () => 1,
+  };
+}

@@ -1,0 +1,218 @@
+/** `twinccl predict`: which algorithm is fastest, on so many ranks of such a machine, at which size. Sizes only. */
+import {
+  type Algorithm,
+  algorithmsOf,
+  builtCollectives,
+  fatTree,
+  isTooLarge,
+  linkOf,
+  type Prediction,
+  predict,
+  torus,
+  type Wiring,
+} from "../algorithms/index.ts";
+import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
+import { sizeText, sweepSizes } from "../bench/index.ts";
+import { benchOptions } from "./bench-options.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { outputFile } from "./files.ts";
+import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { predictionDocument, predictionTable } from "./predict-table.ts";
+import { Progress } from "./progress.ts";
+import { sizesOf, wantedCollective, wantedDtype } from "./wanted.ts";
+
+/** Ranks that are predicted at most. */
+const mostPredicted = 2 ** 20;
+
+const topologies = ["crossbar", "fat-tree", "torus", "ring"] as const;
+
+const { minbytes, stepfactor, stepbytes } = benchOptions;
+const options = {
+  ranks: { short: "n", value: "N", help: "number of ranks, up to 1048576 (8)" },
+  minbytes,
+  maxbytes: { ...benchOptions.maxbytes },
+  stepfactor,
+  stepbytes,
+  dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
+  root: { short: "r", value: "RANK", help: "root (0)" },
+  algorithm: { value: "NAMES", help: "only these algorithms, with commas between (all)" },
+  topology: { value: "NAME", help: `${topologies.join(", ")} (crossbar)` },
+  groups: {
+    value: "A,B,…",
+    help: "fat-tree: ranks below a switch, such switches below the next (8)",
+  },
+  oversubscription: { value: "X", help: "fat-tree: ports below over width above, each level (1)" },
+  dimensions: { value: "AxBx…", help: "torus: ranks in each dimension" },
+  "latency-ns": { value: "NS", help: "from one rank to another, without shared links (1000)" },
+  "overhead-ns": { value: "NS", help: "that each message holds a port beside its bytes (100)" },
+  "hop-latency-ns": { value: "NS", help: "of each shared link on the way (500)" },
+  "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },
+  credits: { value: "N", help: "messages between two ranks before the sender waits (any number)" },
+  json: { help: "print one JSON document instead of the table" },
+  out: { value: "FILE", help: "also write the JSON document to FILE" },
+} as const satisfies OptionTable;
+
+type PredictOptions = Parsed<typeof options>;
+
+/** Collectives whose size is that of the whole buffer; of the others it holds a block for each rank. */
+const whole: ReadonlySet<SpecifiedCollective> = new Set(["allReduce", "reduce", "broadcast"]);
+
+const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
+  (name) => !name.endsWith("v"),
+);
+
+/** The `predict` command. */
+export const predictCommand: Command = {
+  name: "predict",
+  summary: "predict which algorithm is fastest at which size, for up to a million ranks",
+  help: `Usage: twinccl predict COLLECTIVE [options]
+
+Predicts the time of every algorithm of the catalogue, a row a size, and marks the best one (*).
+Nothing runs and nothing is measured: docs/predict.md tells what the model holds and leaves out.
+COLLECTIVE: ${predicted.join(" ")}
+
+${optionLines(options)}
+Examples:
+  twinccl predict all-reduce --ranks 4096 -b 1K -e 256M -f 16
+  twinccl predict all-reduce --ranks 4096 --topology fat-tree --groups 8,32 --oversubscription 2
+  twinccl predict all-to-all --ranks 512 --topology torus --dimensions 8x8x8 --json
+
+Exit status: 0, or 2 for wrong usage.
+`,
+  run: runPredict,
+};
+
+async function runPredict(args: readonly string[], context: Context): Promise<number> {
+  const parsed = parseOptions(args, options, 1);
+  const { collective, rooted, busFactor } = wantedCollective(parsed.positionals[0], predicted);
+  const built = predicted.find((name) => name === collective);
+  if (built === undefined) throw new UsageError(`${collective} has no algorithms to compare`);
+  const ranks = parsed.integer("ranks", 8, 1, mostPredicted);
+  const root = parsed.integer("root", 0, 0, ranks - 1);
+  if (!rooted && parsed.has("root")) throw new UsageError(`--root: ${collective} has none`);
+  const dtype = wantedDtype(parsed.text("dtype") ?? "float32");
+  const bytesPerElement = bytesOf(dtype);
+  const algorithms = algorithmsWanted(built, parsed.text("algorithm"));
+  const topology = topologyOf(parsed, ranks);
+  const link = linkOf({
+    latencyNs: decimal(parsed, "latency-ns", 1000, 0),
+    gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, Number.MIN_VALUE),
+  });
+  const overheadPs = Math.round(1000 * decimal(parsed, "overhead-ns", 100, 0));
+  const hopLatencyPs = Math.round(1000 * decimal(parsed, "hop-latency-ns", 500, 0));
+  const credits = parsed.has("credits") ? parsed.integer("credits", 1, 1, 1024) : undefined;
+  const write = outputFile("--out", parsed.text("out"));
+  const progress = new Progress(context);
+  const machine = { bytesPerElement, link, overheadPs, topology, hopLatencyPs, credits };
+  const rows = sizesIn(parsed, built).map((bytes) => {
+    const elements = Math.floor(bytes / bytesPerElement);
+    const count = whole.has(built) ? elements : Math.floor(elements / ranks);
+    const size = count * bytesPerElement * (whole.has(built) ? 1 : ranks);
+    const found = algorithms.map((algorithm) => {
+      const what = `predicting ${algorithm.name}, ${sizeText(size)} on ${ranks} ranks`;
+      progress.show(what);
+      const onProgress = (received: number): void =>
+        progress.show(`${what}: ${(received / 1e6).toFixed(1)} million messages`);
+      const call = { collective: built, algorithm, ranks, root, count, ...machine };
+      return orTooLarge(() => predict({ ...call, onProgress }));
+    });
+    return { size, count, found };
+  });
+  progress.clear();
+  const facts = {
+    collective,
+    ranks,
+    dtype,
+    topology: topology?.name ?? "crossbar",
+    latencyNs: link.latencyPs / 1000,
+    overheadNs: overheadPs / 1000,
+    hopLatencyNs: topology === undefined ? 0 : hopLatencyPs / 1000,
+    gigabytesPerSecond: link.gigabytesPerSecond,
+    ...(credits === undefined ? {} : { credits }),
+  };
+  const table = {
+    machine: facts,
+    names: algorithms.map(({ name }) => name),
+    rows,
+    bus: busFactor(ranks),
+  };
+  const document = `${JSON.stringify(predictionDocument(table), null, 2)}\n`;
+  context.out(parsed.has("json") ? document : predictionTable(table));
+  write?.(document);
+  return 0;
+}
+
+/** The prediction; `undefined` for a program that is too large to be timed. */
+function orTooLarge(ask: () => Prediction): Prediction | undefined {
+  try {
+    return ask();
+  } catch (error) {
+    if (isTooLarge(error)) return undefined;
+    throw error;
+  }
+}
+
+function sizesIn(parsed: PredictOptions, collective: SpecifiedCollective): readonly number[] {
+  return collective === "barrier" ? [0] : sweepSizes(sizesOf(parsed));
+}
+
+function algorithmsWanted(
+  collective: SpecifiedCollective,
+  text: string | undefined,
+): readonly Algorithm[] {
+  const all = algorithmsOf(collective);
+  if (text === undefined) return all;
+  const names = all.map(({ name }) => name);
+  const wanted = text.split(",").map((name) => oneOf("--algorithm", name, names));
+  return all.filter(({ name }) => wanted.includes(name));
+}
+
+function topologyOf(parsed: PredictOptions, ranks: number): Wiring | undefined {
+  const name = oneOf("--topology", parsed.text("topology") ?? "crossbar", topologies);
+  for (const [option, of] of [
+    ["groups", "fat-tree"],
+    ["oversubscription", "fat-tree"],
+    ["dimensions", "torus"],
+  ] as const) {
+    if (parsed.has(option) && name !== of) throw new UsageError(`--${option} goes with ${of}`);
+  }
+  if (parsed.has("hop-latency-ns") && name === "crossbar") {
+    throw new UsageError("--hop-latency-ns: a crossbar has no shared links");
+  }
+  if (name === "fat-tree") {
+    const groups = numbers("--groups", parsed.text("groups") ?? "8", ",");
+    return fatTree(ranks, groups, decimal(parsed, "oversubscription", 1, 1));
+  }
+  if (name === "ring") return torus([ranks]);
+  if (name !== "torus") return undefined;
+  const text = parsed.text("dimensions");
+  if (text === undefined) throw new UsageError("--topology torus needs --dimensions, such as 8x8");
+  const dimensions = numbers("--dimensions", text, "x");
+  const product = dimensions.reduce((all, size) => all * size, 1);
+  if (product === ranks) return torus(dimensions);
+  throw new UsageError(`--dimensions: ${text} makes ${product} ranks, --ranks says ${ranks}`);
+}
+
+function numbers(option: string, text: string, between: string): number[] {
+  const found = text.split(between).map(Number);
+  if (found.every((each) => Number.isSafeInteger(each) && each >= 1)) return found;
+  throw new UsageError(`${option}: found "${text}", needs whole numbers with "${between}" between`);
+}
+
+function decimal(
+  parsed: PredictOptions,
+  name:
+    | "latency-ns"
+    | "overhead-ns"
+    | "hop-latency-ns"
+    | "gigabytes-per-second"
+    | "oversubscription",
+  fallback: number,
+  least: number,
+): number {
+  const text = parsed.text(name);
+  const value = text === undefined ? fallback : Number(text);
+  if (text?.trim() !== "" && value >= least && value < Infinity) return value;
+  const needs = least === Number.MIN_VALUE ? "a number above 0" : `a number of at least ${least}`;
+  throw new UsageError(`--${name}: found "${text}", needs ${needs}`);
+}
