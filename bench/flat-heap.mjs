@@ -20,8 +20,13 @@ const noiseBytes = 512 * 1024;
 setFlagsFromString("--expose-gc");
 const collect = runInNewContext("gc");
 
-/** Heap in use, and what lies outside of it in buffers. */
-function heldBytes() {
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+/** Heap in use, and what lies outside of it in buffers, once finalisers have had their turn of the event loop. */
+async function heldBytes() {
+  collect();
+  await turn();
+  await turn();
   collect();
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;
@@ -48,10 +53,10 @@ console.log(`# ${environmentText(environment())}`);
 const world = await createWorld({ backend: sim(), size: ranks });
 const held = [];
 const began = performance.now();
-console.log(`before: ${(heldBytes() / 1e6).toFixed(3)} MB`);
+console.log(`before: ${((await heldBytes()) / 1e6).toFixed(3)} MB`);
 for (let slice = 1; slice <= slices; slice++) {
   await world.run((comm) => program(comm, calls / slices));
-  held.push(heldBytes());
+  held.push(await heldBytes());
   console.log(
     `${((slice * calls) / slices).toFixed(0).padStart(9)} calls: ${(held.at(-1) / 1e6).toFixed(3)} MB`,
   );

@@ -45,7 +45,10 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithm, protocol, rings, ...settings } = resolvePin(options.nccl);
   const topology = pinned(topologyOf(options), rings);
   const version = like === undefined ? unnamed.version : versionOf(like);
-  const twin = new TwinPlanner({ version, topology, settings, forced: { algorithm, protocol } });
+  const forced = { algorithm, protocol };
+  const twin = sharedTwin(options, version, () => {
+    return new TwinPlanner({ version, topology, settings, forced });
+  });
   const catalogue = new CataloguePlanner(algorithms);
   return (size) => {
     if (like === undefined && size > unnamed.ranks) {
@@ -57,6 +60,22 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
     topology(size);
     return new WorldPlanner(algorithms, twin, catalogue);
   };
+}
+
+/** The twins of machines by name, as NCCL is set up by default. */
+const twins = new Map<string, TwinPlanner>();
+
+/** Plans of a machine that has a name are the same in every world: they are made once, and the planner bounds their number. */
+function sharedTwin(
+  { topology = unnamed.topology, nccl }: PlanOptions,
+  version: string,
+  make: () => TwinPlanner,
+): TwinPlanner {
+  if (typeof topology !== "string" || nccl !== undefined) return make();
+  const key = `${version} ${topology}`;
+  const known = twins.get(key) ?? make();
+  twins.set(key, known);
+  return known;
 }
 
 /** Follows a twin where it has plans. */
