@@ -1,6 +1,8 @@
 /** `twinccl doctor`: what this machine offers, and which backends could be used. */
-import { CommError } from "../api/index.ts";
+import { CommError, type Probe } from "../api/index.ts";
 import { examine, type MachineReport } from "../backends/nccl/examine.ts";
+import { adapterName, findAdapter } from "../backends/sim/executors/webgpu/adapter.ts";
+import { cpu, type Executor, wasm } from "../backends/sim/index.ts";
 import { environment } from "../bench/index.ts";
 import type { Command, Context } from "./context.ts";
 import { gpuText, librariesText, table } from "./doctor-text.ts";
@@ -15,8 +17,8 @@ export const doctorCommand: Command = {
   help: `Usage: twinccl doctor [--json]
 
 Shows versions, processor and memory; every path at which NVIDIA's libraries were looked for,
-and why each failed; the GPUs with their links; and for each backend whether it can be used here
-and why not. Starts nothing on a GPU.
+and why each failed; the GPUs with their links; and for each backend, and each executor of the
+simulation, whether it can be used here and why not. Runs nothing on a GPU.
 
   --json   ${options.json.help}
 
@@ -35,6 +37,34 @@ interface BackendReport {
   readonly reason: string;
 }
 
+/** Whether each executor of the simulation can be used, by name. WebGPU is asked for its adapter alone: nothing runs. */
+const executors: Readonly<Record<string, () => Probe | Promise<Probe>>> = {
+  cpu: () => probeOf(cpu()),
+  wasm: () => probeOf(wasm()),
+  webgpu: async () => {
+    const { info } = await findAdapter({});
+    return { ok: true, reason: `adapter ${adapterName(info)}` };
+  },
+};
+
+interface ExecutorReport extends Probe {
+  readonly executor: string;
+}
+
+function probeOf(executor: Executor): Probe | Promise<Probe> {
+  return executor.probe?.() ?? { ok: true, reason: "needs nothing" };
+}
+
+async function executorReport(executor: string): Promise<ExecutorReport> {
+  try {
+    const { ok, reason } = (await executors[executor]?.()) ?? { ok: false, reason: "unknown" };
+    return { executor, ok, reason };
+  } catch (error) {
+    if (!(error instanceof CommError)) throw error;
+    return { executor, ok: false, reason: error.message.split("\n")[0] ?? "" };
+  }
+}
+
 async function runDoctor(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 0);
   const nvidia = await examine();
@@ -43,22 +73,31 @@ async function runDoctor(args: readonly string[], context: Context): Promise<num
   for (const name of Object.keys(context.backends)) {
     backends.push(await backendReport(name, size, context));
   }
+  const found = await Promise.all(Object.keys(executors).map(executorReport));
   const chosen = ["nccl", "sim"].find((name) =>
     backends.some(({ backend, ok }) => backend === name && ok),
   );
   const own = environment();
   if (parsed.has("json")) {
     const wasm_simd = hasWasmSimd();
-    const document = { ...own, wasm_simd, nvidia, backends, first_available: chosen ?? null };
+    const document = {
+      ...own,
+      wasm_simd,
+      nvidia,
+      backends,
+      executors: found,
+      first_available: chosen ?? null,
+    };
     context.out(`${JSON.stringify(document, undefined, 2)}\n`);
     return 0;
   }
   context.out(machineText(own));
   context.out(nvidiaText(nvidia));
-  const rows = backends.map(({ backend, ok, reason }) => [
-    `backend ${backend}`,
-    `${ok ? "yes" : "no"}: ${reason}`,
-  ]);
+  const answer = (ok: boolean, reason: string): string => `${ok ? "yes" : "no"}: ${reason}`;
+  const rows = [
+    ...backends.map(({ backend, ok, reason }) => [`backend ${backend}`, answer(ok, reason)]),
+    ...found.map(({ executor, ok, reason }) => [`executor ${executor}`, answer(ok, reason)]),
+  ];
   const choice = `${chosen ?? "none"}, for ${size} ${size === 1 ? "rank" : "ranks"}`;
   context.out(table([...rows, ["firstAvailable(nccl(), sim())", choice]]));
   return 0;

@@ -44,6 +44,9 @@ describe("without libraries", () => {
     expect(out).toMatch(/^GPUs +none that can be used from here$/m);
     expect(out).toMatch(/^backend nccl +no: libcudart was not found$/m);
     expect(out).toMatch(/^firstAvailable\(nccl\(\), sim\(\)\) +sim, for 1 rank$/m);
+    expect(out).toMatch(/^executor cpu +yes: needs nothing$/m);
+    expect(out).toMatch(/^executor wasm +(yes|no): \S/m);
+    expect(out).toMatch(/^executor webgpu +(yes|no): \S/m);
   });
 
   test("the document says the same", async () => {
@@ -62,6 +65,7 @@ describe("without libraries", () => {
         { backend: "sim", ok: true },
         { backend: "nccl", ok: false, reason: "libcudart was not found" },
       ],
+      executors: [{ executor: "cpu", ok: true }, { executor: "wasm" }, { executor: "webgpu" }],
       first_available: "sim",
     });
     expect(document.nvidia.libraries[1].trials).toEqual([

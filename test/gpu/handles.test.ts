@@ -1,4 +1,4 @@
-/** Memory and streams of other CUDA code, and arrays of the host, in calls on real GPUs. */
+/** Memory and streams of other CUDA code, arrays of the host, and disposed recordings, on real GPUs. */
 import { type Communicator, createWorld } from "twinccl";
 import { type NcclOptions, nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
@@ -130,5 +130,33 @@ describe("arrays in calls", () => {
     const sum = (size * (size + 1)) / 2;
     const twice = (2 * size) ** 2;
     expect(results).toEqual(same([sum, sum, twice, twice]));
+  });
+});
+
+describe("a recording that was disposed", () => {
+  test("is refused, and has given its device memory back: a hundred more take none", async () => {
+    const grown = await ofRanks({}, async (comm) => {
+      const data = comm.alloc("float32", 1024).fill(1);
+      const cycle = async (): Promise<void> => {
+        const graph = await comm.capture(() => {
+          for (let i = 0; i < 50; i++) void comm.allReduce({ send: data, op: "max" });
+        });
+        void graph.replay();
+        const last = graph.replay();
+        graph.dispose();
+        await last;
+        await expect(graph.replay()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+      };
+      const free = (): number => {
+        cuda.setDevice(comm.rank);
+        return cuda.memoryInfo().freeBytes;
+      };
+      expect(comm.stream).toBeDefined();
+      for (let i = 0; i < 20; i++) await cycle();
+      const before = free();
+      for (let i = 0; i < 100; i++) await cycle();
+      return before - free();
+    });
+    for (const bytes of grown) expect(bytes).toBeLessThan(8 << 20);
   });
 });
