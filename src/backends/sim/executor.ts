@@ -22,7 +22,10 @@ export interface BoundBuffer {
   readonly byteLength: number;
 }
 
-/** A call with everything an executor needs: which folds, of which chunks, in which memory. */
+/**
+ * A call with everything an executor needs: which folds, of which chunks, in which memory. A call that is made again with the
+ * same arguments comes as the same object, so an executor may keep with it what it has worked out.
+ */
 export interface BoundCall {
   readonly dtype: DType;
   readonly plan: FusedPlan;
