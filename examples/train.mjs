@@ -2,7 +2,7 @@
 //
 //     npm run example:train                                   1, 4 and 8 simulated ranks
 //     node examples/train.mjs --backend nccl --ranks 8        8 GPUs
-//     node examples/train.mjs --ranks 2,3 --steps 20 --plot loss.svg
+//     node examples/train.mjs --ranks 2,3 --steps 20 --plot loss.svg      --plot none draws nothing
 //
 // Every number of ranks takes the same windows of text in each step, so the curves lie on each other: how the samples are
 // divided changes nothing but the last bits.
@@ -12,7 +12,6 @@ import { parseArgs } from "node:util";
 import { createWorld } from "twinccl";
 import { adamW, cosine, DataParallel, Optimizer, Random, warmUp } from "twinccl/parallel";
 import { transformer } from "twinccl/parallel/models";
-import { lossPlot } from "./loss-plot.mjs";
 
 const backends = {
   sim: async () => (await import("twinccl/sim")).sim(),
@@ -104,5 +103,9 @@ for (const size of rankCounts) {
     await world.close();
   }
 }
-writeFileSync(options.plot, lossPlot(curves, `${alphabet.length} characters, ${options.backend}`));
-console.log(`drawn in ${options.plot}`);
+if (options.plot !== "none") {
+  const { lossPlot } = await import("./loss-plot.mjs");
+  const title = `${alphabet.length} characters, ${options.backend}`;
+  writeFileSync(options.plot, lossPlot(curves, title));
+  console.log(`drawn in ${options.plot}`);
+}
