@@ -1,0 +1,83 @@
+// Measures the WebGPU executor on this machine's adapter, beside the device's own copies and beside cpu():
+//   node bench/webgpu.mjs --out FILE [--bytes 67108864] [--ranks 8] [--rounds 5] [--no-cpu]
+// Everything comes from one run. Bandwidth counts the bytes that were moved: what is read and what is written. A fold is
+// measured with several communicators in flight, as many as keep the device busy, and one call at a time; a latency is
+// from the call to its result. On an adapter in software the figures say nothing about speed, and the table says so.
+import { writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { createWorld } from "twinccl";
+import { environment, environmentText, sizeText } from "twinccl/bench";
+import { cpu, sim } from "twinccl/sim";
+import { webgpu } from "twinccl/webgpu";
+import { copyBandwidth } from "./webgpu/copy.mjs";
+import { foldBandwidth, latency, onCpu } from "./webgpu/fold.mjs";
+
+const { values } = parseArgs({
+  options: {
+    out: { type: "string" },
+    bytes: { type: "string", default: String(64 * 2 ** 20) },
+    ranks: { type: "string", default: "8" },
+    rounds: { type: "string", default: "5" },
+    "no-cpu": { type: "boolean", default: false },
+  },
+});
+const [bytes, size, rounds] = [values.bytes, values.ranks, values.rounds].map(Number);
+if (!(bytes >= 1024 && size >= 1 && rounds >= 1)) {
+  process.stderr.write("bench/webgpu: --bytes, --ranks and --rounds need positive numbers\n");
+  process.exit(2);
+}
+const print = (text) => process.stdout.write(`${text}\n`);
+
+const executor = webgpu();
+const world = await createWorld({ backend: sim({ executor }), size });
+const { adapter, nativeAdd } = executor;
+const software = /swiftshader|llvmpipe|software/i.test(adapter);
+print(`# ${environmentText(environment())}`);
+print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
+if (software) print("# an adapter in software: these figures say nothing about speed");
+
+const results = [];
+const keep = (row) => {
+  results.push(row);
+  return row;
+};
+
+const copy = keep({ name: "copy", ...(await copyBandwidth(executor.device, bytes, rounds)) });
+print(`copy ${sizeText(bytes)}, buffer to buffer: ${copy.gigabytesPerSecond.toFixed(1)} GB/s`);
+
+for (const dtype of ["float32", "bfloat16", "float16"]) {
+  for (const collective of ["reduce", "allReduce"]) {
+    for (const inFlight of [4, 1]) {
+      const found = await foldBandwidth(world, { collective, dtype, bytes, rounds, inFlight });
+      const ofCopy = found.gigabytesPerSecond / copy.gigabytesPerSecond;
+      keep({ name: "fold", collective, dtype, inFlight, ...found, ofCopy });
+      print(
+        `${collective} ${dtype}, ${size} ranks, ${inFlight} in flight: ${found.milliseconds.toFixed(3)} ms, ` +
+          `${found.gigabytesPerSecond.toFixed(1)} GB/s, ${(100 * ofCopy).toFixed(0)} % of a copy`,
+      );
+    }
+  }
+}
+
+const small = keep({ name: "latency", ...(await latency(world, 1024, 300 * rounds)) });
+print(`allReduce of 1 KiB: ${small.medianUs.toFixed(1)} µs from call to done (median)`);
+await world.close();
+
+if (!values["no-cpu"]) {
+  const reference = await createWorld({ backend: sim({ executor: cpu() }), size });
+  const host = keep({ name: "cpu", ...(await onCpu(reference, bytes)) });
+  await reference.close();
+  const gpu = results.find(
+    ({ name, collective, dtype, inFlight }) =>
+      name === "fold" && collective === "allReduce" && dtype === "float32" && inFlight === 4,
+  );
+  host.slower = host.milliseconds / gpu.milliseconds;
+  print(
+    `allReduce float32 on cpu(): ${host.milliseconds.toFixed(0)} ms, ${host.slower.toFixed(0)} times as long`,
+  );
+}
+
+if (values.out !== undefined) {
+  const document = { ...environment(), adapter, nativeAdd, software, bytes, ranks: size, results };
+  writeFileSync(values.out, `${JSON.stringify(document, null, 2)}\n`);
+}

@@ -1,0 +1,105 @@
+// Compares the WebGPU executor with cpu() on this machine's adapter, bit by bit, on random calls under NCCL's plans, until
+// so many elements were compared or the time is over:
+//   npm run verify:webgpu -- [--elements 100000000] [--seconds 500] [--seed N] [--out FILE]
+// Every number that is printed is counted: an element once, not once for each rank. Exit status: 0 when nothing differs
+// and enough was compared, 1 when not, 2 where it cannot run.
+import { writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { build, isStale } from "./build.mjs";
+
+const { values } = parseArgs({
+  options: {
+    elements: { type: "string", default: "100000000" },
+    seconds: { type: "string", default: "500" },
+    seed: { type: "string", default: String(Date.now() % 1_000_000) },
+    ranks: { type: "string", default: "2,3,5,8" },
+    out: { type: "string" },
+  },
+});
+const print = (text) => process.stdout.write(`${text}\n`);
+const [elements, seconds, seed] = [values.elements, values.seconds, values.seed].map(Number);
+if (!(elements >= 0 && seconds > 0 && Number.isInteger(seed))) {
+  print("verify:webgpu: --elements, --seconds and --seed need numbers");
+  process.exit(2);
+}
+if (isStale() && !build()) process.exit(2);
+
+const { createWorld } = await import("../dist/api/index.js");
+const { sim } = await import("../dist/backends/sim/index.js");
+const { webgpu } = await import("../dist/backends/sim/executors/webgpu/index.js");
+const { environment, environmentText } = await import("../dist/bench/index.js");
+const { propertyRun } = await import("./verify-gpu/property.mjs");
+const { symmetricRun } = await import("./verify-gpu/symmetric.mjs");
+
+const executor = webgpu();
+const probe = await executor.probe();
+if (!probe.ok) {
+  print(`verify:webgpu: ${probe.reason}`);
+  process.exit(2);
+}
+// Keeps the device and its kernels from one setting to the next.
+const keeper = await createWorld({ backend: sim({ executor }), size: 1 });
+const { adapter, nativeAdd } = executor;
+const sizes = values.ranks.split(",").map(Number);
+print(`# ${environmentText(environment())}`);
+print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
+print(`# ranks ${sizes.join(", ")}, seed ${seed}`);
+
+const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin });
+const makeGpu = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor });
+const began = performance.now();
+const left = () => seconds - (performance.now() - began) / 1000;
+const common = { sizes, buffers: {}, makeGpu, makeSim };
+
+const symmetric = await symmetricRun({
+  ...{ ...common, seed, seconds: seconds / 5, enough: elements / 200 },
+  onProgress: () => {},
+});
+const runs = [];
+let compared = symmetric.elements;
+for (let slice = 0; compared < elements && left() > 0; slice++) {
+  const run = await propertyRun({
+    ...{ ...common, seed: seed + slice, seconds: Math.min(20, left()) },
+    onProgress: () => {},
+  });
+  runs.push(run);
+  compared += run.elements;
+  print(`${compared} elements after ${((performance.now() - began) / 1000).toFixed(0)} s`);
+}
+await keeper.close();
+
+const sum = (pick) => runs.reduce((total, run) => total + pick(run), 0);
+for (const [title, key] of [
+  ["type", "byDtype"],
+  ["operator", "byOperator"],
+  ["ranks", "bySize"],
+  ["plan", "byPlan"],
+]) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run[key])))].sort();
+  for (const name of names) {
+    const total = sum((run) => run[key][name] ?? 0);
+    print(`${title.padEnd(9)}${name.padEnd(32)} ${String(total).padStart(14)} elements`);
+  }
+}
+for (const [kernel, total] of Object.entries(symmetric.byKernel).sort()) {
+  print(`symmetric ${kernel.padEnd(31)} ${String(total).padStart(14)} elements`);
+}
+const differences = [...symmetric.differences, ...runs.flatMap((run) => run.differences)];
+const text = (value) =>
+  JSON.stringify(value, (_, each) => (typeof each === "bigint" ? String(each) : each));
+for (const each of differences) print(`different ${text(each)}`);
+const differentCalls = symmetric.differentCalls + sum((run) => run.differentCalls);
+const calls = symmetric.calls + sum((run) => run.calls);
+const ordered = sum((run) => run.orderSensitiveElements);
+print(
+  `bits: ${compared} elements in ${calls} calls, ${ordered} sensitive to order: ${differentCalls} calls differ`,
+);
+const fine = differentCalls === 0 && compared >= elements;
+if (values.out !== undefined) {
+  const wallMs = performance.now() - began;
+  const facts = { ...environment(), adapter, nativeAdd, seed, sizes, wallMs, fine };
+  writeFileSync(values.out, `${text({ ...facts, elements: compared, calls, runs, symmetric })}\n`);
+}
+const verdict = differentCalls > 0 ? "something differs" : fine ? "nothing differs" : "too few";
+print(`verify:webgpu: ${verdict}, seed ${seed}`);
+process.exitCode = fine ? 0 : 1;
