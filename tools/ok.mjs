@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { hasAdapter, noAdapter } from "./adapter.mjs";
 import { findChromium, noChromium } from "./chromium.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -31,6 +32,8 @@ const checks = {
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
+  "golden on WebGPU":
+    "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
   publint: `npm run -s publint -- "${tarball}"`,
   attw: `npm run -s attw -- "${tarball}"`,
@@ -38,7 +41,10 @@ const checks = {
 };
 
 /** Checks that this machine lacks something for, and what. */
-const lacking = { web: findChromium() === undefined ? noChromium : undefined };
+const lacking = {
+  web: findChromium() === undefined ? noChromium : undefined,
+  "golden on WebGPU": (await hasAdapter()) ? undefined : noAdapter,
+};
 
 const { argv } = process;
 const skipped = argv.filter((_, at) => argv[at - 1] === "--skip");

@@ -24,28 +24,26 @@ if (!(elements >= 0 && seconds > 0 && Number.isInteger(seed))) {
 }
 if (isStale() && !build()) process.exit(2);
 
-const { createWorld } = await import("../dist/api/index.js");
-const { sim } = await import("../dist/backends/sim/index.js");
+const { cpu, sim } = await import("../dist/backends/sim/index.js");
 const { webgpu } = await import("../dist/backends/sim/executors/webgpu/index.js");
 const { environment, environmentText } = await import("../dist/bench/index.js");
 const { propertyRun } = await import("./verify-gpu/property.mjs");
 const { symmetricRun } = await import("./verify-gpu/symmetric.mjs");
 
-const executor = webgpu();
+// Keeps the device and its kernels from one setting to the next.
+const executor = webgpu({ keepDevice: true });
 const probe = await executor.probe();
 if (!probe.ok) {
   print(`verify:webgpu: ${probe.reason}`);
   process.exit(2);
 }
-// Keeps the device and its kernels from one setting to the next.
-const keeper = await createWorld({ backend: sim({ executor }), size: 1 });
 const { adapter, nativeAdd } = executor;
 const sizes = values.ranks.split(",").map(Number);
 print(`# ${environmentText(environment())}`);
 print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
 print(`# ranks ${sizes.join(", ")}, seed ${seed}`);
 
-const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin });
+const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor: cpu() });
 const makeGpu = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor });
 const began = performance.now();
 const left = () => seconds - (performance.now() - began) / 1000;
@@ -66,7 +64,7 @@ for (let slice = 0; compared < elements && left() > 0; slice++) {
   compared += run.elements;
   print(`${compared} elements after ${((performance.now() - began) / 1000).toFixed(0)} s`);
 }
-await keeper.close();
+executor.release();
 
 const sum = (pick) => runs.reduce((total, run) => total + pick(run), 0);
 for (const [title, key] of [

@@ -1,14 +1,20 @@
 /** The executors of the simulation that `--executor` and `sim:executor=NAME` can name. */
+import { webgpu } from "../backends/sim/executors/webgpu/index.ts";
 import { cpu, type Executor, wasm } from "../backends/sim/index.ts";
 import { UsageError } from "./context.ts";
 
-const executors: Readonly<Record<string, () => Executor>> = { cpu, wasm };
+const executors: Readonly<Record<string, () => Executor>> = {
+  cpu,
+  wasm,
+  // Commands open many worlds, and kernels are compiled for a device.
+  webgpu: () => webgpu({ keepDevice: true }),
+};
 
 /** The option's row in a command's table. */
 export const executorOption = {
   executor: {
     value: "NAME",
-    help: `sim: who moves the data: ${Object.keys(executors).join(" or ")} (wasm where it can)`,
+    help: `sim: who moves the data: ${Object.keys(executors).join(", ")} (wasm where it can)`,
   },
 } as const;
 

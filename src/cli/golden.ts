@@ -19,6 +19,7 @@ import { Progress } from "./progress.ts";
 const options = {
   backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
   ...executorOption,
+  most: { value: "COUNT", help: "check: leave out cases of more elements" },
   show: { value: "N", help: "check: tell so many mismatches in full (5)" },
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },
@@ -74,7 +75,9 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
   refuse(parsed, "check", ["out", "bits"]);
   const show = parsed.integer("show", 5);
   const file = readRecords(readText(path), path);
-  const { cases, head } = file;
+  const most = parsed.integer("most", Number.MAX_SAFE_INTEGER);
+  const cases = file.cases.filter(({ count }) => count <= most);
+  const { head } = file;
   const name = parsed.text("backend") ?? "sim";
   const backendFor = backendsOf(context, name, head, { executor: parsed.text("executor") });
   const progress = new Progress(context);
@@ -82,13 +85,15 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
     progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
   ).finally(() => progress.clear());
   const json = parsed.has("json");
-  context.out(json ? jsonText(path, file, report) : reportText(path, name, file, report, show));
+  context.out(
+    json ? jsonText(path, file, report) : reportText(path, name, { ...file, cases }, report, show),
+  );
   const { identical, planDifferences } = report;
   return identical === cases.length && planDifferences.length === 0 ? 0 : 1;
 }
 
 async function runRecord(path: string, parsed: GoldenOptions, context: Context): Promise<number> {
-  refuse(parsed, "record", ["show", "json"]);
+  refuse(parsed, "record", ["most", "show", "json"]);
   const name = parsed.text("backend");
   if (name === undefined) throw new UsageError("record: name the backend: --backend nccl or sim");
   const write = outputFile("--out", parsed.text("out"));

@@ -1,6 +1,6 @@
 /** Calls that do not fit: more buffers than bindings, buffers larger than a binding, more work than a grid is wide. */
 import { createWorld, dtypes } from "twinccl";
-import { sim } from "twinccl/sim";
+import { cpu, sim } from "twinccl/sim";
 import type { WebgpuOptions } from "twinccl/webgpu";
 import { expect, test } from "vitest";
 import { dtypeInfo } from "../../src/api/dtype.ts";
@@ -52,14 +52,20 @@ const settings: readonly (WebgpuOptions & { readonly name: string })[] = [
 
 describeWebgpu("within limits", () => {
   test.each(settings)("$name", async ({ name: _, ...options }) => {
-    const expected = await results(sim());
+    const expected = await results(sim({ executor: cpu() }));
     expect(await results(sim({ executor: await sharedExecutor(options) }))).toEqual(expected);
   });
 
   test.each(["none", "normal"] as const)("native addition trusted for %s", async (native) => {
     const device = await sharedDevice();
-    const executor = new WebgpuExecutor({ device, slabBytes: undefined, limits: {}, native });
-    expect(await results(sim({ executor }))).toEqual(await results(sim()));
+    const executor = new WebgpuExecutor({
+      device,
+      slabBytes: undefined,
+      limits: {},
+      keepDevice: false,
+      native,
+    });
+    expect(await results(sim({ executor }))).toEqual(await results(sim({ executor: cpu() })));
   });
 
   test("a buffer that is larger than the device takes is refused", async () => {

@@ -17,6 +17,7 @@ export interface ExecutorSettings extends AdapterWish {
   readonly device: GPUDevice | undefined;
   readonly slabBytes: number | undefined;
   readonly limits: LimitWish;
+  readonly keepDevice: boolean;
   /** What the device's own addition is trusted with; found out by probing when left out. */
   readonly native?: NativeAdd;
 }
@@ -146,6 +147,11 @@ export class WebgpuExecutor implements Executor {
 
   close(): void {
     this.#worlds--;
+    if (this.#worlds === 0 && !this.#settings.keepDevice) this.#giveUp();
+  }
+
+  /** Gives back a device that was kept; while a world is open it goes with the last one. */
+  release(): void {
     if (this.#worlds === 0) this.#giveUp();
   }
 

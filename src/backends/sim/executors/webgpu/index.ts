@@ -16,6 +16,11 @@ export interface WebgpuOptions {
   readonly powerPreference?: GPUPowerPreference;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
   readonly dawn?: readonly string[];
+  /**
+   * Keeps the device, and its compiled kernels, when the last world is closed, for the next one: until `release()`. It
+   * does not keep a process from ending.
+   */
+  readonly keepDevice?: boolean;
   /** Bytes of the buffers that ranks' memory is cut from; as much as is needed, in few pieces, when left out. */
   readonly slabBytes?: number;
   /** Stays below the device's own limits. */
@@ -36,7 +41,7 @@ export interface WebgpuOptions {
  * const world = await createWorld({ backend: sim({ executor: webgpu() }), size: 8 });
  */
 export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
-  const { device, powerPreference, dawn, slabBytes, limits = {} } = options;
+  const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
   for (const [field, value] of Object.entries({ slabBytes, ...limits })) {
     if (value === undefined || (Number.isSafeInteger(value) && value > 0)) continue;
     throw new InvalidArgumentError(
@@ -50,5 +55,5 @@ export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
       { field: "windowBytes" },
     );
   }
-  return new WebgpuExecutor({ device, powerPreference, dawn, slabBytes, limits });
+  return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
 }
