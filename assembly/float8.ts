@@ -18,18 +18,34 @@ function storeBytes(p: usize, bits: v128): void {
   v128.store32_lane(p, i8x16.narrow_i16x8_u(halves, halves), 0);
 }
 
+/** A NaN stays one: these operations give their first operand where no order is. */
 @inline
 function clamp(x: v128, most: f32): v128 {
-  return f32x4.max(f32x4.min(x, f32x4.splat(most)), f32x4.splat(-most));
+  return f32x4.pmax(f32x4.pmin(x, f32x4.splat(most)), f32x4.splat(-most));
 }
 
-/** Floats rounded to the format, saturating; `split` is Veltkamp's constant, `anchor` ends in the least subnormal. */
+/** Veltkamp's splitting: normal floats rounded to the bits that the constant leaves. */
 @inline
-function nearest8(x: v128, most: f32, least: f32, split: f32, anchor: f32): v128 {
+function split(x: v128, constant: f32): v128 {
+  const q = f32x4.mul(x, f32x4.splat(constant));
+  return f32x4.sub(q, f32x4.sub(q, x));
+}
+
+/**
+ * Sums of two values of the format: a whole number of its least steps, so that no subnormal is ever rounded. Twice the
+ * largest value is beyond it in float16 and here.
+ */
+@inline
+function nearestSum(x: v128, most: f32, constant: f32): v128 {
+  return clamp(split(split(clamp(x, 2 * most), 8193), constant), most);
+}
+
+/** Floats rounded to the format, saturating; `anchor` ends in the least subnormal. */
+@inline
+function nearest8(x: v128, most: f32, least: f32, constant: f32, anchor: f32): v128 {
   // Twice the largest value rounds to more than it, and does not overflow on the way.
   const near = clamp(x, 2 * most);
-  const q = f32x4.mul(near, f32x4.splat(split));
-  const rounded = f32x4.sub(q, f32x4.sub(q, near));
+  const rounded = split(near, constant);
   const steps = f32x4.sub(f32x4.add(near, f32x4.splat(anchor)), f32x4.splat(anchor));
   const signed = v128.or(steps, v128.and(near, i32x4.splat(0x80000000)));
   const subnormal = f32x4.lt(f32x4.abs(near), f32x4.splat(least));
@@ -83,7 +99,7 @@ export class Float8E4M3 {
   @inline unit(): usize { return 4; }
   @inline load(p: usize): v128 { return loadE4(p); }
   @inline store(p: usize, x: v128): void { storeE4(p, x); }
-  @inline sum(a: v128, b: v128): v128 { return nearestE4(nearest16(f32x4.add(a, b))); }
+  @inline sum(a: v128, b: v128): v128 { return nearestSum(f32x4.add(a, b), 448, 1048577); }
   @inline prod(a: v128, b: v128): v128 { return nearestE4(nearest16(f32x4.mul(a, b))); }
   @inline min(a: v128, b: v128): v128 { return leastOf(a, b); }
   @inline max(a: v128, b: v128): v128 { return mostOf(a, b); }
@@ -97,7 +113,7 @@ export class Float8E5M2 {
   @inline unit(): usize { return 4; }
   @inline load(p: usize): v128 { return loadE5(p); }
   @inline store(p: usize, x: v128): void { storeE5(p, x); }
-  @inline sum(a: v128, b: v128): v128 { return nearestE5(nearest16(f32x4.add(a, b))); }
+  @inline sum(a: v128, b: v128): v128 { return nearestSum(f32x4.add(a, b), 57344, 2097153); }
   @inline prod(a: v128, b: v128): v128 { return nearestE5(nearest16(clamp(f32x4.mul(a, b), 131072))); }
   @inline min(a: v128, b: v128): v128 { return clamp(leastOf(a, b), 57344); }
   @inline max(a: v128, b: v128): v128 { return clamp(mostOf(a, b), 57344); }

@@ -1,5 +1,5 @@
 /** Which chain does a dtype and an operator: eight numbers for each dtype. */
-import { chain, Max, Min, Prod, scaledChain, Sum } from "./chain";
+import { chain, Max, Min, Prod, quickChain, scaledChain, Sum } from "./chain";
 import { Float32 } from "./float32";
 import { Float64 } from "./float64";
 import { Float8E4M3, Float8E5M2, WideFloat8E4M3, WideFloat8E5M2 } from "./float8";
@@ -88,7 +88,7 @@ export function runKernel(
       return scaledChain<Int64>(operands, k, targets, t, from, to, final, divisor, spare);
     // Float16
     case 48:
-      return chain<Float16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
+      return quickChain<Float16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 49:
       return chain<Float16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 50:
@@ -101,7 +101,7 @@ export function runKernel(
       return chain<WideFloat16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
     // BFloat16
     case 56:
-      return chain<BFloat16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
+      return quickChain<BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 57:
       return chain<BFloat16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 58:
