@@ -17,7 +17,7 @@ import { payloadBytes } from "../../src/testing/payload.ts";
 import { OpenWorlds } from "./open-worlds.ts";
 
 /** Plans that an executor runs; names for failures. */
-export const planned: Readonly<Record<string, SimOptions>> = {
+const planned: Readonly<Record<string, SimOptions>> = {
   ring: { algorithms: { allReduce: "ring", reduceScatter: "ring", reduce: "chain" } },
   trees: { algorithms: { allReduce: "double-tree", reduce: "binomial" } },
   doubling: { algorithms: { allReduce: "recursive-doubling", reduceScatter: "recursive-halving" } },

@@ -4,7 +4,11 @@
  * Addresses above `top` were never given out, so the memory there still holds zeros.
  */
 
-/** Every range begins at a multiple of this: a line of the cache. */
+/**
+ * Every range begins at a multiple of this: a line of the cache.
+ *
+ * @internal
+ */
 export const rangeAlignment = 64;
 
 /** Addresses from `begin` to `limit`. */

@@ -66,7 +66,11 @@ export function commonWasm(): Executor | undefined {
   return common;
 }
 
-/** The executor; its settings are those of its runner, which tests set otherwise. */
+/**
+ * The executor; its settings are those of its runner, which tests set otherwise.
+ *
+ * @internal
+ */
 export class WasmExecutor implements Executor {
   readonly name = "wasm";
   readonly #settings: RunnerSettings;
