@@ -2,26 +2,15 @@
 import type { Communicator } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { copyFromFirst } from "../host-calls.ts";
-import { gelu } from "../layers/activation.ts";
-import { selfAttention } from "../layers/attention.ts";
 import { embed } from "../layers/embedding.ts";
-import { type Layer, sequence, type TakeGradient, zerosLike } from "../layers/layer.ts";
-import { layerNorm } from "../layers/layer-norm.ts";
-import { linear } from "../layers/linear.ts";
+import { type TakeGradient, zerosLike } from "../layers/layer.ts";
 import { crossEntropy } from "../losses/cross-entropy.ts";
 import { ParameterSet } from "../parameter-set.ts";
-import {
-  replicated,
-  type ShardedLayer,
-  sharded,
-  shardedResidual,
-  shardedSequence,
-} from "../tensor/sharded.ts";
-import { partOf, splitTensor } from "../tensor/split.ts";
+import { shardedSequence } from "../tensor/sharded.ts";
+import { axisOf, closing, dividedBlock, dividedDeclarations } from "./divided-blocks.ts";
 import { type ModelOptions, weightsOf } from "./model.ts";
 import {
   assertShape,
-  declare,
   shifted,
   type TokenBatch,
   type TransformerShape,
@@ -56,22 +45,16 @@ export function shardedTransformer(
   options: TransformerShape & ModelOptions,
 ): ShardedTransformer {
   assertShape(options);
-  const { width, heads, vocabulary } = options;
-  const { rank, size } = comm;
-  const headWidth = width / heads;
-  const own = declare(options).declarations.map((declaration) => {
-    const { name, shape, values = [] } = declaration;
-    const axis = axisOf(name);
-    if (axis === undefined) return declaration;
-    const whole = { shape, data: Float64Array.from(values) };
-    const unit = name.includes(".attention.") ? headWidth : 1;
-    const part = splitTensor(whole, axis, { rank, size, unit });
-    return { ...declaration, shape: part.shape, values: part.data };
-  });
-  const parameters = new ParameterSet(own);
-  const stack = dividedDecoder(comm, options, parameters);
-  const get = weightsOf(parameters);
-  const table = { token: get("token.weight"), position: get("position.weight"), width };
+  const { width, vocabulary } = options;
+  const parameters = new ParameterSet(dividedDeclarations(comm, options));
+  const parts = { tensor: comm, shape: options, get: weightsOf(parameters) };
+  const blocks = Array.from({ length: options.blocks }, (_, at) => dividedBlock(parts, at));
+  const stack = shardedSequence([...blocks, closing(parts)]);
+  const table = {
+    token: parameters.get("token.weight"),
+    position: parameters.get("position.weight"),
+    width,
+  };
   return {
     parameters,
     axisOf,
@@ -98,63 +81,4 @@ export function shardedTransformer(
       return { loss: value, samples: targets.length, weight };
     },
   };
-}
-
-function axisOf(name: string): number | undefined {
-  if (/\.(query|key|value|up)\.(weight|bias)$/.test(name)) return 0;
-  if (/\.(output|down)\.weight$/.test(name)) return 1;
-  return undefined;
-}
-
-function dividedDecoder(
-  comm: Communicator,
-  shape: TransformerShape,
-  parameters: ParameterSet,
-): ShardedLayer {
-  const { vocabulary, width, heads, blocks, hidden = 4 * width } = shape;
-  const { rank, size } = comm;
-  const lengthOf = ({ begin, end }: { begin: number; end: number }): number => end - begin;
-  const ownHeads = lengthOf(partOf(heads, { rank, size }));
-  const ownHidden = lengthOf(partOf(hidden, { rank, size }));
-  const headWidth = width / heads;
-  const inner = ownHeads * headWidth;
-  const get = weightsOf(parameters);
-  const norm = (name: string): ShardedLayer =>
-    replicated(layerNorm({ weight: get(`${name}.weight`), bias: get(`${name}.bias`) }));
-  /** Without its bias where that is added after the sum. */
-  const dense = (name: string, inputs: number, outputs: number, biased = true): Layer =>
-    linear({
-      weight: get(`${name}.weight`),
-      bias: biased ? get(`${name}.bias`) : undefined,
-      inputs,
-      outputs,
-    });
-  const layers = Array.from({ length: blocks }, (_, at) => {
-    const name = `block${at}`;
-    const attention = selfAttention({
-      query: dense(`${name}.attention.query`, width, inner),
-      key: dense(`${name}.attention.key`, width, inner),
-      value: dense(`${name}.attention.value`, width, inner),
-      output: dense(`${name}.attention.output`, inner, width, false),
-      heads: ownHeads,
-      headWidth,
-    });
-    const perceptron = sequence([
-      dense(`${name}.mlp.up`, width, ownHidden),
-      gelu(),
-      dense(`${name}.mlp.down`, ownHidden, width, false),
-    ]);
-    const outputBias = get(`${name}.attention.output.bias`);
-    const downBias = get(`${name}.mlp.down.bias`);
-    return shardedSequence([
-      shardedResidual(
-        shardedSequence([norm(`${name}.norm1`), sharded(comm, attention, outputBias)]),
-      ),
-      shardedResidual(
-        shardedSequence([norm(`${name}.norm2`), sharded(comm, perceptron, downBias)]),
-      ),
-    ]);
-  });
-  const head = replicated(dense("head", width, vocabulary));
-  return shardedSequence([...layers, norm("norm"), head]);
 }
