@@ -28,6 +28,7 @@ const checks = {
   web: "npm run -s test:web",
   build: "npm run -s build",
   "algorithms page": "node tools/algorithms-page.mjs --check",
+  "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",

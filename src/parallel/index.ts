@@ -36,6 +36,20 @@ export {
   type ParameterDType,
   ParameterSet,
 } from "./parameter-set.ts";
+export {
+  type Bubble,
+  idealBubble,
+  measureBubble,
+  type TimelineEvent,
+} from "./pipeline/bubble.ts";
+export {
+  type PipelineOptions,
+  PipelineParallel,
+  type PipelineStep,
+} from "./pipeline/pipeline-parallel.ts";
+export type { PipelineSchedule } from "./pipeline/schedule.ts";
+export type { Stage, StagePass } from "./pipeline/stage.ts";
+export type { VirtualWork } from "./pipeline/stage-run.ts";
 export { Random } from "./random.ts";
 export { type SampledBatch, Sampler, type SamplerOptions } from "./sampler.ts";
 export {

@@ -26,8 +26,9 @@ export {
   shardedResidual,
   shardedSequence,
 } from "../tensor/sharded.ts";
-export { type MlpBatch, type MlpOptions, mlp } from "./mlp.ts";
-export { addTo, type Model, type ModelOptions } from "./model.ts";
+export { type MlpBatch, type MlpOptions, mlp, mlpStage } from "./mlp.ts";
+export { addTo, type Model, type ModelOptions, type StagePlace } from "./model.ts";
 export { type ShardedTransformer, shardedTransformer } from "./sharded-transformer.ts";
 export { type Transformer, transformer } from "./transformer.ts";
 export type { TokenBatch, TransformerShape } from "./transformer-parts.ts";
+export { type TransformerStage, transformerStage } from "./transformer-stage.ts";

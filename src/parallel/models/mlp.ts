@@ -7,12 +7,15 @@ import { crossEntropy } from "../losses/cross-entropy.ts";
 import type { Loss } from "../losses/loss.ts";
 import { mse } from "../losses/mse.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
+import type { Stage } from "../pipeline/stage.ts";
+import { type Part, partOf } from "../tensor/split.ts";
 import {
   assertCount,
   Initial,
   type Model,
   type ModelOptions,
   refusal,
+  type StagePlace,
   weightsOf,
 } from "./model.ts";
 
@@ -42,59 +45,106 @@ export interface MlpBatch {
  * const model = mlp({ sizes: [2, 16, 1], seed: 7 });
  */
 export function mlp(options: MlpOptions): Model<MlpBatch> {
-  const { sizes, loss = "mse", classWeights } = options;
-  if (sizes.length < 2) throw refusal("mlp", "sizes", `${sizes.length} of them`, "at least 2");
-  for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
-  const { parameters, network } = build(options);
-  const [inputs, outputs] = [sizes[0] as number, sizes.at(-1) as number];
-
-  const forward = ({ input }: MlpBatch): { pass: Pass; rows: number } => {
-    const rows = input.length / inputs;
-    if (!Number.isInteger(rows) || rows === 0) {
-      throw refusal("mlp", "input", `${input.length} numbers`, `whole rows of ${inputs}`);
-    }
-    const own = zerosLike([...parameters][0]?.value as ParameterArray, input.length);
-    own.set(input);
-    return { pass: network.forward(own, { sequences: rows, length: 1 }), rows };
-  };
-  const lossOf = (
-    output: ParameterArray,
-    target: ArrayLike<number>,
-    out?: ParameterArray,
-  ): Loss => {
-    const common = { ...(out === undefined ? {} : { gradient: out }), reduction: "sum" } as const;
-    if (loss === "mse") return mse({ prediction: output, target, ...common });
-    const weights = classWeights === undefined ? {} : { weights: classWeights };
-    return crossEntropy({
-      logits: output,
-      targets: target,
-      classes: outputs,
-      ...weights,
-      ...common,
-    });
+  assertOptions(options);
+  const { sizes } = options;
+  const { parameters, network } = layersOf(options, { begin: 0, end: sizes.length - 1 });
+  const forward = (batch: MlpBatch): { pass: Pass; rows: number } => {
+    const rows = rowsIn(options, batch);
+    const input = inputOf(options, batch);
+    return { pass: network.forward(input, { sequences: rows, length: 1 }), rows };
   };
   return {
     parameters,
     loss(batch): MicroBatch {
       const { pass, rows } = forward(batch);
-      const { value, weight } = lossOf(pass.output, batch.target);
+      const { value, weight } = lossOf(options, pass.output, batch.target);
       return { loss: value, samples: rows, weight };
     },
     backward(batch, take: TakeGradient): MicroBatch {
       const { pass, rows } = forward(batch);
       const gradient = zerosLike(pass.output, pass.output.length);
-      const { value, weight } = lossOf(pass.output, batch.target, gradient);
+      const { value, weight } = lossOf(options, pass.output, batch.target, gradient);
       pass.backward(gradient, take);
       return { loss: value, samples: rows, weight };
     },
   };
 }
 
-function build(options: MlpOptions): { parameters: ParameterSet; network: Layer } {
-  const widths = options.sizes.slice(0, -1).map((inputs, at) => ({
-    name: `layer${at}`,
+/**
+ * The part of the same perceptron that stage `rank` of `size` computes: whole linear layers, the first stages one more where
+ * they do not come out even. A stage without a layer hands on what it gets. Initial values are those of `mlp`.
+ *
+ * @throws InvalidArgumentError as `mlp`.
+ * @example
+ * const stage = mlpStage(comm, { sizes: [2, 16, 16, 1], seed: 7 });
+ * const pipeline = await PipelineParallel.create(comm, stage);
+ */
+export function mlpStage(
+  place: StagePlace,
+  options: MlpOptions,
+): Stage<MlpBatch> & { readonly parameters: ParameterSet } {
+  assertOptions(options);
+  const part = partOf(options.sizes.length - 1, place);
+  const { parameters, network } = layersOf(options, part);
+  const inputs = options.sizes[part.begin] as number;
+  const isLast = place.rank === place.size - 1;
+  return {
+    parameters,
+    inputLength: (batch) => rowsIn(options, batch) * inputs,
+    forward(batch, received) {
+      const rows = rowsIn(options, batch);
+      const input = received ?? inputOf(options, batch);
+      const { output, backward } = network.forward(input, { sequences: rows, length: 1 });
+      if (!isLast)
+        return { output, backward: (above, take) => backward(above as ParameterArray, take) };
+      const gradient = zerosLike(output, output.length);
+      const { value, weight } = lossOf(options, output, batch.target, gradient);
+      return {
+        told: { loss: value, samples: rows, weight },
+        backward: (_, take) => backward(gradient, take),
+      };
+    },
+  };
+}
+
+function assertOptions({ sizes }: MlpOptions): void {
+  if (sizes.length < 2) throw refusal("mlp", "sizes", `${sizes.length} of them`, "at least 2");
+  for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
+}
+
+function rowsIn({ sizes }: MlpOptions, { input }: MlpBatch): number {
+  const inputs = sizes[0] as number;
+  const rows = input.length / inputs;
+  if (Number.isInteger(rows) && rows > 0) return rows;
+  throw refusal("mlp", "input", `${input.length} numbers`, `whole rows of ${inputs}`);
+}
+
+function inputOf({ dtype = "float32" }: MlpOptions, { input }: MlpBatch): ParameterArray {
+  return dtype === "float32" ? Float32Array.from(input) : Float64Array.from(input);
+}
+
+function lossOf(
+  { sizes, loss = "mse", classWeights }: MlpOptions,
+  output: ParameterArray,
+  target: ArrayLike<number>,
+  out?: ParameterArray,
+): Loss {
+  const common = { ...(out === undefined ? {} : { gradient: out }), reduction: "sum" } as const;
+  if (loss === "mse") return mse({ prediction: output, target, ...common });
+  const weights = classWeights === undefined ? {} : { weights: classWeights };
+  const classes = sizes.at(-1) as number;
+  return crossEntropy({ logits: output, targets: target, classes, ...weights, ...common });
+}
+
+/** The linear layers of a part, with the tanh before each but the model's first. */
+function layersOf(
+  options: MlpOptions,
+  { begin, end }: Part,
+): { parameters: ParameterSet; network: Layer } {
+  const widths = options.sizes.slice(begin, end).map((inputs, at) => ({
+    name: `layer${begin + at}`,
     inputs,
-    outputs: options.sizes[at + 1] as number,
+    outputs: options.sizes[begin + at + 1] as number,
   }));
   const initial = new Initial(options);
   for (const { name, inputs, outputs } of widths) {
@@ -105,7 +155,7 @@ function build(options: MlpOptions): { parameters: ParameterSet; network: Layer 
   const get = weightsOf(parameters);
   const layers = widths.flatMap(({ name, inputs, outputs }, at) => {
     const parts = { weight: get(`${name}.weight`), bias: get(`${name}.bias`), inputs, outputs };
-    return at === 0 ? [linear(parts)] : [tanh(), linear(parts)];
+    return begin + at === 0 ? [linear(parts)] : [tanh(), linear(parts)];
   });
   return { parameters, network: sequence(layers) };
 }

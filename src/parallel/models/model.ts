@@ -21,6 +21,12 @@ export interface Model<Batch> {
   backward(batch: Batch, take: TakeGradient): MicroBatch;
 }
 
+/** Which stage of how many: a pipeline's communicator is one. */
+export interface StagePlace {
+  readonly rank: number;
+  readonly size: number;
+}
+
 /** What every model needs to be made. */
 export interface ModelOptions {
   /** `float32` when left out. */

@@ -1,0 +1,102 @@
+/** The transformer of `transformer` as stages of a pipeline, each whole or divided over ranks. */
+import type { Communicator } from "../../api/index.ts";
+import { copyFromFirst } from "../host-calls.ts";
+import { embed } from "../layers/embedding.ts";
+import { zerosLike } from "../layers/layer.ts";
+import { crossEntropy } from "../losses/cross-entropy.ts";
+import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
+import type { Stage } from "../pipeline/stage.ts";
+import { type ShardedLayer, shardedSequence } from "../tensor/sharded.ts";
+import { partOf } from "../tensor/split.ts";
+import { axisOf, closing, dividedBlock, dividedDeclarations } from "./divided-blocks.ts";
+import { type ModelOptions, type StagePlace, weightsOf } from "./model.ts";
+import {
+  assertShape,
+  shifted,
+  type TokenBatch,
+  type TransformerShape,
+} from "./transformer-parts.ts";
+
+/** One stage of a transformer. */
+export interface TransformerStage extends Stage<TokenBatch> {
+  /** The stage's own: where it is divided, this rank's part of the divided parameters, and all of the others. */
+  readonly parameters: ParameterSet;
+  /** The axis along which a parameter is divided; `undefined` for one that every rank of the stage has whole. */
+  axisOf(name: string): number | undefined;
+  /** As `ShardedTransformer.alignGradients`, among the ranks of the stage; nothing where it is not divided. */
+  alignGradients(): Promise<void>;
+}
+
+/**
+ * Stage `rank` of `size`: whole blocks, the first stages one more where they do not come out even; the first has the
+ * embeddings, the last the closing norm, the head and the loss. With `tensor` its ranks divide the stage among them as
+ * `shardedTransformer` does, and its calls are made by all of them together. Initial values are those of `transformer`.
+ *
+ * @throws InvalidArgumentError as `transformer`.
+ * @example
+ * const stage = transformerStage(mesh.comm("pipeline"), shape, mesh.comm("tensor"));
+ * const pipeline = await PipelineParallel.create(mesh.comm("pipeline"), stage);
+ */
+export function transformerStage(
+  place: StagePlace,
+  options: TransformerShape & ModelOptions,
+  tensor?: Communicator,
+): TransformerStage {
+  assertShape(options);
+  const { rank, size } = place;
+  const { vocabulary, width, blocks } = options;
+  const [isFirst, isLast] = [rank === 0, rank === size - 1];
+  const own = partOf(blocks, place);
+  const parameters = new ParameterSet(
+    dividedDeclarations(tensor, options).filter(({ name }) => {
+      const block = /^block(\d+)\./.exec(name)?.[1];
+      if (block !== undefined) return Number(block) >= own.begin && Number(block) < own.end;
+      return /^(token|position)\./.test(name) ? isFirst : isLast;
+    }),
+  );
+  const parts = { tensor, shape: options, get: weightsOf(parameters) };
+  const layers: ShardedLayer[] = [];
+  for (let at = own.begin; at < own.end; at++) layers.push(dividedBlock(parts, at));
+  if (isLast) layers.push(closing(parts));
+  const stack = shardedSequence(layers);
+  return {
+    parameters,
+    axisOf,
+    async alignGradients() {
+      if (tensor === undefined) return;
+      const whole = [...parameters].filter(({ name }) => axisOf(name) === undefined);
+      await copyFromFirst(
+        tensor,
+        whole.map(({ gradient }) => gradient),
+      );
+    },
+    inputLength: (batch) => shifted(options, batch).inputs.length * width,
+    async forward(batch, input) {
+      const { inputs, targets, extent } = shifted(options, batch);
+      const embedded = isFirst ? embed(tableOf(parameters, width), inputs, extent) : undefined;
+      const pass = await stack.forward(embedded?.output ?? (input as ParameterArray), extent);
+      const { output } = pass;
+      const gradient = isLast ? zerosLike(output, output.length) : undefined;
+      const loss =
+        gradient &&
+        crossEntropy({ logits: output, targets, classes: vocabulary, gradient, reduction: "sum" });
+      return {
+        output,
+        told: loss && { loss: loss.value, samples: targets.length, weight: loss.weight },
+        async backward(above, take) {
+          const below = await pass.backward(gradient ?? (above as ParameterArray), take);
+          embedded?.backward(below, take);
+          return below;
+        },
+      };
+    },
+  };
+}
+
+function tableOf(parameters: ParameterSet, width: number) {
+  return {
+    token: parameters.get("token.weight"),
+    position: parameters.get("position.weight"),
+    width,
+  };
+}

@@ -1,0 +1,76 @@
+/** How much of a pipeline's time its stages stand idle: by formula, and measured on the virtual clock. */
+import { InvalidArgumentError } from "../../api/index.ts";
+
+/** An event of `Trace.toChrome().traceEvents`; times are microseconds. */
+export interface TimelineEvent {
+  readonly name: string;
+  readonly ph: string;
+  readonly pid: number;
+  readonly tid: number;
+  readonly ts?: number;
+  readonly dur?: number;
+  readonly args?: Readonly<Record<string, unknown>>;
+}
+
+/** What stages computed in a span of virtual time. */
+export interface Bubble {
+  /** From the first computing to the end of the last, in nanoseconds. */
+  readonly spanNs: number;
+  /** Computing of every rank in it, in nanoseconds. */
+  readonly busyNs: readonly number[];
+  /** Share of all ranks' time in the span in which they did not compute. */
+  readonly share: number;
+}
+
+/**
+ * The share of idle time of `gpipe` and of `1f1b` alike, where stages take equally long and messages no time:
+ * (p − 1) / (m + p − 1) with p stages and m micro-batches. The schedules differ in what they keep: see `PipelineStep`.
+ *
+ * @throws InvalidArgumentError for a number that is no integer of at least 1.
+ */
+export function idealBubble(stages: number, microBatches: number): number {
+  for (const [field, value] of Object.entries({ stages, microBatches })) {
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw fault("idealBubble", field, String(value), "an integer of at least 1");
+  }
+  return (stages - 1) / (microBatches + stages - 1);
+}
+
+/**
+ * Measures the bubble from the trace of a run whose stages told their virtual compute (`PipelineOptions.work`, or
+ * `comm.work` of their own). Times are rounded to nanoseconds, which the simulation's fastest link keeps below.
+ *
+ * @throws InvalidArgumentError for a trace in which nobody computed.
+ * @example
+ * const { share } = measureBubble(trace.toChrome().traceEvents);
+ */
+export function measureBubble(events: readonly TimelineEvent[]): Bubble {
+  const rows = new Set(
+    events
+      .filter(
+        ({ ph, name, args }) => ph === "M" && name === "thread_name" && args?.["name"] === "work",
+      )
+      .map(({ pid, tid }) => `${pid} ${tid}`),
+  );
+  const ranks = Math.max(-1, ...events.map(({ pid }) => pid)) + 1;
+  const busyNs = new Array<number>(ranks).fill(0);
+  let [begin, end] = [Number.POSITIVE_INFINITY, 0];
+  for (const { ph, pid, tid, ts = 0, dur = 0 } of events) {
+    if (ph !== "X" || !rows.has(`${pid} ${tid}`)) continue;
+    const [from, to] = [Math.round(ts * 1000), Math.round((ts + dur) * 1000)];
+    busyNs[pid] = (busyNs[pid] as number) + to - from;
+    begin = Math.min(begin, from);
+    end = Math.max(end, to);
+  }
+  if (!(end > begin)) throw fault("measureBubble", "events", "no work", "a trace with comm.work");
+  const spanNs = end - begin;
+  const busy = busyNs.reduce((sum, each) => sum + each, 0);
+  return { spanNs, busyNs, share: (ranks * spanNs - busy) / (ranks * spanNs) };
+}
+
+function fault(action: string, field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `${action}: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}

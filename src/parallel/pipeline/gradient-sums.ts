@@ -1,0 +1,58 @@
+/** The gradients of one stage, added up over micro-batches in their order, and told once each. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { TakeGradient } from "../layers/layer.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+
+/** Adds up what backward tells, and tells the sums as soon as the last micro-batch has brought its part. */
+export class GradientSums {
+  readonly #take: TakeGradient;
+  readonly #sums = new Map<string, ParameterArray>();
+  /** Names that the present micro-batch has brought. */
+  readonly #brought = new Set<string>();
+  #last = false;
+
+  constructor(take: TakeGradient) {
+    this.#take = take;
+  }
+
+  /** Opens a micro-batch, and gives what its backward tells its gradients. */
+  begin(last: boolean): TakeGradient {
+    this.#last = last;
+    this.#brought.clear();
+    return (name, gradient) => this.#add(name, gradient);
+  }
+
+  /** Tells the sums that the last micro-batch added nothing to. */
+  finish(): void {
+    for (const [name, sum] of this.#sums) this.#take(name, sum);
+    this.#sums.clear();
+  }
+
+  #add(name: string, gradient: ParameterArray): void {
+    if (this.#brought.has(name)) throw fault(name, "a second one in the same micro-batch", "one");
+    this.#brought.add(name);
+    const sum = this.#sums.get(name);
+    if (sum === undefined) {
+      if (this.#last) this.#take(name, gradient);
+      else this.#sums.set(name, gradient.slice());
+      return;
+    }
+    if (sum.length !== gradient.length) {
+      const needed = `${sum.length}, as in the micro-batches before`;
+      throw fault(name, `${gradient.length} elements`, needed);
+    }
+    for (let at = 0; at < sum.length; at++) {
+      sum[at] = (sum[at] as number) + (gradient[at] as number);
+    }
+    if (!this.#last) return;
+    this.#sums.delete(name);
+    this.#take(name, sum);
+  }
+}
+
+function fault(name: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `PipelineParallel: gradient of "${name}": found ${found}, needs ${needed}` },
+    { field: name },
+  );
+}

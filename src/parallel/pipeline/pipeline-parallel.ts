@@ -1,0 +1,171 @@
+/**
+ * Pipeline parallelism: rank r runs stage r of a model, and micro-batches follow one another through the stages.
+ *
+ * Gradients are added up over the micro-batches in their order, by each stage for its own parameters, so they have the bits
+ * of a run of all stages on one rank, whatever the schedule. Dividing by the weight of the samples, and what lies beyond one
+ * pipeline, is `DataParallel`'s.
+ */
+import { CommClosedError, type Communicator } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import type { MicroBatch } from "../data-parallel/backward.ts";
+import type { TakeGradient } from "../layers/layer.ts";
+import type { ParameterDType } from "../parameter-set.ts";
+import { actionsOf, type PipelineSchedule } from "./schedule.ts";
+import type { Stage } from "./stage.ts";
+import { fault, StageRun, type VirtualWork } from "./stage-run.ts";
+import { Wires } from "./wires.ts";
+
+/** Options of `PipelineParallel.create`. */
+export interface PipelineOptions {
+  /** `1f1b` when left out; the same on every rank. */
+  readonly schedule?: PipelineSchedule;
+  /** Of what stages send each other; `float32` when left out. The same on every rank. */
+  readonly dtype?: ParameterDType;
+  /** Virtual compute of this stage by micro-batch, told to `comm.work` before it computes; none when left out. */
+  readonly work?: VirtualWork;
+}
+
+/** What a step did; the same on all ranks but for `held`. */
+export interface PipelineStep extends Required<MicroBatch> {
+  /** Most micro-batches whose forward this stage kept at once: all with `gpipe`, at most `size - rank` with `1f1b`. */
+  readonly held: number;
+}
+
+/** A pipeline over all ranks of a communicator. Made by `PipelineParallel.create`. */
+export class PipelineParallel<Batch> {
+  readonly schedule: PipelineSchedule;
+  readonly #comm: Communicator;
+  readonly #stage: Stage<Batch>;
+  readonly #work: VirtualWork | undefined;
+  readonly #wires: Wires;
+  /** Why no step can be made now. */
+  #fault: string | undefined;
+
+  private constructor(comm: Communicator, stage: Stage<Batch>, options: PipelineOptions) {
+    const { schedule = "1f1b", dtype = "float32", work } = options;
+    this.schedule = schedule;
+    this.#comm = comm;
+    this.#stage = stage;
+    this.#work = work;
+    this.#wires = new Wires(comm, dtype);
+  }
+
+  /**
+   * Joins the ranks' stages to a pipeline, in the order of ranks.
+   *
+   * - **Collective**: the same schedule and dtype on every rank. **Cost**: a comparison.
+   *
+   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws CollectiveMismatchError on all ranks for options that differ.
+   * @example
+   * const stage = transformerStage(comm, shape);
+   * const pipeline = await PipelineParallel.create(comm, stage, { schedule: "1f1b" });
+   */
+  static async create<Batch>(
+    comm: Communicator,
+    stage: Stage<Batch>,
+    options: PipelineOptions = {},
+  ): Promise<PipelineParallel<Batch>> {
+    const { schedule = "1f1b", dtype = "float32", work } = options;
+    oneOf("schedule", schedule, ["gpipe", "1f1b"]);
+    oneOf("dtype", dtype, ["float32", "float64"]);
+    for (const [field, value] of Object.entries(work ?? {})) {
+      if (typeof value === "number" && value >= 0 && value < Number.POSITIVE_INFINITY) continue;
+      throw fault(`work.${field}`, String(value), "nanoseconds of at least 0");
+    }
+    await assertAgreed(comm, {
+      action: "PipelineParallel.create",
+      kind: "option",
+      lines: new Map([
+        ["schedule", schedule],
+        ["dtype", dtype],
+      ]),
+      hint: "give every stage the same schedule and dtype",
+    });
+    return new PipelineParallel(comm, stage, options);
+  }
+
+  /**
+   * Runs all micro-batches forward and backward, and tells the sums of this stage's gradients; as `Model.backward`, by all
+   * ranks together with the same micro-batches.
+   *
+   * - **Collective**: as many micro-batches on every rank, at least none.
+   * - **Gradients** are added up in the order of the micro-batches, whatever the schedule, and told once each: during the
+   *   backward of the last micro-batch, so that a `DataParallel` around it sends its buckets meanwhile.
+   * - **Messages**: a stage's outputs, and the gradients by its inputs, one way and back for every micro-batch; beside them a
+   *   comparison and a broadcast of 24 bytes. What crosses between neighbours goes as one group, which cannot deadlock.
+   *
+   * @throws InvalidArgumentError on this rank for what a stage tells or gives in another length or dtype; the others get
+   * `RemoteRankError`.
+   * @throws CollectiveMismatchError on all ranks for another number of micro-batches; on neighbours for an output or a
+   * gradient that is not as long as the other one's input or output.
+   * @throws CommClosedError when an earlier step failed in the middle, which leaves stages out of step.
+   * @example
+   * const stats = await trainer.step([microBatches], (all, ready) => pipeline.backward(all, ready));
+   */
+  async backward(microBatches: readonly Batch[], take: TakeGradient): Promise<PipelineStep> {
+    this.#assertUsable();
+    await assertAgreed(this.#comm, {
+      action: "PipelineParallel.backward",
+      kind: "number of",
+      lines: new Map([["micro-batches", String(microBatches.length)]]),
+      hint: "give every stage the same micro-batches",
+    });
+    this.#fault = "a step is still running";
+    try {
+      const { rank, size } = this.#comm;
+      const run = new StageRun(this.#comm, this.#stage, this.#work, microBatches, take);
+      const place = { rank, size, microBatches: microBatches.length };
+      for (const action of actionsOf(this.schedule, place)) await run.do(action, this.#wires);
+      run.finish();
+      const told = await toldByLast(this.#comm, run.told);
+      this.#fault = undefined;
+      return { ...told, held: run.held };
+    } catch (error) {
+      this.#fault = `an earlier step failed: ${error instanceof Error ? error.message : error}`;
+      throw error;
+    }
+  }
+
+  /** Gives the buffers of messages back; the communicator stays open. */
+  [Symbol.dispose](): void {
+    this.#wires.dispose();
+    this.#fault = "it was disposed";
+  }
+
+  #assertUsable(): void {
+    if (this.#fault === undefined) return;
+    const { rank, size, name } = this.#comm;
+    throw new CommClosedError(
+      {
+        headline: `PipelineParallel.backward: ${this.#fault}`,
+        hint: "stages may be out of step: rebuild the world, restore a checkpoint and create another one",
+      },
+      { rank, size, comm: name },
+    );
+  }
+}
+
+/** What the last stage knows, on every rank. Costs a broadcast of 24 bytes. */
+async function toldByLast(
+  comm: Communicator,
+  { loss, samples, weight }: Required<MicroBatch>,
+): Promise<Required<MicroBatch>> {
+  const buffer = comm.alloc("float64", 3).copyFrom(Float64Array.of(loss, samples, weight));
+  try {
+    await comm.broadcast({ recv: buffer, root: comm.size - 1 });
+    const told = await buffer.toHost();
+    return {
+      loss: told[0] as number,
+      samples: told[1] as number,
+      weight: told[2] as number,
+    };
+  } finally {
+    buffer.dispose();
+  }
+}
+
+function oneOf(field: string, value: string, allowed: readonly string[]): void {
+  if (allowed.includes(value)) return;
+  throw fault(field, `"${String(value)}"`, allowed.map((each) => `"${each}"`).join(" or "));
+}

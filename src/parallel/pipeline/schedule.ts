@@ -1,0 +1,96 @@
+/**
+ * Schedules: in which order a stage computes and exchanges, as data.
+ *
+ * What crosses between two neighbours belongs to one exchange on both sides, so that neither waits for the other to send
+ * first, although every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
+ */
+
+/** `gpipe`: all micro-batches forward, then all backward. `1f1b`: backward as soon as one can be (PipeDream-Flush). */
+export type PipelineSchedule = "gpipe" | "1f1b";
+
+/** What a stage does next. Numbers are those of micro-batches. */
+export type Action =
+  | { readonly kind: "forward"; readonly microBatch: number }
+  | { readonly kind: "backward"; readonly microBatch: number }
+  | Exchange;
+
+/** Messages that are under way together. */
+export interface Exchange {
+  readonly kind: "exchange";
+  /** Receives the stage's input. */
+  readonly input?: number | undefined;
+  /** Sends the stage's output. */
+  readonly output?: number | undefined;
+  /** Receives the gradient by the output. */
+  readonly above?: number | undefined;
+  /** Sends the gradient by the input. */
+  readonly below?: number | undefined;
+}
+
+/** Which stage of how many, and how many micro-batches. */
+export interface Place {
+  readonly rank: number;
+  readonly size: number;
+  readonly microBatches: number;
+}
+
+/** Everything that a stage does in a step, in order. */
+export function actionsOf(schedule: PipelineSchedule, place: Place): Action[] {
+  const { rank, size } = place;
+  const all = schedule === "gpipe" ? gpipe(place) : oneForwardOneBackward(place);
+  return all.flatMap((action): Action[] => {
+    if (action.kind !== "exchange") return [action];
+    const { input, output, above, below } = action;
+    const own: Exchange = {
+      kind: "exchange",
+      ...(rank > 0 && { input, below }),
+      ...(rank < size - 1 && { output, above }),
+    };
+    const messages = [own.input, own.output, own.above, own.below];
+    return messages.every((each) => each === undefined) ? [] : [own];
+  });
+}
+
+function gpipe({ microBatches }: Place): Action[] {
+  const all = Array.from({ length: microBatches }, (_, microBatch) => microBatch);
+  return [...all.flatMap(forwardAlone), ...all.flatMap(backwardAlone)];
+}
+
+/**
+ * A stage is ahead of the last one by as many micro-batches as there are stages after it. Once it is, each forward is
+ * followed by the backward of the micro-batch that comes back.
+ */
+function oneForwardOneBackward({ rank, size, microBatches }: Place): Action[] {
+  const ahead = Math.min(size - 1 - rank, microBatches);
+  const actions: Action[] = [];
+  for (let at = 0; at < ahead; at++) actions.push(...forwardAlone(at));
+  if (ahead < microBatches) actions.push({ kind: "exchange", input: ahead });
+  for (let at = ahead; at < microBatches; at++) {
+    const back = at - ahead;
+    const next = at + 1 < microBatches ? at + 1 : undefined;
+    actions.push(
+      { kind: "forward", microBatch: at },
+      { kind: "exchange", output: at, above: back },
+      { kind: "backward", microBatch: back },
+      { kind: "exchange", below: back, input: next },
+    );
+  }
+  for (let at = microBatches - ahead; at < microBatches; at++) actions.push(...backwardAlone(at));
+  return actions;
+}
+
+function forwardAlone(microBatch: number): Action[] {
+  return [
+    { kind: "exchange", input: microBatch },
+    { kind: "forward", microBatch },
+    { kind: "exchange", output: microBatch },
+  ];
+}
+
+function backwardAlone(microBatch: number): Action[] {
+  return [
+    { kind: "exchange", above: microBatch },
+    { kind: "backward", microBatch },
+    { kind: "exchange", below: microBatch },
+  ];
+}

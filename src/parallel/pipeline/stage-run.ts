@@ -1,0 +1,143 @@
+/** One step of one stage: what it has under way, and what it has been told. */
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { MicroBatch } from "../data-parallel/backward.ts";
+import type { TakeGradient } from "../layers/layer.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+import { GradientSums } from "./gradient-sums.ts";
+import type { Action, Exchange } from "./schedule.ts";
+import type { Stage, StagePass } from "./stage.ts";
+import type { Wires } from "./wires.ts";
+
+/** What a stage takes on the virtual clock. */
+export interface VirtualWork {
+  readonly forwardNs: number;
+  readonly backwardNs: number;
+}
+
+/** Does the actions of a schedule. */
+export class StageRun<Batch> {
+  readonly told = { loss: 0, samples: 0, weight: 0 };
+  held = 0;
+  readonly #comm: Communicator;
+  readonly #stage: Stage<Batch>;
+  readonly #work: VirtualWork | undefined;
+  readonly #batches: readonly Batch[];
+  readonly #sums: GradientSums;
+  readonly #inputs = new Map<number, ParameterArray>();
+  readonly #inputLengths = new Map<number, number>();
+  readonly #passes = new Map<number, StagePass>();
+  readonly #above = new Map<number, ParameterArray>();
+  readonly #below = new Map<number, ParameterArray>();
+
+  constructor(
+    comm: Communicator,
+    stage: Stage<Batch>,
+    work: VirtualWork | undefined,
+    batches: readonly Batch[],
+    take: TakeGradient,
+  ) {
+    this.#comm = comm;
+    this.#stage = stage;
+    this.#work = work;
+    this.#batches = batches;
+    this.#sums = new GradientSums(take);
+  }
+
+  /** Computes, or exchanges over the wires. */
+  async do(action: Action, wires: Wires): Promise<void> {
+    if (action.kind === "forward") await this.#forward(action.microBatch);
+    else if (action.kind === "backward") await this.#backward(action.microBatch);
+    else await this.#exchange(action, wires);
+  }
+
+  finish(): void {
+    this.#sums.finish();
+  }
+
+  async #forward(at: number): Promise<void> {
+    const input = this.#inputs.get(at);
+    this.#inputs.delete(at);
+    if (this.#work !== undefined) this.#comm.work(this.#work.forwardNs, `forward ${at}`);
+    const pass = await this.#stage.forward(this.#batches[at] as Batch, input);
+    const { rank, size } = this.#comm;
+    if (rank === size - 1) this.#tell(pass.told, at);
+    else assertArray("output", pass.output, at);
+    this.#passes.set(at, pass);
+    this.held = Math.max(this.held, this.#passes.size);
+  }
+
+  async #backward(at: number): Promise<void> {
+    const pass = this.#passes.get(at) as StagePass;
+    const above = this.#above.get(at);
+    this.#above.delete(at);
+    if (this.#work !== undefined) this.#comm.work(this.#work.backwardNs, `backward ${at}`);
+    const take = this.#sums.begin(at === this.#batches.length - 1);
+    const below = await pass.backward(above, take);
+    this.#passes.delete(at);
+    if (this.#comm.rank === 0) return;
+    const given = assertArray("gradient by the input", below, at);
+    const needed = this.#inputLengths.get(at) as number;
+    if (given.length !== needed) {
+      throw fault(
+        `gradient by the input of micro-batch ${at}`,
+        `${given.length} elements`,
+        `${needed}, as the input has`,
+      );
+    }
+    this.#below.set(at, given);
+  }
+
+  async #exchange({ input, output, above, below }: Exchange, wires: Wires): Promise<void> {
+    const outputOf = (at: number): ParameterArray => this.#passes.get(at)?.output as ParameterArray;
+    const received = await wires.exchange({
+      toNext: output === undefined ? undefined : outputOf(output),
+      toPrevious: below === undefined ? undefined : this.#below.get(below),
+      fromNext: above === undefined ? undefined : outputOf(above).length,
+      fromPrevious: input === undefined ? undefined : this.#inputLength(input),
+    });
+    if (below !== undefined) this.#below.delete(below);
+    if (received.fromNext !== undefined) this.#above.set(above as number, received.fromNext);
+    if (received.fromPrevious !== undefined) {
+      this.#inputs.set(input as number, received.fromPrevious);
+    }
+  }
+
+  #inputLength(at: number): number {
+    const length = this.#stage.inputLength(this.#batches[at] as Batch);
+    if (!Number.isSafeInteger(length) || length < 0) {
+      throw fault(`inputLength of micro-batch ${at}`, String(length), "an integer of at least 0");
+    }
+    this.#inputLengths.set(at, length);
+    return length;
+  }
+
+  #tell(told: MicroBatch | undefined, at: number): void {
+    const { loss, samples, weight = samples } = told ?? {};
+    if (typeof loss !== "number") {
+      throw fault(`told of micro-batch ${at}`, typeof loss, "the last stage's loss, a number");
+    }
+    if (!Number.isSafeInteger(samples) || (samples as number) < 0) {
+      throw fault(`told.samples of micro-batch ${at}`, String(samples), "an integer of at least 0");
+    }
+    if (!Number.isFinite(weight) || (weight as number) < 0) {
+      throw fault(`told.weight of micro-batch ${at}`, String(weight), "a number of at least 0");
+    }
+    this.told.loss += loss;
+    this.told.samples += samples as number;
+    this.told.weight += weight as number;
+  }
+}
+
+function assertArray(what: string, array: ParameterArray | undefined, at: number): ParameterArray {
+  if (array instanceof Float32Array || array instanceof Float64Array) return array;
+  const needed = "a Float32Array or Float64Array";
+  throw fault(`${what} of micro-batch ${at}`, typeof array, needed);
+}
+
+/** The refusal of what a stage or its caller gives. */
+export function fault(field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `PipelineParallel: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}

@@ -1,0 +1,32 @@
+/** One stage of a pipeline: what a rank computes between what the stage before sends and what the next one needs. */
+import type { MicroBatch } from "../data-parallel/backward.ts";
+import type { TakeGradient } from "../layers/layer.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+
+/** One forward pass of a stage. Several are under way at once; each keeps what its own backward needs. */
+export interface StagePass {
+  /** What the next stage gets, in the pipeline's dtype; not read on the last stage. Sent before anything else is computed. */
+  readonly output?: ParameterArray | undefined;
+  /** The sum of the losses over the micro-batch and its samples, on the last stage alone. */
+  readonly told?: MicroBatch | undefined;
+  /**
+   * From the gradient by the output (none on the last stage, which has the loss's) tells those by the stage's parameters,
+   * each at most once, and gives the one by the input: as long as it; not read on the first stage. Gradients are those of
+   * the sum of the losses.
+   */
+  backward(
+    gradient: ParameterArray | undefined,
+    take: TakeGradient,
+  ): ParameterArray | undefined | PromiseLike<ParameterArray | undefined>;
+}
+
+/** One rank's stage: one of `mlpStage` and `transformerStage`, or your own. */
+export interface Stage<Batch> {
+  /** Number of elements that the stage before sends for a micro-batch. Not asked of the first stage. */
+  inputLength(batch: Batch): number;
+  /**
+   * Computes a micro-batch. The first stage gets no input and reads the batch; the last reads its targets there. An input
+   * belongs to the stage.
+   */
+  forward(batch: Batch, input: ParameterArray | undefined): StagePass | PromiseLike<StagePass>;
+}
