@@ -20,7 +20,7 @@ const defaultPatience: Patience = { spinUs: 50, turnsMs: 20 };
 
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
-const pausePart = 1 / 20;
+const pausePart = 1 / 200;
 
 interface Waiter {
   /** Whose work it is: that of a communicator, or of nobody in particular. */
