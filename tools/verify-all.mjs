@@ -1,95 +1,150 @@
 // Verifies every program of the catalogue for every rank count: `npm run verify:all` for 1..256,
 // `npm run verify:all -- --to 64` for fewer, `-- --only allReduce` for one collective. Rooted ones
-// are judged for every root up to 16 ranks, for the first, middle and last one beyond.
+// are judged for every root up to 16 ranks, for the first, middle and last one beyond. Every core
+// judges rank counts of its own (`--threads N`).
 
+import { availableParallelism } from "node:os";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { build, isStale } from "./build.mjs";
-
-const { values } = parseArgs({
-  options: {
-    from: { type: "string", default: "1" },
-    to: { type: "string", default: "256" },
-    only: { type: "string" },
-  },
-});
-const from = Number(values.from);
-const to = Number(values.to);
-if (!(Number.isInteger(from) && Number.isInteger(to) && from >= 1 && to >= from)) {
-  process.stderr.write(
-    `verify-all: --from ${values.from} --to ${values.to} is no range of ranks\n`,
-  );
-  process.exit(2);
-}
-if (isStale() && !build()) {
-  process.stderr.write("verify-all: the build failed, so nothing was verified\n");
-  process.exit(1);
-}
-const { specifications } = await import("../dist/api/index.js");
-const { algorithmsOf, builtCollectives, verifyAlgorithm } = await import(
-  "../dist/algorithms/index.js"
-);
 
 /** Most ranks for which every root is judged. */
 const allRootsUpTo = 16;
 /** Problems printed in full. */
 const mostPrinted = 20;
 
-function rootsOf(collective, ranks) {
-  if (!specifications[collective].rooted) return [-1];
-  if (ranks > allRootsUpTo) return [0, ranks >> 1, ranks - 1];
-  return Array.from({ length: ranks }, (_, root) => root);
+if (isMainThread) await main();
+else await work(workerData);
+
+function options() {
+  const { values } = parseArgs({
+    options: {
+      from: { type: "string", default: "1" },
+      to: { type: "string", default: "256" },
+      only: { type: "string" },
+      threads: { type: "string", default: String(availableParallelism()) },
+    },
+  });
+  const [from, to, threads] = [values.from, values.to, values.threads].map(Number);
+  const fine = [from, to, threads].every((each) => Number.isInteger(each) && each >= 1);
+  if (!fine || to < from) {
+    process.stderr.write(
+      `verify-all: --from ${values.from} --to ${values.to} --threads ${values.threads}: needs a range of ranks and some threads\n`,
+    );
+    process.exit(2);
+  }
+  return { from, to, threads, only: values.only };
 }
 
-function progress(text) {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
+/** The rows of the catalogue, by the names of collective and algorithm. */
+async function rowsOf(only) {
+  const { algorithmsOf, builtCollectives } = await import("../dist/algorithms/index.js");
+  return builtCollectives
+    .filter((collective) => (only ?? collective) === collective)
+    .flatMap((collective) =>
+      algorithmsOf(collective).map((algorithm) => ({ collective, algorithm })),
+    );
 }
 
-/** Verifies one algorithm for all rank counts and roots. */
-function verifyRow(collective, algorithm) {
-  const began = performance.now();
-  const problems = [];
-  let programs = 0;
-  for (let ranks = from; ranks <= to; ranks += 1) {
-    progress(`${collective} ${algorithm.name}: ${ranks} of ${to} ranks`);
-    for (const root of rootsOf(collective, ranks)) {
-      programs += 1;
-      const at = `${collective} ${algorithm.name}, ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
-      for (const { pass, text } of verifyAlgorithm(collective, algorithm, ranks, root).problems) {
-        problems.push(`${at}: ${pass}: ${text}`);
+/** A thread: verifies the rank counts that it is sent for every row, and says what it found. */
+async function work({ only }) {
+  const { specifications } = await import("../dist/api/index.js");
+  const { verifyAlgorithm } = await import("../dist/algorithms/index.js");
+  const rows = await rowsOf(only);
+  const rootsOf = (collective, ranks) => {
+    if (!specifications[collective].rooted) return [-1];
+    if (ranks > allRootsUpTo) return [0, ranks >> 1, ranks - 1];
+    return Array.from({ length: ranks }, (_, root) => root);
+  };
+  parentPort.on("message", (ranks) => {
+    const found = rows.map(({ collective, algorithm }) => {
+      const began = performance.now();
+      const problems = [];
+      const roots = rootsOf(collective, ranks);
+      for (const root of roots) {
+        const at = `${collective} ${algorithm.name}, ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
+        for (const { pass, text } of verifyAlgorithm(collective, algorithm, ranks, root).problems) {
+          problems.push(`${at}: ${pass}: ${text}`);
+        }
       }
-    }
-  }
-  return { programs, problems, seconds: (performance.now() - began) / 1000 };
+      return { programs: roots.length, problems, seconds: (performance.now() - began) / 1000 };
+    });
+    parentPort.postMessage({ ranks, found });
+  });
 }
 
-const collectives = builtCollectives.filter((name) => (values.only ?? name) === name);
-if (collectives.length === 0) {
-  process.stderr.write(`verify-all: --only ${values.only}: there is no such collective\n`);
-  process.exit(2);
+/** Hands every rank count, the largest first, to whichever thread is free; gives the findings by rank count. */
+function shareOut({ from, to, threads, only }) {
+  const findings = new Map();
+  let next = to;
+  return new Promise((resolve, reject) => {
+    const total = to - from + 1;
+    let running = Math.min(threads, total);
+    for (let thread = running; thread > 0; thread -= 1) {
+      const worker = new Worker(fileURLToPath(import.meta.url), {
+        workerData: { only },
+        // Young values die young: fewer, larger collections.
+        resourceLimits: { maxYoungGenerationSizeMb: 128 },
+      });
+      const give = () => {
+        if (next >= from) {
+          worker.postMessage(next);
+          next -= 1;
+          return;
+        }
+        worker.terminate();
+        running -= 1;
+        if (running === 0) resolve(findings);
+      };
+      worker.on("error", reject);
+      worker.on("message", ({ ranks, found }) => {
+        findings.set(ranks, found);
+        if (process.stderr.isTTY)
+          process.stderr.write(`\r\x1b[K${findings.size} of ${total} rank counts`);
+        give();
+      });
+      give();
+    }
+  });
 }
-const line = (...cells) => {
-  const [collective, algorithm, ...figures] = cells.map(String);
-  const right = figures.map((figure) => figure.padStart(10)).join("");
-  process.stdout.write(`${collective.padEnd(16)}${algorithm.padEnd(20)}${right}\n`);
-};
-const total = { programs: 0, problems: [], seconds: 0 };
-line("collective", "algorithm", "programs", "problems", "seconds");
-for (const collective of collectives) {
-  for (const algorithm of algorithmsOf(collective)) {
-    const { programs, problems, seconds } = verifyRow(collective, algorithm);
-    progress("");
-    line(collective, algorithm.name, programs, problems.length, seconds.toFixed(2));
-    total.programs += programs;
-    total.problems.push(...problems);
-    total.seconds += seconds;
+
+async function main() {
+  const given = options();
+  const { from, to, only } = given;
+  if (isStale() && !build()) {
+    process.stderr.write("verify-all: the build failed, so nothing was verified\n");
+    process.exit(1);
   }
+  const rows = await rowsOf(only);
+  if (rows.length === 0) {
+    process.stderr.write(`verify-all: --only ${only}: there is no such collective\n`);
+    process.exit(2);
+  }
+  const began = performance.now();
+  const findings = await shareOut(given);
+  const wall = (performance.now() - began) / 1000;
+  if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+  const line = (...cells) => {
+    const [collective, algorithm, ...figures] = cells.map(String);
+    const right = figures.map((figure) => figure.padStart(10)).join("");
+    process.stdout.write(`${collective.padEnd(16)}${algorithm.padEnd(20)}${right}\n`);
+  };
+  line("collective", "algorithm", "programs", "problems", "seconds");
+  const total = { programs: 0, problems: [] };
+  rows.forEach(({ collective, algorithm }, row) => {
+    const sum = { programs: 0, problems: [], seconds: 0 };
+    for (let ranks = from; ranks <= to; ranks += 1) {
+      const { programs, problems, seconds } = findings.get(ranks)[row];
+      sum.programs += programs;
+      sum.problems.push(...problems);
+      sum.seconds += seconds;
+    }
+    line(collective, algorithm.name, sum.programs, sum.problems.length, sum.seconds.toFixed(2));
+    total.programs += sum.programs;
+    total.problems.push(...sum.problems);
+  });
+  line("all", `${from}..${to} ranks`, total.programs, total.problems.length, wall.toFixed(2));
+  for (const problem of total.problems.slice(0, mostPrinted)) process.stdout.write(`${problem}\n`);
+  process.exitCode = total.problems.length === 0 ? 0 : 1;
 }
-line(
-  "all",
-  `${from}..${to} ranks`,
-  total.programs,
-  total.problems.length,
-  total.seconds.toFixed(2),
-);
-for (const problem of total.problems.slice(0, mostPrinted)) process.stdout.write(`${problem}\n`);
-process.exitCode = total.problems.length === 0 ? 0 : 1;

@@ -5,6 +5,7 @@
  * fold of the ranks' inputs whose result is written to every rank that ends with it. `fuse` reads these folds off the
  * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
  */
+import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./in-place.ts";
 import { assertFusible } from "./limits.ts";
 import { none, type Program, stepCount } from "./program.ts";
@@ -145,9 +146,8 @@ class Fusion {
   #emit(value: ValueId, targets: readonly Place[], group: FusedFold[]): number {
     const known = this.#needed.get(value);
     if (known !== undefined) return known;
-    const described = this.#values.describe(value);
-    const final = described.kind === "final";
-    const body = final ? described.of : value;
+    const final = this.#values.isFinal(value);
+    const body = final ? this.#values.leftOf(value) : value;
     const operands = this.#chain(body, group);
     const reduces = !this.#values.isLeaf(body);
     group.push({ operands, final, reduces, targets });
@@ -159,37 +159,36 @@ class Fusion {
   #chain(value: ValueId, group: FusedFold[]): Operand[] {
     const later: ValueId[] = [];
     let at = value;
-    for (
-      let fold = this.#values.describe(at);
-      fold.kind === "fold";
-      fold = this.#values.describe(at)
-    ) {
-      const leftFirst = this.#depth(fold.left) >= this.#depth(fold.right);
-      later.push(leftFirst ? fold.right : fold.left);
-      at = leftFirst ? fold.left : fold.right;
+    while (this.#values.isFold(at)) {
+      const left = this.#values.leftOf(at);
+      const right = this.#values.rightOf(at);
+      const leftFirst = this.#depth(left) >= this.#depth(right);
+      later.push(leftFirst ? right : left);
+      at = leftFirst ? left : right;
     }
-    const first = this.#operand(at, true, group);
-    return [first, ...later.reverse().map((next) => this.#operand(next, false, group))];
+    const operands = [this.#operand(at, true, group)];
+    for (let i = later.length - 1; i >= 0; i--) {
+      operands.push(this.#operand(later[i] as ValueId, false, group));
+    }
+    return operands;
   }
 
   #operand(value: ValueId, first: boolean, group: FusedFold[]): Operand {
-    const described = this.#values.describe(value);
-    if (described.kind === "leaf") {
-      return { kind: "contribution", place: { rank: described.rank, chunk: described.chunk } };
+    const values = this.#values;
+    if (values.isFold(value) || values.isFinal(value)) {
+      return { kind: "fold", fold: this.#emit(value, [], group) };
     }
-    if (described.kind === "scaled") {
-      const leaf = this.#values.describe(described.of);
-      const place =
-        leaf.kind === "leaf" ? { rank: leaf.rank, chunk: leaf.chunk } : { rank: 0, chunk: 0 };
-      return { kind: first ? "contribution" : "partial", place };
-    }
-    return { kind: "fold", fold: this.#emit(value, [], group) };
+    // A rank's chunk, or that as a partial of its own.
+    const alone = values.isLeaf(value);
+    const leaf = alone ? value : values.leftOf(value);
+    const place = { rank: values.leftOf(leaf), chunk: values.chunkOf(leaf) };
+    return { kind: alone || first ? "contribution" : "partial", place };
   }
 
   /** A fold is deeper than a partial of one rank, and that is deeper than a bare contribution. */
   #depth(value: ValueId): number {
-    const { kind } = this.#values.describe(value);
-    return kind === "fold" ? 2 : Number(kind === "scaled");
+    if (this.#values.isFold(value)) return 2;
+    return this.#values.isLeaf(value) || this.#values.isFinal(value) ? 0 : 1;
   }
 }
 
@@ -200,8 +199,8 @@ function inPlaceOrder(
 ): Pick<FusedPlan, "inPlaceSafe" | "independent"> {
   const covered = coveredInputs(program);
   /** By rank and input chunk: the group that writes there, and the one that reads, or none when several do. */
-  const writers = covered.map(() => new Map<number, number>());
-  const readers = covered.map(() => new Map<number, number>());
+  const writers = chunksOf(program, absent);
+  const readers = chunksOf(program, absent);
   let inPlaceSafe = true;
   let independent = true;
   groups.forEach((group, number) => {
@@ -209,22 +208,39 @@ function inPlaceOrder(
       for (const operand of operands) {
         if (operand.kind === "fold") continue;
         const { rank, chunk } = operand.place;
-        if (writers[rank]?.has(chunk)) inPlaceSafe = false;
-        const reader = readers[rank]?.get(chunk) ?? number;
+        if ((writers[rank]?.[chunk] ?? absent) !== absent) inPlaceSafe = false;
+        const reading = readers[rank] as Int32Array;
+        const reader = reading[chunk] as number;
         // More than one group reads it: whoever writes there is another one than some of them.
-        readers[rank]?.set(chunk, reader === number ? number : none);
+        reading[chunk] = reader === absent || reader === number ? number : none;
       }
       for (const { rank, chunk } of targets) {
         const under = covered[rank]?.[chunk] ?? none;
-        if (under !== none) writers[rank]?.set(under, number);
+        if (under !== none) (writers[rank] as Int32Array)[under] = number;
       }
     }
   });
   writers.forEach((written, rank) => {
-    for (const [chunk, writer] of written) {
-      const reader = readers[rank]?.get(chunk) ?? writer;
-      if (reader !== writer) independent = false;
+    const read = readers[rank] as Int32Array;
+    for (let chunk = 0; chunk < written.length; chunk++) {
+      const writer = written[chunk];
+      const reader = read[chunk];
+      if (writer !== absent && reader !== absent && reader !== writer) independent = false;
     }
   });
   return { inPlaceSafe, independent };
+}
+
+/** No group. */
+const absent = -2;
+
+/** A number for every input chunk, by rank. */
+function chunksOf(
+  { collective, ranks, root, chunksPerBlock }: Program,
+  value: number,
+): Int32Array[] {
+  const { inBlocks } = specifications[collective];
+  return Array.from({ length: ranks }, (_, rank) =>
+    new Int32Array(inBlocks(ranks, rank, root) * chunksPerBlock).fill(value),
+  );
 }

@@ -1,6 +1,7 @@
 /** Does every output chunk hold what the specification says: each contribution once, complete, and alike everywhere? */
 import { specifications } from "../../api/collectives/index.ts";
-import type { Program } from "../program.ts";
+import type { InputBlock } from "../../api/collectives/spec.ts";
+import { none, type Program } from "../program.ts";
 import type { Execution } from "./execution.ts";
 import type { Problem } from "./problem.ts";
 import type { ValueId, ValueTable } from "./values.ts";
@@ -22,11 +23,15 @@ export function contributionProblems(program: Program, execution: Execution): Pr
   const problems: Problem[] = [];
   // Whoever holds the same fold must hold it by the same association: the same bits everywhere.
   const norms: ValueId[] = [];
+  let asked: readonly InputBlock[] | undefined;
+  let all = none;
   outputs.forEach((chunks, rank) => {
     for (let block = 0; block * chunksPerBlock < chunks.length; block++) {
       const sources = expected(ranks, rank, block, root);
       const first = (sources[0]?.block ?? 0) * chunksPerBlock;
-      const all = values.setOf(sources.map((source) => source.rank));
+      // Ranks that need the same are told so by the same answer.
+      if (sources !== asked) all = values.setOf(sources.map((source) => source.rank));
+      asked = sources;
       for (let piece = 0; piece < chunksPerBlock; piece++) {
         const chunk = block * chunksPerBlock + piece;
         const value = chunks[chunk] as ValueId;

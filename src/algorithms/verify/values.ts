@@ -21,34 +21,45 @@ export type Value =
   | { readonly kind: "scaled" | "final"; readonly of: ValueId }
   | { readonly kind: "fold"; readonly left: ValueId; readonly right: ValueId };
 
+/** Values, and leaves of a rank, that there is room for before the columns grow. */
+const firstCapacity = 256;
+const firstLeaves = 4;
+
 /** Stores each distinct value once. */
 export class ValueTable {
-  readonly #kind: number[] = [];
-  readonly #left: number[] = [];
-  readonly #right: number[] = [];
-  readonly #chunk: number[] = [];
+  #size = 0;
+  #kind = new Int32Array(firstCapacity);
+  #left = new Int32Array(firstCapacity);
+  #right = new Int32Array(firstCapacity);
+  #chunk = new Int32Array(firstCapacity);
   /** Ranks whose contribution is in: a set's number. */
-  readonly #ranks: number[] = [];
+  #ranks = new Int32Array(firstCapacity);
   /** The newest value whose later operand this one is, and for that one the next older such value. */
-  readonly #newest: number[] = [];
-  readonly #older: number[] = [];
-  /** By rank and chunk. */
-  readonly #leaves: ValueId[][] = [];
+  #newest = new Int32Array(firstCapacity);
+  #older = new Int32Array(firstCapacity);
+  /** By rank and chunk; 0 where there is none yet, else the value's number and one. */
+  readonly #leaves: Int32Array[] = [];
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
 
   constructor(ranks: number) {
     this.#sets = new RankSets(ranks);
-    for (let rank = 0; rank < ranks; rank++) this.#leaves.push([]);
+    for (let rank = 0; rank < ranks; rank++) this.#leaves.push(new Int32Array(firstLeaves));
   }
 
   /** A rank's own chunk. */
   leaf(rank: number, chunk: number): ValueId {
-    const leaves = this.#leaves[rank] ?? [];
-    const known = leaves[chunk];
-    if (known !== undefined) return known;
+    let leaves = this.#leaves[rank];
+    // A rank that does not exist has nothing to be told apart from.
+    if (leaves === undefined) return this.#store(kinds.leaf, rank, chunk, chunk, rank);
+    if (chunk >= leaves.length) {
+      leaves = longer(leaves, Math.max(chunk + 1, 2 * leaves.length));
+      this.#leaves[rank] = leaves;
+    }
+    const known = leaves[chunk] as number;
+    if (known > 0) return known - 1;
     const id = this.#store(kinds.leaf, rank, chunk, chunk, rank);
-    leaves[chunk] = id;
+    leaves[chunk] = id + 1;
     return id;
   }
 
@@ -97,6 +108,21 @@ export class ValueTable {
       default:
         return { kind: "fold", left, right };
     }
+  }
+
+  /** True for a fold of two values. */
+  isFold(value: ValueId): boolean {
+    return this.#kind[value] === kinds.fold;
+  }
+
+  /** The rank of a leaf, the earlier operand of a fold, what another value was made of. */
+  leftOf(value: ValueId): number {
+    return this.#left[value] as number;
+  }
+
+  /** The later operand of a fold. */
+  rightOf(value: ValueId): number {
+    return this.#right[value] as number;
   }
 
   /** True for a rank's untouched chunk. */
@@ -172,14 +198,34 @@ export class ValueTable {
   }
 
   #store(kind: number, left: number, right: number, chunk: number, ranks: number): ValueId {
-    this.#kind.push(kind);
-    this.#left.push(left);
-    this.#right.push(right);
-    this.#chunk.push(chunk);
-    this.#ranks.push(ranks);
-    this.#newest.push(none);
-    return this.#older.push(none) - 1;
+    if (this.#size === this.#kind.length) this.#grow();
+    const id = this.#size++;
+    this.#kind[id] = kind;
+    this.#left[id] = left;
+    this.#right[id] = right;
+    this.#chunk[id] = chunk;
+    this.#ranks[id] = ranks;
+    this.#newest[id] = none;
+    this.#older[id] = none;
+    return id;
   }
+
+  #grow(): void {
+    const room = 2 * this.#size;
+    this.#kind = longer(this.#kind, room);
+    this.#left = longer(this.#left, room);
+    this.#right = longer(this.#right, room);
+    this.#chunk = longer(this.#chunk, room);
+    this.#ranks = longer(this.#ranks, room);
+    this.#newest = longer(this.#newest, room);
+    this.#older = longer(this.#older, room);
+  }
+}
+
+function longer(column: Int32Array, room: number): Int32Array<ArrayBuffer> {
+  const copy = new Int32Array(room);
+  copy.set(column);
+  return copy;
 }
 
 /** One hash of several texts, in their order. */

@@ -2,7 +2,7 @@
 import type { AllReduceArgs, Data } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "./spec.ts";
 
 /** Out block 0 of every rank = fold of block 0 of all ranks. */
 export const allReduceSpec: Specification = {
@@ -12,7 +12,7 @@ export const allReduceSpec: Specification = {
   synchronises: false,
   inBlocks: () => 1,
   outBlocks: () => 1,
-  expected: (ranks) => Array.from({ length: ranks }, (_, rank) => ({ rank, block: 0 })),
+  expected: (ranks) => everyRanksBlock(ranks, 0),
   inPlace: () => 0,
 };
 

@@ -2,7 +2,7 @@
 import type { Data, ReduceScatterArgs } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "./spec.ts";
 
 /** Out block 0 of rank r = fold of block r of all ranks. */
 export const reduceScatterSpec: Specification = {
@@ -12,8 +12,7 @@ export const reduceScatterSpec: Specification = {
   synchronises: false,
   inBlocks: (ranks) => ranks,
   outBlocks: () => 1,
-  expected: (ranks, rank) =>
-    Array.from({ length: ranks }, (_, from) => ({ rank: from, block: rank })),
+  expected: (ranks, rank) => everyRanksBlock(ranks, rank),
   inPlace: (_ranks, rank, block) => (block === rank ? 0 : undefined),
 };
 

@@ -2,7 +2,7 @@
 import type { Data, ReduceArgs } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "./spec.ts";
 
 /** Out block 0 of the root = fold of block 0 of all ranks; other ranks have no output. */
 export const reduceSpec: Specification = {
@@ -12,7 +12,7 @@ export const reduceSpec: Specification = {
   synchronises: false,
   inBlocks: () => 1,
   outBlocks: (_ranks, rank, root) => (rank === root ? 1 : 0),
-  expected: (ranks) => Array.from({ length: ranks }, (_, rank) => ({ rank, block: 0 })),
+  expected: (ranks) => everyRanksBlock(ranks, 0),
   inPlace: (_ranks, rank, _block, root) => (rank === root ? 0 : undefined),
 };
 

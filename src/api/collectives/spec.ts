@@ -55,3 +55,22 @@ export interface Specification {
    */
   inPlace(ranks: number, rank: number, block: number, root: number): number | undefined;
 }
+
+let lastBlocks: {
+  readonly ranks: number;
+  readonly block: number;
+  readonly blocks: readonly InputBlock[];
+} = {
+  ranks: 0,
+  block: 0,
+  blocks: [],
+};
+
+/** Block number `block` of every rank. Asked for once for every rank, so the last answer is kept. */
+export function everyRanksBlock(ranks: number, block: number): readonly InputBlock[] {
+  if (lastBlocks.ranks !== ranks || lastBlocks.block !== block) {
+    const blocks = Array.from({ length: ranks }, (_, rank) => ({ rank, block }));
+    lastBlocks = { ranks, block, blocks };
+  }
+  return lastBlocks.blocks;
+}
