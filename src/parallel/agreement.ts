@@ -30,7 +30,7 @@ export async function allTexts(comm: Communicator, text: string): Promise<string
 }
 
 /** Every rank's words, by rank; all ranks give as many. Costs one all-gather. */
-async function allWords(comm: Communicator, words: readonly number[]): Promise<number[][]> {
+export async function allWords(comm: Communicator, words: readonly number[]): Promise<number[][]> {
   const send = comm.alloc("uint32", words.length).copyFrom(Uint32Array.from(words));
   const recv = comm.alloc("uint32", words.length * comm.size);
   try {

@@ -20,6 +20,14 @@ export type { HalfDType } from "./data-parallel/half.ts";
 export type { DataParallelOptions } from "./data-parallel/options.ts";
 export type { Wire } from "./data-parallel/wire.ts";
 export { CheckpointError, NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
+export {
+  type Combined,
+  type Dispatched,
+  type ExpertOptions,
+  ExpertParallel,
+  type Load,
+} from "./experts/expert-parallel.ts";
+export { type Routes, routeTopK, type TopKOptions, type TopKRoutes } from "./experts/routing.ts";
 export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
 export type { Loss, Reduction } from "./losses/loss.ts";
 export { type MseArgs, mse } from "./losses/mse.ts";

@@ -3,6 +3,12 @@
  * training. No framework, plain typed arrays.
  */
 export type { MicroBatch } from "../data-parallel/backward.ts";
+export {
+  type Mixture,
+  type MixtureParts,
+  type MixturePass,
+  mixtureOfExperts,
+} from "../experts/mixture.ts";
 export { gelu, tanh } from "../layers/activation.ts";
 export { type Heads, type SelfAttentionParts, selfAttention } from "../layers/attention.ts";
 export {

@@ -1,0 +1,321 @@
+/**
+ * Expert parallelism: every rank has some experts and some tokens; tokens travel to the experts they are routed to, and what
+ * these make of them travels back.
+ *
+ * An expert sees its rows in one order, by rank and then by token, so its outputs and the gradients of its parameters have
+ * the bits of a run with all tokens on one rank, tokens that are dropped included.
+ */
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { allWords, assertAgreed } from "../agreement.ts";
+import { zerosLike } from "../layers/layer.ts";
+import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { type Part, partOf } from "../tensor/split.ts";
+import { arrivalOrder, type Places, placesOf } from "./places.ts";
+import type { Routes } from "./routing.ts";
+
+/** Options of `ExpertParallel.create`; the same on every rank. */
+export interface ExpertOptions {
+  /** Number of experts of all ranks; the first ranks have one more where they do not come out even. */
+  readonly experts: number;
+  /** Elements of a token. */
+  readonly width: number;
+  /** Most rows an expert takes in a step, of all ranks together; no limit when left out. */
+  readonly capacity?: number;
+  /** Of tokens; `float32` when left out. */
+  readonly dtype?: ParameterDType;
+}
+
+/** What a dispatch dropped, and who got how much: the same on every rank but for `own`. */
+export interface Load {
+  /** Rows that each expert got, of all ranks. */
+  readonly rows: readonly number[];
+  /** Rows that found no place with each expert, of all ranks. */
+  readonly dropped: readonly number[];
+  /** Rows of this rank's tokens that found no place. */
+  readonly own: number;
+}
+
+/** What came back to the tokens of a rank. */
+export interface Combined {
+  /** A row for every token: the weighted sum of its experts' outputs, zero where all were dropped. */
+  readonly output: ParameterArray;
+  /** From the gradient by `output`: those by the rows that this rank's experts gave, and by the routes' weights. Collective. */
+  backward(
+    gradient: ParameterArray,
+  ): Promise<{ outputs: ParameterArray[]; weights: ParameterArray }>;
+}
+
+/** Tokens that are with their experts. */
+export interface Dispatched {
+  /** An array of rows for each expert of this rank, which may be empty. */
+  readonly rows: readonly ParameterArray[];
+  readonly load: Load;
+  /** Sends what the experts made of their rows back: as many elements for each as `rows` has. Collective. */
+  combine(outputs: readonly ParameterArray[]): Promise<Combined>;
+  /** From the gradients by `rows`, that by the tokens of this rank. Collective. */
+  backward(gradients: readonly ParameterArray[]): Promise<ParameterArray>;
+}
+
+/** Sends tokens to experts. Made by `ExpertParallel.create`. */
+export class ExpertParallel {
+  /** The experts of this rank. */
+  readonly own: Part;
+  /** Elements of a token. */
+  readonly width: number;
+  readonly #comm: Communicator;
+  readonly #options: Required<ExpertOptions>;
+
+  private constructor(comm: Communicator, options: Required<ExpertOptions>) {
+    this.#comm = comm;
+    this.#options = options;
+    this.width = options.width;
+    this.own = partOf(options.experts, comm);
+  }
+
+  /**
+   * Divides experts among the ranks of a communicator.
+   *
+   * - **Collective**: the same options on every rank. **Cost**: a comparison.
+   *
+   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws CollectiveMismatchError on all ranks for options that differ.
+   * @example
+   * const experts = await ExpertParallel.create(comm, { experts: 8, width: 64, capacity: 128 });
+   */
+  static async create(comm: Communicator, options: ExpertOptions): Promise<ExpertParallel> {
+    const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
+    for (const [field, value] of Object.entries({ experts, width, capacity })) {
+      if (Number.isSafeInteger(value) && value >= 1) continue;
+      throw fault(comm, "create", field, String(value), "an integer of at least 1");
+    }
+    if (dtype !== "float32" && dtype !== "float64") {
+      throw fault(comm, "create", "dtype", `"${String(dtype)}"`, '"float32" or "float64"');
+    }
+    const settings = { experts, width, capacity, dtype };
+    await assertAgreed(comm, {
+      action: "ExpertParallel.create",
+      kind: "option",
+      lines: new Map(Object.entries(settings).map(([name, value]) => [name, String(value)])),
+      hint: "give every rank the same options",
+    });
+    return new ExpertParallel(comm, settings);
+  }
+
+  /**
+   * Sends every token to the experts it is routed to; several dispatches may be under way at once.
+   *
+   * - **Collective**; each rank brings as many tokens as it likes, none included.
+   * - **Capacity**: an expert takes rows of rank 0 first, in the order of tokens and choices, then of rank 1 and so on; what
+   *   finds no place is counted and contributes nothing, forward or backward.
+   * - **Cost**: an all-gather of 4 bytes for each expert, and an all-to-allv of the tokens; `combine` and each backward cost an
+   *   all-to-allv more.
+   *
+   * @throws InvalidArgumentError on this rank for tokens that are no whole rows or of another dtype, or routes that do not fit
+   * them, name an expert that does not exist or the same twice, or have a weight that is not finite.
+   */
+  async dispatch(tokens: ParameterArray, routes: Routes): Promise<Dispatched> {
+    const { experts, width, capacity } = this.#options;
+    this.#assertTokens(tokens);
+    this.#assertRoutes(tokens.length / width, routes);
+    const asked = new Array<number>(experts).fill(0);
+    for (const expert of routes.experts) asked[expert] = (asked[expert] as number) + 1;
+    const counts = await allWords(this.#comm, asked);
+    const places = placesOf(routes.experts, counts, capacity, this.#comm.rank);
+    const { kept } = places;
+    const tokenOf = (row: number): number => Math.floor((kept[row] as number) / routes.choices);
+    const sent = zerosLike(tokens, kept.length * width);
+    for (let row = 0; row < kept.length; row++) {
+      const from = tokenOf(row) * width;
+      sent.set(tokens.subarray(from, from + width), row * width);
+    }
+    const rows = await this.#toExperts(places, sent);
+    const load: Load = {
+      rows: asked.map((_, expert) =>
+        places.keptBy.reduce((sum, table) => sum + (table[expert] as number), 0),
+      ),
+      dropped: places.dropped,
+      own: routes.experts.length - kept.length,
+    };
+    return {
+      rows,
+      load,
+      combine: (outputs) => this.#combine(places, tokens.length / width, routes, outputs),
+      backward: async (gradients) => {
+        const back = await this.#fromExperts("backward", places, gradients);
+        const below = zerosLike(tokens, tokens.length);
+        for (let row = 0; row < kept.length; row++) {
+          addScaled(below, tokenOf(row) * width, 1, back, row * width, width);
+        }
+        return below;
+      },
+    };
+  }
+
+  async #combine(
+    places: Places,
+    tokens: number,
+    { choices, weights }: Routes,
+    outputs: readonly ParameterArray[],
+  ): Promise<Combined> {
+    const { width } = this.#options;
+    const { kept } = places;
+    const back = await this.#fromExperts("combine", places, outputs);
+    const rowOf = new Int32Array(tokens * choices).fill(-1);
+    for (let row = 0; row < kept.length; row++) rowOf[kept[row] as number] = row;
+    const output = zerosLike(back, tokens * width);
+    // In the order of choices, not of experts: as one rank would add them.
+    for (const [pair, row] of rowOf.entries()) {
+      if (row < 0) continue;
+      const token = Math.floor(pair / choices);
+      addScaled(output, token * width, weights[pair] as number, back, row * width, width);
+    }
+    return {
+      output,
+      backward: async (gradient) => {
+        this.#assertTokens(gradient, tokens);
+        const byRows = zerosLike(gradient, kept.length * width);
+        const byWeights = zerosLike(gradient, weights.length);
+        for (let row = 0; row < kept.length; row++) {
+          const pair = kept[row] as number;
+          const token = Math.floor(pair / choices) * width;
+          let slope = 0;
+          for (let i = 0; i < width; i++) {
+            slope += (gradient[token + i] as number) * (back[row * width + i] as number);
+          }
+          byWeights[pair] = slope;
+          addScaled(byRows, row * width, weights[pair] as number, gradient, token, width);
+        }
+        return { outputs: await this.#toExperts(places, byRows), weights: byWeights };
+      },
+    };
+  }
+
+  /** Sends rows in the order of experts; gives those of this rank's experts, apart. */
+  async #toExperts(places: Places, sent: ParameterArray): Promise<ParameterArray[]> {
+    const { width } = this.#options;
+    const arrived = await this.#exchange(sent, places.sendRows, places.recvRows);
+    const { order, rows } = arrivalOrder(places);
+    let at = 0;
+    return rows.map((count) => {
+      const own = zerosLike(arrived, count * width);
+      for (let row = 0; row < count; row++) {
+        const from = (order[at++] as number) * width;
+        own.set(arrived.subarray(from, from + width), row * width);
+      }
+      return own;
+    });
+  }
+
+  /** The way back of `#toExperts`. */
+  async #fromExperts(
+    action: string,
+    places: Places,
+    given: readonly ParameterArray[],
+  ): Promise<ParameterArray> {
+    const { width, dtype } = this.#options;
+    const { order, rows } = arrivalOrder(places);
+    if (given.length !== rows.length) {
+      const needed = `${rows.length}, one for each expert of this rank`;
+      throw fault(this.#comm, action, "arrays", `${given.length} of them`, needed);
+    }
+    const length = order.length * width;
+    const leaving = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    let at = 0;
+    for (const [index, array] of given.entries()) {
+      const count = rows[index] as number;
+      const name = `expert ${this.own.begin + index}`;
+      if (dtypeOf(array) !== dtype || array.length !== count * width) {
+        const found = `${dtypeOf(array)} with ${array.length} elements`;
+        throw fault(this.#comm, action, name, found, `${dtype} with ${count * width}`);
+      }
+      for (let row = 0; row < count; row++) {
+        const to = (order[at++] as number) * width;
+        leaving.set(array.subarray(row * width, (row + 1) * width), to);
+      }
+    }
+    return await this.#exchange(leaving, places.recvRows, places.sendRows);
+  }
+
+  async #exchange(
+    array: ParameterArray,
+    sendRows: readonly number[],
+    recvRows: readonly number[],
+  ): Promise<ParameterArray> {
+    const { width, dtype } = this.#options;
+    const [sendCounts, recvCounts] = [sendRows, recvRows].map((rows) =>
+      rows.map((each) => each * width),
+    ) as [number[], number[]];
+    const total = recvCounts.reduce((sum, each) => sum + each, 0);
+    const send = this.#comm.alloc(dtype, array.length).copyFrom(array);
+    const recv = this.#comm.alloc(dtype, total);
+    try {
+      await this.#comm.allToAllv({ send, recv, sendCounts, recvCounts });
+      return await recv.toHost();
+    } finally {
+      send.dispose();
+      recv.dispose();
+    }
+  }
+
+  #assertTokens(tokens: ParameterArray, rows?: number): void {
+    const { width, dtype } = this.#options;
+    const whole = rows === undefined ? tokens.length % width === 0 : tokens.length === rows * width;
+    if (dtypeOf(tokens) === dtype && whole) return;
+    const found = `${dtypeOf(tokens)} with ${tokens.length} elements`;
+    const needed = `${dtype} with ${rows ?? "whole"} rows of ${width}`;
+    throw fault(this.#comm, "dispatch", rows === undefined ? "tokens" : "gradient", found, needed);
+  }
+
+  #assertRoutes(tokens: number, { choices, experts, weights }: Routes): void {
+    const refuse = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+      fault(this.#comm, "dispatch", field, String(found), needed);
+    if (!Number.isSafeInteger(choices) || choices < 1) {
+      throw refuse("choices", choices, "an integer of at least 1");
+    }
+    for (const [field, array] of Object.entries({ experts, weights })) {
+      if (array.length === tokens * choices) continue;
+      throw refuse(field, `${array.length} elements`, `${choices} for each of ${tokens} tokens`);
+    }
+    for (const [pair, expert] of experts.entries()) {
+      if (!(expert >= 0 && expert < this.#options.experts)) {
+        throw refuse(`experts[${pair}]`, expert, `0 to ${this.#options.experts - 1}`);
+      }
+      const first = pair - (pair % choices);
+      if (experts.subarray(first, pair).includes(expert)) {
+        throw refuse(`experts[${pair}]`, `${expert} a second time`, "other experts for a token");
+      }
+      if (!Number.isFinite(weights[pair])) {
+        throw refuse(`weights[${pair}]`, weights[pair], "a finite number");
+      }
+    }
+  }
+}
+
+const dtypeOf = (array: ParameterArray): ParameterDType =>
+  array instanceof Float32Array ? "float32" : "float64";
+
+function addScaled(
+  to: ParameterArray,
+  i: number,
+  factor: number,
+  from: ParameterArray,
+  j: number,
+  count: number,
+): void {
+  for (let at = 0; at < count; at++) {
+    to[i + at] = (to[i + at] as number) + factor * (from[j + at] as number);
+  }
+}
+
+function fault(
+  { rank, size, name }: Communicator,
+  action: string,
+  field: string,
+  found: string,
+  needed: string,
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `ExpertParallel.${action}: ${field}: found ${found}, needs ${needed}` },
+    { field, rank, size, comm: name },
+  );
+}

@@ -1,0 +1,59 @@
+/** A mixture of experts as a layer: a router, and layers of which each token takes the likeliest few. */
+import type { Layer } from "../layers/layer.ts";
+import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
+import type { ExpertParallel, Load } from "./expert-parallel.ts";
+import { routeTopK, type TopKOptions } from "./routing.ts";
+
+/** What a mixture is made of. */
+export interface MixtureParts extends TopKOptions {
+  /** Rows of tokens to rows of a logit for each expert; whole on every rank. */
+  readonly router: Layer;
+  /** The experts of this rank, `ExpertParallel.own`: rows of tokens to rows as wide. */
+  readonly own: readonly Layer[];
+  readonly parallel: ExpertParallel;
+}
+
+/** A forward pass of a mixture. */
+export interface MixturePass extends ShardedPass {
+  readonly load: Load;
+}
+
+/** A layer that gives every row the weighted sum of its experts' outputs. */
+export interface Mixture extends ShardedLayer {
+  forward(...args: Parameters<ShardedLayer["forward"]>): Promise<MixturePass>;
+}
+
+/**
+ * Every rank brings rows of its own. The gradients of this rank's experts are those of all ranks' rows, so they are not summed
+ * over ranks again; the router's are of this rank's rows and are.
+ */
+export function mixtureOfExperts({ router, own, parallel, ...top }: MixtureParts): Mixture {
+  return {
+    async forward(input, extent) {
+      const scored = router.forward(input, extent);
+      const routes = routeTopK(scored.output, top);
+      const sent = await parallel.dispatch(input, routes);
+      const passes = own.map((expert, at) => {
+        const rows = sent.rows[at] as typeof input;
+        return expert.forward(rows, { sequences: rows.length / parallel.width, length: 1 });
+      });
+      const back = await sent.combine(passes.map(({ output }) => output));
+      return {
+        output: back.output,
+        load: sent.load,
+        async backward(gradient, take) {
+          const { outputs, weights } = await back.backward(gradient);
+          const byRows = passes.map((pass, at) =>
+            pass.backward(outputs[at] as typeof gradient, take),
+          );
+          const below = await sent.backward(byRows);
+          const byRouter = scored.backward(routes.backward(weights), take);
+          for (let at = 0; at < below.length; at++) {
+            below[at] = (below[at] as number) + (byRouter[at] as number);
+          }
+          return below;
+        },
+      };
+    },
+  };
+}

@@ -1,0 +1,115 @@
+/** Which experts each token goes to: the likeliest of a router's logits, with what their outputs are weighted. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import { zerosLike } from "../layers/layer.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+
+/** Where tokens go: `choices` experts each, row by row. */
+export interface Routes {
+  readonly choices: number;
+  /** Number of the expert, for every token and choice. */
+  readonly experts: Int32Array;
+  /** What the expert's output is multiplied with in the sum that is the token's output. */
+  readonly weights: ParameterArray;
+}
+
+/** Options of `routeTopK`. */
+export interface TopKOptions {
+  /** Number of experts: of logits in a row. */
+  readonly experts: number;
+  /** Experts a token; 1 when left out. */
+  readonly choices?: number;
+  /** Weights are a softmax over all experts (`all`, when left out, as in Switch) or over those chosen (`chosen`, as in Mixtral). */
+  readonly softmax?: "all" | "chosen";
+}
+
+/** Routes, and the way back from the gradient by the weights to that by the logits. */
+export interface TopKRoutes extends Routes {
+  backward(byWeights: ParameterArray): ParameterArray;
+}
+
+/**
+ * The `choices` largest logits of every row, the larger first; of equal ones the first. Which are chosen has no gradient, their
+ * weights have one. Computed in float64, each row from its largest logit.
+ *
+ * @throws InvalidArgumentError for logits that are no whole rows or not finite, or choices that are no 1 to `experts`.
+ * @example
+ * const routes = routeTopK(logits, { experts: 8, choices: 2 });
+ */
+export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRoutes {
+  const { experts, choices = 1, softmax = "all" } = options;
+  assertOptions(logits, { experts, choices, softmax });
+  const rows = logits.length / experts;
+  const chosen = new Int32Array(rows * choices);
+  const weights = zerosLike(logits, rows * choices);
+  const shares = new Float64Array(logits.length);
+  for (let row = 0; row < rows; row++) {
+    const own = logits.subarray(row * experts, (row + 1) * experts);
+    const order = [...own.keys()].sort((a, b) => (own[b] as number) - (own[a] as number) || a - b);
+    const among = softmax === "all" ? order : order.slice(0, choices);
+    const largest = own[order[0] as number] as number;
+    let total = 0;
+    for (const each of among) total += Math.exp((own[each] as number) - largest);
+    for (const each of among) {
+      shares[row * experts + each] = Math.exp((own[each] as number) - largest) / total;
+    }
+    for (let choice = 0; choice < choices; choice++) {
+      const expert = order[choice] as number;
+      chosen[row * choices + choice] = expert;
+      weights[row * choices + choice] = shares[row * experts + expert] as number;
+    }
+  }
+  return {
+    choices,
+    experts: chosen,
+    weights,
+    backward(byWeights) {
+      if (byWeights.length !== chosen.length) {
+        throw fault("gradient", `${byWeights.length} elements`, `${chosen.length}, a weight each`);
+      }
+      const below = zerosLike(logits, logits.length);
+      for (let row = 0; row < rows; row++) {
+        let mean = 0;
+        for (let at = row * choices; at < (row + 1) * choices; at++) {
+          mean +=
+            (byWeights[at] as number) * (shares[row * experts + (chosen[at] as number)] as number);
+        }
+        const slopes = new Float64Array(experts);
+        for (let at = row * choices; at < (row + 1) * choices; at++) {
+          slopes[chosen[at] as number] = byWeights[at] as number;
+        }
+        for (let expert = 0; expert < experts; expert++) {
+          const at = row * experts + expert;
+          below[at] = (shares[at] as number) * ((slopes[expert] as number) - mean);
+        }
+      }
+      return below;
+    },
+  };
+}
+
+function assertOptions(
+  logits: ParameterArray,
+  { experts, choices, softmax }: Required<TopKOptions>,
+): void {
+  if (!Number.isSafeInteger(experts) || experts < 1) {
+    throw fault("experts", String(experts), "an integer of at least 1");
+  }
+  if (!Number.isSafeInteger(choices) || choices < 1 || choices > experts) {
+    throw fault("choices", String(choices), `an integer from 1 to ${experts}`);
+  }
+  if (softmax !== "all" && softmax !== "chosen") {
+    throw fault("softmax", `"${String(softmax)}"`, '"all" or "chosen"');
+  }
+  if (logits.length % experts !== 0) {
+    throw fault("logits", `${logits.length} elements`, `whole rows of ${experts}`);
+  }
+  const at = logits.findIndex((each: number) => !Number.isFinite(each));
+  if (at >= 0) throw fault(`logits[${at}]`, String(logits[at]), "a finite number");
+}
+
+function fault(field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `routeTopK: ${field}: found ${found}, needs ${needed}` },
+    { field },
+  );
+}
