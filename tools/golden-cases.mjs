@@ -1,5 +1,5 @@
 // Draws calls for `twinccl golden record`: every set-up, collective, type and operator, counts at the edges of NCCL's plans.
-//   node tools/golden-cases.mjs --out cases.jsonl [--cases 2000] [--seed 1] [--ranks 2,3,4] [--environments plain,ch1,sym]
+//   npm run -s golden:cases -- --out cases.jsonl [--cases 2000] [--seed 1] [--ranks 2,3,4] [--environments plain,ch1,sym]
 // A process of NCCL has one size of buffers, so `ch5` and `smallbuf` each need a file of their own.
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";

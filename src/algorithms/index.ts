@@ -25,7 +25,13 @@ export {
   scalarBits,
 } from "./arithmetic/index.ts";
 export type { FoldPlace, Folds } from "./association.ts";
-export { Lane, ProgramBuilder, type ProgramHead, type StepOptions } from "./builder.ts";
+export {
+  Lane,
+  ProgramBuilder,
+  type ProgramHead,
+  type Repeat,
+  type StepOptions,
+} from "./builder.ts";
 export {
   type AlgorithmChoice,
   type AlgorithmName,
@@ -36,6 +42,7 @@ export {
 } from "./catalogue.ts";
 export {
   type BriefBlock,
+  type BriefStep,
   briefLane,
   type EventOptions,
   type EventTiming,
@@ -48,6 +55,7 @@ export {
   lanesOfProgram,
   type MessageEvent,
   MessageLog,
+  type OnProgress,
   type Period,
   type RunOptions,
   runEvents,

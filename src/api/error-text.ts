@@ -22,11 +22,7 @@ export function errorMessage({ headline, table = [], hint }: ErrorText): string 
   return lines.join("\n");
 }
 
-/**
- * Pads every column to its widest cell.
- *
- * @internal
- */
+/** Pads every column to its widest cell. */
 export function alignedTable(rows: readonly Row[]): string[] {
   const widths: number[] = [];
   for (const row of rows) {

@@ -7,6 +7,7 @@ export type {
   CommInfo,
   HalfTransfer,
   JoinRequest,
+  Kept,
   Lending,
   LendingFault,
   OpenRequest,
@@ -99,7 +100,7 @@ export {
   reduceOpFault,
   reduceOpName,
 } from "./reduce-op.ts";
-export { type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
+export { type PlacedCall, type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
 export { type ConnectedCommunicator, type ConnectOptions, connect } from "./world/connect.ts";
 export { createWorld } from "./world/create-world.ts";
 export { firstAvailable } from "./world/first-available.ts";

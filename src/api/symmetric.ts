@@ -14,7 +14,7 @@ export interface SymmetricPlace {
 }
 
 /** What of a call says where it lies. */
-interface PlacedCall {
+export interface PlacedCall {
   readonly collective: CollectiveName;
   readonly send: DeviceBuffer | undefined;
   readonly recv: DeviceBuffer | undefined;

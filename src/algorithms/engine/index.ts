@@ -1,6 +1,6 @@
 /** The engines: when ranks are done, for any number of them. */
 
-export { type BriefBlock, briefLane } from "./brief-lane.ts";
+export { type BriefBlock, type BriefStep, briefLane } from "./brief-lane.ts";
 export { type EventOptions, type EventTiming, runEvents } from "./event-engine.ts";
 export { type FoldedTiming, foldedTiming } from "./fold.ts";
 export { type LaneSource, lanesOfProgram, writtenLanes } from "./lanes.ts";
