@@ -10,6 +10,7 @@ const commands = [
   "run",
   "launch",
   "explain",
+  "predict",
   "trace",
   "verify",
   "golden",
@@ -50,7 +51,7 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["", /^Usage: twinccl COMMAND/],
     [
       "bogus",
-      /unknown command "bogus"; commands are start, bench, run, launch, explain, trace, verify, golden, doctor/,
+      /unknown command "bogus"; commands are start, bench, run, launch, explain, predict, trace, verify, golden, doctor/,
     ],
     ["bench", /name a collective/],
     ["bench allShuffle", /"allShuffle" is no collective; collectives are allReduce, .*sendRecv/],
