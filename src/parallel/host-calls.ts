@@ -37,32 +37,6 @@ export async function gatherRanks(
   }
 }
 
-/** Overwrites arrays of one dtype with those of rank 0. Costs a broadcast of all of them together. */
-export async function copyFromFirst(
-  comm: Communicator,
-  arrays: readonly ParameterArray[],
-): Promise<void> {
-  const [first] = arrays;
-  if (first === undefined) return;
-  const total = arrays.reduce((sum, { length }) => sum + length, 0);
-  const buffer = comm.alloc(dtypeOf(first), total);
-  try {
-    let end = 0;
-    for (const array of arrays) {
-      buffer.subarray(end, end + array.length).copyFrom(array);
-      end += array.length;
-    }
-    await comm.broadcast({ recv: buffer, root: 0 });
-    const all = await buffer.toHost();
-    for (const array of arrays.toReversed()) {
-      end -= array.length;
-      array.set(all.subarray(end, end + array.length));
-    }
-  } finally {
-    buffer.dispose();
-  }
-}
-
 /** Every rank's numbers, by rank; all ranks give as many. Costs an all-gather. */
 export async function allNumbers(
   comm: Communicator,

@@ -19,6 +19,7 @@ export { DataParallel } from "./data-parallel/data-parallel.ts";
 export type { HalfDType } from "./data-parallel/half.ts";
 export type { DataParallelOptions } from "./data-parallel/options.ts";
 export type { Wire } from "./data-parallel/wire.ts";
+export type { Divided } from "./divided.ts";
 export { CheckpointError, NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
 export {
   type Combined,

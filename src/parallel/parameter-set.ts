@@ -55,33 +55,55 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   /** All names, in order. */
   readonly names: readonly string[];
   readonly #byName: ReadonlyMap<string, Parameter>;
-  readonly #flat: ReadonlyMap<ParameterDType, Flat>;
+  /** Absent once a trainer keeps values and gradients elsewhere. */
+  #flat: ReadonlyMap<ParameterDType, Flat> | undefined;
+  /** Where each parameter's values lie, by index; `undefined` while this rank has them only in part. */
+  readonly #places: (ParameterArray | undefined)[];
 
   constructor(declarations: readonly ParameterDeclaration[]) {
     for (const [at, each] of declarations.entries()) assertDeclared(each, at, declarations);
     const order = declarations
       .map((declaration, declared) => ({ ...declaration, declared }))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
-    this.#flat = new Map(
-      (["float32", "float64"] as const).map((dtype) => {
-        const lengths = order
-          .filter((each) => (each.dtype ?? "float32") === dtype)
-          .map(({ shape }) => elementsOf(shape));
-        return [dtype, allocate(dtype, lengths.reduce(add, 0))];
-      }),
-    );
-    const used = { float32: 0, float64: 0 };
-    const parameters = order.map((declaration, index): Parameter => {
-      const { name, dtype = "float32", shape, values, declared } = declaration;
-      const length = elementsOf(shape);
-      const begin = used[dtype];
-      used[dtype] += length;
-      const flat = this.#flat.get(dtype) as Flat;
-      const value = flat.values.subarray(begin, begin + length);
-      const gradient = flat.gradients.subarray(begin, begin + length);
-      if (values !== undefined) value.set(values);
-      return { name, dtype, shape: [...shape], length, index, declared, value, gradient };
+    const lengths = { float32: 0, float64: 0 };
+    const begins = order.map(({ dtype = "float32", shape }) => {
+      lengths[dtype] += elementsOf(shape);
+      return lengths[dtype] - elementsOf(shape);
     });
+    // No variable holds these arrays: closures made here would keep them when the set gives them up.
+    this.#flat = new Map(
+      (["float32", "float64"] as const).map((dtype) => [dtype, new Flat(dtype, lengths[dtype])]),
+    );
+    this.#places = order.map(({ dtype = "float32", shape, values }, index) => {
+      const begin = begins[index] as number;
+      const value = this.#flatOf(dtype).values.subarray(begin, begin + elementsOf(shape));
+      if (values !== undefined) value.set(values);
+      return value;
+    });
+    const gradientAt = (index: number, dtype: ParameterDType, length: number): ParameterArray => {
+      const begin = begins[index] as number;
+      return this.#flatOf(dtype).gradients.subarray(begin, begin + length);
+    };
+    const valueAt = (index: number): ParameterArray => this.#valueAt(index);
+    const parameters = order.map(
+      ({ name, dtype = "float32", shape, declared }, index): Parameter => {
+        const length = elementsOf(shape);
+        return {
+          name,
+          dtype,
+          shape: [...shape],
+          length,
+          index,
+          declared,
+          get value() {
+            return valueAt(index);
+          },
+          get gradient() {
+            return gradientAt(index, dtype, length);
+          },
+        };
+      },
+    );
     this.names = parameters.map(({ name }) => name);
     this.#byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
   }
@@ -128,7 +150,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   values(dtype: "float64"): Float64Array;
   values(dtype: ParameterDType): ParameterArray;
   values(dtype: ParameterDType): ParameterArray {
-    return (this.#flat.get(dtype) as Flat).values;
+    return this.#flatOf(dtype).values;
   }
 
   /** The gradients of all parameters of a dtype, laid out as `values`. Live memory. */
@@ -136,12 +158,23 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   gradients(dtype: "float64"): Float64Array;
   gradients(dtype: ParameterDType): ParameterArray;
   gradients(dtype: ParameterDType): ParameterArray {
-    return (this.#flat.get(dtype) as Flat).gradients;
+    return this.#flatOf(dtype).gradients;
   }
 
   /** Sets every gradient to zero. */
   zeroGradients(): void {
-    for (const { gradients } of this.#flat.values()) gradients.fill(0);
+    for (const dtype of ["float32", "float64"] as const) this.#flatOf(dtype).zero();
+  }
+
+  /**
+   * Puts the values of a parameter elsewhere, or nowhere, and gives the set's own memory up: what trainers do that hold a
+   * part of every parameter. From then on `values(dtype)`, `gradients(dtype)` and gradients are refused, and so is a value
+   * that is nowhere.
+   */
+  place(name: string, value: ParameterArray | undefined): void {
+    const { index } = this.get(name);
+    this.#flat = undefined;
+    this.#places[index] = value;
   }
 
   /** The values by name, sharing memory with the set. */
@@ -173,22 +206,51 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
     }
     for (const { name, value } of this) value.set(tensors[name]?.data as ParameterArray);
   }
+
+  #flatOf(dtype: ParameterDType): Flat {
+    const flat = this.#flat?.get(dtype);
+    if (flat !== undefined) return flat;
+    throw new InvalidArgumentError(
+      {
+        headline:
+          "parameters: values and gradients of this set are held in shards, needs whole ones",
+        hint: "hand gradients to `ready`, and read values parameter by parameter",
+      },
+      { field: dtype },
+    );
+  }
+
+  #valueAt(index: number): ParameterArray {
+    const value = this.#places[index];
+    if (value !== undefined) return value;
+    const name = this.names[index] as string;
+    throw new InvalidArgumentError(
+      {
+        headline: `parameter "${name}": its values are not gathered on this rank`,
+        hint: "visit its layer in backward, or await gatherValues() of the trainer",
+      },
+      { field: name },
+    );
+  }
 }
 
-/** The memory of all parameters of one dtype. */
-interface Flat {
+/** The memory of all parameters of one dtype; gradients take none before they are asked for. */
+class Flat {
   readonly values: ParameterArray;
-  readonly gradients: ParameterArray;
-}
+  #gradients: ParameterArray | undefined;
 
-function allocate(dtype: ParameterDType, length: number): Flat {
-  return dtype === "float32"
-    ? { values: new Float32Array(length), gradients: new Float32Array(length) }
-    : { values: new Float64Array(length), gradients: new Float64Array(length) };
-}
+  constructor(dtype: ParameterDType, length: number) {
+    this.values = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+  }
 
-function add(a: number, b: number): number {
-  return a + b;
+  get gradients(): ParameterArray {
+    this.#gradients ??= this.values.slice().fill(0);
+    return this.#gradients;
+  }
+
+  zero(): void {
+    this.#gradients?.fill(0);
+  }
 }
 
 function assertDeclared(

@@ -6,6 +6,7 @@
  * have the same buckets whatever order their own program declared.
  */
 import { bytesOf } from "../../api/index.ts";
+import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterDType } from "../parameter-set.ts";
 
 /** Where a parameter lies in its bucket. */
@@ -27,20 +28,27 @@ export interface Bucket {
  * Divides parameters, given in their order of use, into buckets in the order in which they are issued: that in which
  * backward completes them.
  *
- * A bucket holds at most `bucketBytes`, unless a single parameter is larger. Each dtype fills buckets of its own.
+ * A bucket holds at most `bucketBytes`, unless a single parameter is larger. Each dtype fills buckets of its own, and so do
+ * parameters that as many ranks of a divided model have: buckets of what all of them have are then alike on all of them,
+ * however unlike their parts are, so its sums round alike.
  */
-export function bucketsOf(inUse: readonly Parameter[], bucketBytes: number): Bucket[] {
+export function bucketsOf(
+  inUse: readonly Parameter[],
+  bucketBytes: number,
+  divided?: Divided,
+): Bucket[] {
   const buckets: { dtype: ParameterDType; parameters: Placed[]; length: number; last: number }[] =
     [];
-  const open = new Map<ParameterDType, (typeof buckets)[number]>();
+  const open = new Map<string, (typeof buckets)[number]>();
   for (const [last, parameter] of inUse.toReversed().entries()) {
-    const { dtype, length } = parameter;
+    const { name, dtype, length } = parameter;
     const most = bucketBytes / bytesOf(dtype);
-    let bucket = open.get(dtype);
+    const kind = `${dtype} ${divided?.copies(name) ?? 1}`;
+    let bucket = open.get(kind);
     if (bucket === undefined || (bucket.length > 0 && bucket.length + length > most)) {
       bucket = { dtype, parameters: [], length: 0, last };
       buckets.push(bucket);
-      open.set(dtype, bucket);
+      open.set(kind, bucket);
     }
     bucket.parameters.push({ parameter, begin: bucket.length });
     bucket.length += length;

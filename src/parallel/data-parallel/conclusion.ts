@@ -1,9 +1,12 @@
 /** How a step ends: from the summed gradients and what all ranks told, the same on every rank. */
 import { ranksText } from "../../api/error-text.ts";
-import { InvalidArgumentError, type Row } from "../../api/index.ts";
+import { type Communicator, InvalidArgumentError, type Row } from "../../api/index.ts";
+import { allTexts } from "../agreement.ts";
+import { type NamedGradient, normOverRanks } from "../divided.ts";
 import { NonFiniteGradientError, UnusedParametersError } from "../errors.ts";
+import { allNumbers } from "../host-calls.ts";
 import type { ParameterSet } from "../parameter-set.ts";
-import { clipGradients, divideGradients, gradientNorm, nonFinite } from "./mean-gradient.ts";
+import { clipGradients, divideGradients, nonFinite, shareOfNorm } from "./mean-gradient.ts";
 import type { Settings } from "./options.ts";
 import type { RankStep } from "./step-exchange.ts";
 
@@ -13,7 +16,7 @@ export interface StepStats {
   readonly step: number;
   /** Mean loss over the samples of all ranks. */
   readonly loss: number;
-  /** Norm of the mean gradient, before clipping. */
+  /** Norm of the mean gradient, before clipping; of the whole model where `divided` tells of its other parts. */
   readonly gradientNorm: number;
   /** What clipping multiplied the gradient with; 1 where it did not. */
   readonly clip: number;
@@ -27,48 +30,130 @@ export interface StepStats {
   readonly stepMs: number;
 }
 
+/** What is concluded. */
+export interface Summed {
+  /** The method, for errors. */
+  readonly action: string;
+  readonly parameters: ParameterSet;
+  /** The sums that this rank holds: every gradient whole, or its stretches of them. */
+  readonly gradients: readonly NamedGradient[];
+  /** The ranks among which gradients are cut into stretches. */
+  readonly cutOver?: Communicator | undefined;
+  readonly settings: Pick<
+    Settings,
+    "unused" | "nonFinite" | "maxGradientNorm" | "wire" | "divided"
+  >;
+}
+
+/** True for what all ranks find out together, so that it leaves them in step. */
+export function leavesInStep(error: unknown): boolean {
+  return (
+    error instanceof UnusedParametersError ||
+    error instanceof NonFiniteGradientError ||
+    error instanceof InvalidArgumentError
+  );
+}
+
 /**
  * Turns the sums into the mean gradient, clips it, and says what the step did.
  *
  * @throws InvalidArgumentError, UnusedParametersError, NonFiniteGradientError: on all ranks, because all know the same.
  */
-export function concludeStep(
-  parameters: ParameterSet,
-  settings: Settings,
+export async function concludeStep(
+  summed: Summed,
   ranks: readonly RankStep[],
-): Omit<StepStats, "step" | "stepMs"> {
-  if (settings.unused === "refuse") refuseUnused(parameters, ranks);
-  const total = (field: "loss" | "samples" | "weight"): number =>
-    ranks.reduce((sum, each) => sum + each[field], 0);
+): Promise<Omit<StepStats, "step" | "stepMs">> {
+  const { action, parameters, gradients, settings } = summed;
+  const refusal = refusalOf(summed, ranks);
+  await refuseTogether(summed, refusal);
+  const total = (field: "loss" | "samples" | "weight"): number => totalOf(ranks, field);
   const weight = total("weight");
-  if (!(weight > 0)) {
-    throw new InvalidArgumentError(
-      { headline: "DataParallel.step: no rank had a sample with a weight, needs at least one" },
-      { field: "samples" },
-    );
+  divideGradients(gradients, weight);
+  const norm = await jointNorm(summed);
+  if (settings.nonFinite === "refuse" && !Number.isFinite(norm)) {
+    refuseNonFinite(action, await allNonFinite(summed), settings);
   }
-  divideGradients(parameters, weight);
-  const norm = gradientNorm(parameters);
-  if (settings.nonFinite === "refuse") refuseNonFinite(parameters, norm, settings);
-  const clip = clipGradients(parameters, norm, settings.maxGradientNorm);
+  const clip = clipGradients(gradients, norm, settings.maxGradientNorm);
   const unused = parameters.names.filter((_, at) => ranks.every(({ used }) => !used[at]));
   const loss = total("loss") / weight;
   return { loss, gradientNorm: norm, clip, samples: total("samples"), weight, unused };
 }
 
-function refuseUnused(parameters: ParameterSet, ranks: readonly RankStep[]): void {
+function totalOf(ranks: readonly RankStep[], field: "loss" | "samples" | "weight"): number {
+  return ranks.reduce((sum, each) => sum + each[field], 0);
+}
+
+function refusalOf(
+  { action, parameters, settings }: Summed,
+  ranks: readonly RankStep[],
+): UnusedParametersError | InvalidArgumentError | undefined {
+  const unused = settings.unused === "refuse" ? unusedError(action, parameters, ranks) : undefined;
+  if (unused !== undefined || totalOf(ranks, "weight") > 0) return unused;
+  return new InvalidArgumentError(
+    { headline: `${action}: no rank had a sample with a weight, needs at least one` },
+    { field: "samples" },
+  );
+}
+
+/** Where the model is divided, its other ranks learn of a refusal, so that none goes on alone. */
+async function refuseTogether(
+  { action, settings: { divided } }: Summed,
+  refusal: Error | undefined,
+): Promise<void> {
+  if (divided === undefined) {
+    if (refusal !== undefined) throw refusal;
+    return;
+  }
+  const told = await allNumbers(divided.comm, [refusal === undefined ? 0 : 1]);
+  if (refusal !== undefined) throw refusal;
+  const refusing = told.flatMap(([each], rank) => (each === 1 ? [rank] : []));
+  if (refusing.length === 0) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `${action}: ${ranksText(refusing)} of the divided model refused the step`,
+      hint: "its own error says why; all parts of a model take the same batches",
+    },
+    { ranks: refusing, field: "divided" },
+  );
+}
+
+/** The norm of all gradients of the model: over the ranks that cut them, and over those that divide it. */
+async function jointNorm({ gradients, cutOver, settings: { divided } }: Summed): Promise<number> {
+  let norm = shareOfNorm(gradients, divided);
+  if (cutOver !== undefined) norm = await normOverRanks(cutOver, norm);
+  if (divided !== undefined) norm = await normOverRanks(divided.comm, norm);
+  return norm;
+}
+
+/** The names of all ranks' gradients that are not finite. */
+async function allNonFinite(summed: Summed): Promise<string[]> {
+  let names = nonFinite(summed.gradients);
+  for (const comm of [summed.cutOver, summed.settings.divided?.comm]) {
+    if (comm === undefined) continue;
+    const texts = await allTexts(comm, JSON.stringify(names));
+    names = [...new Set(texts.flatMap((text) => JSON.parse(text) as string[]))];
+  }
+  return names.sort((a, b) => (a < b ? -1 : 1));
+}
+
+function unusedError(
+  action: string,
+  parameters: ParameterSet,
+  ranks: readonly RankStep[],
+): UnusedParametersError | undefined {
   const missing = [...parameters].flatMap(({ name }, at) => {
     const on = ranks.flatMap(({ samples, used }, rank) => (samples > 0 && !used[at] ? [rank] : []));
     return on.length === 0 ? [] : [{ name, on }];
   });
-  if (missing.length === 0) return;
+  if (missing.length === 0) return undefined;
   const table: Row[] = missing.map(({ name, on }) => [name, `on ${ranksText(on)}`]);
   const names = missing.map(({ name }) => name);
-  throw new UnusedParametersError(
+  const create = action.replace(".step", ".create");
+  return new UnusedParametersError(
     {
-      headline: `DataParallel.step: ${names.length} ${names.length === 1 ? "parameter" : "parameters"} got no gradient`,
+      headline: `${action}: ${names.length} ${names.length === 1 ? "parameter" : "parameters"} got no gradient`,
       table: [["parameter", "missing"], ...table],
-      hint: 'call ready for every parameter, or take zeros: DataParallel.create(…, { unused: "zeros" })',
+      hint: `call ready for every parameter, or take zeros: ${create}(…, { unused: "zeros" })`,
     },
     {
       parameters: names,
@@ -78,13 +163,15 @@ function refuseUnused(parameters: ParameterSet, ranks: readonly RankStep[]): voi
   );
 }
 
-function refuseNonFinite(parameters: ParameterSet, norm: number, { wire }: Settings): void {
-  if (Number.isFinite(norm)) return;
-  const names = nonFinite(parameters);
+function refuseNonFinite(
+  action: string,
+  names: readonly string[],
+  { wire }: Pick<Settings, "wire">,
+): void {
   if (names.length === 0) return;
   throw new NonFiniteGradientError(
     {
-      headline: `DataParallel.step: the mean gradient of ${names.map((each) => `"${each}"`).join(", ")} is not finite`,
+      headline: `${action}: the mean gradient of ${names.map((each) => `"${each}"`).join(", ")} is not finite`,
       hint:
         wire === "float16"
           ? "the sum may have left the range of float16, ±65504: choose a wireScale below 1, or bfloat16"

@@ -13,7 +13,7 @@ import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
 import { BackwardPass, type Lane, type MicroBatch, type Ready, runBackward } from "./backward.ts";
 import { bucketsOf } from "./buckets.ts";
-import { concludeStep, type StepStats } from "./conclusion.ts";
+import { concludeStep, leavesInStep, type StepStats } from "./conclusion.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "./options.ts";
 import { residualState, restoreResiduals, sumOfResiduals } from "./residuals.ts";
 import { startTogether } from "./start.ts";
@@ -37,11 +37,11 @@ export class DataParallel implements RankStateful {
     inUse: readonly Parameter[],
     settings: Settings,
   ) {
-    const { bucketBytes, wire, wireScale } = settings;
+    const { bucketBytes, wire, wireScale, divided } = settings;
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
-    const buckets = bucketsOf(inUse, bucketBytes).filter(({ length }) => length > 0);
+    const buckets = bucketsOf(inUse, bucketBytes, divided).filter(({ length }) => length > 0);
     this.#lanes = buckets.map((bucket) => {
       const { dtype, length } = bucket;
       const staging = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
@@ -108,12 +108,16 @@ export class DataParallel implements RankStateful {
     const all = await this.#exchanged(microBatches, backward);
     // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
     try {
-      const concluded = concludeStep(this.parameters, this.#settings, all);
+      const gradients = [...this.parameters];
+      const [parameters, settings] = [this.parameters, this.#settings];
+      const summed = { action: "DataParallel.step", parameters, gradients, settings };
+      const concluded = await concludeStep(summed, all);
+      this.#fault = undefined;
       for (const { exchange } of this.#lanes) exchange.commit();
       this.#step++;
       return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
     } catch (error) {
-      this.parameters.zeroGradients();
+      this.#fail(error, leavesInStep(error));
       throw error;
     }
   }
@@ -130,14 +134,17 @@ export class DataParallel implements RankStateful {
       pass.finish();
       for (const lane of this.#lanes) await collect(lane);
       const used = [...this.parameters].map((parameter) => pass.used.has(parameter));
-      const all = await exchangeSteps(this.#comm, { ...sums, used });
-      this.#fault = undefined;
-      return all;
+      return await exchangeSteps(this.#comm, { ...sums, used });
     } catch (error) {
-      this.parameters.zeroGradients();
-      this.#fault = `an earlier step failed: ${error instanceof Error ? error.message : error}`;
+      this.#fail(error, false);
       throw error;
     }
+  }
+
+  #fail(error: unknown, inStep: boolean): void {
+    this.parameters.zeroGradients();
+    const why = error instanceof Error ? error.message : error;
+    this.#fault = inStep ? undefined : `an earlier step failed: ${why}`;
   }
 
   /** The number of steps, and with `topK` what this rank has not sent so far, by parameter. */

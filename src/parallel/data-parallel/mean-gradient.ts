@@ -1,15 +1,15 @@
 /** What is done with the summed gradients of a step: divide, measure, refuse or clip. The same on every rank. */
-import type { Parameter } from "../parameter-set.ts";
+import { byCopies, type Divided, joinNorms, type NamedGradient } from "../divided.ts";
 
 /** Divides the summed gradients by the weight of all samples; one rounding each. */
-export function divideGradients(parameters: Iterable<Parameter>, weight: number): void {
+export function divideGradients(parameters: Iterable<NamedGradient>, weight: number): void {
   for (const { gradient } of parameters) {
     for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) / weight;
   }
 }
 
 /** The Euclidean norm of all gradients together, summed in double precision in the order of names. */
-export function gradientNorm(parameters: Iterable<Parameter>): number {
+export function gradientNorm(parameters: Iterable<NamedGradient>): number {
   const all = [...parameters];
   const plain = Math.sqrt(sumOfSquares(all, 1));
   if (Number.isNaN(plain) || (plain > 1e-150 && plain < 1e150)) return plain;
@@ -22,7 +22,18 @@ export function gradientNorm(parameters: Iterable<Parameter>): number {
   return Math.sqrt(sumOfSquares(all, most)) * most;
 }
 
-function sumOfSquares(parameters: readonly Parameter[], unit: number): number {
+/** This rank's share in the norm of a divided model: what several ranks have counts once among them. */
+export function shareOfNorm(
+  parameters: Iterable<NamedGradient>,
+  divided: Divided | undefined,
+): number {
+  if (divided === undefined) return gradientNorm(parameters);
+  return joinNorms(
+    byCopies(parameters, divided).map(([copies, of]) => gradientNorm(of) / Math.sqrt(copies)),
+  );
+}
+
+function sumOfSquares(parameters: readonly NamedGradient[], unit: number): number {
   let sum = 0;
   for (const { gradient } of parameters) {
     for (const each of gradient) sum += (each / unit) * (each / unit);
@@ -31,14 +42,18 @@ function sumOfSquares(parameters: readonly Parameter[], unit: number): number {
 }
 
 /** The names of parameters whose gradient holds an infinity or a NaN. */
-export function nonFinite(parameters: Iterable<Parameter>): string[] {
+export function nonFinite(parameters: Iterable<NamedGradient>): string[] {
   return [...parameters]
     .filter(({ gradient }) => !gradient.every((each) => Number.isFinite(each)))
     .map(({ name }) => name);
 }
 
 /** Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done. */
-export function clipGradients(parameters: Iterable<Parameter>, norm: number, most: number): number {
+export function clipGradients(
+  parameters: Iterable<NamedGradient>,
+  norm: number,
+  most: number,
+): number {
   if (!(norm > most)) return 1;
   const factor = most / norm;
   for (const { gradient } of parameters) {

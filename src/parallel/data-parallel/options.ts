@@ -1,5 +1,6 @@
 /** What `DataParallel` can be told, and what it takes when it is not. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import type { Divided } from "../divided.ts";
 import type { Wire } from "./wire.ts";
 
 /** Options of `DataParallel.create`; the same on every rank. */
@@ -24,13 +25,18 @@ export interface DataParallelOptions {
   readonly wireScale?: number;
   /** The rank whose values and order of declaration all ranks start with; 0 when left out. */
   readonly root?: number;
+  /**
+   * Where the model itself is divided over ranks: who they are, and which parameters several of them have. Then the norm is
+   * that of the whole model, and what several ranks have is summed apart from what is divided: the same bits for all of them.
+   */
+  readonly divided?: Divided;
   /** A clock in milliseconds, for `StepStats.stepMs`; the runtime's when left out. */
   readonly now?: () => number;
 }
 
 /** The options of a `DataParallel`, complete. */
-export type Settings = Omit<Required<DataParallelOptions>, "maxGradientNorm"> & {
-  readonly maxGradientNorm: number;
+export type Settings = Omit<Required<DataParallelOptions>, "divided"> & {
+  readonly divided: Divided | undefined;
 };
 
 /** Completes and checks options. */
@@ -43,6 +49,7 @@ export function settingsOf(options: DataParallelOptions, size: number): Settings
     wire: options.wire ?? "full",
     wireScale: options.wireScale ?? 1,
     root: options.root ?? 0,
+    divided: options.divided,
     now: options.now ?? (() => performance.now()),
   };
   const { wire, root } = settings;
@@ -62,7 +69,7 @@ export function settingsOf(options: DataParallelOptions, size: number): Settings
 
 /** What ranks must agree on, as lines of a description. */
 export function settingLines(settings: Settings): [string, string][] {
-  const { now, ...agreed } = settings;
+  const { now, divided, ...agreed } = settings;
   return Object.entries(agreed).map(([name, value]) => [
     name,
     typeof value === "object" ? JSON.stringify(value) : String(value),

@@ -20,7 +20,11 @@ export async function startTogether(
     action: "DataParallel.create",
     kind: "parameter",
     lines: new Map(
-      [...parameters].map(({ name, dtype, shape }) => [name, `${dtype} [${shape.join(", ")}]`]),
+      [...parameters].map(({ name, dtype, shape }) => {
+        const copies = settings.divided?.copies(name) ?? 1;
+        const held = copies === 1 ? "" : ` on ${copies} ranks`;
+        return [name, `${dtype} [${shape.join(", ")}]${held}`];
+      }),
     ),
     hint: "declare the same parameters on every rank, in any order",
   });

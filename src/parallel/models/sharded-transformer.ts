@@ -1,7 +1,7 @@
 /** The transformer of `transformer`, its blocks divided over the ranks of a communicator. */
 import type { Communicator } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
-import { copyFromFirst } from "../host-calls.ts";
+import type { Divided } from "../divided.ts";
 import { embed } from "../layers/embedding.ts";
 import { type TakeGradient, zerosLike } from "../layers/layer.ts";
 import { crossEntropy } from "../losses/cross-entropy.ts";
@@ -22,12 +22,8 @@ export interface ShardedTransformer {
   readonly parameters: ParameterSet;
   /** The axis along which a parameter is divided; `undefined` for one that every rank has whole. */
   axisOf(name: string): number | undefined;
-  /**
-   * Gives the gradients of whole parameters the first rank's bits on all ranks. Needed between `DataParallel.step` and the
-   * optimizer where parts are uneven: then the ranks' buckets differ, so sums over data parallel ranks round differently,
-   * and whole parameters would drift apart. Costs a broadcast of these gradients.
-   */
-  alignGradients(): Promise<void>;
+  /** For the trainers of data parallel lines: the ranks of the model, and which parameters all of them have. */
+  readonly divided: Divided;
   /** As `Model.backward`, by all ranks together with the same batch. */
   backward(batch: TokenBatch, take: TakeGradient): Promise<MicroBatch>;
 }
@@ -58,13 +54,7 @@ export function shardedTransformer(
   return {
     parameters,
     axisOf,
-    async alignGradients() {
-      const whole = [...parameters].filter(({ name }) => axisOf(name) === undefined);
-      await copyFromFirst(
-        comm,
-        whole.map(({ gradient }) => gradient),
-      );
-    },
+    divided: { comm, copies: (name) => (axisOf(name) === undefined ? size : 1) },
     async backward(batch, take) {
       const { inputs, targets, extent } = shifted(options, batch);
       const embedded = embed(table, inputs, extent);

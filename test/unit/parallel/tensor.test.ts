@@ -236,11 +236,15 @@ const batchOf = (step: number, sequences: number) => {
 };
 const rule = () => adamW({ learningRate: 0.01 });
 
+/** Strikes in a part of the steps. */
+const CLIP = 0.6;
+
 /** One rank, all samples, no communicator. */
-function trainedAlone(): { losses: number[]; values: Map<string, Float64Array> } {
+function trainedAlone() {
   const model = transformer({ ...shape, dtype: "float64" });
   const optimizer = new Optimizer(model.parameters, rule());
   const losses: number[] = [];
+  const norms: number[] = [];
   for (let step = 0; step < STEPS; step++) {
     model.parameters.zeroGradients();
     const { loss, samples } = model.backward(batchOf(step, 4), addTo(model.parameters));
@@ -248,17 +252,23 @@ function trainedAlone(): { losses: number[]; values: Map<string, Float64Array> }
     gradients.forEach((each, at) => {
       gradients[at] = each / samples;
     });
+    const norm = Math.hypot(...gradients);
+    gradients.forEach((each, at) => {
+      gradients[at] = norm > CLIP ? each * (CLIP / norm) : each;
+    });
     optimizer.step();
     losses.push(loss / samples);
+    norms.push(norm);
   }
   const values = new Map(
     [...model.parameters].map(({ name, value }) => [name, value as Float64Array]),
   );
-  return { losses, values };
+  return { losses, norms, values };
 }
 
 interface Trained {
   readonly losses: number[];
+  readonly norms: number[];
   readonly tensors: Record<string, Tensor>;
 }
 
@@ -272,17 +282,22 @@ async function trained(
   const model = shardedTransformer(tensorComm, { ...shape, dtype: "float64" });
   const trainer = await DataParallel.create(mesh.comm("data"), model.parameters, {
     bucketBytes: 500,
+    maxGradientNorm: CLIP,
+    divided: model.divided,
   });
   const optimizer = new Optimizer(model.parameters, rule());
   const losses: number[] = [];
+  const norms: number[] = [];
   for (let step = 0; step < STEPS; step++) {
     const { tokens } = batchOf(step, 4);
     const { begin, end } = partOf(4, { rank: mesh.place("data"), size: extents.data });
     const own = { tokens: tokens.slice(begin * 6, end * 6), sequences: end - begin };
-    const { loss } = await trainer.step([own], (batch, ready) => model.backward(batch, ready));
-    await model.alignGradients();
+    const { loss, gradientNorm } = await trainer.step([own], (batch, ready) =>
+      model.backward(batch, ready),
+    );
     optimizer.step();
     losses.push(loss);
+    norms.push(gradientNorm);
   }
   const tensors: Record<string, Tensor> = {};
   for (const { name, shape: own, value } of model.parameters) {
@@ -292,7 +307,7 @@ async function trained(
   }
   trainer[Symbol.dispose]();
   await mesh.close();
-  return { losses, tensors };
+  return { losses, norms, tensors };
 }
 
 describe.each([
@@ -307,7 +322,11 @@ describe.each([
   test("come out where one rank does, the same bits on all ranks and in every run", async () => {
     const alone = trainedAlone();
     const ranks = await onRanks(size, (comm) => trained(comm, extents));
-    for (const { losses, tensors } of ranks) {
+    const clipped = alone.norms.filter((norm) => norm > CLIP).length;
+    expect(clipped).toBeGreaterThan(5);
+    expect(clipped).toBeLessThan(STEPS - 5);
+    for (const { losses, norms, tensors } of ranks) {
+      expectClose(norms, alone.norms, 1e-10);
       losses.forEach((loss, step) => {
         expect(Math.abs(loss / alone.losses[step]! - 1), `step ${step}`).toBeLessThan(1e-10);
       });

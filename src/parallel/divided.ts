@@ -1,0 +1,42 @@
+/** A model that is itself divided over ranks, as the trainers of its data parallel lines see it. */
+import type { Communicator } from "../api/index.ts";
+import { allNumbers } from "./host-calls.ts";
+
+/** The ranks that hold one model together, and what of it several of them have. */
+export interface Divided {
+  /** The ranks among which the model is divided: a line of the tensor axis, or the plane of tensor and pipeline axes. */
+  readonly comm: Communicator;
+  /** How many ranks of `comm` have this parameter, with the same values and gradients; 1 where it is this rank's alone. */
+  readonly copies: (name: string) => number;
+}
+
+/** Something with a gradient, or a stretch of one. */
+export interface NamedGradient {
+  readonly name: string;
+  readonly gradient: Float32Array | Float64Array;
+}
+
+/** The norm of what several norms are of, without overflow on the way. */
+export function joinNorms(norms: readonly number[]): number {
+  const most = norms.reduce((all, each) => Math.max(all, each), 0);
+  if (most === 0 || !Number.isFinite(most)) return most;
+  return most * Math.sqrt(norms.reduce((sum, each) => sum + (each / most) ** 2, 0));
+}
+
+/** The norm of the gradients of all ranks of `comm`, in the order of ranks; the same bits on all. Costs an all-gather. */
+export async function normOverRanks(comm: Communicator, norm: number): Promise<number> {
+  return joinNorms((await allNumbers(comm, [norm])).map(([each]) => each as number));
+}
+
+/** Gradients by the number of ranks that have them, fewest first. */
+export function byCopies<T extends { readonly name: string }>(
+  all: Iterable<T>,
+  divided: Divided | undefined,
+): [copies: number, of: T[]][] {
+  const groups = new Map<number, T[]>();
+  for (const each of all) {
+    const copies = divided?.copies(each.name) ?? 1;
+    groups.set(copies, [...(groups.get(copies) ?? []), each]);
+  }
+  return [...groups].sort(([a], [b]) => a - b);
+}
