@@ -79,3 +79,7 @@ export {
   type Tensor,
 } from "./tensor/split.ts";
 export { type Shard, type ShardStep, TensorParallel } from "./tensor/tensor-parallel.ts";
+export type { HeldBytes, MemoryUse, ShardedMemory } from "./zero/memory.ts";
+export type { ParameterShape, ShardedParallelOptions } from "./zero/options.ts";
+export { ShardedParallel, type Visit } from "./zero/sharded-parallel.ts";
+export type { ShardingStage } from "./zero/strip-store.ts";

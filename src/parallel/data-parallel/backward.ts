@@ -93,34 +93,53 @@ export class BackwardPass {
   }
 
   #assertFits(parameter: Parameter, gradient: ParameterArray, scale: number): void {
-    const { name, length } = parameter;
-    const fault = (found: string, needed: string, hint?: string): InvalidArgumentError =>
-      new InvalidArgumentError(
-        { headline: `ready: gradient of "${name}": found ${found}, needs ${needed}`, hint },
-        { field: name },
-      );
-    if (!(gradient instanceof Float32Array || gradient instanceof Float64Array)) {
-      throw fault(typeof gradient, "a Float32Array or Float64Array");
-    }
-    if (gradient.length !== length) {
-      throw fault(
-        `${gradient.length} elements`,
-        `exactly ${length}, the product of [${parameter.shape.join(", ")}]`,
-        "a gradient has the shape of its parameter; it is never cut or padded",
-      );
-    }
+    assertGradient(parameter, gradient, scale);
     if (gradient.buffer === parameter.gradient.buffer) {
-      throw fault("the set's own memory", "an array of its own, which is added to it");
+      const needed = "an array of its own, which is added to it";
+      throw gradientFault(parameter.name, "the set's own memory", needed);
     }
-    if (!Number.isFinite(scale)) throw fault(`a scale of ${scale}`, "a finite one");
     if (this.#ready.has(parameter)) {
-      throw fault(
+      throw gradientFault(
+        parameter.name,
         "a second one in the same micro-batch",
         "one",
         "add up the parts of a parameter that is used twice, then call ready once",
       );
     }
   }
+}
+
+/** Refuses a gradient that is none of this parameter. */
+export function assertGradient(
+  { name, length, shape }: Parameter,
+  gradient: ParameterArray,
+  scale: number,
+): void {
+  if (!(gradient instanceof Float32Array || gradient instanceof Float64Array)) {
+    throw gradientFault(name, typeof gradient, "a Float32Array or Float64Array");
+  }
+  if (gradient.length !== length) {
+    throw gradientFault(
+      name,
+      `${gradient.length} elements`,
+      `exactly ${length}, the product of [${shape.join(", ")}]`,
+      "a gradient has the shape of its parameter; it is never cut or padded",
+    );
+  }
+  if (!Number.isFinite(scale)) throw gradientFault(name, `a scale of ${scale}`, "a finite one");
+}
+
+/** What is wrong with what `ready` was told. */
+export function gradientFault(
+  name: string,
+  found: string,
+  needed: string,
+  hint?: string,
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `ready: gradient of "${name}": found ${found}, needs ${needed}`, hint },
+    { field: name },
+  );
 }
 
 /** Runs backward over all micro-batches and adds up what it tells about them. */
@@ -131,20 +150,37 @@ export async function runBackward<B>(
 ): Promise<Required<MicroBatch>> {
   const sums = { loss: 0, samples: 0, weight: 0 };
   for (const [at, batch] of microBatches.entries()) {
-    let open = true;
     pass.begin(at === microBatches.length - 1);
-    const told = await backward(batch, (name, gradient, scale = 1) => {
-      if (!open) throw lateGradient(name);
-      pass.ready(name, gradient, scale);
-    });
-    open = false;
-    assertTold(told, at);
-    const { loss, samples, weight = samples } = told;
-    sums.loss += loss;
-    sums.samples += samples;
-    sums.weight += weight;
+    addTold(sums, await runMicroBatch(pass, (ready) => backward(batch, ready)), at);
   }
   return sums;
+}
+
+/** Runs backward on one micro-batch; gradients told after its end are refused. */
+export async function runMicroBatch(
+  pass: { ready(name: string, gradient: ParameterArray, scale: number): void },
+  backward: (ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
+): Promise<MicroBatch> {
+  let open = true;
+  const told = await backward((name, gradient, scale = 1) => {
+    if (!open) throw lateGradient(name);
+    pass.ready(name, gradient, scale);
+  });
+  open = false;
+  return told;
+}
+
+/** Adds what backward told about micro-batch number `at`. */
+export function addTold(
+  sums: { loss: number; samples: number; weight: number },
+  told: MicroBatch,
+  at: number,
+): void {
+  assertTold(told, at);
+  const { loss, samples, weight = samples } = told;
+  sums.loss += loss;
+  sums.samples += samples;
+  sums.weight += weight;
 }
 
 function lateGradient(name: string): InvalidArgumentError {

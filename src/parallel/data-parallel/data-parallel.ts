@@ -14,7 +14,7 @@ import type { RankStateful, State } from "../state.ts";
 import { BackwardPass, type Lane, type MicroBatch, type Ready, runBackward } from "./backward.ts";
 import { bucketsOf } from "./buckets.ts";
 import { concludeStep, leavesInStep, type StepStats } from "./conclusion.ts";
-import { type DataParallelOptions, type Settings, settingsOf } from "./options.ts";
+import { type DataParallelOptions, type Settings, settingLines, settingsOf } from "./options.ts";
 import { residualState, restoreResiduals, sumOfResiduals } from "./residuals.ts";
 import { startTogether } from "./start.ts";
 import { exchangeSteps, type RankStep } from "./step-exchange.ts";
@@ -72,7 +72,11 @@ export class DataParallel implements RankStateful {
     options: DataParallelOptions = {},
   ): Promise<DataParallel> {
     const settings = settingsOf(options, comm.size);
-    const inUse = await startTogether(comm, parameters, settings);
+    const inUse = await startTogether(comm, parameters, {
+      trainer: "DataParallel",
+      settings,
+      options: settingLines(settings),
+    });
     return new DataParallel(comm, parameters, inUse, settings);
   }
 

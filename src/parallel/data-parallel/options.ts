@@ -39,8 +39,12 @@ export type Settings = Omit<Required<DataParallelOptions>, "divided"> & {
   readonly divided: Divided | undefined;
 };
 
-/** Completes and checks options. */
-export function settingsOf(options: DataParallelOptions, size: number): Settings {
+/** Completes and checks the options of a trainer. */
+export function settingsOf(
+  options: DataParallelOptions,
+  size: number,
+  trainer = "DataParallel",
+): Settings {
   const settings: Settings = {
     bucketBytes: options.bucketBytes ?? 25 * 2 ** 20,
     unused: options.unused ?? "refuse",
@@ -53,17 +57,30 @@ export function settingsOf(options: DataParallelOptions, size: number): Settings
     now: options.now ?? (() => performance.now()),
   };
   const { wire, root } = settings;
-  refuseUnless(settings, "bucketBytes", settings.bucketBytes > 0, "a number above 0");
-  refuseUnless(settings, "maxGradientNorm", settings.maxGradientNorm > 0, "a number above 0");
-  oneOf(settings, "unused", ["refuse", "zeros"]);
-  oneOf(settings, "nonFinite", ["refuse", "keep"]);
+  refuseUnless(trainer, settings, "bucketBytes", settings.bucketBytes > 0, "a number above 0");
+  refuseUnless(
+    trainer,
+    settings,
+    "maxGradientNorm",
+    settings.maxGradientNorm > 0,
+    "a number above 0",
+  );
+  oneOf(trainer, settings, "unused", ["refuse", "zeros"]);
+  oneOf(trainer, settings, "nonFinite", ["refuse", "keep"]);
   const share = typeof wire === "object" ? wire?.topK : undefined;
-  if (share === undefined) oneOf(settings, "wire", ["full", "float16", "bfloat16"]);
-  else refuseUnless(settings, "wire", share > 0 && share <= 1, "a topK above 0 and at most 1");
+  if (share === undefined) oneOf(trainer, settings, "wire", ["full", "float16", "bfloat16"]);
+  else
+    refuseUnless(
+      trainer,
+      settings,
+      "wire",
+      share > 0 && share <= 1,
+      "a topK above 0 and at most 1",
+    );
   const power = settings.wireScale > 0 && Number.isInteger(Math.log2(settings.wireScale));
-  refuseUnless(settings, "wireScale", power, "a power of two");
+  refuseUnless(trainer, settings, "wireScale", power, "a power of two");
   const isRank = Number.isInteger(root) && root >= 0 && root < size;
-  refuseUnless(settings, "root", isRank, `a rank from 0 to ${size - 1}`);
+  refuseUnless(trainer, settings, "root", isRank, `a rank from 0 to ${size - 1}`);
   return settings;
 }
 
@@ -76,12 +93,18 @@ export function settingLines(settings: Settings): [string, string][] {
   ]);
 }
 
-function oneOf(settings: Settings, field: keyof Settings, allowed: readonly string[]): void {
+function oneOf(
+  trainer: string,
+  settings: Settings,
+  field: keyof Settings,
+  allowed: readonly string[],
+): void {
   const holds = allowed.includes(settings[field] as string);
-  refuseUnless(settings, field, holds, allowed.map((each) => `"${each}"`).join(" or "));
+  refuseUnless(trainer, settings, field, holds, allowed.map((each) => `"${each}"`).join(" or "));
 }
 
 function refuseUnless(
+  trainer: string,
   settings: Settings,
   field: keyof Settings,
   holds: boolean,
@@ -91,7 +114,7 @@ function refuseUnless(
   const value = settings[field];
   const found = typeof value === "object" ? JSON.stringify(value) : String(value);
   throw new InvalidArgumentError(
-    { headline: `DataParallel: ${field}: found ${found}, needs ${needed}` },
+    { headline: `${trainer}: ${field}: found ${found}, needs ${needed}` },
     { field },
   );
 }

@@ -2,28 +2,39 @@
 import type { Communicator } from "../../api/index.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
-import { type Settings, settingLines } from "./options.ts";
+import type { Settings } from "./options.ts";
+
+/** What ranks have to have in common. */
+export interface Start {
+  /** The trainer, for errors. */
+  readonly trainer: string;
+  readonly settings: Pick<Settings, "root" | "divided">;
+  /** The options, as lines of a description. */
+  readonly options: readonly (readonly [string, string])[];
+  /** What else is to be the same about a parameter; nothing when left out. */
+  readonly also?: (name: string) => string;
+}
 
 /** Compares the ranks' models, gives everybody the root's values, and tells the order of use: the root's. */
 export async function startTogether(
   comm: Communicator,
   parameters: ParameterSet,
-  settings: Settings,
+  { trainer, settings, options, also = () => "" }: Start,
 ): Promise<Parameter[]> {
   await assertAgreed(comm, {
-    action: "DataParallel.create",
+    action: `${trainer}.create`,
     kind: "option",
-    lines: new Map(settingLines(settings)),
+    lines: new Map(options),
     hint: "give every rank the same options",
   });
   await assertAgreed(comm, {
-    action: "DataParallel.create",
+    action: `${trainer}.create`,
     kind: "parameter",
     lines: new Map(
       [...parameters].map(({ name, dtype, shape }) => {
         const copies = settings.divided?.copies(name) ?? 1;
         const held = copies === 1 ? "" : ` on ${copies} ranks`;
-        return [name, `${dtype} [${shape.join(", ")}]${held}`];
+        return [name, `${dtype} [${shape.join(", ")}]${held}${also(name)}`];
       }),
     ),
     hint: "declare the same parameters on every rank, in any order",

@@ -54,7 +54,7 @@ export function shardedTransformer(
   return {
     parameters,
     axisOf,
-    divided: { comm, copies: (name) => (axisOf(name) === undefined ? size : 1) },
+    divided: { comm, copies: (name) => (axisOf(name) === undefined ? comm.size : 1) },
     async backward(batch, take) {
       const { inputs, targets, extent } = shifted(options, batch);
       const embedded = embed(table, inputs, extent);

@@ -1,6 +1,5 @@
 /** The transformer of `transformer` as stages of a pipeline, each whole or divided over ranks. */
 import type { Communicator } from "../../api/index.ts";
-import { copyFromFirst } from "../host-calls.ts";
 import { embed } from "../layers/embedding.ts";
 import { zerosLike } from "../layers/layer.ts";
 import { crossEntropy } from "../losses/cross-entropy.ts";
@@ -23,8 +22,8 @@ export interface TransformerStage extends Stage<TokenBatch> {
   readonly parameters: ParameterSet;
   /** The axis along which a parameter is divided; `undefined` for one that every rank of the stage has whole. */
   axisOf(name: string): number | undefined;
-  /** As `ShardedTransformer.alignGradients`, among the ranks of the stage; nothing where it is not divided. */
-  alignGradients(): Promise<void>;
+  /** How many ranks of the stage have a parameter, for `Divided.copies`; 1 where the stage is not divided. */
+  copies(name: string): number;
 }
 
 /**
@@ -62,14 +61,7 @@ export function transformerStage(
   return {
     parameters,
     axisOf,
-    async alignGradients() {
-      if (tensor === undefined) return;
-      const whole = [...parameters].filter(({ name }) => axisOf(name) === undefined);
-      await copyFromFirst(
-        tensor,
-        whole.map(({ gradient }) => gradient),
-      );
-    },
+    copies: (name) => (axisOf(name) === undefined ? (tensor?.size ?? 1) : 1),
     inputLength: (batch) => shifted(options, batch).inputs.length * width,
     async forward(batch, input) {
       const { inputs, targets, extent } = shifted(options, batch);

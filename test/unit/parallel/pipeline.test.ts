@@ -307,8 +307,10 @@ describe("a mesh of data, pipeline and tensor", () => {
     const [line, tensor] = [mesh.comm("pipeline"), mesh.comm("tensor")];
     const stage = transformerStage(line, { ...shape, dtype: "float64" }, tensor);
     const pipeline = await PipelineParallel.create(line, stage, { dtype: "float64" });
+    const plane = await mesh.across(["pipeline", "tensor"]);
     const trainer = await DataParallel.create(mesh.comm("data"), stage.parameters, {
       bucketBytes: 500,
+      divided: { comm: plane, copies: stage.copies },
     });
     const optimizer = new Optimizer(stage.parameters, rule());
     const part = partOf(count, { rank: mesh.place("data"), size: extents.data });
@@ -316,7 +318,6 @@ describe("a mesh of data, pipeline and tensor", () => {
     for (const batches of whole) {
       const own = batches.slice(part.begin, part.end);
       const { loss } = await trainer.step([own], (all, ready) => pipeline.backward(all, ready));
-      await stage.alignGradients();
       optimizer.step();
       losses.push(loss);
     }

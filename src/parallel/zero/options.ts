@@ -1,0 +1,56 @@
+/** What `ShardedParallel` is told. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
+import type { UpdateRule } from "../optimizers/rule.ts";
+import type { Parameter } from "../parameter-set.ts";
+import type { ShardingStage } from "./strip-store.ts";
+
+/** What a rule is chosen by. */
+export type ParameterShape = Pick<Parameter, "name" | "dtype" | "shape">;
+
+/** Options of `ShardedParallel.create`; the same on every rank. Those not told here are as in `DataParallelOptions`. */
+export interface ShardedParallelOptions
+  extends Pick<
+    DataParallelOptions,
+    "unused" | "maxGradientNorm" | "nonFinite" | "root" | "divided" | "now"
+  > {
+  /** What is sharded: 1 the optimizer's state, 2 gradients as well, 3 parameter values as well. */
+  readonly stage: ShardingStage;
+  /** How parameters are updated; may choose by parameter. */
+  readonly rule: UpdateRule | ((parameter: ParameterShape) => UpdateRule);
+  /** The layer of a parameter. When left out, its name up to the first dot: `block0` of `block0.norm.weight`. */
+  readonly layerOf?: (parameter: string) => string;
+  /** At stage 3, asks for the next layer's values while one computes; `true` when left out. */
+  readonly prefetch?: boolean;
+}
+
+/** The options, complete. */
+export interface ShardedSettings extends Settings {
+  readonly stage: ShardingStage;
+  readonly rule: ShardedParallelOptions["rule"];
+  readonly layerOf: (parameter: string) => string;
+  readonly prefetch: boolean;
+}
+
+/** Completes and checks options. */
+export function shardedSettingsOf(options: ShardedParallelOptions, size: number): ShardedSettings {
+  const { stage, rule, layerOf = beforeDot, prefetch = true, ...common } = options;
+  if (![1, 2, 3].includes(stage)) {
+    throw new InvalidArgumentError(
+      { headline: `ShardedParallel: stage: found ${String(stage)}, needs 1, 2 or 3` },
+      { field: "stage" },
+    );
+  }
+  return { ...settingsOf(common, size, "ShardedParallel"), stage, rule, layerOf, prefetch };
+}
+
+/** What ranks must agree on. */
+export function shardedLines(settings: ShardedSettings): [string, string][] {
+  const { stage, prefetch, unused, maxGradientNorm, nonFinite, root } = settings;
+  const agreed = { stage, prefetch, unused, maxGradientNorm, nonFinite, root };
+  return Object.entries(agreed).map(([name, value]) => [name, String(value)]);
+}
+
+function beforeDot(name: string): string {
+  return name.split(".")[0] as string;
+}

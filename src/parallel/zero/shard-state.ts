@@ -1,0 +1,107 @@
+/**
+ * The state of sharded training, as checkpoints keep it: every rank its own stretches of values and optimizer state.
+ *
+ * Stretches of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
+ * cuts them anew.
+ */
+import { InvalidArgumentError } from "../../api/index.ts";
+import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
+import type { ParameterArray } from "../parameter-set.ts";
+import type { State, StateTensor, StateValue } from "../state.ts";
+import type { Stretch } from "./strips.ts";
+
+/** A stretch of a parameter with its live memory. */
+export interface LiveStretch extends Trainable, Omit<Stretch, "parameter"> {
+  /** Elements of the whole parameter. */
+  readonly whole: number;
+}
+
+/** This rank's part of the state; shares memory with it. */
+export function shardState(
+  step: number,
+  stretches: readonly LiveStretch[],
+  optimizer: Optimizer,
+): State {
+  const own = optimizer.state();
+  const values = stretches.map(({ name, dtype, shape, value }): [string, StateTensor] => [
+    `value/${name}`,
+    { dtype, shape, data: value },
+  ]);
+  const slots = Object.entries(own.tensors).map(([name, tensor]): [string, StateTensor] => [
+    `optimizer/${name}`,
+    tensor,
+  ]);
+  return {
+    values: { step, optimizer: own.values },
+    tensors: Object.fromEntries([...values, ...slots]),
+  };
+}
+
+/** Takes over a part that `shardState` gave; gives the step. Nothing is changed where it does not fit. */
+export function restoreShards(
+  state: State,
+  stretches: readonly LiveStretch[],
+  optimizer: Optimizer,
+): number {
+  const { step, optimizer: values } = state.values;
+  if (!Number.isSafeInteger(step) || (step as number) < 0) {
+    throw fault("step", `found ${String(step)}`, "the state of a ShardedParallel");
+  }
+  for (const { name, dtype, shape } of stretches) {
+    const found = state.tensors[`value/${name}`];
+    const [finds, needs] = [
+      found && text(found.dtype, found.data.length),
+      text(dtype, shape[0] ?? 0),
+    ];
+    if (finds !== needs) throw fault(name, `found ${finds ?? "nothing"}`, needs);
+  }
+  const known = new Set(stretches.map(({ name }) => `value/${name}`));
+  const slots = Object.entries(state.tensors).filter(([name]) => !known.has(name));
+  optimizer.restore({
+    values: values as Record<string, StateValue>,
+    tensors: Object.fromEntries(
+      slots.map(([name, tensor]) => [name.replace(/^optimizer\//, ""), tensor]),
+    ),
+  });
+  for (const { name, value } of stretches) {
+    value.set(state.tensors[`value/${name}`]?.data as ParameterArray);
+  }
+  return step as number;
+}
+
+/** This rank's part of the state that other ranks, in their order, had parts of. */
+export function recut(
+  states: readonly State[],
+  stretches: readonly LiveStretch[],
+  own: State,
+): State {
+  const ofParameter = new Map(stretches.map((stretch) => [stretch.name, stretch]));
+  const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
+    const name = key.startsWith("value/")
+      ? key.slice("value/".length)
+      : key.slice("optimizer/".length, key.lastIndexOf("/"));
+    const { begin, end, whole, dtype } = ofParameter.get(name) as LiveStretch;
+    const parts = states.map(({ tensors: theirs }) => theirs[key]?.data as ParameterArray);
+    const length = parts.reduce((sum, part) => sum + (part?.length ?? 0), 0);
+    if (length !== whole) throw fault(name, `found ${length} elements in "${key}"`, String(whole));
+    const all = dtype === "float32" ? new Float32Array(whole) : new Float64Array(whole);
+    let at = 0;
+    for (const part of parts) {
+      all.set(part, at);
+      at += part.length;
+    }
+    return [key, { dtype, shape: [end - begin], data: all.subarray(begin, end) }];
+  });
+  return { values: states[0]?.values ?? {}, tensors: Object.fromEntries(tensors) };
+}
+
+function text(dtype: string, length: number): string {
+  return `${dtype} with ${length} elements`;
+}
+
+function fault(field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `restore: "${field}": ${found}, needs ${needed}` },
+    { field },
+  );
+}

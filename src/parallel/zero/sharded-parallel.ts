@@ -1,0 +1,290 @@
+/**
+ * Data parallelism in which ranks share the memory: each holds an equal part of the optimizer's state, of the gradients, of
+ * the parameter values (ZeRO, https://arxiv.org/abs/1910.02054, stages 1 to 3).
+ *
+ * Gradients are summed by reduce-scatter, each rank updates its own part, and values come back by all-gather. The numbers
+ * are those of `DataParallel` with an `Optimizer`, up to the order in which sums are folded.
+ */
+import { CommClosedError, type Communicator } from "../../api/index.ts";
+import {
+  addTold,
+  assertGradient,
+  type MicroBatch,
+  type Ready,
+  runMicroBatch,
+} from "../data-parallel/backward.ts";
+import { concludeStep, leavesInStep, type StepStats } from "../data-parallel/conclusion.ts";
+import { startTogether } from "../data-parallel/start.ts";
+import { exchangeSteps, type RankStep } from "../data-parallel/step-exchange.ts";
+import { allNumbers } from "../host-calls.ts";
+import { Optimizer } from "../optimizers/optimizer.ts";
+import type { Parameter, ParameterSet } from "../parameter-set.ts";
+import type { RankStateful, State } from "../state.ts";
+import { LayerStore } from "./layer-store.ts";
+import { MemoryMeter, type ShardedMemory } from "./memory.ts";
+import {
+  type ShardedParallelOptions,
+  type ShardedSettings,
+  shardedLines,
+  shardedSettingsOf,
+} from "./options.ts";
+import { Round } from "./round.ts";
+import { type LiveStretch, recut, restoreShards, shardState } from "./shard-state.ts";
+import { layersOf } from "./strips.ts";
+
+/** Told by backward which layer it computes with next; resolves when that layer's values can be read. */
+export type Visit = (layer: string) => Promise<void>;
+
+/** Trains one model on all ranks of a communicator, each of which holds a part of its state. Made by `ShardedParallel.create`. */
+export class ShardedParallel implements RankStateful {
+  readonly parameters: ParameterSet;
+  readonly #comm: Communicator;
+  readonly #settings: ShardedSettings;
+  readonly #meter = new MemoryMeter();
+  readonly #layers: readonly LayerStore[];
+  readonly #stretches: readonly LiveStretch[];
+  readonly #optimizer: Optimizer;
+  #step = 0;
+  /** Restored: each rank has its own part of the values alone. */
+  #restored = false;
+  /** Why no step can be made now. */
+  #fault: string | undefined;
+
+  private constructor(
+    comm: Communicator,
+    parameters: ParameterSet,
+    inUse: readonly Parameter[],
+    settings: ShardedSettings,
+  ) {
+    const { stage, rule, layerOf, divided } = settings;
+    this.parameters = parameters;
+    this.#comm = comm;
+    this.#settings = settings;
+    const context = { comm, set: parameters, stage, meter: this.#meter };
+    const plans = layersOf(inUse, layerOf, divided, comm.size);
+    this.#layers = plans.map((plan) => new LayerStore(plan, context));
+    this.#stretches = this.#layers.flatMap(liveStretches);
+    const choose = typeof rule === "function" ? rule : () => rule;
+    this.#optimizer = new Optimizer(this.#stretches, ({ name }) => choose(parameters.get(name)));
+    this.#meter.add("optimizer", this.#optimizer.stateBytes);
+  }
+
+  /**
+   * Makes sure that all ranks have the same model, gives them the root's values, and divides the memory.
+   *
+   * - **The set gives its memory up**: values lie in the trainer's, `parameters.values(dtype)` and gradients are refused, and
+   *   at stage 3 a parameter's `value` can be read while its layer is visited, or after `gatherValues`.
+   * - **Odd sizes** are padded inside; parameters and checkpoints never see it.
+   * - **Cost**: a comparison of digests, and a broadcast of the model.
+   *
+   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws CollectiveMismatchError on all ranks, by name, for a parameter, layer or option that differs.
+   * @example
+   * const trainer = await ShardedParallel.create(comm, model, { stage: 2, rule: adamW({ learningRate: 3e-4 }) });
+   */
+  static async create(
+    comm: Communicator,
+    parameters: ParameterSet,
+    options: ShardedParallelOptions,
+  ): Promise<ShardedParallel> {
+    const settings = shardedSettingsOf(options, comm.size);
+    const inUse = await startTogether(comm, parameters, {
+      trainer: "ShardedParallel",
+      settings,
+      options: shardedLines(settings),
+      also: (name) => ` in layer ${settings.layerOf(name)}`,
+    });
+    return new ShardedParallel(comm, parameters, inUse, settings);
+  }
+
+  /** The layers, in the order in which they are visited forward. */
+  get layers(): readonly string[] {
+    return this.#layers.map(({ name }) => name);
+  }
+
+  /** What this rank holds, and the most it has held. */
+  get memory(): ShardedMemory {
+    return this.#meter.report();
+  }
+
+  /** The rate of the next update: of the named parameter, or of the first one. */
+  learningRate(name?: string): number {
+    return this.#optimizer.learningRate(name);
+  }
+
+  /**
+   * Runs backward over this rank's micro-batches, and updates the parameters by the mean gradient of all ranks' samples.
+   *
+   * - **Backward** is told as in `DataParallel.step`; beside it, `visit` says which layer is computed with next: first to last
+   *   forward, and back. Stage 3 needs the visits, to gather and free layer by layer; at stage 2 they bound the gradients
+   *   that are on their way; at stage 1 they do nothing.
+   * - **Collective**: every rank calls it equally often, with as many micro-batches as it likes; one that has fewer than
+   *   another takes part in the calls.
+   * - **Rounding**: as `DataParallel.step`, with sums over ranks in the order of the plan of a reduce-scatter, micro-batch by
+   *   micro-batch from stage 2 on.
+   * - **Cost**: at stage 1 a reduce-scatter of the gradients and an all-gather of the values; at stage 2 a reduce-scatter for
+   *   every micro-batch; at stage 3 two all-gathers for every micro-batch instead of the one. Three all-gathers of few bytes.
+   *
+   * @throws InvalidArgumentError on this rank for a gradient of another length or out of turn, or on all when no rank had a
+   * sample.
+   * @throws UnusedParametersError, NonFiniteGradientError on all ranks; no value was changed, and the next step may follow.
+   * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
+   * @example
+   * const stats = await trainer.step([batch], (each, ready, visit) => model.backward(each, ready, visit));
+   */
+  async step<B>(
+    microBatches: readonly B[],
+    backward: (batch: B, ready: Ready, visit: Visit) => MicroBatch | PromiseLike<MicroBatch>,
+  ): Promise<StepStats> {
+    this.#assertUsable("step");
+    this.#fault = "a step is still running";
+    const began = this.#settings.now();
+    let inStep = false;
+    try {
+      const ranks = await this.#summed(microBatches, backward);
+      inStep = true;
+      const concluded = await concludeStep(
+        {
+          action: "ShardedParallel.step",
+          parameters: this.parameters,
+          gradients: this.#stretches,
+          cutOver: this.#comm,
+          settings: this.#settings,
+        },
+        ranks,
+      );
+      this.#optimizer.step();
+      inStep = false;
+      await this.#renew();
+      this.#fault = undefined;
+      this.#step++;
+      return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
+    } catch (error) {
+      const why = error instanceof Error ? error.message : error;
+      const sound = inStep && leavesInStep(error);
+      this.#fault = sound ? undefined : `an earlier step failed: ${why}`;
+      throw error;
+    }
+  }
+
+  /**
+   * Makes the values of all parameters readable on this rank: to evaluate or export the model. Collective. At stage 3 they take
+   * memory until `releaseValues` or the next step.
+   */
+  async gatherValues(): Promise<void> {
+    this.#assertUsable("gatherValues");
+    this.#fault = "values are still being gathered";
+    await this.#gather();
+    this.#restored = false;
+    this.#fault = undefined;
+  }
+
+  /** Gives back what `gatherValues` took; does nothing before stage 3. */
+  releaseValues(): void {
+    if (this.#settings.stage === 3) for (const layer of this.#layers) layer.release();
+  }
+
+  /**
+   * This rank's part of values and optimizer state, and the number of steps. Belongs to `perRank` in checkpoints, which any
+   * number of ranks may load; the model itself is not needed there.
+   */
+  state(): State {
+    return shardState(this.#step, this.#stretches, this.#optimizer);
+  }
+
+  /** Takes over this rank's part. Values can be read after the next step, or after `gatherValues`. */
+  restore(state: State): void {
+    this.#step = restoreShards(state, this.#stretches, this.#optimizer);
+    for (const layer of this.#layers) layer.release();
+    this.#restored = true;
+  }
+
+  /** Puts the parts of other ranks together and takes this rank's own. */
+  reshard(states: readonly State[], _rank: number, _size: number): void {
+    this.restore(recut(states, this.#stretches, this.state()));
+  }
+
+  /** Gives the buffers of calls back; the communicator stays open. */
+  [Symbol.dispose](): void {
+    for (const { strips } of this.#layers) for (const strip of strips) strip.dispose();
+    this.#fault = "it was disposed";
+  }
+
+  /** Runs backward and sums the gradients into this rank's stretches. */
+  async #summed<B>(
+    microBatches: readonly B[],
+    backward: (batch: B, ready: Ready, visit: Visit) => MicroBatch | PromiseLike<MicroBatch>,
+  ): Promise<RankStep[]> {
+    const { stage, prefetch } = this.#settings;
+    for (const { strips } of this.#layers) for (const strip of strips) strip.clear();
+    this.releaseValues();
+    const told = await allNumbers(this.#comm, [microBatches.length, this.#restored ? 1 : 0]);
+    if (stage < 3 && told.some(([, restored]) => restored === 1)) await this.#gather();
+    this.#restored = false;
+    const rounds = Math.max(...told.map(([count]) => count as number));
+    const sums = { loss: 0, samples: 0, weight: 0 };
+    const used = new Set<Parameter>();
+    for (let at = 0; at < rounds; at++) {
+      const last = at === rounds - 1;
+      const round = new Round(this.#layers, { stage, prefetch, last });
+      const takes = {
+        ready: (name: string, gradient: Parameters<Ready>[1], scale: number): void => {
+          const parameter = this.parameters.get(name);
+          assertGradient(parameter, gradient, scale);
+          round.ready(parameter, gradient, scale);
+          used.add(parameter);
+        },
+      };
+      if (at < microBatches.length) {
+        const visit: Visit = (layer) => round.visit(layer);
+        const batch = microBatches[at] as B;
+        addTold(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
+      } else {
+        await round.idle();
+      }
+      await round.finish();
+    }
+    this.releaseValues();
+    const flags = [...this.parameters].map((parameter) => used.has(parameter));
+    return exchangeSteps(this.#comm, { ...sums, used: flags });
+  }
+
+  /** After an update: all ranks' new values, where they are held whole. */
+  async #renew(): Promise<void> {
+    if (this.#settings.stage === 3) return;
+    for (const layer of this.#layers) layer.release();
+    await this.#gather();
+  }
+
+  /** All layers' values, one layer ahead. */
+  async #gather(): Promise<void> {
+    for (const [at, layer] of this.#layers.entries()) {
+      layer.fetch();
+      this.#layers[at + 1]?.fetch();
+      await layer.arrive();
+    }
+  }
+
+  #assertUsable(action: string): void {
+    if (this.#fault === undefined) return;
+    const { rank, size, name } = this.#comm;
+    throw new CommClosedError(
+      {
+        headline: `ShardedParallel.${action}: ${this.#fault}`,
+        hint: "ranks may be out of step: rebuild the world, create another trainer and restore a checkpoint",
+      },
+      { rank, size, comm: name },
+    );
+  }
+}
+
+function liveStretches({ strips }: LayerStore): LiveStretch[] {
+  return strips.flatMap(({ stretches, shard, gradientShard }) =>
+    stretches.map(({ parameter: { name, dtype, length }, begin, end, at }) => {
+      const [from, to] = [at, at + end - begin];
+      const value = shard.subarray(from, to);
+      const gradient = gradientShard.subarray(from, to);
+      return { name, dtype, shape: [end - begin], value, gradient, begin, end, at, whole: length };
+    }),
+  );
+}

@@ -1,0 +1,87 @@
+/**
+ * How parameters are cut into shards: layer by layer, each rank holding an equal stretch of each.
+ *
+ * The parameters of a layer follow one another in strips, one for each dtype (and, in a divided model, for each number of
+ * ranks that have them). A strip is padded to a multiple of the ranks; rank r holds the r-th part of it, wherever that cuts
+ * the parameters. Padding is zeros, never seen outside and never saved.
+ */
+import { byCopies, type Divided } from "../divided.ts";
+import type { Parameter, ParameterDType } from "../parameter-set.ts";
+
+/** Where a parameter lies in its strip. */
+export interface InStrip {
+  readonly parameter: Parameter;
+  /** First element in the strip. */
+  readonly begin: number;
+}
+
+/** Parameters that are cut together. */
+export interface Strip {
+  readonly dtype: ParameterDType;
+  readonly parameters: readonly InStrip[];
+  /** Elements of all its parameters; at least 1. */
+  readonly length: number;
+  /** Elements that each rank holds, padding included. */
+  readonly share: number;
+}
+
+/** What is gathered, computed with and freed together. */
+export interface LayerPlan {
+  readonly name: string;
+  readonly parameters: readonly Parameter[];
+  readonly strips: readonly Strip[];
+}
+
+/** A stretch of a parameter that a rank holds. */
+export interface Stretch {
+  readonly parameter: Parameter;
+  /** First element in the parameter. */
+  readonly begin: number;
+  /** Exclusive. */
+  readonly end: number;
+  /** First element in the rank's share. */
+  readonly at: number;
+}
+
+/** The layers of a model whose parameters are given in their order of use; a layer's place is that of its first one. */
+export function layersOf(
+  inUse: readonly Parameter[],
+  layerOf: (name: string) => string,
+  divided: Divided | undefined,
+  size: number,
+): LayerPlan[] {
+  const layers = new Map<string, Parameter[]>();
+  for (const parameter of inUse) {
+    const name = layerOf(parameter.name);
+    layers.set(name, [...(layers.get(name) ?? []), parameter]);
+  }
+  return [...layers].map(([name, parameters]) => {
+    const alike = (["float32", "float64"] as const).flatMap((dtype) =>
+      byCopies(
+        parameters.filter((each) => each.dtype === dtype),
+        divided,
+      ).map(([, of]) => stripOf(dtype, of, size)),
+    );
+    return { name, parameters, strips: alike.filter(({ length }) => length > 0) };
+  });
+}
+
+function stripOf(dtype: ParameterDType, parameters: readonly Parameter[], size: number): Strip {
+  let length = 0;
+  const placed = parameters.map((parameter) => {
+    const begin = length;
+    length += parameter.length;
+    return { parameter, begin };
+  });
+  return { dtype, parameters: placed, length, share: Math.ceil(length / size) };
+}
+
+/** The stretches of a strip's parameters that a rank holds; empty ones too, so that every rank knows every parameter. */
+export function stretchesOf({ parameters, share }: Strip, rank: number): Stretch[] {
+  const first = rank * share;
+  return parameters.map(({ parameter, begin }) => {
+    const inside = (at: number): number => Math.min(Math.max(at - begin, 0), parameter.length);
+    const [from, end] = [inside(first), inside(first + share)];
+    return { parameter, begin: from, end, at: Math.min(Math.max(begin - first, 0), share) };
+  });
+}
