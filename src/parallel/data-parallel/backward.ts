@@ -130,7 +130,7 @@ export function assertGradient(
 }
 
 /** What is wrong with what `ready` was told. */
-export function gradientFault(
+function gradientFault(
   name: string,
   found: string,
   needed: string,
