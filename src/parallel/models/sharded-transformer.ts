@@ -6,7 +6,7 @@ import { embed } from "../layers/embedding.ts";
 import { type TakeGradient, zerosLike } from "../layers/layer.ts";
 import { crossEntropy } from "../losses/cross-entropy.ts";
 import { ParameterSet } from "../parameter-set.ts";
-import { shardedSequence } from "../tensor/sharded.ts";
+import type { ShardedPass } from "../tensor/sharded.ts";
 import { axisOf, closing, dividedBlock, dividedDeclarations } from "./divided-blocks.ts";
 import { type ModelOptions, weightsOf } from "./model.ts";
 import {
@@ -24,8 +24,20 @@ export interface ShardedTransformer {
   axisOf(name: string): number | undefined;
   /** For the trainers of data parallel lines: the ranks of the model, and which parameters all of them have. */
   readonly divided: Divided;
-  /** As `Model.backward`, by all ranks together with the same batch. */
-  backward(batch: TokenBatch, take: TakeGradient): Promise<MicroBatch>;
+  /** The layer of a parameter, as `backward` visits them: `embedding`, `block0`, `block1`, …, `closing`. */
+  layerOf(name: string): string;
+  /**
+   * As `Model.backward`, by all ranks together with the same batch. `visit` is told every layer before it is used, forward and
+   * back; `ShardedParallel` at stage 3 needs it.
+   *
+   * @example
+   * await trainer.step([batch], (each, ready, visit) => model.backward(each, ready, visit));
+   */
+  backward(
+    batch: TokenBatch,
+    take: TakeGradient,
+    visit?: (layer: string) => Promise<void>,
+  ): Promise<MicroBatch>;
 }
 
 /**
@@ -44,8 +56,13 @@ export function shardedTransformer(
   const { width, vocabulary } = options;
   const parameters = new ParameterSet(dividedDeclarations(comm, options));
   const parts = { tensor: comm, shape: options, get: weightsOf(parameters) };
-  const blocks = Array.from({ length: options.blocks }, (_, at) => dividedBlock(parts, at));
-  const stack = shardedSequence([...blocks, closing(parts)]);
+  const layers = [
+    ...Array.from({ length: options.blocks }, (_, at) => ({
+      name: `block${at}`,
+      layer: dividedBlock(parts, at),
+    })),
+    { name: "closing", layer: closing(parts) },
+  ];
   const table = {
     token: parameters.get("token.weight"),
     position: parameters.get("position.weight"),
@@ -55,20 +72,39 @@ export function shardedTransformer(
     parameters,
     axisOf,
     divided: { comm, copies: (name) => (axisOf(name) === undefined ? comm.size : 1) },
-    async backward(batch, take) {
+    layerOf,
+    async backward(batch, take, visit = () => Promise.resolve()) {
       const { inputs, targets, extent } = shifted(options, batch);
+      await visit("embedding");
       const embedded = embed(table, inputs, extent);
-      const pass = await stack.forward(embedded.output, extent);
-      const gradient = zerosLike(pass.output, pass.output.length);
+      let rows = embedded.output;
+      const passes: { name: string; pass: ShardedPass }[] = [];
+      for (const { name, layer } of layers) {
+        await visit(name);
+        const pass = await layer.forward(rows, extent);
+        passes.push({ name, pass });
+        rows = pass.output;
+      }
+      let above = zerosLike(rows, rows.length);
       const { value, weight } = crossEntropy({
-        logits: pass.output,
+        logits: rows,
         targets,
         classes: vocabulary,
-        gradient,
+        gradient: above,
         reduction: "sum",
       });
-      embedded.backward(await pass.backward(gradient, take), take);
+      for (const { name, pass } of passes.toReversed()) {
+        await visit(name);
+        above = await pass.backward(above, take);
+      }
+      await visit("embedding");
+      embedded.backward(above, take);
       return { loss: value, samples: targets.length, weight };
     },
   };
+}
+
+function layerOf(name: string): string {
+  if (/^(token|position)\./.test(name)) return "embedding";
+  return /^block\d+/.exec(name)?.[0] ?? "closing";
 }
