@@ -1,0 +1,143 @@
+// Trains a small transformer on a mesh of data × pipeline × tensor ranks, its optimizer state sharded over the data axis,
+// and compares with one rank that has everything.
+//
+//     node examples/mesh.mjs                                        2 × 2 × 2 simulated ranks
+//     node examples/mesh.mjs --backend nccl                         8 GPUs
+//     node examples/mesh.mjs --backend nccl --mesh 2x1x2            4 GPUs
+//     node examples/mesh.mjs --mesh 3x2x1 --zero 1 --steps 20
+//
+// The last line is a checksum of all values after the last step: the same in every run, in every executor, and on both
+// backends where they follow the same plan.
+
+import { createHash } from "node:crypto";
+import { parseArgs } from "node:util";
+import { createWorld } from "twinccl";
+import {
+  gatherTensor,
+  Mesh,
+  Optimizer,
+  PipelineParallel,
+  partOf,
+  Random,
+  ShardedParallel,
+  sgd,
+} from "twinccl/parallel";
+import { addTo, transformer, transformerStage } from "twinccl/parallel/models";
+
+const backends = {
+  sim: async () => (await import("twinccl/sim")).sim(),
+  nccl: async () => (await import("twinccl/nccl")).nccl(),
+};
+
+const { values: options } = parseArgs({
+  options: {
+    backend: { type: "string", default: "sim" },
+    mesh: { type: "string", default: "2x2x2" },
+    steps: { type: "string", default: "50" },
+    zero: { type: "string", default: "2" },
+  },
+});
+const steps = Number(options.steps);
+const [data, pipeline, tensor] = options.mesh.split("x").map(Number);
+
+const shape = { vocabulary: 11, context: 8, width: 12, heads: 3, blocks: 2, seed: 7 };
+const model = { ...shape, dtype: "float64" };
+const microBatches = 6;
+const maxGradientNorm = 0.6;
+const rule = sgd({ learningRate: 0.2, momentum: 0.9 });
+
+/** The micro-batches of a step: sequences that go on by three. */
+function batchesOf(step) {
+  const random = new Random(1, step);
+  return Array.from({ length: microBatches }, () => {
+    const start = random.below(11);
+    return { tokens: Array.from({ length: 9 }, (_, at) => (start + 3 * at) % 11), sequences: 1 };
+  });
+}
+
+/** All of it on one rank, without a communicator. */
+function trainAlone() {
+  const { parameters, backward } = transformer(model);
+  const optimizer = new Optimizer(parameters, rule);
+  const gradients = parameters.gradients("float64");
+  const losses = [];
+  for (let step = 0; step < steps; step++) {
+    parameters.zeroGradients();
+    const told = batchesOf(step).map((batch) => backward(batch, addTo(parameters)));
+    const samples = told.reduce((sum, each) => sum + each.samples, 0);
+    const norm = Math.hypot(...gradients) / samples;
+    const factor = Math.min(1, maxGradientNorm / norm) / samples;
+    for (let at = 0; at < gradients.length; at++) gradients[at] *= factor;
+    optimizer.step();
+    losses.push(told.reduce((sum, each) => sum + each.loss, 0) / samples);
+  }
+  return { losses, values: Object.fromEntries([...parameters].map((p) => [p.name, p.value])) };
+}
+
+/** One rank's part of it. */
+async function train(comm) {
+  const mesh = await Mesh.create(comm, { data, pipeline, tensor });
+  const [line, across] = [mesh.comm("pipeline"), mesh.comm("tensor")];
+  const stage = transformerStage(line, model, across);
+  const stages = await PipelineParallel.create(line, stage, { dtype: "float64" });
+  const plane = await mesh.across(["pipeline", "tensor"]);
+  const trainer = await ShardedParallel.create(mesh.comm("data"), stage.parameters, {
+    stage: Number(options.zero),
+    rule,
+    maxGradientNorm,
+    divided: { comm: plane, copies: stage.copies },
+  });
+  const own = partOf(microBatches, { rank: mesh.place("data"), size: data });
+  const losses = [];
+  for (let step = 0; step < steps; step++) {
+    const batches = batchesOf(step).slice(own.begin, own.end);
+    const stats = await trainer.step([batches], (all, ready) => stages.backward(all, ready));
+    losses.push(stats.loss);
+    if (comm.rank === 0 && stats.step % 10 === 0) {
+      const { loss, gradientNorm } = stats;
+      console.log(`step ${stats.step}: loss ${loss.toFixed(6)}, norm ${gradientNorm.toFixed(6)}`);
+    }
+  }
+  const values = {};
+  for (const { name, shape, value } of stage.parameters) {
+    const axis = stage.axisOf(name);
+    const part = { shape, data: value };
+    values[name] = axis === undefined ? value : (await gatherTensor(across, part, axis)).data;
+  }
+  const memory = trainer.memory;
+  await mesh.close();
+  return { losses, values, memory };
+}
+
+function gap(found, expected) {
+  const largest = Math.max(...Array.from(expected, Math.abs));
+  return Math.max(...Array.from(expected, (each, at) => Math.abs(each - found[at]))) / largest;
+}
+
+const alone = trainAlone();
+const backend = await backends[options.backend]();
+const world = await createWorld({ backend, size: data * pipeline * tensor });
+try {
+  const ranks = await world.run(train);
+  const [{ losses, memory }] = ranks;
+  const values = Object.assign({}, ...ranks.map((each) => each.values));
+  // A key's bias has no gradient but rounding: the softmax does not see it.
+  const names = Object.keys(alone.values).filter((name) => !name.endsWith("key.bias"));
+  const worst = Math.max(
+    gap(losses, alone.losses),
+    ...names.map((name) => gap(values[name], alone.values[name])),
+  );
+  const hash = createHash("sha256");
+  for (const name of Object.keys(values).sort())
+    hash.update(new Uint8Array(values[name].slice().buffer));
+  const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
+  console.log(
+    `rank 0 held at most ${kib(memory.total.peakBytes)}: values ${kib(memory.values.peakBytes)}, ` +
+      `gradients ${kib(memory.gradients.peakBytes)}, optimizer ${kib(memory.optimizer.peakBytes)}`,
+  );
+  console.log(`loss ${losses[0].toFixed(4)} -> ${losses.at(-1).toFixed(4)}`);
+  console.log(`largest difference to one rank: ${worst.toExponential(1)}`);
+  console.log(`values ${hash.digest("hex").slice(0, 16)}`);
+} finally {
+  await world.close();
+}
