@@ -45,7 +45,9 @@ function batchesOf(step: number): TokenBatch[] {
   return Array.from({ length: MICRO_BATCHES }, () => {
     // Each token is the one before, and three.
     const starts = [random.below(7), random.below(7)];
-    const tokens = starts.flatMap((start) => [0, 3, 6, 9, 12, 15].map((each) => (start + each) % 7));
+    const tokens = starts.flatMap((start) =>
+      [0, 3, 6, 9, 12, 15].map((each) => (start + each) % 7),
+    );
     return { tokens, sequences: 2 };
   });
 }
