@@ -85,10 +85,10 @@ export class DeviceBuffer<D extends DType = DType> {
     ) {
       throw new InvalidArgumentError(
         {
-          headline: `subarray: found elements ${begin}..${end}, needs integers within 0..${this.length}`,
+          headline: `subarray: found elements ${String(begin)}..${String(end)}, needs integers within 0..${this.length}`,
           hint: "positions are elements of this buffer, end exclusive",
         },
-        { field: begin >= 0 && begin <= this.length && Number.isInteger(begin) ? "end" : "begin" },
+        { field: Number.isInteger(begin) && begin >= 0 && begin <= this.length ? "end" : "begin" },
       );
     }
     const byteOffset = this.byteOffset + begin * dtypeInfo[this.dtype].bytes;

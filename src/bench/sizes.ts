@@ -3,6 +3,9 @@ import { InvalidArgumentError } from "../api/index.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
+/** Sizes of one sweep, at most: more are a slip, which would run for hours. */
+const mostSizes = 4096;
+
 /** A sweep over sizes in bytes, from `min` to at most `max`. */
 export interface SizeSweep {
   readonly min: number;
@@ -43,6 +46,8 @@ export function sweepSizes({ min, max, factor, step }: SizeSweep): number[] {
     check("factor", factor >= 1.01 && factor < Infinity, factor, "a number above 1");
     check("min", min >= 1, min, "bytes of at least 1, to be multiplied");
   } else check("step", step !== undefined && step >= 1, step, "a step or a factor");
+  const steps = factor === undefined ? Math.floor((max - min) / (step ?? 1)) : 0;
+  check("step", steps < mostSizes, step, `steps that make at most ${mostSizes} sizes`);
   const sizes: number[] = [];
   for (let size = min; size <= max; ) {
     sizes.push(size);

@@ -4,10 +4,11 @@ import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/
 import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
 import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
+import type { NcclSetup } from "../golden/case.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 import { namedExecutor } from "./executors.ts";
-import { isNcclSetting, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
+import { isNcclSetting, joined, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
@@ -85,7 +86,8 @@ export function variantBackend(
   settings: BackendSettings = {},
 ): Backend {
   const [name = "", ...rest] = text.split(":");
-  let { seed, like, nccl, algorithms, devices, executor } = settings;
+  let { seed, like, algorithms, devices, executor } = settings;
+  let said: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
@@ -93,7 +95,7 @@ export function variantBackend(
     else if (key === "like") like = libraryOf(`${option}: like`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
-    else if (isNcclSetting(key)) nccl = { ...nccl, ...ncclSetting(option, key, value) };
+    else if (isNcclSetting(key)) said = joined(option, said, ncclSetting(option, key, value));
     else if (row !== undefined && value !== "") {
       algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
     } else {
@@ -107,7 +109,7 @@ export function variantBackend(
     seed,
     algorithms,
     like,
-    nccl,
+    nccl: Object.keys(said).length === 0 ? settings.nccl : { ...settings.nccl, ...said },
     devices,
     executor,
   });

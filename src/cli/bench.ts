@@ -62,7 +62,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     roots: wantedRoots(parsed.text("root"), ranks),
     iterations: parsed.integer("iters", 20, 1),
     warmup: parsed.integer("warmup", 5),
-    check: parsed.integer("check", 1) > 0,
+    check: parsed.integer("check", 1, 0, 1) > 0,
     seed,
     spread: spreadOf(parsed.text("spread")),
     mode: oneOf("--mode", parsed.text("mode") ?? "eager", ["eager", "graph"]),
@@ -88,7 +88,7 @@ function formatOf(parsed: Parsed<typeof benchOptions>): Format {
 
 function spreadOf(text: string | undefined): number {
   const spread = text === undefined ? 0.5 : Number(text);
-  if (spread >= 0 && spread <= 1) return spread;
+  if (text?.trim() !== "" && spread >= 0 && spread <= 1) return spread;
   throw new UsageError(`--spread: found "${text}", needs a number from 0 to 1`);
 }
 

@@ -56,9 +56,16 @@ export function ncclChoice(option: string, text: string | undefined): NcclChoice
   for (const setting of text === undefined || text === "default" ? [] : text.split(",")) {
     const [name = "", value = ""] = setting.split("=");
     if (setting === "symmetric") symmetric = true;
-    else setup = { ...setup, ...ncclSetting(option, name, value) };
+    else setup = joined(option, setup, ncclSetting(option, name, value));
   }
   return { setup, symmetric };
+}
+
+/** Adds a setting to others; none may be said twice, by whichever name. */
+export function joined(option: string, setup: NcclSetup, more: NcclSetup): NcclSetup {
+  const twice = Object.keys(more).find((key) => Object.hasOwn(setup, key));
+  if (twice === undefined) return { ...setup, ...more };
+  throw new UsageError(`${option}: ${twice} is set twice`);
 }
 
 /** One setting. */

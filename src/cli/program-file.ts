@@ -1,6 +1,6 @@
 /** A user's program: a file that default-exports `async (comm) => result`. */
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { Communicator } from "../api/index.ts";
@@ -17,7 +17,9 @@ export type RankProgram = (comm: Communicator) => unknown;
 export async function loadProgram(path: string | undefined): Promise<RankProgram> {
   if (path === undefined) throw new UsageError("name a file that default-exports a function");
   const absolute = resolve(path);
-  if (!existsSync(absolute)) throw new UsageError(`there is no file ${path}`);
+  const status = statSync(absolute, { throwIfNoEntry: false });
+  if (status === undefined) throw new UsageError(`there is no file ${path}`);
+  if (status.isDirectory()) throw new UsageError(`${path} is a folder; name a file in it`);
   const module = await importProgram(path, pathToFileURL(absolute).href);
   if (typeof module.default === "function") return module.default as RankProgram;
   throw new UsageError(

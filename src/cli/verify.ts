@@ -66,6 +66,11 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const [file] = parsed.positionals;
   if (parsed.has("programs")) {
     if (file !== undefined) throw new UsageError("FILE or --programs, not both");
+    refuse(
+      parsed,
+      ["backend", "against", "executor", "dtype", "op", "counts", "seed"],
+      "--programs",
+    );
     return runPrograms(parsed, context);
   }
   const against = parsed.text("against");
@@ -74,8 +79,19 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
   const b = sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
+  refuse(parsed, ["collective", "dtype", "op", "counts", "seed"], "FILE");
   const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
   return runFile(await loadProgram(file), ranks, context, [a, b]);
+}
+
+/** Refuses options that this form of the command would not look at. */
+function refuse(
+  parsed: VerifyOptions,
+  names: readonly (keyof typeof options)[],
+  form: string,
+): void {
+  const name = names.find((each) => parsed.has(each));
+  if (name !== undefined) throw new UsageError(`--${name} does not go with ${form}`);
 }
 
 /** As many ranks as both sides can have here, up to 8; 8 where one can have none, which then says why. */

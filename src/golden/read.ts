@@ -77,6 +77,9 @@ const algorithms = ["Ring", "Tree"] as const;
 const protocols = ["Simple", "LL", "LL128"] as const;
 
 /** What `ap` may say, and what it forces. */
+/** Elements of a call, at most: all that eight ranks send still fits one TypedArray. */
+const mostElements = 2 ** 29;
+
 const demands = new Map<string, GoldenCase["forced"]>([
   ["default", undefined],
   ...algorithms.flatMap((algorithm) =>
@@ -95,14 +98,14 @@ function caseOf(fields: Fields): GoldenCase {
     collective,
     dtype: dtypeNames[short],
     op: fields.word("op", [...namedReduceOps, "preMul"]),
-    count: fields.integer("count"),
+    count: fields.integer("count", 0, mostElements),
     values: fields.word("cls", ["norm", "wild"]),
     root: collective === "reduce" ? fields.integer("root", 0, ranks - 1) : undefined,
     environment: named
       ? fields.word("env", Object.keys(environments) as EnvironmentName[])
       : undefined,
     inPlace: named && fields.has("inplace") ? fields.boolean("inplace") : false,
-    offset: named && fields.has("offset") ? fields.integer("offset") : 0,
+    offset: named && fields.has("offset") ? fields.integer("offset", 0, mostElements) : 0,
   };
 }
 

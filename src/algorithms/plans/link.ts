@@ -19,17 +19,16 @@ export interface Link {
 
 /** Checks link options and fills in what was left out. */
 export function linkOf({ latencyNs = 1000, gigabytesPerSecond = 400 }: LinkOptions = {}): Link {
-  positive("latencyNs", latencyNs, 0);
-  positive("gigabytesPerSecond", gigabytesPerSecond, Number.MIN_VALUE);
+  within("latencyNs", latencyNs, 0, 1e12);
+  within("gigabytesPerSecond", gigabytesPerSecond, 1e-6, 1e9);
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };
 }
 
-function positive(field: string, value: number, least: number): void {
-  if (typeof value === "number" && value >= least && value < Infinity) return;
+/** Bounds that keep times whole picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
+function within(field: string, value: number, least: number, most: number): void {
+  if (typeof value === "number" && value >= least && value <= most) return;
   throw new InvalidArgumentError(
-    {
-      headline: `sim: link.${field}: found ${String(value)}, needs a finite number ${least === 0 ? "of at least" : "above"} 0`,
-    },
+    { headline: `sim: link.${field}: found ${String(value)}, needs a number in ${least}..${most}` },
     { field: `link.${field}` },
   );
 }

@@ -2,7 +2,9 @@
  * What ranks did to memory that they had lent: the errors of a call whose buffers were disposed or written before it
  * was served. A careless rank fails the call on every rank of it, and nothing is written.
  */
+
 import type { CallSet, CommInfo, LendingFault, RankCall } from "../backend.ts";
+import type { DeviceBuffer } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import type { Meeting } from "./batch.ts";
@@ -17,11 +19,11 @@ interface Told {
   readonly call: number;
 }
 
-/** Refuses a call whose buffers were disposed after the rank made it: they were lent until it settles. */
+/** Refuses a call whose buffers were disposed, or transferred away, after the rank made it: they were lent until it settles. */
 export function assertLent(set: CallSet): void {
-  if (!set.calls.some(isDisposed)) return;
-  const careless = set.calls.filter(isDisposed).map(({ rank }) => rank);
-  throw new UnservedError((rank) => disposedError(toldIn(set, rank), careless));
+  if (!set.calls.some(isGone)) return;
+  const careless = set.calls.filter(isGone);
+  throw new UnservedError((rank) => goneError(toldIn(set, rank), careless));
 }
 
 /** Refuses a call whose buffers were written after the rank made it. */
@@ -29,14 +31,14 @@ export function refuseWritten(set: CallSet, fault: LendingFault): UnservedError 
   return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
 }
 
-/** The error of a transfer whose buffer was disposed while it was lent; `undefined` when both are alive. */
+/** The error of a transfer whose buffer was disposed or transferred away while it was lent; `undefined` when both are alive. */
 export function disposedTransfer(
   comm: CommInfo,
   { send, recv }: Meeting,
 ): ((posting: Posting) => CommError) | undefined {
-  const careless = [send.call, recv.call].find(isDisposed);
+  const careless = [send.call, recv.call].find(isGone);
   if (careless === undefined) return undefined;
-  return (posting) => disposedError(toldOf(comm, posting), [careless.rank]);
+  return (posting) => goneError(toldOf(comm, posting), [careless]);
 }
 
 /** The error of a transfer whose buffer was written while it was lent. */
@@ -45,6 +47,15 @@ export function writtenTransfer(
   fault: LendingFault,
 ): (posting: Posting) => CommError {
   return (posting) => writtenError(toldOf(comm, posting), fault);
+}
+
+function isGone({ send, recv }: RankCall): boolean {
+  return isLost(send) || isLost(recv);
+}
+
+function isLost(buffer: DeviceBuffer | undefined): boolean {
+  if (buffer === undefined) return false;
+  return buffer.disposed || buffer.allocation.memory.detached === true;
 }
 
 function isDisposed({ send, recv }: RankCall): boolean {
@@ -59,11 +70,14 @@ function toldOf(comm: CommInfo, { op, call }: Posting): Told {
   return { comm, collective: call.collective, rank: op.rank, call: op.call };
 }
 
-function disposedError(told: Told, ranks: readonly number[]): CommClosedError {
+function goneError(told: Told, careless: readonly RankCall[]): CommClosedError {
+  const ranks = careless.map(({ rank }) => rank);
+  const did = careless.some(isDisposed) ? "disposed" : "transferred";
+  const doing = did === "disposed" ? "disposing" : "transferring";
   return new CommClosedError(
     {
-      headline: `${told.collective}: ${ranksText(ranks)} disposed a buffer while it was lent, needs it until the call settles`,
-      hint: "await the operation before disposing its buffers",
+      headline: `${told.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
+      hint: `await the operation before ${doing} its buffers`,
     },
     factsOf(told, ranks),
   );

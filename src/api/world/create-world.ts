@@ -15,9 +15,9 @@ import type { World, WorldOptions } from "./world.ts";
 export async function createWorld(options: WorldOptions): Promise<World> {
   const { backend, size, name = "world" } = options;
   assertBackend(backend);
-  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1) {
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {
     throw new InvalidArgumentError(
-      { headline: `createWorld: size: found ${String(size)}, needs an integer of at least 1` },
+      { headline: `createWorld: size: found ${String(size)}, needs an integer in 1..${mostRanks}` },
       { field: "size" },
     );
   }
@@ -30,6 +30,9 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   }
   return openWorld({ backend, name, onStall, stallMs, closeMs }, size);
 }
+
+/** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */
+const mostRanks = 131_072;
 
 /** How long `close` waits for work that real devices have begun. */
 const closeMs = 60_000;

@@ -26,7 +26,7 @@ export function abortedError(
 ): CommAbortedError {
   return new CommAbortedError(
     {
-      headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${reason.message}` : ""}`,
+      headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${String(reason.message)}` : ""}`,
       hint:
         from === "world"
           ? "open a new world, or rebuild this one"
@@ -72,7 +72,7 @@ export function remoteError(
   thrower: number,
   cause: unknown,
 ): RemoteRankError {
-  const what = cause instanceof Error ? (cause.message.split("\n")[0] as string) : String(cause);
+  const what = thrownText(cause);
   return new RemoteRankError(
     {
       headline: `rank ${thrower} threw: ${what}`,
@@ -121,7 +121,16 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
 }
 
 function firstLine(error: unknown): string {
-  const name = error instanceof Error ? `${error.name}: ` : "";
-  const text = error instanceof Error ? error.message : String(error);
-  return name + (text.split("\n")[0] as string);
+  const name = error instanceof Error ? `${String(error.name)}: ` : "";
+  return name + thrownText(error);
+}
+
+/** The first line of what was thrown. Programs may throw anything, also what cannot be made a text. */
+function thrownText(error: unknown): string {
+  try {
+    const text = String(error instanceof Error ? error.message : error);
+    return text.split("\n")[0] as string;
+  } catch {
+    return `${typeof error} that has no text`;
+  }
 }

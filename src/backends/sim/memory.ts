@@ -27,6 +27,10 @@ export class HostMemory implements SimMemory {
     this.#buffer = buffer;
   }
 
+  get detached(): boolean {
+    return this.borrowed && this.#buffer?.byteLength !== this.byteLength;
+  }
+
   /** The memory itself; for executors. */
   get buffer(): ArrayBufferLike {
     return this.#buffer ?? new ArrayBuffer(0);

@@ -96,7 +96,9 @@ describe("sim", () => {
       [{ algorithms: { allRedude: "ring" } }, "algorithms.allRedude"],
       [{ link: { latencyNs: -1 } }, "link.latencyNs"],
       [{ link: { latencyNs: Number.NaN } }, "link.latencyNs"],
+      [{ link: { latencyNs: 1e300 } }, "link.latencyNs"],
       [{ link: { gigabytesPerSecond: 0 } }, "link.gigabytesPerSecond"],
+      [{ link: { gigabytesPerSecond: 1e-200 } }, "link.gigabytesPerSecond"],
       [{ link: { gigabytesPerSecond: Infinity } }, "link.gigabytesPerSecond"],
     ];
     for (const [options, field] of wrong) {
@@ -258,4 +260,32 @@ describe("explain and supports", () => {
     }
     await world.close();
   });
+});
+
+test("refuses sizes that no process holds, before anything is made", async () => {
+  for (const size of [131_073, 2 ** 31, Number.MAX_SAFE_INTEGER]) {
+    await expect(createWorld({ backend: sim(), size })).rejects.toMatchObject({
+      code: "ERR_COMM_ARG",
+      field: "size",
+    });
+  }
+});
+
+test.each([
+  ["an object without a prototype", () => Object.create(null), "object that has no text"],
+  ["an error whose message is a number", () => Object.assign(new Error(), { message: 5 }), "5"],
+])("a rank that throws %s fails the run, and the world stays usable", async (_, make, told) => {
+  const world = await createWorld({ backend: sim(), size: 2 });
+  const thrown = make();
+  const run = world.run(async (comm) => {
+    if (comm.rank === 1) throw thrown;
+    await comm.barrier();
+  });
+  await expect(run).rejects.toMatchObject({
+    code: "ERR_COMM_WORLD",
+    cause: thrown,
+    message: expect.stringContaining(told),
+  });
+  expect(await world.run((comm) => comm.size)).toEqual([2, 2]);
+  await world.close();
 });

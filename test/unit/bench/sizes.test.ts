@@ -38,6 +38,7 @@ describe("sweepSizes", () => {
     expect(sweepSizes({ min: 8, max: 100, step: 40 })).toEqual([8, 48, 88]);
     expect(sweepSizes({ min: 0, max: 2, step: 1 })).toEqual([0, 1, 2]);
     expect(sweepSizes({ min: 64, max: 64 })).toEqual([64]);
+    expect(sweepSizes({ min: 1, max: 4096, step: 1 })).toHaveLength(4096);
   });
   test("moves on even with a factor close to 1", () => {
     expect(sweepSizes({ min: 1, max: 4, factor: 1.1 })).toEqual([1, 2, 3, 4]);
@@ -49,6 +50,7 @@ describe("sweepSizes", () => {
     { min: 8, max: 16 },
     { min: 0, max: 16, factor: 2 },
     { min: Number.NaN, max: 16, factor: 2 },
+    { min: 1, max: 2 ** 24, step: 1 },
   ])("refuses %o", (sweep) => {
     expect(() => sweepSizes(sweep)).toThrow(InvalidArgumentError);
   });

@@ -128,3 +128,7 @@ test("progress is for terminals only, and is taken away again", async () => {
   expect(err).toContain("allReduce float32 sum 64 B (1 of 1)");
   expect(err.endsWith("\r\x1b[K")).toBe(true);
 });
+
+test.each(["-c 2", "-e 16M -i 1 -b 1", "--spread 2"])("refuses %s", async (options) => {
+  expect((await cli(`bench all-to-all-v ${options}`)).status).toBe(2);
+});

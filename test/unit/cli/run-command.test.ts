@@ -66,3 +66,10 @@ test("a file without a program is wrong usage", async () => {
   expect(status).toBe(2);
   expect(err).toContain("its default export is undefined");
 });
+
+test("a folder is refused by name", async () => {
+  expect(await cli(`run ${folder}`)).toMatchObject({
+    status: 2,
+    err: expect.stringContaining(`${folder} is a folder; name a file in it`),
+  });
+});

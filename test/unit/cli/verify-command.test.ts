@@ -200,3 +200,15 @@ describe("programs", () => {
     expect(out).toContain("verify: 3 of 3 sound");
   });
 });
+
+test.each([
+  ["--programs --counts 3", "--counts does not go with --programs"],
+  ["--programs --against sim", "--against does not go with --programs"],
+  ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
+  ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
+  ["--against sim:protocol=LL,NCCL_PROTO=Simple", "--against: protocol is set twice"],
+])("%s: no option is overlooked in silence", async (line, told) => {
+  const { status, err } = await cli(`verify ${line}`);
+  expect(status).toBe(2);
+  expect(err).toContain(told);
+});

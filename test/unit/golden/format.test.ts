@@ -60,6 +60,7 @@ describe("what is not in the format is refused by file, line and field", () => {
     [changed({ dt: "f33" }), "needs one of i8, u8", "dt"],
     [changed({ op: "xor" }), "needs one of sum", "op"],
     [changed({ count: -1 }), "count: found -1", "count"],
+    [changed({ count: 2 ** 31 }), "needs a whole number in 0..536870912", "count"],
     [changed({ count: undefined }), "count: found nothing", "count"],
     [changed({ cls: "calm" }), "needs one of norm, wild", "cls"],
     [changed({ coll: "reduce" }), "root: found nothing, needs a whole number in 0..1", "root"],

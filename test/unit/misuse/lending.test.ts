@@ -279,3 +279,44 @@ describe("strict lending", () => {
     ]);
   });
 });
+
+test("a host array that is transferred away while it is lent fails the call everywhere, and nothing is written", async () => {
+  const world = await createWorld({ backend: sim(), size: 3 });
+  const found = await within(
+    3000,
+    world.run(async (comm) => {
+      const send: Float32Array = new Float32Array(4).fill(1);
+      const recv: Float32Array = new Float32Array(4).fill(7);
+      const op = comm.allReduce({ send, recv: recv as never, op: "sum" });
+      if (comm.rank === 1) structuredClone(send, { transfer: [send.buffer as ArrayBuffer] });
+      return [await outcome(op), [...recv]];
+    }),
+  );
+  const closed: Outcome = ["ERR_COMM_CLOSED", undefined, [1]];
+  expect(found).toEqual(new Array(3).fill([closed, [7, 7, 7, 7]]));
+  await expectHealthy(world);
+  await world.close();
+});
+
+test("a message whose host array is transferred away fails on both ends", async () => {
+  const world = await createWorld({ backend: sim(), size: 2 });
+  const found = await within(
+    3000,
+    world.run(async (comm) => {
+      const data: Float32Array = new Float32Array(4).fill(comm.rank);
+      const op =
+        comm.rank === 0
+          ? comm.send({ send: data, peer: 1 })
+          : comm.recv({ recv: data as never, peer: 0 });
+      if (comm.rank === 0) structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
+      const told = await outcome(op);
+      return [told, data.length === 0 ? "gone" : [...data]];
+    }),
+  );
+  const closed: Outcome = ["ERR_COMM_CLOSED", undefined, [0]];
+  expect(found).toEqual([
+    [closed, "gone"],
+    [closed, [1, 1, 1, 1]],
+  ]);
+  await world.close();
+});
