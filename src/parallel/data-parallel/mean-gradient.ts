@@ -9,7 +9,7 @@ export function divideGradients(parameters: Iterable<NamedGradient>, weight: num
 }
 
 /** The Euclidean norm of all gradients together, summed in double precision in the order of names. */
-export function gradientNorm(parameters: Iterable<NamedGradient>): number {
+function gradientNorm(parameters: Iterable<NamedGradient>): number {
   const all = [...parameters];
   const plain = Math.sqrt(sumOfSquares(all, 1));
   if (Number.isNaN(plain) || (plain > 1e-150 && plain < 1e150)) return plain;
