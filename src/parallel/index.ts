@@ -39,6 +39,12 @@ export { Optimizer, type StepOptions, type Trainable } from "./optimizers/optimi
 export type { LearningRate, Update, UpdateRule } from "./optimizers/rule.ts";
 export { type SgdOptions, sgd } from "./optimizers/sgd.ts";
 export {
+  ParameterServer,
+  type ParameterServerOptions,
+  type PushResult,
+} from "./parameter-server/parameter-server.ts";
+export type { AcceptedPush, ServerReport } from "./parameter-server/service.ts";
+export {
   type Parameter,
   type ParameterArray,
   type ParameterDeclaration,

@@ -1,0 +1,254 @@
+/**
+ * A parameter server: one rank keeps the parameters and the optimizer, the others pull values and push gradients when they
+ * like. How old the values of a push may be is bounded.
+ *
+ * Every worker has a communicator of its own with the server, so none waits for another's messages. Where ranks share a
+ * process this holds on every backend; across processes a GPU's stream would wait for the worker it listened to first.
+ */
+import { CommClosedError, type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import { NonFiniteGradientError } from "../errors.ts";
+import type { UpdateRule } from "../optimizers/rule.ts";
+import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
+import { answers, asks, Line } from "./line.ts";
+import { type AcceptedPush, type ServerReport, Service } from "./service.ts";
+
+/** Options of `ParameterServer.create`; the same on every rank but for `rule` and `onAccepted`, which are the server's. */
+export interface ParameterServerOptions {
+  /** The rule that pushes are applied by. */
+  readonly rule: UpdateRule;
+  /** The rank that serves; 0 when left out. */
+  readonly server?: number;
+  /** Most pushes of others between a pull and its push. */
+  readonly staleness: number;
+  /**
+   * `block`, when left out: pulls and pushes wait as long as a push of somebody else would come too late otherwise. `reject`:
+   * nobody waits, and what comes too late is not applied.
+   */
+  readonly mode?: "block" | "reject";
+  /** Told of every push that was applied, in order. */
+  readonly onAccepted?: (push: AcceptedPush) => void;
+}
+
+/** What became of a push. */
+export interface PushResult {
+  /** `false`: it came too late, with `reject`; pull and compute anew. */
+  readonly accepted: boolean;
+  /** The server's version after it. */
+  readonly version: number;
+  /** Pushes of others since the pull. */
+  readonly staleness: number;
+}
+
+/** One rank's end: `serve` on the server; `pull`, `push` and `leave` on workers. Made by `ParameterServer.create`. */
+export class ParameterServer {
+  readonly isServer: boolean;
+  readonly parameters: ParameterSet;
+  readonly #comm: Communicator;
+  readonly #options: Required<ParameterServerOptions>;
+  readonly #lines: ReadonlyMap<number, Line>;
+  #gone = false;
+
+  private constructor(
+    comm: Communicator,
+    parameters: ParameterSet,
+    options: Required<ParameterServerOptions>,
+    lines: ReadonlyMap<number, Line>,
+  ) {
+    this.isServer = comm.rank === options.server;
+    this.parameters = parameters;
+    this.#comm = comm;
+    this.#options = options;
+    this.#lines = lines;
+  }
+
+  /**
+   * Connects every worker with the server. The server's values are the first version, 0.
+   *
+   * - **Collective**: the same parameters, in any order, and the same server, staleness and mode. **Cost**: a comparison and a
+   *   split for each worker.
+   *
+   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws CollectiveMismatchError on all ranks for a parameter or option that differs.
+   * @example
+   * const server = await ParameterServer.create(comm, model, { rule: adamW({ learningRate: 1e-3 }), staleness: 4 });
+   */
+  static async create(
+    comm: Communicator,
+    parameters: ParameterSet,
+    options: ParameterServerOptions,
+  ): Promise<ParameterServer> {
+    const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
+    if (!Number.isSafeInteger(server) || server < 0 || server >= comm.size) {
+      throw fault("create", "server", String(server), `a rank from 0 to ${comm.size - 1}`);
+    }
+    if (!Number.isSafeInteger(staleness) || staleness < 0) {
+      throw fault("create", "staleness", String(staleness), "an integer of at least 0");
+    }
+    if (mode !== "block" && mode !== "reject") {
+      throw fault("create", "mode", `"${String(mode)}"`, '"block" or "reject"');
+    }
+    await assertAgreed(comm, {
+      action: "ParameterServer.create",
+      kind: "option or parameter",
+      lines: new Map([
+        ...Object.entries({ server, staleness, mode }).map(([name, value]): [string, string] => [
+          `option ${name}`,
+          String(value),
+        ]),
+        ...[...parameters].map(({ name, dtype, shape }): [string, string] => [
+          name,
+          `${dtype} [${shape.join(", ")}]`,
+        ]),
+      ]),
+      hint: "give every rank the same parameters and options",
+    });
+    const lines = new Map<number, Line>();
+    for (let worker = 0; worker < comm.size; worker++) {
+      if (worker === server) continue;
+      const isOurs = comm.rank === server || comm.rank === worker;
+      const pair = await comm.split({
+        color: isOurs ? 0 : undefined,
+        key: comm.rank === server ? 0 : 1,
+      });
+      if (pair !== undefined) lines.set(worker, new Line(pair));
+    }
+    return new ParameterServer(
+      comm,
+      parameters,
+      { rule, server, staleness, mode, onAccepted },
+      lines,
+    );
+  }
+
+  /**
+   * Serves until every worker has left; `parameters` hold the last version then. Requests are answered in the order in which
+   * they come.
+   *
+   * @throws InvalidArgumentError on a worker. RemoteRankError when a worker threw.
+   */
+  async serve(): Promise<ServerReport> {
+    this.#assertRole("serve", true);
+    this.#gone = true;
+    const report = await new Service(this.parameters, this.#lines, this.#options).run();
+    for (const line of this.#lines.values()) await line.close();
+    return report;
+  }
+
+  /**
+   * Takes over the server's values; resolves to their version. With `block` it may have to wait until others have pushed.
+   *
+   * - **Cost**: 48 bytes and the values.
+   */
+  async pull(): Promise<number> {
+    const line = this.#line("pull");
+    await line.say([asks.pull, 0, 0]);
+    const [, version] = await line.hear();
+    for (const [dtype, values] of await line.take(this.parameters)) {
+      this.parameters.values(dtype).set(values);
+    }
+    return version;
+  }
+
+  /**
+   * Has the server apply gradients that were computed from the values of a version: those of `parameters`, or others by name.
+   * With `block` every push needs a pull of its own and may have to wait; what is refused uses the pull up.
+   *
+   * - **Lengths**: a gradient for each parameter and as long as it; never cut or padded.
+   * - **Cost**: the gradients and 48 bytes.
+   *
+   * @throws InvalidArgumentError for a gradient that is missing, unknown or of another length, a version that the server has
+   * not reached, or with `block` one that was not pulled. Nothing was applied.
+   * @throws NonFiniteGradientError for infinities or NaN. Nothing was applied.
+   */
+  async push(
+    version: number,
+    gradients?: Readonly<Record<string, ParameterArray>>,
+  ): Promise<PushResult> {
+    const line = this.#line("push");
+    if (!Number.isSafeInteger(version) || version < 0) {
+      throw fault("push", "version", String(version), "one that pull gave");
+    }
+    if (gradients !== undefined) this.#take(gradients);
+    await line.say([asks.push, version, 0]);
+    await line.give(this.parameters, "gradients");
+    const [answer, now, staleness] = await line.hear();
+    if (answer === answers.nonFinite) throw this.#nonFinite();
+    if (answer === answers.future) {
+      throw fault("push", "version", String(version), `at most ${now}, the server's`);
+    }
+    if (answer === answers.notPulled) {
+      throw fault("push", "version", `${version}, not pulled since the last push`, "a pull first");
+    }
+    return { accepted: answer === answers.accepted, version: now, staleness };
+  }
+
+  /** Tells the server that this worker makes no more requests. Nothing may follow. */
+  async leave(): Promise<void> {
+    const line = this.#line("leave");
+    this.#gone = true;
+    await line.say([asks.leave, 0, 0]);
+    await line.close();
+  }
+
+  #line(action: string): Line {
+    this.#assertRole(action, false);
+    return this.#lines.get(this.#comm.rank) as Line;
+  }
+
+  #assertRole(action: string, server: boolean): void {
+    const { rank, size, name } = this.#comm;
+    if (this.isServer !== server) {
+      const needed = server ? `the server, ${this.#options.server}` : "a worker";
+      throw fault(action, "rank", String(rank), needed);
+    }
+    if (!this.#gone) return;
+    throw new CommClosedError(
+      {
+        headline: `ParameterServer.${action}: this rank has ${server ? "served" : "left"}`,
+        hint: "create another ParameterServer on all ranks",
+      },
+      { rank, size, comm: name },
+    );
+  }
+
+  /** Checks all gradients before any is taken. */
+  #take(gradients: Readonly<Record<string, ParameterArray>>): void {
+    for (const name of Object.keys(gradients)) this.parameters.get(name);
+    for (const { name, length } of this.parameters) {
+      const found = Object.hasOwn(gradients, name) ? gradients[name]?.length : undefined;
+      if (found === length) continue;
+      const text = found === undefined ? "none" : `${found} elements`;
+      throw fault("push", `gradient of "${name}"`, text, `exactly ${length}`, name);
+    }
+    for (const { name, gradient } of this.parameters) {
+      gradient.set(gradients[name] as ParameterArray);
+    }
+  }
+
+  #nonFinite(): NonFiniteGradientError {
+    const parameters = [...this.parameters]
+      .filter(({ gradient }) => !gradient.every((each: number) => Number.isFinite(each)))
+      .map(({ name }) => name);
+    return new NonFiniteGradientError(
+      {
+        headline: `ParameterServer.push: the gradient of ${parameters.map((each) => `"${each}"`).join(", ")} is not finite`,
+        hint: "lower the learning rate, or look at the samples; nothing was applied",
+      },
+      { parameters, rank: this.#comm.rank, field: parameters[0] },
+    );
+  }
+}
+
+function fault(
+  action: string,
+  field: string,
+  found: string,
+  needed: string,
+  name = field,
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `ParameterServer.${action}: ${field}: found ${found}, needs ${needed}` },
+    { field: name },
+  );
+}

@@ -1,0 +1,173 @@
+/** The server's side: hears all workers at once, answers in the order in which they come, and lets wait who must. */
+import { Optimizer } from "../optimizers/optimizer.ts";
+import type { UpdateRule } from "../optimizers/rule.ts";
+import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
+import { Admission } from "./admission.ts";
+import { answers, asks, type Line } from "./line.ts";
+
+/** A push that was applied. */
+export interface AcceptedPush {
+  /** Rank of the worker. */
+  readonly worker: number;
+  /** The version that it was computed from. */
+  readonly from: number;
+  /** The version that it made. */
+  readonly version: number;
+  /** Pushes of others in between. */
+  readonly staleness: number;
+}
+
+/** What a server did until its last worker left. */
+export interface ServerReport {
+  readonly accepted: number;
+  /** Pushes that came too late, with `reject`. */
+  readonly rejected: number;
+  /** Pushes that were wrong: from the future, not finite, or not pulled. */
+  readonly refused: number;
+  readonly largestStaleness: number;
+  /** Requests that had to wait, with `block`. */
+  readonly held: number;
+}
+
+/** How a server treats pushes. */
+export interface ServicePolicy {
+  readonly staleness: number;
+  readonly mode: "block" | "reject";
+  readonly rule: UpdateRule;
+  readonly onAccepted: (push: AcceptedPush) => void;
+}
+
+interface Request {
+  readonly worker: number;
+  readonly ask: number;
+  readonly version: number;
+  readonly gradients: ReadonlyMap<ParameterDType, ParameterArray>;
+}
+
+/** Serves until every worker has left. */
+export class Service {
+  readonly #set: ParameterSet;
+  readonly #lines: ReadonlyMap<number, Line>;
+  readonly #policy: ServicePolicy;
+  readonly #admission: Admission;
+  readonly #optimizer: Optimizer;
+  readonly #arrived: Request[] = [];
+  #held: Request[] = [];
+  #wake: (() => void) | undefined;
+  #failure: { readonly error: unknown } | undefined;
+  readonly #report = { accepted: 0, rejected: 0, refused: 0, largestStaleness: 0, held: 0 };
+
+  constructor(set: ParameterSet, lines: ReadonlyMap<number, Line>, policy: ServicePolicy) {
+    this.#set = set;
+    this.#lines = lines;
+    this.#policy = policy;
+    this.#admission = new Admission(policy.staleness);
+    this.#optimizer = new Optimizer(set, policy.rule);
+  }
+
+  async run(): Promise<ServerReport> {
+    const present = new Set(this.#lines.keys());
+    for (const worker of present) this.#listen(worker);
+    while (present.size > 0) {
+      const request = await this.#next();
+      if (request.ask === asks.leave) {
+        present.delete(request.worker);
+        this.#admission.release(request.worker);
+      } else if (!(await this.#answered(request))) {
+        this.#report.held += 1;
+        this.#held.push(request);
+      }
+      await this.#answerHeld();
+    }
+    return { ...this.#report };
+  }
+
+  /** Hears the next request of a worker, whenever it comes. */
+  #listen(worker: number): void {
+    const line = this.#lines.get(worker) as Line;
+    const heard = async (): Promise<Request> => {
+      const [ask, version] = await line.hear();
+      const gradients = ask === asks.push ? await line.take(this.#set) : new Map();
+      return { worker, ask, version, gradients };
+    };
+    heard().then(
+      (request) => {
+        this.#arrived.push(request);
+        this.#wake?.();
+      },
+      (error: unknown) => {
+        this.#failure ??= { error };
+        this.#wake?.();
+      },
+    );
+  }
+
+  async #next(): Promise<Request> {
+    while (this.#arrived.length === 0 && this.#failure === undefined) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#failure !== undefined) throw this.#failure.error;
+    return this.#arrived.shift() as Request;
+  }
+
+  /** Whoever has waited longest comes first; what one answer makes possible is done too. */
+  async #answerHeld(): Promise<void> {
+    for (let at = 0; at < this.#held.length; at++) {
+      if (!(await this.#answered(this.#held[at] as Request))) continue;
+      this.#held.splice(at, 1);
+      at = -1;
+    }
+  }
+
+  /** Answers a request and listens again; `false` where it has to wait. */
+  async #answered(request: Request): Promise<boolean> {
+    const { worker, ask } = request;
+    const line = this.#lines.get(worker) as Line;
+    if (ask === asks.pull) {
+      if (this.#policy.mode === "block") {
+        this.#admission.release(worker);
+        if (!this.#admission.mayPull()) return false;
+        this.#admission.pull(worker);
+      }
+      await line.say([answers.accepted, this.#admission.version, 0]);
+      await line.give(this.#set, "values");
+    } else {
+      const answer = this.#judged(request);
+      if (answer === undefined) return false;
+      const staleness = this.#admission.version - request.version;
+      if (answer === answers.accepted) this.#apply(request, staleness);
+      else this.#report[answer === answers.stale ? "rejected" : "refused"] += 1;
+      this.#admission.release(worker);
+      await line.say([answer, this.#admission.version, staleness]);
+    }
+    this.#listen(worker);
+    return true;
+  }
+
+  /** The answer to a push; `undefined` where it has to wait. */
+  #judged({ worker, version, gradients }: Request): number | undefined {
+    const { mode, staleness } = this.#policy;
+    if (version > this.#admission.version) return answers.future;
+    for (const array of gradients.values()) {
+      if (!array.every((each: number) => Number.isFinite(each))) return answers.nonFinite;
+    }
+    if (mode === "reject") {
+      const isStale = this.#admission.version - version > staleness;
+      return isStale ? answers.stale : answers.accepted;
+    }
+    if (this.#admission.leaseOf(worker) !== version) return answers.notPulled;
+    return this.#admission.mayPush(worker) ? answers.accepted : undefined;
+  }
+
+  #apply({ worker, version, gradients }: Request, staleness: number): void {
+    for (const [dtype, array] of gradients) this.#set.gradients(dtype).set(array);
+    this.#optimizer.step();
+    this.#admission.version += 1;
+    this.#report.accepted += 1;
+    this.#report.largestStaleness = Math.max(this.#report.largestStaleness, staleness);
+    const made = this.#admission.version;
+    this.#policy.onAccepted({ worker, from: version, version: made, staleness });
+  }
+}

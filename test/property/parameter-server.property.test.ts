@@ -1,0 +1,160 @@
+/** A parameter server under any interleaving: staleness within the bound, and what a replay of the accepted pushes gives. */
+import fc from "fast-check";
+import { CommError, type Communicator, createWorld, WorldError } from "twinccl";
+import {
+  type AcceptedPush,
+  adamW,
+  Optimizer,
+  ParameterServer,
+  ParameterSet,
+  Random,
+  sgd,
+} from "twinccl/parallel";
+import { type Fault, failAt, sim } from "twinccl/sim";
+import { expect, test } from "vitest";
+import { holds } from "../support/seed.ts";
+
+const cases = fc.record({
+  workers: fc.integer({ min: 0, max: 5 }),
+  server: fc.nat(5),
+  pushes: fc.array(fc.integer({ min: 0, max: 6 }), { minLength: 5, maxLength: 5 }),
+  staleness: fc.integer({ min: 0, max: 4 }),
+  mode: fc.constantFrom<"block" | "reject">("block", "reject"),
+  rule: fc.constantFrom("sgd", "adamW"),
+  lengths: fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 3 }),
+  restless: fc.integer({ min: 0, max: 12 }),
+  seed: fc.nat(10_000),
+});
+type Case = typeof cases extends fc.Arbitrary<infer T> ? T : never;
+
+const modelOf = ({ lengths }: Case) =>
+  new ParameterSet(
+    lengths.map((length, at) => ({
+      name: `p${at}`,
+      shape: [length],
+      dtype: at % 2 === 0 ? ("float64" as const) : ("float32" as const),
+      values: Array.from({ length }, (_, place) => at + place / 8),
+    })),
+  );
+const ruleOf = ({ rule }: Case) =>
+  rule === "sgd" ? sgd({ learningRate: 0.1, momentum: 0.9 }) : adamW({ learningRate: 0.1 });
+const bytesOf = (set: ParameterSet) => [...set].flatMap(({ value }) => [...value]);
+
+async function run(comm: Communicator, one: Case) {
+  const model = modelOf(one);
+  const { staleness, mode } = one;
+  const accepted: AcceptedPush[] = [];
+  const server = await ParameterServer.create(comm, model, {
+    rule: ruleOf(one),
+    server: one.server % comm.size,
+    staleness,
+    mode,
+    onAccepted: (push) => accepted.push(push),
+  });
+  if (server.isServer) {
+    const report = await server.serve();
+    return { report, accepted, values: bytesOf(model), pushed: [], seen: [] };
+  }
+  const random = new Random(one.seed, comm.rank);
+  const pause = async () => {
+    for (let at = random.below(one.restless + 1); at > 0; at--) await Promise.resolve();
+  };
+  const pushed: number[][] = [];
+  const seen: { version: number; values: number[] }[] = [];
+  for (let left = one.pushes[comm.rank % 5]!; left > 0; ) {
+    await pause();
+    const version = await server.pull();
+    seen.push({ version, values: bytesOf(model) });
+    await pause();
+    for (const { gradient, value } of model) {
+      for (const at of gradient.keys()) gradient[at] = value[at]! / 4 + random.normal();
+    }
+    const gradients = [...model].map(({ gradient }) => [...gradient]);
+    const result = await server.push(version);
+    expect(result.version).toBeGreaterThanOrEqual(version);
+    if (mode === "block") expect(result.accepted).toBe(true);
+    if (!result.accepted) {
+      expect(result.staleness).toBeGreaterThan(staleness);
+      continue;
+    }
+    pushed.push(gradients.flat());
+    left -= 1;
+  }
+  if (random.below(2) === 0) await server.pull();
+  await server.leave();
+  return { report: undefined, accepted, values: [], pushed, seen };
+}
+
+async function onWorld(one: Case, faults: Fault[] = []) {
+  const size = one.workers + 1;
+  const world = await createWorld({ backend: sim({ seed: one.seed, faults }), size });
+  try {
+    return await world.run((comm) => run(comm, one));
+  } finally {
+    await world.close();
+  }
+}
+
+test("never lets a push come too late, and has the values of a replay", async () => {
+  let [held, rejected] = [0, 0];
+  await holds(
+    cases,
+    async (one) => {
+      const ranks = await onWorld(one);
+      const { report, accepted, values } = ranks[one.server % ranks.length]!;
+      const total = ranks.reduce((sum, { pushed }) => sum + pushed.length, 0);
+      expect(report).toMatchObject({ accepted: total, refused: 0 });
+      expect(accepted).toHaveLength(total);
+      held += report!.held;
+      rejected += report!.rejected;
+      // The replay: one optimizer, no server.
+      const model = modelOf(one);
+      const optimizer = new Optimizer(model, ruleOf(one));
+      const versions = [bytesOf(model)];
+      const next = ranks.map(() => 0);
+      for (const [at, { worker, from, version, staleness }] of accepted.entries()) {
+        expect(version).toBe(at + 1);
+        expect(staleness).toBe(at - from);
+        expect(staleness).toBeLessThanOrEqual(one.staleness);
+        const gradient = ranks[worker]!.pushed[next[worker]!++]!;
+        let begin = 0;
+        for (const parameter of model) {
+          parameter.gradient.set(gradient.slice(begin, begin + parameter.length));
+          begin += parameter.length;
+        }
+        optimizer.step();
+        versions.push(bytesOf(model));
+      }
+      expect(values).toEqual(versions.at(-1));
+      for (const { seen } of ranks) {
+        for (const { version, values: pulled } of seen) expect(pulled).toEqual(versions[version]);
+      }
+      expect(await onWorld(one)).toEqual(ranks);
+    },
+    120,
+  );
+  // The law would say little if nobody was ever in the way of another.
+  expect(held).toBeGreaterThan(0);
+  expect(rejected).toBeGreaterThan(0);
+});
+
+test("ends in typed errors on all ranks when one fails at any call", async () => {
+  let struck = 0;
+  await holds(
+    fc.record({ one: cases, rank: fc.nat(5), call: fc.nat(20) }),
+    async ({ one, rank, call }) => {
+      const fault = failAt(rank % (one.workers + 1), call);
+      const outcome = await onWorld(one, [fault]).catch((error: unknown) => error);
+      if (!(outcome instanceof WorldError)) {
+        // The rank made fewer calls.
+        expect(Array.isArray(outcome)).toBe(true);
+        return;
+      }
+      struck += 1;
+      expect(outcome.failures.length).toBeGreaterThan(0);
+      for (const { error } of outcome.failures) expect(error).toBeInstanceOf(CommError);
+    },
+    40,
+  );
+  expect(struck).toBeGreaterThan(0);
+});

@@ -1,0 +1,181 @@
+/** What a parameter server refuses, lets wait and tells; its laws under any interleaving are properties. */
+import { type Communicator, createWorld } from "twinccl";
+import {
+  ParameterServer,
+  type ParameterServerOptions,
+  ParameterSet,
+  type ServerReport,
+  sgd,
+} from "twinccl/parallel";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+
+const rule = sgd({ learningRate: 1 });
+const one = Float32Array.of(1);
+
+/** Rank 0 serves one number, from 8 on; the others run the program. */
+async function served(
+  size: number,
+  options: Omit<ParameterServerOptions, "rule">,
+  program: (server: ParameterServer, comm: Communicator) => Promise<void>,
+): Promise<{ report: ServerReport; value: number }> {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    const [found] = await world.run(async (comm) => {
+      const values = comm.rank === 0 ? [8] : [0];
+      const model = new ParameterSet([{ name: "w", shape: [1], values }]);
+      const server = await ParameterServer.create(comm, model, { rule, ...options });
+      if (server.isServer) {
+        return { report: await server.serve(), value: model.get("w").value[0]! };
+      }
+      await program(server, comm);
+      await server.leave();
+      return undefined;
+    });
+    return found!;
+  } finally {
+    await world.close();
+  }
+}
+
+const errorOf = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => "nothing",
+    (error: unknown) => error,
+  );
+
+describe.each(["block", "reject"] as const)("with %s, refused and not applied is", (mode) => {
+  test.each<[string, number, Record<string, Float32Array>, object]>([
+    ["a version from the future", 5, { w: one }, { code: "ERR_COMM_ARG", field: "version" }],
+    ["half a version", 0.5, { w: one }, { code: "ERR_COMM_ARG", field: "version" }],
+    ["a version below 0", -1, { w: one }, { code: "ERR_COMM_ARG", field: "version" }],
+    [
+      "NaN",
+      0,
+      { w: Float32Array.of(Number.NaN) },
+      { code: "ERR_COMM_NONFINITE", parameters: ["w"] },
+    ],
+    ["an infinity", 0, { w: Float32Array.of(-Infinity) }, { code: "ERR_COMM_NONFINITE" }],
+    ["too long a gradient", 0, { w: new Float32Array(2) }, { code: "ERR_COMM_ARG", field: "w" }],
+    ["too short a gradient", 0, { w: new Float32Array(0) }, { code: "ERR_COMM_ARG", field: "w" }],
+    ["no gradient", 0, {}, { code: "ERR_COMM_ARG", field: "w" }],
+    ["an unknown gradient", 0, { w: one, v: one }, { code: "ERR_COMM_ARG", field: "v" }],
+  ])("%s; the next push is applied", async (_, version, gradients, expected) => {
+    const { report, value } = await served(2, { staleness: 1, mode }, async (server) => {
+      expect(await server.pull()).toBe(0);
+      expect(server.parameters.get("w").value[0]).toBe(8);
+      expect(await errorOf(server.push(version, gradients))).toMatchObject(expected);
+      await server.pull();
+      expect(await server.push(0, { w: Float32Array.of(3) })).toEqual({
+        accepted: true,
+        version: 1,
+        staleness: 0,
+      });
+    });
+    expect(value).toBe(5);
+    expect(report).toMatchObject({ accepted: 1, rejected: 0 });
+  });
+});
+
+describe("a push", () => {
+  test("with block needs a pull of its own", async () => {
+    const { report, value } = await served(2, { staleness: 3 }, async (server) => {
+      await server.pull();
+      await server.push(0, { w: one });
+      expect(await errorOf(server.push(0, { w: one }))).toMatchObject({ field: "version" });
+      expect(await errorOf(server.push(1, { w: one }))).toMatchObject({ field: "version" });
+    });
+    expect(report).toMatchObject({ accepted: 1, refused: 2 });
+    expect(value).toBe(7);
+  });
+  test("with reject may repeat a version within the bound, and is rejected beyond", async () => {
+    const { report, value } = await served(2, { staleness: 1, mode: "reject" }, async (server) => {
+      const results = [];
+      for (let at = 0; at < 3; at++) results.push(await server.push(0, { w: one }));
+      expect(results).toEqual([
+        { accepted: true, version: 1, staleness: 0 },
+        { accepted: true, version: 2, staleness: 1 },
+        { accepted: false, version: 2, staleness: 2 },
+      ]);
+    });
+    expect(report).toEqual({ accepted: 2, rejected: 1, refused: 0, largestStaleness: 1, held: 0 });
+    expect(value).toBe(6);
+  });
+  test("takes the gradients of the parameters where none are given", async () => {
+    const { value } = await served(2, { staleness: 0 }, async (server) => {
+      server.parameters.get("w").gradient[0] = 6;
+      await server.push(await server.pull());
+    });
+    expect(value).toBe(2);
+  });
+});
+
+test("with a bound of 0 one worker computes at a time; one that leaves lets the next go on", async () => {
+  let computing = 0;
+  const { report, value } = await served(4, { staleness: 0 }, async (server, { rank }) => {
+    for (let step = 0; step < 3; step++) {
+      const version = await server.pull();
+      computing += 1;
+      expect(computing).toBe(1);
+      for (let at = 0; at < 5; at++) await Promise.resolve();
+      computing -= 1;
+      if (rank === 2 && step === 2) return;
+      await server.push(version, { w: one });
+    }
+  });
+  expect(report).toMatchObject({ accepted: 8, largestStaleness: 0 });
+  expect(report.held).toBeGreaterThan(0);
+  expect(value).toBe(0);
+});
+
+describe("create and roles", () => {
+  const outcomes = async (
+    size: number,
+    program: (comm: Communicator, model: ParameterSet) => Promise<unknown>,
+  ) => {
+    const world = await createWorld({ backend: sim(), size });
+    try {
+      return await world.run((comm) =>
+        errorOf(program(comm, new ParameterSet([{ name: "w", shape: [1 + (comm.rank % 2)] }]))),
+      );
+    } finally {
+      await world.close();
+    }
+  };
+  test("refuse parameters and options that differ, on all ranks", async () => {
+    const create = (comm: Communicator, model: ParameterSet) =>
+      ParameterServer.create(comm, model, { rule, staleness: 1 });
+    for (const error of await outcomes(3, create)) {
+      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "w", ranks: [1] });
+    }
+    const errors = await outcomes(3, (comm) => {
+      const model = new ParameterSet([{ name: "w", shape: [] }]);
+      return ParameterServer.create(comm, model, { rule, staleness: comm.rank === 2 ? 1 : 2 });
+    });
+    for (const error of errors) {
+      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "option staleness" });
+    }
+  });
+  test.each([
+    ["server", { server: 1, staleness: 0 }],
+    ["staleness", { staleness: -1 }],
+    ["mode", { staleness: 0, mode: "wait" as "block" }],
+  ])("refuse a wrong %s", async (field, options) => {
+    const [error] = await outcomes(1, (comm, model) =>
+      ParameterServer.create(comm, model, { rule, ...options }),
+    );
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
+  });
+  test("refuse what is the other side's, and what follows the end", async () => {
+    await served(2, { staleness: 0 }, async (server) => {
+      expect(await errorOf(server.serve())).toMatchObject({ code: "ERR_COMM_ARG", field: "rank" });
+    });
+    const [errors] = await outcomes(1, async (comm, model) => {
+      const server = await ParameterServer.create(comm, model, { rule, staleness: 0 });
+      expect(await errorOf(server.pull())).toMatchObject({ code: "ERR_COMM_ARG", field: "rank" });
+      await server.serve();
+      await server.serve();
+    });
+    expect(errors).toMatchObject({ code: "ERR_COMM_CLOSED" });
+  });
+});
