@@ -304,6 +304,8 @@ test("a message whose host array is transferred away fails on both ends", async 
     3000,
     world.run(async (comm) => {
       const data: Float32Array = new Float32Array(4).fill(comm.rank);
+      // The send is posted, and its array gone, before the receive that it meets is made.
+      if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 0));
       const op =
         comm.rank === 0
           ? comm.send({ send: data, peer: 1 })
