@@ -10,7 +10,7 @@ import { idealBubble, measureBubble, PipelineParallel } from "../dist/parallel/i
 
 const images = fileURLToPath(new URL("../docs/images/", import.meta.url));
 const work = { forwardNs: 1000, backwardNs: 2000 };
-const link = { latencyNs: 0, gigabytesPerSecond: Number.MAX_VALUE };
+const link = { latencyNs: 0, gigabytesPerSecond: 1e9 };
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 /** Numbers in, numbers out: the work is on the virtual clock alone. */

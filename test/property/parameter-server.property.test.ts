@@ -57,7 +57,8 @@ async function run(comm: Communicator, one: Case) {
   }
   const random = new Random(one.seed, comm.rank);
   const pause = async () => {
-    for (let at = random.below(one.restless + 1); at > 0; at--) await Promise.resolve();
+    // Now and then longer than several requests of others take.
+    for (let at = random.below(one.restless + 1) ** 3; at > 0; at--) await Promise.resolve();
   };
   const pushed: number[][] = [];
   const seen: { version: number; values: number[] }[] = [];
