@@ -12,7 +12,7 @@ import { type List, Threads } from "./threads.ts";
 
 /** Words of a list, unless one group alone needs more. */
 const listWords = 2 ** 16;
-/** Reading and writing from which on other threads are called for help; measured by bench/wasm-threads.bench.ts. */
+/** Reading and writing from which on other threads are called for help. */
 const usualCrossover = 2 ** 22;
 /** Reading and writing of one call into the module: the runtime makes a kernel faster between calls, not within. */
 const turnTraffic = 2 ** 23;

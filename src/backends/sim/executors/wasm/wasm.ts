@@ -36,8 +36,8 @@ const keptBytes = 2 ** 25;
  *
  * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together; beyond that, and for
  * TypedArrays that are passed directly, blocks are copied in and out. Small calls stay on the calling thread; on others
- * worker threads help once they have started, in Node and in browser pages that are cross-origin isolated. They keep no
- * process alive and end with the last world. Calls are done when `execute` returns.
+ * worker threads help once they have started, in Node and in browser pages that are cross-origin isolated. They sleep
+ * between calls and keep no process alive. Calls are done when `execute` returns.
  *
  * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
  * @example
@@ -124,9 +124,11 @@ export class WasmExecutor implements Executor {
   close(): void {
     this.#worlds--;
     if (this.#worlds > 0 || this.#runner === undefined) return;
+    // The next world takes a small memory over, with its threads: each new one reserves 4 GiB of addresses.
+    if (this.#runner.arena.size <= keptBytes) return;
     this.#runner.close();
     // Buffers that outlive their world keep the memory that they lie in.
-    if (this.#runner.arena.size > keptBytes || this.#runner.threads > 1) this.#runner = undefined;
+    this.#runner = undefined;
   }
 
   #ready(): Runner {
