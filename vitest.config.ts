@@ -77,6 +77,8 @@ const config: ViteUserConfig = defineConfig({
           hookTimeout: 60_000,
           fileParallelism: false,
           isolate: false,
+          // Projects of another number of workers run after each other.
+          sequence: { groupOrder: 1 },
         },
       },
       // Long runs, by name: part of `npm run ok`, not of `npm test`.

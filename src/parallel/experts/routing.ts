@@ -24,6 +24,7 @@ export interface TopKOptions {
 
 /** Routes, and the way back from the gradient by the weights to that by the logits. */
 export interface TopKRoutes extends Routes {
+  /** The gradient by the logits, given that by the weights. */
   backward(byWeights: ParameterArray): ParameterArray;
 }
 
