@@ -42,6 +42,8 @@ export interface BoundCall {
   readonly separate: readonly Fold[] | undefined;
   /** Some rank's output lies on its input. */
   readonly inPlace: boolean;
+  /** What the executor has worked out, for the next time. */
+  work?: object;
 }
 
 /**

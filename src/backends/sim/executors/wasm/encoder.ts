@@ -49,15 +49,6 @@ export class Encoder {
     this.#kernel = kernelOf(call.dtype, call.folds[0]);
   }
 
-  /** Words that a group takes. */
-  wordsOf(group: readonly FusedFold[]): number {
-    let words = groupWords;
-    for (const { operands, targets } of group) {
-      words += foldWords + operandWords * operands.length + targets.length;
-    }
-    return words;
-  }
-
   /** Bytes that a group folds for each of its targets. */
   bytesOf(group: readonly FusedFold[]): number {
     for (const { operands } of group) {
@@ -83,7 +74,7 @@ export class Encoder {
     const inBlocks = group.length > 1 || joined;
     const block = inBlocks ? blockBytesOf(group.length + 1) : 0;
     const table = inBlocks ? tableBytesOf(group) : 0;
-    words[at] = this.wordsOf(group);
+    words[at] = wordsOf(group);
     words[at + 1] = bytes;
     words[at + 2] = group.length;
     words[at + 3] = block;
@@ -150,6 +141,15 @@ export class Encoder {
     if (operands.length !== 1 || first?.kind !== "contribution") return false;
     return !reduces || foldOf(this.#call.folds, first)?.scales === false;
   }
+}
+
+/** Words that a group takes. */
+export function wordsOf(group: readonly FusedFold[]): number {
+  let words = groupWords;
+  for (const { operands, targets } of group) {
+    words += foldWords + operandWords * operands.length + targets.length;
+  }
+  return words;
 }
 
 /** The scalars of these folds, by rank, as the kernels read them; one where all ranks have the same. */

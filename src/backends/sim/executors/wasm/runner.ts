@@ -6,9 +6,11 @@ import { type FusedFold, separateMask } from "../../../../algorithms/index.ts";
 import { bytesOf, type DType } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
-import { type Addresses, Encoder, scalarBytes, writeScalars } from "./encoder.ts";
+import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
+import { KeptList } from "./kept-list.ts";
 import { canShare } from "./module.ts";
-import { type List, Threads } from "./threads.ts";
+import { Threads } from "./threads.ts";
+import { type Written, writeGroups } from "./written.ts";
 
 /** Words of a list, unless one group alone needs more. */
 const listWords = 2 ** 16;
@@ -16,6 +18,10 @@ const listWords = 2 ** 16;
 const usualCrossover = 2 ** 22;
 /** Reading and writing of one call into the module: the runtime makes a kernel faster between calls, not within. */
 const turnTraffic = 2 ** 23;
+
+/** What is known of a call that was run once, and of one whose list is not worth its memory. */
+const seen = {};
+const notKept = {};
 
 /** A range of the arena that is taken anew when more is needed. */
 class Region {
@@ -92,8 +98,7 @@ export class Runner {
     const addresses = this.#prepare(call, inputs, outputs);
     if (addresses === undefined) return false;
     const encoder = new Encoder(call, addresses);
-    // In place the folds of different groups may have an order, which threads would not keep.
-    const threads = call.inPlace && !call.plan.independent ? undefined : this.#threads;
+    const threads = this.#threadsFor(call);
     const { groups } = call.plan;
     for (let next = 0; next < groups.length; ) {
       const end = this.#runList(encoder, groups, next, threads);
@@ -101,6 +106,21 @@ export class Runner {
       next = end;
     }
     return true;
+  }
+
+  /** Runs a call by the list that was kept for it; false where none was, or that of another runner. */
+  runKept(call: BoundCall): boolean {
+    const { work } = call;
+    if (!(work instanceof KeptList) || work.arena !== this.arena) return false;
+    return this.#do(work.address, work.written, this.#threadsFor(call));
+  }
+
+  /** Notes that a call was run: when it was run before, its list is kept for the next time. */
+  noteRun(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): void {
+    if (call.work !== undefined && call.work !== seen) return;
+    const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
+    if (call.work === undefined || mask === undefined) call.work = seen;
+    else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? notKept;
   }
 
   /** Stops the threads. */
@@ -115,43 +135,37 @@ export class Runner {
     begin: number,
     threads: Threads | undefined,
   ): number | undefined {
-    const words = Math.max(listWords, encoder.wordsOf(groups[begin] as readonly FusedFold[]));
+    const words = Math.max(listWords, wordsOf(groups[begin] as readonly FusedFold[]));
     if (!this.#list.reserve(4 * words)) return undefined;
-    const first = this.#list.address / 4;
-    const list = { groups: 0, bytes: 0, traffic: 0, scratchBytes: 0 };
-    let at = first;
-    let next = begin;
-    for (; next < groups.length; next++) {
-      const group = groups[next] as readonly FusedFold[];
-      const bytes = encoder.bytesOf(group);
-      if (bytes === 0) continue;
-      const length = encoder.wordsOf(group);
-      if (at + length > first + words) break;
-      const needed = encoder.write(group, bytes, this.arena.words, at);
-      at += length;
-      list.groups++;
-      list.bytes += bytes;
-      list.traffic += encoder.trafficOf(group, bytes);
-      list.scratchBytes = Math.max(list.scratchBytes, needed);
-    }
-    if (list.groups === 0) return next;
-    if (!this.#scratch.reserve(list.scratchBytes * this.threads)) return undefined;
-    this.#do({ ...list, address: this.#list.address, scratch: this.#scratch.address }, threads);
-    return next;
+    const { address } = this.#list;
+    const written = writeGroups(encoder, groups, begin, this.arena.words, address / 4, words);
+    return this.#do(address, written, threads) ? written.next : undefined;
   }
 
-  #do(list: List, threads: Threads | undefined): void {
-    if (threads !== undefined && list.traffic >= this.#crossover) {
-      threads.run(list);
-      return;
+  /** Runs a list; false where the arena has no room for its scratch memory. */
+  #do(address: number, written: Written, threads: Threads | undefined): boolean {
+    const { groups, bytes, traffic, scratchBytes } = written;
+    if (groups === 0) return true;
+    if (!this.#scratch.reserve(scratchBytes * this.threads)) return false;
+    const scratch = this.#scratch.address;
+    if (threads !== undefined && traffic >= this.#crossover) {
+      threads.run({ address, groups, bytes, traffic, scratch, scratchBytes });
+      return true;
     }
     const { runSlice } = this.arena.kernels;
-    const turns = Math.ceil(list.traffic / turnTraffic);
+    const turns = Math.ceil(traffic / turnTraffic);
     for (let turn = 0; turn < turns; turn++) {
-      const from = Math.floor((list.bytes * turn) / turns);
-      const to = Math.floor((list.bytes * (turn + 1)) / turns);
-      runSlice(list.address, list.groups, from, to, list.scratch);
+      const from = Math.floor((bytes * turn) / turns);
+      const to = Math.floor((bytes * (turn + 1)) / turns);
+      runSlice(address, groups, from, to, scratch);
     }
+    return true;
+  }
+
+  /** Threads that may share the lists of a call. */
+  #threadsFor({ inPlace, plan }: BoundCall): Threads | undefined {
+    // In place the folds of different groups may have an order, which threads would not keep.
+    return inPlace && !plan.independent ? undefined : this.#threads;
   }
 
   #prepare(

@@ -114,11 +114,13 @@ export class WasmExecutor implements Executor {
 
   execute(call: BoundCall): void {
     const runner = this.#ready();
+    if (runner.runKept(call)) return;
     const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
     const inputs = keepsInputs ? undefined : addressesOf(runner, call.inputs);
     const outputs = inputs && addressesOf(runner, call.outputs);
     const done = inputs && outputs && runner.run(call, inputs, outputs);
-    if (done !== true) runStaged(runner, call);
+    if (done === true) runner.noteRun(call, inputs, outputs);
+    else runStaged(runner, call);
   }
 
   close(): void {

@@ -1,0 +1,50 @@
+/**
+ * The list of a call that is made again and again: written once, with its scalars, into memory of its own in the arena, which
+ * gets it back when the call is collected. Lists with many words are not kept: they take long to run anyway.
+ */
+import type { BoundCall } from "../../executor.ts";
+import type { Arena } from "./arena.ts";
+import { Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
+import { type Written, writeGroups } from "./written.ts";
+
+/** Bytes of a list that is kept. */
+const mostBytes = 2 ** 16;
+
+/** A list that stays where it is. */
+export class KeptList {
+  readonly arena: Arena;
+  readonly address: number;
+  readonly written: Written;
+
+  private constructor(arena: Arena, address: number, written: Written) {
+    this.arena = arena;
+    this.address = address;
+    this.written = written;
+  }
+
+  /**
+   * The list of a call whose buffers begin at these addresses; `undefined` where it is not worth its memory, or the arena
+   * has none.
+   */
+  static of(
+    arena: Arena,
+    call: BoundCall,
+    inputs: readonly number[],
+    outputs: readonly number[],
+    mask: number,
+  ): KeptList | undefined {
+    const { groups } = call.plan;
+    const scalarsBytes = scalarBytes * Math.max(1, call.folds.length);
+    const byteLength = scalarsBytes + 4 * groups.reduce((sum, group) => sum + wordsOf(group), 0);
+    if (byteLength > mostBytes) return undefined;
+    const scalars = arena.take(byteLength);
+    if (scalars === undefined) return undefined;
+    writeScalars(call.dtype, call.folds, arena.bytes.subarray(scalars));
+    const address = scalars + scalarsBytes;
+    const encoder = new Encoder(call, { inputs, outputs, scalars, mask });
+    const written = writeGroups(encoder, groups, 0, arena.words, address / 4, mostBytes / 4);
+    const kept = new KeptList(arena, address, written);
+    arena.watch(kept, scalars, byteLength);
+    return kept;
+  }
+}
