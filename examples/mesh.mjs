@@ -1,13 +1,5 @@
-// Trains a small transformer on a mesh of data × pipeline × tensor ranks, its optimizer state sharded over the data axis,
-// and compares with one rank that has everything.
-//
-//     node examples/mesh.mjs                                        2 × 2 × 2 simulated ranks
-//     node examples/mesh.mjs --backend nccl                         8 GPUs
-//     node examples/mesh.mjs --backend nccl --mesh 2x1x2            4 GPUs
-//     node examples/mesh.mjs --mesh 3x2x1 --zero 1 --steps 20
-//
-// The last line is a checksum of all values after the last step: the same in every run, in every executor, and on both
-// backends where they follow the same plan.
+// Trains a small transformer on a mesh of data × pipeline × tensor ranks, its state sharded over the data axis (ZeRO 1, 2, 3),
+// and compares with one rank that has everything. `--help` tells the options.
 
 import { createHash } from "node:crypto";
 import { parseArgs } from "node:util";
@@ -29,16 +21,63 @@ const backends = {
   nccl: async () => (await import("twinccl/nccl")).nccl(),
 };
 
-const { values: options } = parseArgs({
-  options: {
-    backend: { type: "string", default: "sim" },
-    mesh: { type: "string", default: "2x2x2" },
-    steps: { type: "string", default: "50" },
-    zero: { type: "string", default: "2" },
-  },
-});
-const steps = Number(options.steps);
-const [data, pipeline, tensor] = options.mesh.split("x").map(Number);
+const usage = `node examples/mesh.mjs [options]
+
+  --backend sim|nccl    simulated ranks (when left out), or a GPU for each rank
+  --mesh DxPxT          data × pipeline × tensor ranks; 2x2x2 when left out: 8 ranks
+  --zero 1|2|3          what is sharded over the data axis: the optimizer's state; gradients as well; values as well.
+                        2 when left out
+  --schedule NAME       1f1b (when left out) or gpipe
+  --steps N             50 when left out
+  --help
+
+  node examples/mesh.mjs --backend nccl                             8 GPUs
+  node examples/mesh.mjs --backend nccl --mesh 2x1x2 --zero 3       4 GPUs
+  node examples/mesh.mjs --mesh 3x2x1 --zero 1 --steps 20
+
+The last line is a checksum of all values after the last step: the same in every run, in every executor, and on both backends
+where they follow the same plan.`;
+
+/** Says what is wrong with the options, and ends. */
+function refuse(fault) {
+  console.error(`examples/mesh.mjs: ${fault}\n\n${usage}`);
+  process.exit(2);
+}
+
+function parsed() {
+  try {
+    return parseArgs({
+      options: {
+        backend: { type: "string", default: "sim" },
+        mesh: { type: "string", default: "2x2x2" },
+        steps: { type: "string", default: "50" },
+        schedule: { type: "string", default: "1f1b" },
+        zero: { type: "string", default: "2" },
+        help: { type: "boolean", default: false },
+      },
+    }).values;
+  } catch (error) {
+    return refuse(error.message);
+  }
+}
+
+const options = parsed();
+if (options.help) {
+  console.log(usage);
+  process.exit();
+}
+const matching = (name, pattern, needed) =>
+  pattern.exec(options[name]) ?? refuse(`--${name}: found "${options[name]}", needs ${needed}`);
+matching("backend", /^(sim|nccl)$/, "sim or nccl");
+matching("schedule", /^(1f1b|gpipe)$/, "1f1b or gpipe");
+const zero = Number(matching("zero", /^[123]$/, "1, 2 or 3")[0]);
+const steps = Number(matching("steps", /^[1-9]\d*$/, "a number of at least 1")[0]);
+const extents = matching(
+  "mesh",
+  /^([1-9]\d*)x([1-9]\d*)x([1-9]\d*)$/,
+  "three extents such as 2x1x2",
+);
+const [data, pipeline, tensor] = extents.slice(1).map(Number);
 
 const shape = { vocabulary: 11, context: 8, width: 12, heads: 3, blocks: 2, seed: 7 };
 const model = { ...shape, dtype: "float64" };
@@ -79,32 +118,39 @@ async function train(comm) {
   const mesh = await Mesh.create(comm, { data, pipeline, tensor });
   const [line, across] = [mesh.comm("pipeline"), mesh.comm("tensor")];
   const stage = transformerStage(line, model, across);
-  const stages = await PipelineParallel.create(line, stage, { dtype: "float64" });
+  const stages = await PipelineParallel.create(line, stage, {
+    dtype: "float64",
+    schedule: options.schedule,
+  });
   const plane = await mesh.across(["pipeline", "tensor"]);
   const trainer = await ShardedParallel.create(mesh.comm("data"), stage.parameters, {
-    stage: Number(options.zero),
+    stage: zero,
     rule,
     maxGradientNorm,
+    layerOf: stage.layerOf,
     divided: { comm: plane, copies: stage.copies },
   });
   const own = partOf(microBatches, { rank: mesh.place("data"), size: data });
   const losses = [];
   for (let step = 0; step < steps; step++) {
     const batches = batchesOf(step).slice(own.begin, own.end);
-    const stats = await trainer.step([batches], (all, ready) => stages.backward(all, ready));
+    const stats = await trainer.step([batches], (all, ready, visit) =>
+      stages.backward(all, ready, visit),
+    );
     losses.push(stats.loss);
     if (comm.rank === 0 && stats.step % 10 === 0) {
       const { loss, gradientNorm } = stats;
       console.log(`step ${stats.step}: loss ${loss.toFixed(6)}, norm ${gradientNorm.toFixed(6)}`);
     }
   }
+  const { memory } = trainer;
+  await trainer.gatherValues();
   const values = {};
   for (const { name, shape, value } of stage.parameters) {
     const axis = stage.axisOf(name);
     const part = { shape, data: value };
     values[name] = axis === undefined ? value : (await gatherTensor(across, part, axis)).data;
   }
-  const memory = trainer.memory;
   await mesh.close();
   return { losses, values, memory };
 }

@@ -85,7 +85,8 @@ export {
   type Tensor,
 } from "./tensor/split.ts";
 export { type Shard, type ShardStep, TensorParallel } from "./tensor/tensor-parallel.ts";
+export type { Direction, Visit, VisitLayer } from "./visit.ts";
 export type { HeldBytes, MemoryUse, ShardedMemory } from "./zero/memory.ts";
 export type { ParameterShape, ShardedParallelOptions } from "./zero/options.ts";
-export { ShardedParallel, type Visit } from "./zero/sharded-parallel.ts";
+export { ShardedParallel } from "./zero/sharded-parallel.ts";
 export type { ShardingStage } from "./zero/strip-store.ts";

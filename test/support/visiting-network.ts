@@ -1,5 +1,5 @@
 /** A `SmallNetwork` computed layer by layer, as sharded training wants it: each layer is visited before it is used. */
-import type { MicroBatch, ParameterSet, Ready, Visit } from "twinccl/parallel";
+import type { MicroBatch, ParameterSet, Ready, VisitLayer } from "twinccl/parallel";
 import { linear, type Pass, sequence, tanh } from "twinccl/parallel/models";
 import type { Sample, SmallNetwork } from "./small-network.ts";
 
@@ -22,7 +22,11 @@ export function visitingBackward(network: SmallNetwork, parameters: ParameterSet
     ]),
   }));
   const create = network.dtype === "float32" ? Float32Array : Float64Array;
-  return async (samples: readonly Sample[], ready: Ready, visit: Visit): Promise<MicroBatch> => {
+  return async (
+    samples: readonly Sample[],
+    ready: Ready,
+    visit: VisitLayer,
+  ): Promise<MicroBatch> => {
     const extent = { sequences: samples.length, length: 1 };
     const passes: { name: string; pass: Pass }[] = [];
     let rows: Float32Array | Float64Array = create.from(samples.flatMap(({ input }) => input));

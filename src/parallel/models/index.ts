@@ -31,6 +31,7 @@ export {
   sharded,
   shardedResidual,
   shardedSequence,
+  visitedSequence,
 } from "../tensor/sharded.ts";
 export { type MlpBatch, type MlpOptions, mlp, mlpStage } from "./mlp.ts";
 export { addTo, type Model, type ModelOptions, type StagePlace } from "./model.ts";

@@ -8,6 +8,7 @@ import type { Loss } from "../losses/loss.ts";
 import { mse } from "../losses/mse.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Stage } from "../pipeline/stage.ts";
+import { replicated, visitedSequence } from "../tensor/sharded.ts";
 import { type Part, partOf } from "../tensor/split.ts";
 import {
   assertCount,
@@ -47,7 +48,8 @@ export interface MlpBatch {
 export function mlp(options: MlpOptions): Model<MlpBatch> {
   assertOptions(options);
   const { sizes } = options;
-  const { parameters, network } = layersOf(options, { begin: 0, end: sizes.length - 1 });
+  const { parameters, layers } = layersOf(options, { begin: 0, end: sizes.length - 1 });
+  const network = sequence([...layers.values()]);
   const forward = (batch: MlpBatch): { pass: Pass; rows: number } => {
     const rows = rowsIn(options, batch);
     const input = inputOf(options, batch);
@@ -85,16 +87,18 @@ export function mlpStage(
 ): Stage<MlpBatch> & { readonly parameters: ParameterSet } {
   assertOptions(options);
   const part = partOf(options.sizes.length - 1, place);
-  const { parameters, network } = layersOf(options, part);
+  const { parameters, layers } = layersOf(options, part);
+  const named = [...layers].map(([name, layer]) => [name, replicated(layer)] as const);
   const inputs = options.sizes[part.begin] as number;
   const isLast = place.rank === place.size - 1;
   return {
     parameters,
     inputLength: (batch) => rowsIn(options, batch) * inputs,
-    forward(batch, received) {
+    async forward(batch, received, visit) {
       const rows = rowsIn(options, batch);
       const input = received ?? inputOf(options, batch);
-      const { output, backward } = network.forward(input, { sequences: rows, length: 1 });
+      const network = visitedSequence(named, visit);
+      const { output, backward } = await network.forward(input, { sequences: rows, length: 1 });
       if (!isLast)
         return { output, backward: (above, take) => backward(above as ParameterArray, take) };
       const gradient = zerosLike(output, output.length);
@@ -136,11 +140,11 @@ function lossOf(
   return crossEntropy({ logits: output, targets: target, classes, ...weights, ...common });
 }
 
-/** The linear layers of a part, with the tanh before each but the model's first. */
+/** The linear layers of a part by name, with the tanh before each but the model's first. */
 function layersOf(
   options: MlpOptions,
   { begin, end }: Part,
-): { parameters: ParameterSet; network: Layer } {
+): { parameters: ParameterSet; layers: ReadonlyMap<string, Layer> } {
   const widths = options.sizes.slice(begin, end).map((inputs, at) => ({
     name: `layer${begin + at}`,
     inputs,
@@ -153,9 +157,14 @@ function layersOf(
   }
   const parameters = new ParameterSet(initial.declarations);
   const get = weightsOf(parameters);
-  const layers = widths.flatMap(({ name, inputs, outputs }, at) => {
-    const parts = { weight: get(`${name}.weight`), bias: get(`${name}.bias`), inputs, outputs };
-    return begin + at === 0 ? [linear(parts)] : [tanh(), linear(parts)];
+  const layers = widths.map(({ name, inputs, outputs }, at): [string, Layer] => {
+    const dense = linear({
+      weight: get(`${name}.weight`),
+      bias: get(`${name}.bias`),
+      inputs,
+      outputs,
+    });
+    return [name, begin + at === 0 ? dense : sequence([tanh(), dense])];
   });
-  return { parameters, network: sequence(layers) };
+  return { parameters, layers: new Map(layers) };
 }

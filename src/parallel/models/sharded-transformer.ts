@@ -1,20 +1,14 @@
-/** The transformer of `transformer`, its blocks divided over the ranks of a communicator. */
+/** The transformer of `transformer`, its blocks divided over the ranks of a communicator: a pipeline of one stage. */
 import type { Communicator } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { Divided } from "../divided.ts";
-import { embed } from "../layers/embedding.ts";
-import { type TakeGradient, zerosLike } from "../layers/layer.ts";
-import { crossEntropy } from "../losses/cross-entropy.ts";
-import { ParameterSet } from "../parameter-set.ts";
-import type { ShardedPass } from "../tensor/sharded.ts";
-import { axisOf, closing, dividedBlock, dividedDeclarations } from "./divided-blocks.ts";
-import { type ModelOptions, weightsOf } from "./model.ts";
-import {
-  assertShape,
-  shifted,
-  type TokenBatch,
-  type TransformerShape,
-} from "./transformer-parts.ts";
+import type { TakeGradient } from "../layers/layer.ts";
+import type { ParameterSet } from "../parameter-set.ts";
+import { everythingIsHere, type VisitLayer } from "../visit.ts";
+import { axisOf } from "./divided-blocks.ts";
+import type { ModelOptions } from "./model.ts";
+import type { TokenBatch, TransformerShape } from "./transformer-parts.ts";
+import { transformerStage } from "./transformer-stage.ts";
 
 /** One rank's part of a transformer. */
 export interface ShardedTransformer {
@@ -33,11 +27,7 @@ export interface ShardedTransformer {
    * @example
    * await trainer.step([batch], (each, ready, visit) => model.backward(each, ready, visit));
    */
-  backward(
-    batch: TokenBatch,
-    take: TakeGradient,
-    visit?: (layer: string) => Promise<void>,
-  ): Promise<MicroBatch>;
+  backward(batch: TokenBatch, take: TakeGradient, visit?: VisitLayer): Promise<MicroBatch>;
 }
 
 /**
@@ -52,59 +42,20 @@ export function shardedTransformer(
   comm: Communicator,
   options: TransformerShape & ModelOptions,
 ): ShardedTransformer {
-  assertShape(options);
-  const { width, vocabulary } = options;
-  const parameters = new ParameterSet(dividedDeclarations(comm, options));
-  const parts = { tensor: comm, shape: options, get: weightsOf(parameters) };
-  const layers = [
-    ...Array.from({ length: options.blocks }, (_, at) => ({
-      name: `block${at}`,
-      layer: dividedBlock(parts, at),
-    })),
-    { name: "closing", layer: closing(parts) },
-  ];
-  const table = {
-    token: parameters.get("token.weight"),
-    position: parameters.get("position.weight"),
-    width,
-  };
+  const { parameters, layerOf, copies, forward } = transformerStage(
+    { rank: 0, size: 1 },
+    options,
+    comm,
+  );
   return {
     parameters,
     axisOf,
-    divided: { comm, copies: (name) => (axisOf(name) === undefined ? comm.size : 1) },
+    divided: { comm, copies },
     layerOf,
-    async backward(batch, take, visit = () => Promise.resolve()) {
-      const { inputs, targets, extent } = shifted(options, batch);
-      await visit("embedding");
-      const embedded = embed(table, inputs, extent);
-      let rows = embedded.output;
-      const passes: { name: string; pass: ShardedPass }[] = [];
-      for (const { name, layer } of layers) {
-        await visit(name);
-        const pass = await layer.forward(rows, extent);
-        passes.push({ name, pass });
-        rows = pass.output;
-      }
-      let above = zerosLike(rows, rows.length);
-      const { value, weight } = crossEntropy({
-        logits: rows,
-        targets,
-        classes: vocabulary,
-        gradient: above,
-        reduction: "sum",
-      });
-      for (const { name, pass } of passes.toReversed()) {
-        await visit(name);
-        above = await pass.backward(above, take);
-      }
-      await visit("embedding");
-      embedded.backward(above, take);
-      return { loss: value, samples: targets.length, weight };
+    async backward(batch, take, visit = everythingIsHere) {
+      const { told, backward } = await forward(batch, undefined, visit);
+      await backward(undefined, take);
+      return told as MicroBatch;
     },
   };
-}
-
-function layerOf(name: string): string {
-  if (/^(token|position)\./.test(name)) return "embedding";
-  return /^block\d+/.exec(name)?.[0] ?? "closing";
 }

@@ -5,7 +5,7 @@ import { zerosLike } from "../layers/layer.ts";
 import { crossEntropy } from "../losses/cross-entropy.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Stage } from "../pipeline/stage.ts";
-import { type ShardedLayer, shardedSequence } from "../tensor/sharded.ts";
+import { type ShardedLayer, visitedSequence } from "../tensor/sharded.ts";
 import { partOf } from "../tensor/split.ts";
 import { axisOf, closing, dividedBlock, dividedDeclarations } from "./divided-blocks.ts";
 import { type ModelOptions, type StagePlace, weightsOf } from "./model.ts";
@@ -20,6 +20,8 @@ import {
 export interface TransformerStage extends Stage<TokenBatch> {
   /** The stage's own: where it is divided, this rank's part of the divided parameters, and all of the others. */
   readonly parameters: ParameterSet;
+  /** The layer of a parameter, as the stage visits them: `embedding`, `block0`, `block1`, …, `closing`. */
+  layerOf(name: string): string;
   /** The axis along which a parameter is divided; `undefined` for one that every rank of the stage has whole. */
   axisOf(name: string): number | undefined;
   /** How many ranks of the stage have a parameter, for `Divided.copies`; 1 where the stage is not divided. */
@@ -54,18 +56,20 @@ export function transformerStage(
     }),
   );
   const parts = { tensor, shape: options, get: weightsOf(parameters) };
-  const layers: ShardedLayer[] = [];
-  for (let at = own.begin; at < own.end; at++) layers.push(dividedBlock(parts, at));
-  if (isLast) layers.push(closing(parts));
-  const stack = shardedSequence(layers);
+  const layers = new Map<string, ShardedLayer>();
+  for (let at = own.begin; at < own.end; at++) layers.set(`block${at}`, dividedBlock(parts, at));
+  if (isLast) layers.set("closing", closing(parts));
   return {
     parameters,
+    layerOf,
     axisOf,
     copies: (name) => (axisOf(name) === undefined ? (tensor?.size ?? 1) : 1),
     inputLength: (batch) => shifted(options, batch).inputs.length * width,
-    async forward(batch, input) {
+    async forward(batch, input, visit) {
       const { inputs, targets, extent } = shifted(options, batch);
+      if (isFirst) await visit("embedding");
       const embedded = isFirst ? embed(tableOf(parameters, width), inputs, extent) : undefined;
+      const stack = visitedSequence(layers, visit);
       const pass = await stack.forward(embedded?.output ?? (input as ParameterArray), extent);
       const { output } = pass;
       const gradient = isLast ? zerosLike(output, output.length) : undefined;
@@ -77,12 +81,19 @@ export function transformerStage(
         told: loss && { loss: loss.value, samples: targets.length, weight: loss.weight },
         async backward(above, take) {
           const below = await pass.backward(gradient ?? (above as ParameterArray), take);
-          embedded?.backward(below, take);
+          if (embedded === undefined) return below;
+          await visit("embedding");
+          embedded.backward(below, take);
           return below;
         },
       };
     },
   };
+}
+
+function layerOf(name: string): string {
+  if (/^(token|position)\./.test(name)) return "embedding";
+  return /^block\d+/.exec(name)?.[0] ?? "closing";
 }
 
 function tableOf(parameters: ParameterSet, width: number) {

@@ -10,7 +10,8 @@ import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterDType } from "../parameter-set.ts";
-import { actionsOf, type PipelineSchedule } from "./schedule.ts";
+import type { Visit } from "../visit.ts";
+import { actionsOf, type PipelineSchedule, passesOf } from "./schedule.ts";
 import type { Stage } from "./stage.ts";
 import { fault, StageRun, type VirtualWork } from "./stage-run.ts";
 import { Wires } from "./wires.ts";
@@ -92,6 +93,9 @@ export class PipelineParallel<Batch> {
    * - **Collective**: as many micro-batches on every rank, at least none.
    * - **Gradients** are added up in the order of the micro-batches, whatever the schedule, and told once each: during the
    *   backward of the last micro-batch, so that a `DataParallel` around it sends its buckets meanwhile.
+   * - **With `visit`**, which a `ShardedParallel` around it gives, the stage holds neither all values nor all gradients: its
+   *   layers are visited forward and back for each micro-batch, and gradients told by micro-batch. Pipelines of other data
+   *   parallel lines may have another number of micro-batches; one with fewer visits for nothing.
    * - **Messages**: a stage's outputs, and the gradients by its inputs, one way and back for every micro-batch; beside them a
    *   comparison and a broadcast of 24 bytes. What crosses between neighbours goes as one group, which cannot deadlock.
    *
@@ -102,8 +106,13 @@ export class PipelineParallel<Batch> {
    * @throws CommClosedError when an earlier step failed in the middle, which leaves stages out of step.
    * @example
    * const stats = await trainer.step([microBatches], (all, ready) => pipeline.backward(all, ready));
+   * const others = await sharded.step([microBatches], (all, ready, visit) => pipeline.backward(all, ready, visit));
    */
-  async backward(microBatches: readonly Batch[], take: TakeGradient): Promise<PipelineStep> {
+  async backward(
+    microBatches: readonly Batch[],
+    take: TakeGradient,
+    visit?: Visit,
+  ): Promise<PipelineStep> {
     this.#assertUsable();
     await assertAgreed(this.#comm, {
       action: "PipelineParallel.backward",
@@ -114,8 +123,12 @@ export class PipelineParallel<Batch> {
     this.#fault = "a step is still running";
     try {
       const { rank, size } = this.#comm;
-      const run = new StageRun(this.#comm, this.#stage, this.#work, microBatches, take);
-      const place = { rank, size, microBatches: microBatches.length };
+      const count = microBatches.length;
+      const passes = (rounds: number) => passesOf(this.schedule, { rank, size, rounds });
+      const rounds = (await visit?.passes(count, passes)) ?? count;
+      const [comm, stage, work] = [this.#comm, this.#stage, this.#work];
+      const run = new StageRun({ comm, stage, work, batches: microBatches, take, visit });
+      const place = { rank, size, microBatches: count, rounds };
       for (const action of actionsOf(this.schedule, place)) await run.do(action, this.#wires);
       run.finish();
       const told = await toldByLast(this.#comm, run.told);

@@ -4,6 +4,7 @@
  * What crosses between two neighbours belongs to one exchange on both sides, so that neither waits for the other to send
  * first, although every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
  */
+import type { Direction } from "../visit.ts";
 
 /** `gpipe`: all micro-batches forward, then all backward. `1f1b`: backward as soon as one can be (PipeDream-Flush). */
 export type PipelineSchedule = "gpipe" | "1f1b";
@@ -32,27 +33,41 @@ export interface Place {
   readonly rank: number;
   readonly size: number;
   readonly microBatches: number;
+  /** Micro-batches of the pipeline that has most, where several keep in step: those beyond its own are computed by nobody. */
+  readonly rounds: number;
 }
 
 /** Everything that a stage does in a step, in order. */
 export function actionsOf(schedule: PipelineSchedule, place: Place): Action[] {
-  const { rank, size } = place;
+  const { rank, size, microBatches } = place;
+  const real = (at: number | undefined): number | undefined =>
+    at !== undefined && at < microBatches ? at : undefined;
   const all = schedule === "gpipe" ? gpipe(place) : oneForwardOneBackward(place);
   return all.flatMap((action): Action[] => {
     if (action.kind !== "exchange") return [action];
     const { input, output, above, below } = action;
     const own: Exchange = {
       kind: "exchange",
-      ...(rank > 0 && { input, below }),
-      ...(rank < size - 1 && { output, above }),
+      ...(rank > 0 && { input: real(input), below: real(below) }),
+      ...(rank < size - 1 && { output: real(output), above: real(above) }),
     };
     const messages = [own.input, own.output, own.above, own.below];
     return messages.every((each) => each === undefined) ? [] : [own];
   });
 }
 
-function gpipe({ microBatches }: Place): Action[] {
-  const all = Array.from({ length: microBatches }, (_, microBatch) => microBatch);
+/** The order in which a stage goes through its layers. */
+export function passesOf(
+  schedule: PipelineSchedule,
+  place: Omit<Place, "microBatches">,
+): Direction[] {
+  return actionsOf(schedule, { ...place, microBatches: place.rounds }).flatMap(({ kind }) =>
+    kind === "exchange" ? [] : [kind],
+  );
+}
+
+function gpipe({ rounds }: Place): Action[] {
+  const all = Array.from({ length: rounds }, (_, microBatch) => microBatch);
   return [...all.flatMap(forwardAlone), ...all.flatMap(backwardAlone)];
 }
 
@@ -60,14 +75,14 @@ function gpipe({ microBatches }: Place): Action[] {
  * A stage is ahead of the last one by as many micro-batches as there are stages after it. Once it is, each forward is
  * followed by the backward of the micro-batch that comes back.
  */
-function oneForwardOneBackward({ rank, size, microBatches }: Place): Action[] {
-  const ahead = Math.min(size - 1 - rank, microBatches);
+function oneForwardOneBackward({ rank, size, rounds }: Place): Action[] {
+  const ahead = Math.min(size - 1 - rank, rounds);
   const actions: Action[] = [];
   for (let at = 0; at < ahead; at++) actions.push(...forwardAlone(at));
-  if (ahead < microBatches) actions.push({ kind: "exchange", input: ahead });
-  for (let at = ahead; at < microBatches; at++) {
+  if (ahead < rounds) actions.push({ kind: "exchange", input: ahead });
+  for (let at = ahead; at < rounds; at++) {
     const back = at - ahead;
-    const next = at + 1 < microBatches ? at + 1 : undefined;
+    const next = at + 1 < rounds ? at + 1 : undefined;
     actions.push(
       { kind: "forward", microBatch: at },
       { kind: "exchange", output: at, above: back },
@@ -75,7 +90,7 @@ function oneForwardOneBackward({ rank, size, microBatches }: Place): Action[] {
       { kind: "exchange", below: back, input: next },
     );
   }
-  for (let at = microBatches - ahead; at < microBatches; at++) actions.push(...backwardAlone(at));
+  for (let at = rounds - ahead; at < rounds; at++) actions.push(...backwardAlone(at));
   return actions;
 }
 

@@ -3,6 +3,7 @@ import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
+import { everythingIsHere, type Visit } from "../visit.ts";
 import { GradientSums } from "./gradient-sums.ts";
 import type { Action, Exchange } from "./schedule.ts";
 import type { Stage, StagePass } from "./stage.ts";
@@ -14,14 +15,22 @@ export interface VirtualWork {
   readonly backwardNs: number;
 }
 
+/** What a step of a stage is made of. */
+export interface StepParts<Batch> {
+  readonly comm: Communicator;
+  readonly stage: Stage<Batch>;
+  readonly work: VirtualWork | undefined;
+  readonly batches: readonly Batch[];
+  readonly take: TakeGradient;
+  /** Left out where the stage has all its values: then the gradients of all micro-batches are told as one. */
+  readonly visit: Visit | undefined;
+}
+
 /** Does the actions of a schedule. */
 export class StageRun<Batch> {
   readonly told = { loss: 0, samples: 0, weight: 0 };
   held = 0;
-  readonly #comm: Communicator;
-  readonly #stage: Stage<Batch>;
-  readonly #work: VirtualWork | undefined;
-  readonly #batches: readonly Batch[];
+  readonly #parts: StepParts<Batch>;
   readonly #sums: GradientSums;
   readonly #inputs = new Map<number, ParameterArray>();
   readonly #inputLengths = new Map<number, number>();
@@ -29,18 +38,9 @@ export class StageRun<Batch> {
   readonly #above = new Map<number, ParameterArray>();
   readonly #below = new Map<number, ParameterArray>();
 
-  constructor(
-    comm: Communicator,
-    stage: Stage<Batch>,
-    work: VirtualWork | undefined,
-    batches: readonly Batch[],
-    take: TakeGradient,
-  ) {
-    this.#comm = comm;
-    this.#stage = stage;
-    this.#work = work;
-    this.#batches = batches;
-    this.#sums = new GradientSums(take);
+  constructor(parts: StepParts<Batch>) {
+    this.#parts = parts;
+    this.#sums = new GradientSums(parts.take);
   }
 
   /** Computes, or exchanges over the wires. */
@@ -55,26 +55,30 @@ export class StageRun<Batch> {
   }
 
   async #forward(at: number): Promise<void> {
+    const { comm, stage, work, batches, visit } = this.#parts;
+    if (at >= batches.length) return visit?.skip();
     const input = this.#inputs.get(at);
     this.#inputs.delete(at);
-    if (this.#work !== undefined) this.#comm.work(this.#work.forwardNs, `forward ${at}`);
-    const pass = await this.#stage.forward(this.#batches[at] as Batch, input);
-    const { rank, size } = this.#comm;
-    if (rank === size - 1) this.#tell(pass.told, at);
+    if (work !== undefined) comm.work(work.forwardNs, `forward ${at}`);
+    const pass = await stage.forward(batches[at] as Batch, input, visit ?? everythingIsHere);
+    if (comm.rank === comm.size - 1) this.#tell(pass.told, at);
     else assertArray("output", pass.output, at);
     this.#passes.set(at, pass);
     this.held = Math.max(this.held, this.#passes.size);
   }
 
   async #backward(at: number): Promise<void> {
+    const { comm, work, batches, visit } = this.#parts;
+    if (at >= batches.length) return visit?.skip();
     const pass = this.#passes.get(at) as StagePass;
     const above = this.#above.get(at);
     this.#above.delete(at);
-    if (this.#work !== undefined) this.#comm.work(this.#work.backwardNs, `backward ${at}`);
-    const take = this.#sums.begin(at === this.#batches.length - 1);
+    if (work !== undefined) comm.work(work.backwardNs, `backward ${at}`);
+    const isLast = at === batches.length - 1;
+    const take = visit === undefined ? this.#sums.begin(isLast) : this.#parts.take;
     const below = await pass.backward(above, take);
     this.#passes.delete(at);
-    if (this.#comm.rank === 0) return;
+    if (comm.rank === 0) return;
     const given = assertArray("gradient by the input", below, at);
     const needed = this.#inputLengths.get(at) as number;
     if (given.length !== needed) {
@@ -103,7 +107,7 @@ export class StageRun<Batch> {
   }
 
   #inputLength(at: number): number {
-    const length = this.#stage.inputLength(this.#batches[at] as Batch);
+    const length = this.#parts.stage.inputLength(this.#parts.batches[at] as Batch);
     if (!Number.isSafeInteger(length) || length < 0) {
       throw fault(`inputLength of micro-batch ${at}`, String(length), "an integer of at least 0");
     }

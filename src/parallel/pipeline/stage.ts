@@ -2,6 +2,7 @@
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
+import type { VisitLayer } from "../visit.ts";
 
 /** One forward pass of a stage. Several are under way at once; each keeps what its own backward needs. */
 export interface StagePass {
@@ -27,6 +28,13 @@ export interface Stage<Batch> {
   /**
    * Computes a micro-batch. The first stage gets no input and reads the batch; the last reads its targets there. An input
    * belongs to the stage.
+   *
+   * `visit` is told every layer of the stage before it is used, first to last, and by the pass's backward last to first; where
+   * values are held in shards (`ShardedParallel`), a layer's can be read from then until the next visit.
    */
-  forward(batch: Batch, input: ParameterArray | undefined): StagePass | PromiseLike<StagePass>;
+  forward(
+    batch: Batch,
+    input: ParameterArray | undefined,
+    visit: VisitLayer,
+  ): StagePass | PromiseLike<StagePass>;
 }

@@ -18,6 +18,7 @@ import {
 } from "../layers/layer.ts";
 import { type LinearParts, linear, sumOfRows } from "../layers/linear.ts";
 import type { ParameterArray } from "../parameter-set.ts";
+import { everythingIsHere } from "../visit.ts";
 
 /** One forward pass of a sharded layer. */
 export interface ShardedPass {
@@ -102,20 +103,33 @@ function divided(
 
 /** The layers one after the other. */
 export function shardedSequence(layers: readonly ShardedLayer[]): ShardedLayer {
+  return visitedSequence(layers.entries(), everythingIsHere);
+}
+
+/** The layers one after the other; each is visited by its name before it computes, forward and back. */
+export function visitedSequence<Name>(
+  layers: Iterable<readonly [Name, ShardedLayer]>,
+  visit: (name: Name) => Promise<void>,
+): ShardedLayer {
+  const named = [...layers];
   return {
     async forward(input, extent) {
-      const passes: ShardedPass[] = [];
+      const passes: (readonly [Name, ShardedPass])[] = [];
       let output = input;
-      for (const layer of layers) {
+      for (const [name, layer] of named) {
+        await visit(name);
         const pass = await layer.forward(output, extent);
-        passes.push(pass);
+        passes.push([name, pass]);
         output = pass.output;
       }
       return {
         output,
         async backward(gradient, take) {
           let above = gradient;
-          for (const pass of passes.toReversed()) above = await pass.backward(above, take);
+          for (const [name, pass] of passes.toReversed()) {
+            await visit(name);
+            above = await pass.backward(above, take);
+          }
           return above;
         },
       };

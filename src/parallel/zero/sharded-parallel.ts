@@ -20,6 +20,7 @@ import { allNumbers } from "../host-calls.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
+import type { Visit } from "../visit.ts";
 import { LayerStore } from "./layer-store.ts";
 import { MemoryMeter, type ShardedMemory } from "./memory.ts";
 import {
@@ -31,9 +32,6 @@ import {
 import { Round } from "./round.ts";
 import { type LiveStretch, recut, restoreShards, shardState } from "./shard-state.ts";
 import { layersOf } from "./strips.ts";
-
-/** Told by backward which layer it computes with next; resolves when that layer's values can be read. */
-export type Visit = (layer: string) => Promise<void>;
 
 /** Trains one model on all ranks of a communicator, each of which holds a part of its state. Made by `ShardedParallel.create`. */
 export class ShardedParallel implements RankStateful {
@@ -226,7 +224,8 @@ export class ShardedParallel implements RankStateful {
     const used = new Set<Parameter>();
     for (let at = 0; at < rounds; at++) {
       const last = at === rounds - 1;
-      const round = new Round(this.#layers, { stage, prefetch, last });
+      const full = told.every(([count]) => (count as number) > at);
+      const round = new Round(this.#layers, { comm: this.#comm, stage, prefetch, last, full });
       const takes = {
         ready: (name: string, gradient: Parameters<Ready>[1], scale: number): void => {
           const parameter = this.parameters.get(name);
@@ -236,7 +235,10 @@ export class ShardedParallel implements RankStateful {
         },
       };
       if (at < microBatches.length) {
-        const visit: Visit = (layer) => round.visit(layer);
+        const visit: Visit = Object.assign((layer: string) => round.visit(layer), {
+          passes: (...told: Parameters<Visit["passes"]>) => round.passes(...told),
+          skip: () => round.skip(),
+        });
         const batch = microBatches[at] as B;
         addTold(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
       } else {

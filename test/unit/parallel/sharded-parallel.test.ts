@@ -85,7 +85,7 @@ async function train(
   const ways = {
     visits: visiting,
     "no visits": (samples: readonly Sample[], ready: Ready) =>
-      visiting(samples, ready, () => Promise.resolve()),
+      visiting(samples, ready, async () => {}),
     synchronous: (samples: readonly Sample[], ready: Ready) => ({
       loss: network.backward(live, samples, ready),
       samples: samples.length,

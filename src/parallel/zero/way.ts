@@ -1,0 +1,40 @@
+/** The way of a micro-batch through the layers: passes forward and back, one after the other, layer by layer. */
+import type { Direction } from "../visit.ts";
+
+/** Which layer is visited when. Visits are counted from 0. */
+export class Way<Layer> {
+  readonly passes: readonly Direction[];
+  readonly #layers: readonly Layer[];
+
+  constructor(layers: readonly Layer[], passes: readonly Direction[]) {
+    this.passes = passes;
+    this.#layers = layers;
+  }
+
+  /** Number of visits. */
+  get length(): number {
+    return this.passes.length * this.#layers.length;
+  }
+
+  /** The layer of a visit; `undefined` before the first and after the last. */
+  layerAt(visit: number): Layer | undefined {
+    return this.#layers[this.indexAt(visit)];
+  }
+
+  /** The place of that layer among all of them; -1 where there is none. */
+  indexAt(visit: number): number {
+    if (visit < 0 || visit >= this.length) return -1;
+    const place = visit % this.#layers.length;
+    return this.isBack(visit) ? this.#layers.length - 1 - place : place;
+  }
+
+  /** Whether a visit is on a pass back. */
+  isBack(visit: number): boolean {
+    return this.passes[this.passAt(visit)] === "backward";
+  }
+
+  /** Number of the pass of a visit. */
+  passAt(visit: number): number {
+    return Math.floor(visit / this.#layers.length);
+  }
+}
