@@ -1,0 +1,34 @@
+/** Divided models have the same bits in every executor of the simulation, and on fakes of NCCL, which are left clean. */
+import { cpu, type Executor, sim, wasm } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
+import { dividedRuns, runDivided, runsOfPairs } from "../support/divided-runs.ts";
+import { fakeGpus } from "../support/fake-gpus/index.ts";
+
+const executors: readonly (readonly [string, () => Executor])[] = [
+  ["wasm, one thread", () => wasm({ threads: 1 })],
+  // Threads are called for the smallest call.
+  ["wasm, three threads", () => new WasmExecutor({ threads: 3, crossover: 0 })],
+];
+
+describe.each(dividedRuns)("$name", (run) => {
+  test.each(executors)("has the bits of plain typed arrays: %s", async (_, executor) => {
+    const expected = await runDivided(sim({ seed: 1, executor: cpu() }), run);
+    expect(await runDivided(sim({ seed: 2, executor: executor() }), run)).toEqual(expected);
+  });
+});
+
+test("another order of folding shows, where three ranks fold: the equality says something", async () => {
+  const run = dividedRuns.find(({ name }) => name.includes("1 × 2 × 3"))!;
+  const other = sim({ algorithms: { allReduce: "linear" } });
+  expect(await runDivided(other, run)).not.toEqual(await runDivided(sim(), run));
+});
+
+describe.each(runsOfPairs)("$name, on fakes of NCCL", (run) => {
+  test("has the simulation's bits, and leaves nothing behind", async () => {
+    const gpus = fakeGpus();
+    expect(await runDivided(gpus.backend(), run)).toEqual(await runDivided(sim(), run));
+    expect(gpus.machine.complaints).toEqual([]);
+    expect(gpus.machine.leaks()).toEqual([]);
+  });
+});
