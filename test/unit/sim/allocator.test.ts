@@ -39,8 +39,8 @@ test("ranges that are taken never overlap, and everything given back is one rang
       }
       for (const { address, bytes } of taken) allocator.give(address, bytes);
       expect(allocator.live).toBe(0);
-      // Everything in one piece: from the first address to the limit.
-      expect(allocator.take(limit - 2 * rangeAlignment)).toBe(2 * rangeAlignment);
+      // Everything in one piece: from the first address to the limit, of which a large range leaves at most seven lines.
+      expect(allocator.take(limit - 3 * rangeAlignment)).toBe(2 * rangeAlignment);
     },
     500,
   );
@@ -57,10 +57,23 @@ test("a range that was given back is taken again before new addresses are", () =
 });
 
 test("there is an end, and giving back makes room", () => {
-  const allocator = new Allocator(0, limit);
-  const address = allocator.take(limit);
+  const end = 1029 * rangeAlignment;
+  const allocator = new Allocator(0, end);
+  const address = allocator.take(end);
   expect(address).toBe(0);
   expect(allocator.take(1)).toBeUndefined();
-  allocator.give(0, limit);
-  expect(allocator.take(limit / 2)).toBe(0);
+  allocator.give(0, end);
+  expect(allocator.take(end / 2)).toBe(0);
 });
+
+test.each([2 ** 12, 2 ** 16, 2 ** 20 + 4096, 2 ** 26])(
+  "64 ranges of %i bytes begin in 64 sets of a cache",
+  (bytes) => {
+    const allocator = new Allocator(64, 2 ** 33);
+    const sets = Array.from(
+      { length: 64 },
+      () => ((allocator.take(bytes) ?? 0) / rangeAlignment) % 64,
+    );
+    expect(new Set(sets).size).toBe(64);
+  },
+);
