@@ -43,7 +43,8 @@ export {
   type ParameterServerOptions,
   type PushResult,
 } from "./parameter-server/parameter-server.ts";
-export type { AcceptedPush, ServerReport } from "./parameter-server/service.ts";
+export type { AcceptedPush } from "./parameter-server/service.ts";
+export type { ServerReport } from "./parameter-server/store.ts";
 export {
   type Parameter,
   type ParameterArray,

@@ -4,6 +4,9 @@ import { CommError, type Communicator, createWorld, WorldError } from "twinccl";
 import {
   type AcceptedPush,
   adamW,
+  type CheckpointFiles,
+  Checkpoints,
+  memoryFiles,
   Optimizer,
   ParameterServer,
   ParameterSet,
@@ -40,7 +43,7 @@ const ruleOf = ({ rule }: Case) =>
   rule === "sgd" ? sgd({ learningRate: 0.1, momentum: 0.9 }) : adamW({ learningRate: 0.1 });
 const bytesOf = (set: ParameterSet) => [...set].flatMap(({ value }) => [...value]);
 
-async function run(comm: Communicator, one: Case) {
+async function run(comm: Communicator, one: Case, files?: CheckpointFiles) {
   const model = modelOf(one);
   const { staleness, mode } = one;
   const accepted: AcceptedPush[] = [];
@@ -51,8 +54,13 @@ async function run(comm: Communicator, one: Case) {
     mode,
     onAccepted: (push) => accepted.push(push),
   });
+  const checkpoints = files && new Checkpoints(comm, files);
+  const parts = { shared: {}, perRank: { server } };
+  await checkpoints?.load(parts);
+  const save = () => checkpoints?.save(1, parts);
   if (server.isServer) {
     const report = await server.serve();
+    await save();
     return { report, accepted, values: bytesOf(model), pushed: [], seen: [] };
   }
   const random = new Random(one.seed, comm.rank);
@@ -83,16 +91,52 @@ async function run(comm: Communicator, one: Case) {
   }
   if (random.below(2) === 0) await server.pull();
   await server.leave();
+  await save();
   return { report: undefined, accepted, values: [], pushed, seen };
 }
 
-async function onWorld(one: Case, faults: Fault[] = []) {
+async function onWorld(one: Case, faults: Fault[] = [], files?: CheckpointFiles) {
   const size = one.workers + 1;
   const world = await createWorld({ backend: sim({ seed: one.seed, faults }), size });
   try {
-    return await world.run((comm) => run(comm, one));
+    return await world.run((comm) => run(comm, one, files));
   } finally {
     await world.close();
+  }
+}
+
+/** What an optimizer without a server makes of accepted pushes. */
+class Replay {
+  readonly versions: number[][];
+  readonly #model: ParameterSet;
+  readonly #optimizer: Optimizer;
+
+  constructor(one: Case) {
+    this.#model = modelOf(one);
+    this.#optimizer = new Optimizer(this.#model, ruleOf(one));
+    this.versions = [bytesOf(this.#model)];
+  }
+
+  /** Applies what the workers of a run pushed, in the order in which it was accepted, and judges each. */
+  take(
+    ranks: readonly { readonly pushed: readonly number[][] }[],
+    accepted: readonly AcceptedPush[],
+    { staleness: bound }: Case,
+  ): void {
+    const next = ranks.map(() => 0);
+    for (const { worker, from, version, staleness } of accepted) {
+      expect(version).toBe(this.versions.length);
+      expect(staleness).toBe(version - 1 - from);
+      expect(staleness).toBeLessThanOrEqual(bound);
+      const gradient = ranks[worker]!.pushed[next[worker]!++]!;
+      let begin = 0;
+      for (const parameter of this.#model) {
+        parameter.gradient.set(gradient.slice(begin, begin + parameter.length));
+        begin += parameter.length;
+      }
+      this.#optimizer.step();
+      this.versions.push(bytesOf(this.#model));
+    }
   }
 }
 
@@ -108,27 +152,13 @@ test("never lets a push come too late, and has the values of a replay", async ()
       expect(accepted).toHaveLength(total);
       held += report!.held;
       rejected += report!.rejected;
-      // The replay: one optimizer, no server.
-      const model = modelOf(one);
-      const optimizer = new Optimizer(model, ruleOf(one));
-      const versions = [bytesOf(model)];
-      const next = ranks.map(() => 0);
-      for (const [at, { worker, from, version, staleness }] of accepted.entries()) {
-        expect(version).toBe(at + 1);
-        expect(staleness).toBe(at - from);
-        expect(staleness).toBeLessThanOrEqual(one.staleness);
-        const gradient = ranks[worker]!.pushed[next[worker]!++]!;
-        let begin = 0;
-        for (const parameter of model) {
-          parameter.gradient.set(gradient.slice(begin, begin + parameter.length));
-          begin += parameter.length;
-        }
-        optimizer.step();
-        versions.push(bytesOf(model));
-      }
-      expect(values).toEqual(versions.at(-1));
+      const replay = new Replay(one);
+      replay.take(ranks, accepted, one);
+      expect(values).toEqual(replay.versions.at(-1));
       for (const { seen } of ranks) {
-        for (const { version, values: pulled } of seen) expect(pulled).toEqual(versions[version]);
+        for (const { version, values: pulled } of seen) {
+          expect(pulled).toEqual(replay.versions[version]);
+        }
       }
       expect(await onWorld(one)).toEqual(ranks);
     },
@@ -137,6 +167,35 @@ test("never lets a push come too late, and has the values of a replay", async ()
   // The law would say little if nobody was ever in the way of another.
   expect(held).toBeGreaterThan(0);
   expect(rejected).toBeGreaterThan(0);
+});
+
+test("stopped and resumed by other workers under another rank, has the values of one replay", async () => {
+  let moved = 0;
+  await holds(
+    fc.record({ one: cases, workers: fc.nat(4), server: fc.nat(5) }),
+    async ({ one, ...other }) => {
+      const files = memoryFiles();
+      // The same number of ranks takes its own states back; another one puts the server's where it now is.
+      const then = other.workers === one.workers ? one : { ...one, ...other };
+      moved += then === one ? 0 : 1;
+      const replay = new Replay(one);
+      const total = { accepted: 0, rejected: 0, held: 0 };
+      for (const each of [one, then]) {
+        const ranks = await onWorld(each, [], files);
+        const { report, accepted, values } = ranks[each.server % ranks.length]!;
+        replay.take(ranks, accepted, one);
+        expect(values).toEqual(replay.versions.at(-1));
+        total.accepted += accepted.length;
+        expect(report!.accepted).toBe(total.accepted);
+        for (const count of ["rejected", "held"] as const) {
+          expect(report![count]).toBeGreaterThanOrEqual(total[count]);
+          total[count] = report![count];
+        }
+      }
+    },
+    40,
+  );
+  expect(moved).toBeGreaterThan(10);
 });
 
 test("ends in typed errors on all ranks when one fails at any call", async () => {

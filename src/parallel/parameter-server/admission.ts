@@ -6,8 +6,6 @@
  * would break that waits. The oldest lease may therefore always be pushed, so workers that push or leave never wait for ever.
  */
 export class Admission {
-  /** Number of pushes applied. */
-  version = 0;
   readonly #bound: number;
   readonly #leases = new Map<number, number>();
 
@@ -26,15 +24,16 @@ export class Admission {
     return this.#leases.size <= this.#bound;
   }
 
-  pull(worker: number): void {
-    this.#leases.set(worker, this.version);
+  /** A worker pulls the present version. */
+  pull(worker: number, version: number): void {
+    this.#leases.set(worker, version);
   }
 
-  /** The others' leases stay within the bound when this worker pushes now. */
-  mayPush(worker: number): boolean {
+  /** The others' leases stay within the bound when this worker makes the version after the present one. */
+  mayPush(worker: number, version: number): boolean {
     const others = [...this.#leases].filter(([each]) => each !== worker).map(([, lease]) => lease);
     others.sort((a, b) => a - b);
-    return others.every((lease, place) => this.version + 1 + place - lease <= this.#bound);
+    return others.every((lease, place) => version + 1 + place - lease <= this.#bound);
   }
 
   /** Gives a lease back, pushed or not. */

@@ -10,8 +10,10 @@ import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
+import type { RankStateful, State } from "../state.ts";
 import { answers, asks, Line } from "./line.ts";
-import { type AcceptedPush, type ServerReport, Service } from "./service.ts";
+import { type AcceptedPush, Service } from "./service.ts";
+import { type ServerReport, ServerStore } from "./store.ts";
 
 /** Options of `ParameterServer.create`; the same on every rank but for `rule` and `onAccepted`, which are the server's. */
 export interface ParameterServerOptions {
@@ -26,8 +28,11 @@ export interface ParameterServerOptions {
    * nobody waits, and what comes too late is not applied.
    */
   readonly mode?: "block" | "reject";
-  /** Told of every push that was applied, in order. */
-  readonly onAccepted?: (push: AcceptedPush) => void;
+  /**
+   * Told of every push that was applied, in order. Where it returns a promise, the server waits for it before it answers the
+   * worker and goes on, so it may save: `state` is that of this very version.
+   */
+  readonly onAccepted?: (push: AcceptedPush) => unknown;
 }
 
 /** What became of a push. */
@@ -41,12 +46,14 @@ export interface PushResult {
 }
 
 /** One rank's end: `serve` on the server; `pull`, `push` and `leave` on workers. Made by `ParameterServer.create`. */
-export class ParameterServer {
+export class ParameterServer implements RankStateful {
   readonly isServer: boolean;
   readonly parameters: ParameterSet;
   readonly #comm: Communicator;
   readonly #options: Required<ParameterServerOptions>;
   readonly #lines: ReadonlyMap<number, Line>;
+  /** On the server alone. */
+  readonly #store: ServerStore | undefined;
   #gone = false;
 
   private constructor(
@@ -60,10 +67,11 @@ export class ParameterServer {
     this.#comm = comm;
     this.#options = options;
     this.#lines = lines;
+    this.#store = this.isServer ? new ServerStore(parameters, options.rule) : undefined;
   }
 
   /**
-   * Connects every worker with the server. The server's values are the first version, 0.
+   * Connects every worker with the server. The server's values are the first version: 0, or that of the state restored.
    *
    * - **Collective**: the same parameters, in any order, and the same server, staleness and mode. **Cost**: a comparison and a
    *   split for each worker.
@@ -130,7 +138,8 @@ export class ParameterServer {
   async serve(): Promise<ServerReport> {
     this.#assertRole("serve", true);
     this.#gone = true;
-    const report = await new Service(this.parameters, this.#lines, this.#options).run();
+    const store = this.#store as ServerStore;
+    const report = await new Service(store, this.#lines, this.#options).run();
     for (const line of this.#lines.values()) await line.close();
     return report;
   }
@@ -191,21 +200,57 @@ export class ParameterServer {
     await line.close();
   }
 
+  /**
+   * On the server its values, the optimizer's state, and the counts of its report; their memory is shared. On workers next to
+   * nothing. Belongs to `perRank` in checkpoints of all ranks, which any number of ranks may load.
+   */
+  state(): State {
+    const { values = {}, tensors = {} } = this.#store?.state() ?? {};
+    return { values: { ...values, server: this.#options.server }, tensors };
+  }
+
+  /**
+   * Goes on where a server was, before this one serves: the next push makes the version after its last. Workers pull anew.
+   *
+   * @throws InvalidArgumentError for another model, rule or server rank; nothing is changed.
+   * @throws CommClosedError once this rank has served or left.
+   */
+  restore(state: State): void {
+    this.#assertPresent("restore");
+    const { server } = this.#options;
+    const found = state.values["server"];
+    if (found !== server) throw fault("restore", "server", String(found), `rank ${server}`);
+    this.#store?.restore(state);
+  }
+
+  /** As `restore`, from the states of another number of ranks, whichever of them served. */
+  reshard(states: readonly State[], _rank: number, _size: number): void {
+    const { server } = this.#options;
+    const served = states.find(({ values }, rank) => values["server"] === rank);
+    if (served === undefined) throw fault("reshard", "states", "no server's", "one");
+    this.restore({ ...served, values: { ...served.values, server } });
+  }
+
   #line(action: string): Line {
     this.#assertRole(action, false);
     return this.#lines.get(this.#comm.rank) as Line;
   }
 
   #assertRole(action: string, server: boolean): void {
-    const { rank, size, name } = this.#comm;
+    const { rank } = this.#comm;
     if (this.isServer !== server) {
       const needed = server ? `the server, ${this.#options.server}` : "a worker";
       throw fault(action, "rank", String(rank), needed);
     }
+    this.#assertPresent(action);
+  }
+
+  #assertPresent(action: string): void {
     if (!this.#gone) return;
+    const { rank, size, name } = this.#comm;
     throw new CommClosedError(
       {
-        headline: `ParameterServer.${action}: this rank has ${server ? "served" : "left"}`,
+        headline: `ParameterServer.${action}: this rank has ${this.isServer ? "served" : "left"}`,
         hint: "create another ParameterServer on all ranks",
       },
       { rank, size, comm: name },

@@ -1,9 +1,8 @@
 /** The server's side: hears all workers at once, answers in the order in which they come, and lets wait who must. */
-import { Optimizer } from "../optimizers/optimizer.ts";
-import type { UpdateRule } from "../optimizers/rule.ts";
-import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
+import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { Admission } from "./admission.ts";
 import { answers, asks, type Line } from "./line.ts";
+import type { ServerReport, ServerStore } from "./store.ts";
 
 /** A push that was applied. */
 export interface AcceptedPush {
@@ -17,24 +16,11 @@ export interface AcceptedPush {
   readonly staleness: number;
 }
 
-/** What a server did until its last worker left. */
-export interface ServerReport {
-  readonly accepted: number;
-  /** Pushes that came too late, with `reject`. */
-  readonly rejected: number;
-  /** Pushes that were wrong: from the future, not finite, or not pulled. */
-  readonly refused: number;
-  readonly largestStaleness: number;
-  /** Requests that had to wait, with `block`. */
-  readonly held: number;
-}
-
 /** How a server treats pushes. */
 export interface ServicePolicy {
   readonly staleness: number;
   readonly mode: "block" | "reject";
-  readonly rule: UpdateRule;
-  readonly onAccepted: (push: AcceptedPush) => void;
+  readonly onAccepted: (push: AcceptedPush) => unknown;
 }
 
 interface Request {
@@ -46,23 +32,20 @@ interface Request {
 
 /** Serves until every worker has left. */
 export class Service {
-  readonly #set: ParameterSet;
+  readonly #store: ServerStore;
   readonly #lines: ReadonlyMap<number, Line>;
   readonly #policy: ServicePolicy;
   readonly #admission: Admission;
-  readonly #optimizer: Optimizer;
   readonly #arrived: Request[] = [];
   #held: Request[] = [];
   #wake: (() => void) | undefined;
   #failure: { readonly error: unknown } | undefined;
-  readonly #report = { accepted: 0, rejected: 0, refused: 0, largestStaleness: 0, held: 0 };
 
-  constructor(set: ParameterSet, lines: ReadonlyMap<number, Line>, policy: ServicePolicy) {
-    this.#set = set;
+  constructor(store: ServerStore, lines: ReadonlyMap<number, Line>, policy: ServicePolicy) {
+    this.#store = store;
     this.#lines = lines;
     this.#policy = policy;
     this.#admission = new Admission(policy.staleness);
-    this.#optimizer = new Optimizer(set, policy.rule);
   }
 
   async run(): Promise<ServerReport> {
@@ -74,12 +57,12 @@ export class Service {
         present.delete(request.worker);
         this.#admission.release(request.worker);
       } else if (!(await this.#answered(request))) {
-        this.#report.held += 1;
+        this.#store.count("held");
         this.#held.push(request);
       }
       await this.#answerHeld();
     }
-    return { ...this.#report };
+    return this.#store.report;
   }
 
   /** Hears the next request of a worker, whenever it comes. */
@@ -87,7 +70,7 @@ export class Service {
     const line = this.#lines.get(worker) as Line;
     const heard = async (): Promise<Request> => {
       const [ask, version] = await line.hear();
-      const gradients = ask === asks.push ? await line.take(this.#set) : new Map();
+      const gradients = ask === asks.push ? await line.take(this.#store.set) : new Map();
       return { worker, ask, version, gradients };
     };
     heard().then(
@@ -129,18 +112,18 @@ export class Service {
       if (this.#policy.mode === "block") {
         this.#admission.release(worker);
         if (!this.#admission.mayPull()) return false;
-        this.#admission.pull(worker);
+        this.#admission.pull(worker, this.#store.version);
       }
-      await line.say([answers.accepted, this.#admission.version, 0]);
-      await line.give(this.#set, "values");
+      await line.say([answers.accepted, this.#store.version, 0]);
+      await line.give(this.#store.set, "values");
     } else {
       const answer = this.#judged(request);
       if (answer === undefined) return false;
-      const staleness = this.#admission.version - request.version;
-      if (answer === answers.accepted) this.#apply(request, staleness);
-      else this.#report[answer === answers.stale ? "rejected" : "refused"] += 1;
+      const staleness = this.#store.version - request.version;
+      if (answer === answers.accepted) await this.#apply(request, staleness);
+      else this.#store.count(answer === answers.stale ? "rejected" : "refused");
       this.#admission.release(worker);
-      await line.say([answer, this.#admission.version, staleness]);
+      await line.say([answer, this.#store.version, staleness]);
     }
     this.#listen(worker);
     return true;
@@ -149,25 +132,22 @@ export class Service {
   /** The answer to a push; `undefined` where it has to wait. */
   #judged({ worker, version, gradients }: Request): number | undefined {
     const { mode, staleness } = this.#policy;
-    if (version > this.#admission.version) return answers.future;
+    const present = this.#store.version;
+    if (version > present) return answers.future;
     for (const array of gradients.values()) {
       if (!array.every((each: number) => Number.isFinite(each))) return answers.nonFinite;
     }
     if (mode === "reject") {
-      const isStale = this.#admission.version - version > staleness;
+      const isStale = present - version > staleness;
       return isStale ? answers.stale : answers.accepted;
     }
     if (this.#admission.leaseOf(worker) !== version) return answers.notPulled;
-    return this.#admission.mayPush(worker) ? answers.accepted : undefined;
+    return this.#admission.mayPush(worker, present) ? answers.accepted : undefined;
   }
 
-  #apply({ worker, version, gradients }: Request, staleness: number): void {
-    for (const [dtype, array] of gradients) this.#set.gradients(dtype).set(array);
-    this.#optimizer.step();
-    this.#admission.version += 1;
-    this.#report.accepted += 1;
-    this.#report.largestStaleness = Math.max(this.#report.largestStaleness, staleness);
-    const made = this.#admission.version;
-    this.#policy.onAccepted({ worker, from: version, version: made, staleness });
+  async #apply({ worker, version, gradients }: Request, staleness: number): Promise<void> {
+    this.#store.apply(gradients, staleness);
+    const made = this.#store.version;
+    await this.#policy.onAccepted({ worker, from: version, version: made, staleness });
   }
 }

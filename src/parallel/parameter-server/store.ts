@@ -1,0 +1,109 @@
+/** What a server keeps: the values, the optimizer's state, and counts of what it did; all of which a checkpoint takes along. */
+import { InvalidArgumentError } from "../../api/index.ts";
+import { Optimizer } from "../optimizers/optimizer.ts";
+import type { UpdateRule } from "../optimizers/rule.ts";
+import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
+import type { State, Stateful, StateTensor, StateValue } from "../state.ts";
+
+/** What a server did until its last worker left; of all servers that went on from its checkpoints, together. */
+export interface ServerReport {
+  /** Pushes applied: the version of the values. */
+  readonly accepted: number;
+  /** Pushes that came too late, with `reject`. */
+  readonly rejected: number;
+  /** Pushes that were wrong: from the future, not finite, or not pulled. */
+  readonly refused: number;
+  readonly largestStaleness: number;
+  /** Requests that had to wait, with `block`. */
+  readonly held: number;
+}
+
+const counts = ["accepted", "rejected", "refused", "largestStaleness", "held"] as const;
+
+/** The values of a server and how they came to be. */
+export class ServerStore implements Stateful {
+  readonly set: ParameterSet;
+  readonly #optimizer: Optimizer;
+  readonly #report = { accepted: 0, rejected: 0, refused: 0, largestStaleness: 0, held: 0 };
+
+  constructor(set: ParameterSet, rule: UpdateRule) {
+    this.set = set;
+    this.#optimizer = new Optimizer(set, rule);
+  }
+
+  /** Number of pushes applied. */
+  get version(): number {
+    return this.#report.accepted;
+  }
+
+  get report(): ServerReport {
+    return { ...this.#report };
+  }
+
+  /** Applies a push; the version grows by one. */
+  apply(gradients: ReadonlyMap<ParameterDType, ParameterArray>, staleness: number): void {
+    for (const [dtype, array] of gradients) this.set.gradients(dtype).set(array);
+    this.#optimizer.step();
+    this.#report.accepted += 1;
+    this.#report.largestStaleness = Math.max(this.#report.largestStaleness, staleness);
+  }
+
+  /** Counts a request that was not applied at once. */
+  count(what: "rejected" | "refused" | "held"): void {
+    this.#report[what] += 1;
+  }
+
+  /** Shares memory with the store. */
+  state(): State {
+    const optimizer = this.#optimizer.state();
+    const prefixed = (prefix: string, tensors: State["tensors"]): [string, StateTensor][] =>
+      Object.entries(tensors).map(([name, tensor]) => [`${prefix}/${name}`, tensor]);
+    return {
+      values: { ...this.#report, optimizer: optimizer.values },
+      tensors: Object.fromEntries([
+        ...prefixed("value", this.set.state().tensors),
+        ...prefixed("optimizer", optimizer.tensors),
+      ]),
+    };
+  }
+
+  restore({ values, tensors }: State): void {
+    for (const name of counts) {
+      const found = values[name];
+      if (Number.isSafeInteger(found) && (found as number) >= 0) continue;
+      throw fault(name, String(found), "a count, as the state of a ParameterServer has");
+    }
+    const own = this.state().tensors;
+    for (const name of new Set([...Object.keys(own), ...Object.keys(tensors)])) {
+      const [found, needed] = [text(tensors, name), text(own, name)];
+      if (found !== needed) throw fault(name, found, needed);
+    }
+    const under = (prefix: string): State["tensors"] =>
+      Object.fromEntries(
+        Object.entries(tensors).flatMap(([name, tensor]) =>
+          name.startsWith(prefix) ? [[name.slice(prefix.length), tensor]] : [],
+        ),
+      );
+    // May still refuse, for another rule; then nothing is changed.
+    this.#optimizer.restore({
+      values: (values["optimizer"] ?? {}) as Record<string, StateValue>,
+      tensors: under("optimizer/"),
+    });
+    this.set.restore({ values: {}, tensors: under("value/") });
+    for (const name of counts) this.#report[name] = values[name] as number;
+  }
+}
+
+function text(tensors: State["tensors"], name: string): string {
+  const found = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
+  if (found === undefined) return "nothing";
+  const { dtype, shape, data } = found;
+  return `${dtype} [${shape.join(", ")}] with ${data.length} elements`;
+}
+
+function fault(field: string, found: string, needed: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `ParameterServer.restore: "${field}": found ${found}, needs ${needed}` },
+    { field },
+  );
+}
