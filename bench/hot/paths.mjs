@@ -9,6 +9,8 @@ const ranks = 8;
 const calls = 200;
 /** Calls of one recording. */
 const recorded = 100;
+/** Replays of one run, so that recording weighs little. */
+const replayed = 100;
 
 /** A world that stays open, and a program that is run in it again and again. */
 async function inWorld(backend, size, count, program) {
@@ -30,7 +32,7 @@ async function replays(comm) {
   const graph = await comm.capture(() => {
     for (let i = 0; i < recorded; i++) void comm.allReduce({ send, op: "sum" });
   });
-  for (let i = 0; i < 10; i++) await graph.replay();
+  for (let i = 0; i < replayed; i++) await graph.replay();
 }
 
 /** Calls back to back, only the last of which is awaited. */
@@ -78,7 +80,7 @@ export const paths = {
   },
   "sim-graph": {
     about: `a call of a recording of ${recorded} such all-reduces, replayed`,
-    open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, 10 * recorded, replays),
+    open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, replayed * recorded, replays),
   },
   "small-programs": {
     about: "a world of 4 simulated ranks, three calls, and its end",

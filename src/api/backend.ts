@@ -108,9 +108,9 @@ export interface Session {
   execute(set: CallSet): void | Promise<void>;
   /**
    * Makes a recording that `execute` or `enqueue` runs as one call named `replay`; `undefined` where it is run call by
-   * call instead. All ranks have recorded the same calls.
+   * call instead. All ranks have recorded these calls, none of which is a message.
    */
-  capture?(set: CallSet): object | undefined;
+  capture?(comm: CommInfo, recorded: readonly CallSet[]): object | undefined;
   /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
   discard?(comm: CommInfo, rank: number, graph?: object): void;
   /**
@@ -237,7 +237,10 @@ export interface RankCall {
   recvOffsets: readonly number[] | undefined;
   /** For a split: color (`undefined` joins nothing) and key. */
   readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
-  /** For a capture: the collective calls that were recorded; left out when there were others too. */
+  /**
+   * For a capture and its replays: the collective calls that were recorded, each with the virtual time by which it is
+   * posted later than the replay; left out when messages are among them.
+   */
   readonly recorded: readonly RankCall[] | undefined;
   /** For a capture: what the backend made of the recording. For a replay: which recording is run. */
   graph: object | undefined;

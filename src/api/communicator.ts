@@ -64,7 +64,12 @@ export interface Graph extends Disposable {
   /**
    * Runs the recorded calls again on the buffers' present contents; ordered like any call.
    *
+   * It is one call named `replay`, for hooks, counters and faults too, and meets replays of the same recording alone.
+   * Where messages were recorded the calls are made one by one, as if the program made them. Costs a microsecond a
+   * recorded call of 8 small ranks on the simulation, and one graph launch a rank on GPUs.
+   *
    * @throws CommClosedError once the recording, or a buffer of it, was disposed.
+   * @throws CollectiveMismatchError where other ranks replay another recording, or make another call.
    */
   replay(options?: CallOptions): CommOp<void>;
 
@@ -269,7 +274,8 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
-   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks. What it
+   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks; what
+   * keeps the ranks' calls from fitting each other is an error of it, not of a replay. What it
    * holds is given back by `dispose`, or when the communicator is closed.
    */
   capture(calls: () => void): CommOp<Graph>;

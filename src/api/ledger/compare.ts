@@ -29,7 +29,13 @@ export function mismatchOf(slot: Slot): Mismatch | undefined {
     posted.length === 1
       ? undefined
       : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
-  return differs ?? (posted.length < postings.length ? undefined : transposeFault(slot));
+  return (
+    differs ?? (posted.length < postings.length ? undefined : transposeFault(posted.map(callOf)))
+  );
+}
+
+function callOf({ call }: Posting): RankCall {
+  return call;
 }
 
 /** The first field in which signatures differ, given by rank. */
@@ -73,8 +79,7 @@ function outliers(values: readonly string[]): number[] {
 }
 
 /** Lengths that must fit each other across ranks without being equal. */
-function transposeFault(slot: Slot): Mismatch | undefined {
-  const calls = slot.postings.map((posting) => posting?.call as RankCall);
+export function transposeFault(calls: readonly RankCall[]): Mismatch | undefined {
   const root = calls[calls[0]?.root ?? -1];
   switch (calls[0]?.collective) {
     case "allToAllv":

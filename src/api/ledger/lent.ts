@@ -49,8 +49,8 @@ export function writtenTransfer(
   return (posting) => writtenError(toldOf(comm, posting), fault);
 }
 
-function isGone({ send, recv }: RankCall): boolean {
-  return isLost(send) || isLost(recv);
+function isGone({ send, recv, recorded }: RankCall): boolean {
+  return isLost(send) || isLost(recv) || recorded?.some(isGone) === true;
 }
 
 function isLost(buffer: DeviceBuffer | undefined): boolean {
@@ -58,8 +58,8 @@ function isLost(buffer: DeviceBuffer | undefined): boolean {
   return buffer.disposed || buffer.allocation.memory.detached === true;
 }
 
-function isDisposed({ send, recv }: RankCall): boolean {
-  return send?.disposed === true || recv?.disposed === true;
+function isDisposed({ send, recv, recorded }: RankCall): boolean {
+  return send?.disposed === true || recv?.disposed === true || recorded?.some(isDisposed) === true;
 }
 
 function toldIn({ comm, collective, number }: CallSet, rank: number): Told {

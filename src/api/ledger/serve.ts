@@ -26,6 +26,7 @@ import {
 import { exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting, SignatureField, TransferPosting } from "./posting.ts";
+import { recordedFault } from "./recorded.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
 import { UnservedError } from "./unserved.ts";
@@ -63,8 +64,7 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const apart = comparedAcross(host, slot);
   if (apart === undefined) {
     const known = Agreement.known(postings);
-    const mismatch =
-      known === undefined ? (mismatchOf(slot) ?? host.windows.join(calls)) : undefined;
+    const mismatch = known === undefined ? disagreement(host, slot, calls) : undefined;
     if (mismatch !== undefined) return differ(mismatch);
     return perform(host, slot, postings, calls, known ?? Agreement.reached(postings));
   }
@@ -73,6 +73,17 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
       ? perform(host, slot, postings, calls, Agreement.reached(postings))
       : differ(mismatch);
   return apart.then(serve, (error) => failAll(host, postings, () => error));
+}
+
+/** What keeps a complete call from being served; `undefined` when all ranks mean the same. */
+function disagreement(
+  { windows }: ServeHost,
+  slot: Slot,
+  calls: readonly RankCall[],
+): Mismatch | undefined {
+  const fault = mismatchOf(slot) ?? windows.join(calls);
+  if (fault !== undefined || slot.arrived < slot.postings.length) return fault;
+  return calls[0]?.collective === "capture" ? recordedFault(calls, windows) : undefined;
 }
 
 function isPending({ op }: Posting): boolean {

@@ -20,6 +20,11 @@ export interface Work {
   readonly label: string | undefined;
 }
 
+/** The picoseconds that virtual compute takes. */
+export function workPs({ durationNs }: Work): number {
+  return Math.round(durationNs * 1000);
+}
+
 /** What is posted together, or done between two such postings. */
 export type Step = readonly Collected[] | Work;
 

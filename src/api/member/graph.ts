@@ -1,10 +1,11 @@
 /** Groups of calls, and recorded ones: `group` and `capture`. */
 import type { RankCall } from "../backend.ts";
+import { overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
-import type { Collected } from "./collecting.ts";
+import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, rankCall } from "./prepared.ts";
 import { NativeGraph, RecordedGraph } from "./recording.ts";
@@ -20,7 +21,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
   try {
     calls = poster.collect("group", callback).calls;
     assertNoExchange(poster, "group", calls);
-    poster.assertApart(calls);
+    assertApart(poster, calls);
     completeTogether(
       whole,
       calls.map(({ op }) => op.partOf(whole)),
@@ -41,7 +42,8 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const { steps, calls } = poster.collect("capture", callback);
     assertNoExchange(poster, "capture", calls);
-    for (const { op } of calls) op.fail(recordedError(poster));
+    const error = recordedError(poster);
+    for (const { op } of calls) op.fail(error);
     // The number comes first: with another one the fields that follow are no longer the same ones.
     const signature: SignatureField[] = [
       ["collective", "capture"],
@@ -52,25 +54,56 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
       for (const [field, value] of prepared.signature)
         signature.push([`calls[${index}].${field}`, value]);
     });
+    const recorded = recordedCalls(poster, steps);
     return {
-      call: { count: calls.length, recorded: recordedCalls(poster, calls) },
+      call: { count: calls.length, recorded },
       signature,
       resultOf: ({ graph }) =>
-        graph === undefined
+        graph === undefined || recorded === undefined
           ? new RecordedGraph(poster, steps, calls)
-          : new NativeGraph(poster, calls, graph),
+          : new NativeGraph(poster, steps, calls, recorded, graph),
     };
   });
 }
 
-/** Collective calls as a backend sees them; `undefined` when messages are among them. */
-function recordedCalls(poster: Poster, calls: readonly Collected[]): RankCall[] | undefined {
+/** Collective calls as a backend sees them, later by the work before them; `undefined` when messages are among them. */
+function recordedCalls(poster: Poster, steps: readonly Step[]): RankCall[] | undefined {
   const recorded: RankCall[] = [];
-  for (const { collective, prepared } of calls) {
-    if ("transfers" in prepared) return undefined;
-    recorded.push(rankCall(collective, poster.facts.rank, prepared.call, 0));
+  let laterPs = 0;
+  for (const step of steps) {
+    if (isWork(step)) {
+      laterPs += workPs(step);
+      continue;
+    }
+    for (const { collective, prepared } of step) {
+      if ("transfers" in prepared) return undefined;
+      recorded.push(rankCall(collective, poster.facts.rank, prepared.call, laterPs));
+    }
   }
   return recorded;
+}
+
+/** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
+function assertApart(poster: Poster, calls: readonly Collected[]): void {
+  const buffers = calls.flatMap(({ prepared }) =>
+    "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [],
+  );
+  for (const { recv } of buffers) {
+    if (recv === undefined) continue;
+    const others = buffers.flatMap((call) => [
+      call.send,
+      call.recv === recv ? undefined : call.recv,
+    ]);
+    const other = others.find((buffer) => buffer !== undefined && overlapBytes(recv, buffer) > 0);
+    if (other === undefined) continue;
+    throw poster.check
+      .begin("recv", {})
+      .fault(
+        "recv",
+        "it overlaps memory of another send or receive of the group",
+        "memory of its own",
+      );
+  }
 }
 
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */

@@ -5,7 +5,6 @@
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
 import type { CommInfo, RankCall, Session } from "../backend.ts";
-import { overlapBytes } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import {
@@ -21,6 +20,7 @@ import type { CommOp } from "../op.ts";
 import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
+  bytesSent,
   type Prepared,
   type PreparedCall,
   type PreparedTransfer,
@@ -47,7 +47,7 @@ export type Prepare<A, T> = (
   size: number,
 ) => Prepared<T> | PreparedTransfer<T>;
 
-/** A call as it was made: not split into halves. */
+/** A call as it was made, not in halves. */
 type Announced = Pick<Posting, "call" | "op">;
 
 /** The way of one rank's calls to the ledger. */
@@ -195,29 +195,6 @@ export class Poster {
     this.#session.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
-  /** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
-  assertApart(calls: readonly Collected[]): void {
-    const buffers = calls.flatMap(({ prepared }) =>
-      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [],
-    );
-    for (const { recv } of buffers) {
-      if (recv === undefined) continue;
-      const others = buffers.flatMap((call) => [
-        call.send,
-        call.recv === recv ? undefined : call.recv,
-      ]);
-      const other = others.find((buffer) => buffer !== undefined && overlapBytes(recv, buffer) > 0);
-      if (other === undefined) continue;
-      throw this.check
-        .begin("recv", {})
-        .fault(
-          "recv",
-          "it overlaps memory of another send or receive of the group",
-          "memory of its own",
-        );
-    }
-  }
-
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly Collected[]): void {
     const { rank } = this.facts;
@@ -354,9 +331,9 @@ export class Poster {
 
   /** Enters a call in the books, and has hooks and channels told of it. */
   #tell({ call, op }: Announced): void {
-    const { collective, dtype, count, send } = call;
+    const { collective, dtype, count } = call;
     this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
-    this.#sendBytes += send?.byteLength ?? 0;
+    this.#sendBytes += bytesSent(call);
     const channel = diagnosticsOf(collective);
     if (this.hooks.idle && channel === undefined) return;
     const { comm, rank } = this.facts;

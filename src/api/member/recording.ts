@@ -1,10 +1,11 @@
 /** Recordings as a rank holds them: replayed, disposed, and refused afterwards. */
-import type { DeviceBuffer } from "../buffer.ts";
+import type { RankCall } from "../backend.ts";
+import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { CommOp } from "../op.ts";
-import { type Collected, isWork, type Step } from "./collecting.ts";
+import { type Collected, isWork, type Step, type Work } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedCall } from "./prepared.ts";
 import { completeTogether } from "./together.ts";
@@ -13,10 +14,13 @@ import { completeTogether } from "./together.ts";
 abstract class Recording implements Graph {
   protected readonly poster: Poster;
   readonly #closings: number;
+  /** What the calls use. */
+  protected readonly allocations: readonly Allocation[];
   #disposed = false;
 
-  constructor(poster: Poster) {
+  constructor(poster: Poster, calls: readonly Collected[]) {
     this.poster = poster;
+    this.allocations = [...new Set(buffersOf(calls).map(({ allocation }) => allocation))];
     this.#closings = poster.closings;
   }
 
@@ -42,7 +46,7 @@ abstract class Recording implements Graph {
   protected assertReplayable(calls: readonly Collected[]): void {
     const { poster } = this;
     if (!this.disposed) {
-      assertLive(poster, calls);
+      if (this.allocations.some(({ disposed }) => disposed)) throw deadBufferError(poster, calls);
       return;
     }
     throw new CommClosedError(
@@ -58,17 +62,25 @@ abstract class Recording implements Graph {
 /** A recording that the backend runs as one call. */
 export class NativeGraph extends Recording {
   readonly #calls: readonly Collected[];
+  readonly #work: readonly Work[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
   /** The last replay that was posted. */
   #last: CommOp | undefined;
 
-  constructor(poster: Poster, calls: readonly Collected[], graph: object) {
-    super(poster);
+  constructor(
+    poster: Poster,
+    steps: readonly Step[],
+    calls: readonly Collected[],
+    recorded: readonly RankCall[],
+    graph: object,
+  ) {
+    super(poster, calls);
     this.#calls = calls;
+    this.#work = steps.filter(isWork);
     this.#graph = graph;
     this.#prepared = {
-      call: { count: calls.length, graph },
+      call: { count: calls.length, recorded, graph },
       signature: [
         ["collective", "replay"],
         ["graph", graphNumber(graph)],
@@ -86,8 +98,10 @@ export class NativeGraph extends Recording {
     });
     if (op.pending) {
       this.#last = op;
-      for (const buffer of buffersOf(this.#calls)) buffer.allocation.lastUse = op;
+      for (const allocation of this.allocations) allocation.lastUse = op;
     }
+    // The calls know how much work comes before them: what is left is that the rank does it.
+    if (op.status !== "failed") for (const work of this.#work) poster.work(work);
     return op;
   }
 
@@ -117,7 +131,7 @@ export class RecordedGraph extends Recording {
   #calls: readonly Collected[];
 
   constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
-    super(poster);
+    super(poster, calls);
     this.#steps = steps;
     this.#calls = calls;
   }
@@ -165,15 +179,13 @@ function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
   });
 }
 
-function assertLive(poster: Poster, calls: readonly Collected[]): void {
-  for (const call of calls) {
-    if (!buffersOf([call]).some(({ disposed }) => disposed)) continue;
-    const { collective } = call;
-    throw new CommClosedError(
-      { headline: `replay: a buffer of the recorded ${collective} was disposed` },
-      { ...poster.facts, collective },
-    );
-  }
+function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
+  const dead = calls.find((call) => buffersOf([call]).some(({ disposed }) => disposed));
+  const collective = dead?.collective ?? "replay";
+  return new CommClosedError(
+    { headline: `replay: a buffer of the recorded ${collective} was disposed` },
+    { ...poster.facts, collective },
+  );
 }
 
 function insideError(poster: Poster): InvalidArgumentError {

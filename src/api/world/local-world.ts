@@ -22,6 +22,7 @@ import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/dia
 import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
+import { recordedSets } from "../ledger/recorded.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 import { assertTargetsApart } from "../ledger/targets.ts";
 import type { Member } from "../member/member.ts";
@@ -260,7 +261,9 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   organise(set: CallSet): void | Promise<void> | false {
     if (set.collective === "split") return this.#communicators.split(set);
     if (set.collective !== "capture") return false;
-    const graph = this.#session.capture?.(set);
+    const recorded = recordedSets(set);
+    for (const each of recorded ?? []) this.prepare(each);
+    const graph = recorded && this.#session.capture?.(set.comm, recorded);
     for (const call of set.calls) call.graph = graph;
     return undefined;
   }

@@ -11,7 +11,6 @@ import {
   InvalidArgumentError,
   type Memory,
   type Question,
-  type RankCall,
   type Session,
   type Settled,
   type Transfer,
@@ -207,13 +206,13 @@ export class NcclSession implements Session {
   }
 
   /** Records collective calls as CUDA graphs. */
-  capture({ comm: info, calls }: CallSet): CapturedGraph | undefined {
+  capture(info: CommInfo, recorded: readonly CallSet[]): CapturedGraph | undefined {
+    if (recorded.length === 0) return undefined;
     const comm = this.#comm(info);
-    const recordings = calls.flatMap(({ recorded }) => (recorded === undefined ? [] : [recorded]));
-    const length = recordings[0]?.length ?? 0;
-    if (recordings.length < calls.length || length === 0) return undefined;
-    const rows = Array.from({ length }, (_, at) => recordings.map((each) => each[at] as RankCall));
-    const graph = this.#submitter.record(comm, rows);
+    const graph = this.#submitter.record(
+      comm,
+      recorded.map(({ calls }) => calls),
+    );
     this.#parts.readPlans?.(info.name);
     comm.graphs.add(graph);
     return graph;

@@ -7,7 +7,7 @@ export interface Fault {
   readonly rank: number;
   /**
    * Which of the rank's calls, counted from 0 over all communicators of the world and of those rebuilt from it: a
-   * `sendRecv` is one call, a `group` and a replay are as many as they hold.
+   * `sendRecv` and a replay are one call, a `group` is as many as it holds, and so is a replay of messages.
    */
   readonly call: number;
 }

@@ -1,11 +1,8 @@
 /** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
 import {
-  type Blocks,
-  type CallShape,
   evaluate,
   explainCall,
   isBuilt,
-  isOrdered,
   type Layout,
   type Link,
   linkModel,
@@ -13,7 +10,6 @@ import {
   type Plan,
   type Planner,
   type PlanQuestion,
-  packed,
   planOf,
   symmetricRefusal,
 } from "../../algorithms/index.ts";
@@ -23,25 +19,24 @@ import {
   type Capabilities,
   type CollectiveName,
   type CommInfo,
-  type DeviceBuffer,
   type Explanation,
   InvalidArgumentError,
   type Memory,
-  overlapBytes,
   type Question,
   type RankCall,
   type Session,
   type SpecifiedCollective,
-  symmetricPlace,
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
+import { bind, planQuestion, shapeOf } from "./bind.ts";
 import { SimClock } from "./clock.ts";
 import { type CallTimes, Durations } from "./durations.ts";
-import type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
+import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
 import { randomOrder } from "./random.ts";
+import { Recording } from "./recording.ts";
 import { reducesOf } from "./reduces.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
@@ -179,6 +174,49 @@ export class SimSession implements Session {
   }
 
   execute(set: CallSet): void | Promise<void> {
+    return set.collective === "replay" ? this.#replay(set) : this.#serve(set);
+  }
+
+  capture(_comm: CommInfo, recorded: readonly CallSet[]): Recording {
+    return new Recording(recorded);
+  }
+
+  /** Does the calls of a recording one after another, as if every rank had made them at once. */
+  #replay(replay: CallSet): void | Promise<void> {
+    const { comm, calls } = replay;
+    const recording = (calls[0] as RankCall).graph as Recording;
+    this.#streams.begin(comm, calls);
+    const watched = this.#settings.trace !== undefined || this.lending !== undefined;
+    const { bound } = recording;
+    if (watched || bound === undefined || !recording.foretell(calls)) {
+      return this.#replayEach(recording, replay);
+    }
+    this.#streams.end(comm, calls);
+    return executeAll(this.#settings.executor, bound);
+  }
+
+  #replayEach(recording: Recording, { calls, number }: CallSet): void | Promise<void> {
+    const beganPs = calls.map(({ finishedAtPs }) => finishedAtPs);
+    const underWay: Promise<void>[] = [];
+    for (const set of recording.sets) {
+      for (const call of set.calls) {
+        call.finishedAtPs = (calls[call.rank] as RankCall).postedAtPs + call.postedAtPs;
+      }
+      const done = this.#serve(this.#settings.trace === undefined ? set : { ...set, number });
+      if (done instanceof Promise) underWay.push(done);
+      for (const { rank, finishedAtPs } of set.calls) {
+        (calls[rank] as RankCall).finishedAtPs = finishedAtPs;
+      }
+    }
+    recording.note(calls, beganPs);
+    const ready = recording.sets.map(({ kept }) => kept?.work as Ready | undefined);
+    if (ready.every((each) => each !== undefined)) {
+      recording.bound = ready.flatMap(({ bound }) => bound);
+    }
+    if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
+  }
+
+  #serve(set: CallSet): void | Promise<void> {
     const { collective, calls } = set;
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
@@ -312,68 +350,4 @@ function executeAll(
 function scalarsDiffer({ calls }: CallSet): boolean {
   const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
   return scalars.some((scalar) => scalar !== scalars[0]);
-}
-
-function planQuestion(collective: SpecifiedCollective, { calls, comm }: CallSet): PlanQuestion {
-  const { dtype, op, count = 0, root = -1 } = calls[0] ?? {};
-  const place = calls[0] && symmetricPlace(calls[0]);
-  return {
-    collective,
-    ranks: calls.length,
-    root,
-    dtype,
-    op,
-    count,
-    ordered: isOrdered(comm),
-    place,
-  };
-}
-
-/** Counts of a call; blocks of their own where some rank gave them. */
-function shapeOf({ calls }: CallSet): CallShape {
-  const count = calls[0]?.count ?? 0;
-  const varies = calls.some(
-    (call) => call.sendCounts !== undefined || call.recvCounts !== undefined,
-  );
-  if (!varies) return { count };
-  return { count, blocks: { in: calls.map(sendBlocks), out: calls.map(recvBlocks) } };
-}
-
-function sendBlocks({ sendCounts, sendOffsets, send, count }: RankCall): Blocks {
-  if (sendCounts === undefined) return packed(send === undefined ? [] : [count]);
-  return { counts: sendCounts, offsets: sendOffsets ?? packed(sendCounts).offsets };
-}
-
-function recvBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
-  if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
-  return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
-}
-
-/** Joins a call with its memory; nothing to move for a barrier. */
-function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[] {
-  const dtype = calls[0]?.dtype;
-  if (dtype === undefined) return [];
-  const folds = calls.flatMap(({ op }) => (op === undefined ? [] : [plan.folds(dtype, op)]));
-  const joined = folds.some(({ separate }) => separate !== undefined);
-  const bound: BoundCall = {
-    dtype,
-    plan: plan.fused,
-    layout,
-    inputs: calls.map((call) => boundBuffer(call.send)),
-    outputs: calls.map((call) => boundBuffer(call.recv)),
-    folds: folds.map(({ fold }) => fold),
-    separate: joined ? folds.map(({ fold, separate }) => separate ?? fold) : undefined,
-    inPlace: calls.some(overlaps),
-  };
-  return [bound];
-}
-
-function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
-  if (buffer === undefined) return undefined;
-  const { allocation, byteOffset, byteLength } = buffer;
-  return { memory: allocation.memory as SimMemory, byteOffset, byteLength };
-}
-
-function overlaps({ send, recv }: RankCall): boolean {
-  return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
 }

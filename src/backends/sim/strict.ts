@@ -33,9 +33,7 @@ export class StrictLending implements Lending {
 
   lend(comm: CommInfo, call: RankCall): void {
     const ranges: Lent[] = [];
-    for (const field of ["send", "recv"] as const) {
-      const buffer = call[field];
-      if (buffer === undefined || buffer.length === 0) continue;
+    for (const [buffer, field] of buffersOf(call)) {
       const lent = { comm, call, field, buffer, sum: checksum(buffer), spoiled: false };
       ranges.push(lent);
       this.#of(buffer).add(lent);
@@ -100,6 +98,21 @@ export class StrictLending implements Lending {
     }
     return lent;
   }
+}
+
+/** What a call was lent, and as what; for a replay what its calls were, each buffer once. */
+function buffersOf(call: RankCall): Map<DeviceBuffer, "send" | "recv"> {
+  const { collective, recorded } = call;
+  const calls = collective === "replay" && recorded !== undefined ? recorded : [call];
+  const buffers = new Map<DeviceBuffer, "send" | "recv">();
+  for (const each of calls) {
+    for (const field of ["send", "recv"] as const) {
+      const buffer = each[field];
+      if (buffer === undefined || buffer.length === 0 || buffers.has(buffer)) continue;
+      buffers.set(buffer, field);
+    }
+  }
+  return buffers;
 }
 
 /** A disposed buffer has no bytes to compare; that it was disposed is an error of its own. */

@@ -302,7 +302,7 @@ const recordings: readonly Planted[] = [
   {
     wrong: "replays of different recordings",
     size: 3,
-    expected: mismatch("op", [2], { collective: "allReduce" }),
+    expected: mismatch("graph", [2], { collective: "replay" }),
     program: async (comm, guard) => {
       const send = ints(guard, 2);
       const max = await comm.capture(() => void comm.allReduce({ send, op: "max" }));
@@ -311,14 +311,27 @@ const recordings: readonly Planted[] = [
     },
   },
   {
-    wrong: "a replay that meets a direct call of another length",
+    wrong: "a replay that meets a direct call",
     size: 2,
-    expected: mismatch("count", [1], { collective: "broadcast" }),
+    expected: mismatch("collective", [1]),
     program: async (comm, guard) => {
       const graph = await comm.capture(
         () => void comm.broadcast({ recv: ints(guard, 2), root: 0 }),
       );
-      await (comm.rank === 0 ? graph.replay() : comm.broadcast({ recv: ints(guard, 3), root: 0 }));
+      await (comm.rank === 0 ? graph.replay() : comm.broadcast({ recv: ints(guard, 2), root: 0 }));
+    },
+  },
+  {
+    wrong: "recorded blocks that are not what the other rank expects",
+    size: 2,
+    expected: mismatch("calls[1].sendCounts[0]", [0, 1], { collective: "capture" }),
+    program: (comm, guard) => {
+      const [send, recv] = [ints(guard, 3), ints(guard, 3)];
+      return comm.capture(() => {
+        void comm.barrier();
+        const sendCounts = comm.rank === 0 ? [1, 1] : [2, 1];
+        void comm.allToAllv({ send, recv, sendCounts, recvCounts: [1, 1] });
+      });
     },
   },
 ];
