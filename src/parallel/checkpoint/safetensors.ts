@@ -69,10 +69,13 @@ export function encodeTensors({ tensors, metadata }: TensorFile): Uint8Array<Arr
 /**
  * What a safetensors file holds, in arrays of its own.
  *
- * @throws Error saying what is wrong with the file, before anything of it is used.
+ * @throws InvalidArgumentError saying what is wrong with the file, before anything of it is used.
+ * @example
+ * const { tensors } = decodeTensors(readFileSync("model.safetensors"));
  */
 export function decodeTensors(file: Uint8Array): TensorFile {
-  const { header, body } = split(file);
+  // A Node Buffer's slices are no copies, and lie somewhere in shared memory: look at it as plain bytes.
+  const { header, body } = split(new Uint8Array(file.buffer, file.byteOffset, file.byteLength));
   const { __metadata__: metadata = {}, ...entries } = header;
   assertTexts(metadata);
   const tensors: Record<string, StateTensor> = {};
@@ -86,12 +89,11 @@ export function decodeTensors(file: Uint8Array): TensorFile {
   }
   let covered = 0;
   for (const [begin, end] of ranges.sort(([a, b], [c, d]) => a - c || b - d)) {
-    if (begin !== covered)
-      throw new Error(`its tensors overlap or leave a hole at byte ${covered}`);
+    if (begin !== covered) throw fault(`its tensors overlap or leave a hole at byte ${covered}`);
     covered = end;
   }
   if (covered !== body.length) {
-    throw new Error(`its tensors end at byte ${covered} of ${body.length}`);
+    throw fault(`its tensors end at byte ${covered} of ${body.length}`);
   }
   return { tensors, metadata };
 }
@@ -110,25 +112,32 @@ function assertTensor(name: string, { dtype, shape, data }: StateTensor): void {
 }
 
 function split(file: Uint8Array): { header: Record<string, unknown>; body: Uint8Array } {
-  if (file.length < 8) throw new Error(`it has ${file.length} bytes, fewer than a header`);
+  if (file.length < 8) throw fault(`it has ${file.length} bytes, fewer than a header`);
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const length = view.getBigUint64(0, true);
   if (length > BigInt(Math.min(MOST_HEADER_BYTES, file.length - 8))) {
-    throw new Error(`its header of ${length} bytes is longer than the file or than allowed`);
+    throw fault(`its header of ${length} bytes is longer than the file or than allowed`);
   }
   const end = 8 + Number(length);
-  const text = new TextDecoder("utf-8", { fatal: true }).decode(file.subarray(8, end));
-  const header: unknown = JSON.parse(text);
+  const header = parsed(file.subarray(8, end));
   if (typeof header !== "object" || header === null || Array.isArray(header)) {
-    throw new Error("its header is no JSON object");
+    throw fault("its header is no JSON object");
   }
   return { header: header as Record<string, unknown>, body: file.subarray(end) };
+}
+
+function parsed(header: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(header));
+  } catch (error) {
+    throw fault(`its header is no JSON: ${error instanceof Error ? error.message : error}`);
+  }
 }
 
 function assertTexts(metadata: unknown): asserts metadata is Record<string, string> {
   const isObject = typeof metadata === "object" && metadata !== null;
   if (!isObject || Object.values(metadata).some((value) => typeof value !== "string")) {
-    throw new Error("its metadata are not texts by name");
+    throw fault("its metadata are not texts by name");
   }
 }
 
@@ -139,18 +148,22 @@ function checkedEntry(
 ): { dtype: DType; shape: number[]; begin: number; end: number } {
   const { dtype: found, shape, data_offsets: offsets } = (entry ?? {}) as Record<string, unknown>;
   const dtype = (Object.keys(names) as DType[]).find((each) => names[each] === found);
-  if (dtype === undefined) throw new Error(`tensor "${name}" has the dtype "${String(found)}"`);
-  if (!isCounts(shape)) throw new Error(`tensor "${name}" has no shape`);
+  if (dtype === undefined) throw fault(`tensor "${name}" has the dtype "${String(found)}"`);
+  if (!isCounts(shape)) throw fault(`tensor "${name}" has no shape`);
   const [begin, end] = isCounts(offsets) && offsets.length === 2 ? offsets : [-1, -1];
   if (begin === undefined || end === undefined || begin < 0 || end < begin || end > bodyBytes) {
-    throw new Error(`tensor "${name}" lies outside of the file`);
+    throw fault(`tensor "${name}" lies outside of the file`);
   }
   if (end - begin !== elementsOf(shape) * bytesOf(dtype)) {
-    throw new Error(`tensor "${name}" has ${end - begin} bytes, not those of ${dtype} [${shape}]`);
+    throw fault(`tensor "${name}" has ${end - begin} bytes, not those of ${dtype} [${shape}]`);
   }
   return { dtype, shape, begin, end };
 }
 
 function isCounts(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((each) => Number.isSafeInteger(each) && each >= 0);
+}
+
+function fault(found: string): InvalidArgumentError {
+  return new InvalidArgumentError({ headline: `decodeTensors: ${found}` }, { field: "file" });
 }

@@ -1,5 +1,5 @@
 /** The safetensors format, against bytes written by hand from its specification. */
-import { type DType, dtypeInfo, dtypes } from "twinccl";
+import { type DType, dtypeInfo, dtypes, InvalidArgumentError } from "twinccl";
 import { decodeTensors, encodeTensors, type StateTensor } from "twinccl/parallel";
 import { expect, test } from "vitest";
 
@@ -57,6 +57,21 @@ test("files of other programs are read: other orders, no padding, no metadata", 
   expect(metadata).toEqual({});
 });
 
+test("a Buffer of Node's pool is read as the bytes that it shows", () => {
+  const data = Float32Array.of(1, 2, 3);
+  const bytes = encodeTensors({
+    tensors: { t: { dtype: "float32", shape: [3], data } },
+    metadata: {},
+  });
+  const pooled = Buffer.from(bytes);
+  expect(pooled.buffer.byteLength).toBeGreaterThan(bytes.length);
+  const { tensors } = decodeTensors(pooled);
+  expect(tensors["t"]?.data).toEqual(data);
+  // In arrays of its own, also there.
+  pooled.fill(0);
+  expect(tensors["t"]?.data).toEqual(data);
+});
+
 const one = (entry: string): string => `{"t":${entry}}`;
 test.each<[string, Uint8Array, RegExp]>([
   ["no header", Uint8Array.of(1, 2), /2 bytes, fewer than a header/],
@@ -97,6 +112,7 @@ test.each<[string, Uint8Array, RegExp]>([
   ],
 ])("%s is refused", (_, bytes, message) => {
   expect(() => decodeTensors(bytes)).toThrow(message);
+  expect(() => decodeTensors(bytes)).toThrow(InvalidArgumentError);
 });
 
 test("what is no tensor is not written", () => {
