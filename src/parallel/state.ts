@@ -43,7 +43,11 @@ export interface Stateful {
 
 /** Something whose state differs from rank to rank. */
 export interface RankStateful extends Stateful {
-  /** Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`. */
+  /**
+   * Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`.
+   *
+   * @throws InvalidArgumentError for states of another shape, before anything is changed.
+   */
   reshard(states: readonly State[], rank: number, size: number): void;
 }
 

@@ -6,22 +6,24 @@
  * checkpoints whole, and an unfinished one without a manifest, which is never taken for one.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertAgreed } from "../agreement.ts";
-import type { RankStateful, State, Stateful } from "../state.ts";
+import type { RankStateful, Stateful } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
 import { completeSaves, nextSave, prune } from "./folders.ts";
-import { type LoadedStates, loadStates } from "./load.ts";
+import { loadStates, type PartNames } from "./load.ts";
 import {
   type FileLine,
+  format,
   type Manifest,
   manifestPath,
   rankPath,
   sha256Of,
   writeManifest,
 } from "./manifest.ts";
-import { encodeRankFile, type States } from "./rank-file.ts";
-import { assertStep, byName, statesOf } from "./states-of.ts";
-import { named, together } from "./together.ts";
+import { encodeRankFile, type RankContent, rankContent } from "./rank-file.ts";
+import { restoreTogether } from "./restore.ts";
+import { assertShared, sharedParts } from "./shared-state.ts";
+import { assertCount, byName, statesOf } from "./states-of.ts";
+import { alone, named, together } from "./together.ts";
 
 /** What a checkpoint keeps, by names that stay the same between saving and loading. */
 export interface CheckpointParts {
@@ -59,138 +61,144 @@ export class Checkpoints {
   readonly #comm: Communicator;
   readonly #files: CheckpointFiles;
   readonly #keep: number;
+  /** The call that is running. */
+  #running: string | undefined;
 
   constructor(comm: Communicator, files: CheckpointFiles, options: CheckpointOptions = {}) {
     const { keep = 2 } = options;
-    if (!Number.isSafeInteger(keep) || keep < 1) {
-      throw new InvalidArgumentError(
-        { headline: `Checkpoints: keep: found ${String(keep)}, needs an integer of at least 1` },
-        { field: "keep" },
-      );
-    }
+    assertCount("Checkpoints", "keep", keep, 1);
     this.#comm = comm;
     this.#files = files;
     this.#keep = keep;
   }
 
   /**
-   * Saves the state of all ranks after step `step`. Collective; nothing that is saved may change until it resolves.
+   * Saves the state of all ranks after step `step`: that of the moment of the call, whatever changes until it resolves.
+   * Collective, one at a time; make no other calls on the communicator meanwhile (`split` gives another).
    *
    * - **Shared parts** are compared by checksum first, and then cut into equal shares, one a rank: none is written twice.
    * - **A crash** at any moment leaves all earlier saves as they are.
+   * - **Cost**: the shared state is copied while checksums are made of it, and a rank's share until it is written.
    *
+   * @throws InvalidArgumentError on this rank for a step or a state that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks, naming the part and tensor in which shared state differs.
    * @throws CheckpointError on all ranks when a file could not be written on any.
+   * @example
+   * const { save } = await checkpoints.save(step, parts);
    */
-  async save(step: number, parts: CheckpointParts): Promise<SavedCheckpoint> {
-    const comm = this.#comm;
-    assertStep(step);
-    const shared = statesOf(parts.shared);
-    const perRank = statesOf(parts.perRank ?? {});
-    await this.#assertSame(step, shared, Object.keys(perRank));
-    const [number] = await together(comm, "save", async () =>
-      comm.rank === 0 ? String(await nextSave(this.#files)) : "",
-    );
+  save(step: number, parts: CheckpointParts): Promise<SavedCheckpoint> {
+    return this.#oneAtATime("save", async () => {
+      assertCount("save", "step", step, 0);
+      const { rank, size } = this.#comm;
+      // Until the first await, so that all of it is of one moment: what is compared, and what is written.
+      const shared = statesOf(parts.shared);
+      const perRank = statesOf(parts.perRank ?? {});
+      const draft = {
+        format,
+        step,
+        size,
+        shared: sharedParts(shared),
+        perRank: Object.keys(perRank),
+      };
+      const content = rankContent({ rank, size }, draft, shared, perRank);
+      await assertShared(this.#comm, step, shared, draft.perRank);
+      return await this.#write(draft, content);
+    });
+  }
+
+  /** Writes all ranks' files and then the manifest, each only when all ranks have done what was before it. */
+  async #write(
+    draft: Omit<Manifest, "save" | "files">,
+    content: RankContent,
+  ): Promise<SavedCheckpoint> {
+    const [comm, files] = [this.#comm, this.#files];
     const { rank, size } = comm;
+    const { step } = draft;
+    const [number] = await together(comm, "save", async () =>
+      rank === 0 ? String(await nextSave(files)) : "",
+    );
     const save = Number(number);
-    const draft: Omit<Manifest, "files"> = {
-      format: "twinccl-checkpoint-1",
-      save,
-      step,
-      size,
-      shared: Object.entries(shared).map(([part, { values, tensors }]) => {
-        const lines = byName(Object.entries(tensors));
-        return [
-          part,
-          { values, tensors: lines.map(([n, { dtype, shape }]) => [n, { dtype, shape }]) },
-        ];
-      }),
-      perRank: Object.keys(perRank),
-    };
     const lines = await together(comm, "save", async () => {
-      const bytes = encodeRankFile({ save, rank, size }, draft, shared, perRank);
+      const bytes = encodeRankFile({ save, rank, size }, content);
       const path = rankPath(save, rank, size);
-      await named(path, "could not be written", () => this.#files.write(path, bytes));
+      await named(path, "could not be written", () => files.write(path, bytes));
       const line: FileLine = { path, bytes: bytes.length, sha256: await sha256Of(bytes) };
       return JSON.stringify(line);
     });
     await together(comm, "save", async () => {
       if (rank !== 0) return "";
-      const files = lines.map((line) => JSON.parse(line) as FileLine);
+      const written = lines.map((line) => JSON.parse(line) as FileLine);
       const path = manifestPath(save);
-      const write = (): Promise<void> => writeManifest(this.#files, { ...draft, files });
+      const write = (): Promise<void> => writeManifest(files, { ...draft, save, files: written });
       await named(path, "could not be written", write);
       return "";
     });
     await together(comm, `save ${save} is complete, but earlier ones remain`, async () => {
-      if (rank === 0) await prune(this.#files, save, this.#keep);
+      if (rank === 0) await prune(files, save, this.#keep);
       return "";
     });
     return { save, step, size };
   }
 
   /**
-   * Gives every part the state of the newest complete save, or of save number `save`. Collective.
+   * Gives every part the state of the newest complete save, or of save number `save`. Collective, one at a time.
    *
    * - **Another number of ranks** may load it: shared parts come back whole, and parts of their own by `reshard`.
-   * - **Cost**: every file is read by one rank and broadcast to the others.
+   * - **All or nothing**: what one part refuses, on whatever rank, is undone in all parts on all ranks.
+   * - **Cost**: every file is read by one rank and broadcast to the others; the parts' old state is kept until all have
+   *   the new one.
    *
    * @returns What was loaded; `undefined` when there is no complete save and none was asked for.
-   * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, or has other parts. A newest
-   * save that is damaged is never passed over in silence.
+   * @throws InvalidArgumentError on this rank for a number that is none, or while another call is running.
+   * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, or that a part
+   * refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
+   * @example
+   * const begun = (await checkpoints.load(parts))?.step ?? 0;
    */
-  async load(
+  load(
     parts: CheckpointParts,
     options: { readonly save?: number } = {},
   ): Promise<SavedCheckpoint | undefined> {
-    const { rank, size } = this.#comm;
-    const names = {
-      shared: byName(Object.entries(parts.shared)).map(([name]) => name),
-      perRank: byName(Object.entries(parts.perRank ?? {})).map(([name]) => name),
-    };
-    const loaded = await loadStates(this.#comm, this.#files, names, options.save);
-    if (loaded === undefined) return undefined;
-    restoreAll(parts, loaded, rank, size);
-    const { save, step, size: writers } = loaded.manifest;
-    return { save, step, size: writers };
+    return this.#oneAtATime("load", async () => {
+      if (options.save !== undefined) assertCount("load", "save", options.save, 1);
+      const loaded = await loadStates(this.#comm, this.#files, namesOf(parts), options.save);
+      if (loaded === undefined) return undefined;
+      await restoreTogether(this.#comm, parts, loaded);
+      const { save, step, size } = loaded.manifest;
+      return { save, step, size };
+    });
   }
 
-  /** The complete saves there are, oldest first, as this rank sees them; no call is made. */
+  /**
+   * The complete saves there are, oldest first, as this rank sees them; no call is made.
+   *
+   * @throws CheckpointError on this rank for a manifest that is damaged.
+   */
   async list(): Promise<SavedCheckpoint[]> {
-    const manifests = await completeSaves(this.#files);
+    const manifests = await alone(this.#comm, "list", () => completeSaves(this.#files));
     return manifests.map(({ save, step, size }) => ({ save, step, size }));
   }
 
-  /** Refuses to save what ranks do not share. */
-  async #assertSame(step: number, shared: States, perRank: readonly string[]): Promise<void> {
-    const lines = new Map<string, string>([["step", String(step)]]);
-    for (const part of perRank) lines.set(`perRank ${part}`, "present");
-    for (const [part, { values, tensors }] of Object.entries(shared)) {
-      lines.set(`${part}: values`, JSON.stringify(values));
-      for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
-        const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-        lines.set(`${part}/${name}`, `${dtype} [${shape.join(", ")}] ${await sha256Of(bytes)}`);
-      }
+  /** Two at a time would take the same number, and meet each other's calls. */
+  async #oneAtATime<T>(action: string, act: () => Promise<T>): Promise<T> {
+    if (this.#running !== undefined) {
+      throw new InvalidArgumentError(
+        {
+          headline: `${action}: a ${this.#running} of these checkpoints is still running, needs its end`,
+        },
+        { field: action },
+      );
     }
-    await assertAgreed(this.#comm, {
-      action: "save",
-      kind: "shared state",
-      lines,
-      hint: "ranks have gone apart: what differs belongs to perRank, or the run is wrong",
-    });
+    this.#running = action;
+    try {
+      return await act();
+    } finally {
+      this.#running = undefined;
+    }
   }
 }
 
-function restoreAll(
-  parts: CheckpointParts,
-  { manifest, shared, perRank }: LoadedStates,
-  rank: number,
-  size: number,
-): void {
-  for (const [name, part] of Object.entries(parts.shared)) part.restore(shared[name] as State);
-  for (const [name, part] of Object.entries(parts.perRank ?? {})) {
-    const states = perRank.map((each) => each[name] as State);
-    if (manifest.size === size) part.restore(states[0] as State);
-    else part.reshard(states, rank, size);
-  }
+function namesOf({ shared, perRank = {} }: CheckpointParts): PartNames {
+  const names = (of: object): string[] => byName(Object.entries(of)).map(([name]) => name);
+  return { shared: names(shared), perRank: names(perRank) };
 }

@@ -2,7 +2,7 @@
  * Checkpoints in a directory, in Node: the one place of `twinccl/parallel` that needs it.
  *
  * Node's modules are asked for when they are used, so that this file loads anywhere. A written file is flushed to disk, and
- * so is the folder after a file in it got its name.
+ * so is the folder after a file or a folder in it got its name.
  */
 import { UnsupportedError } from "../../api/index.ts";
 import type { CheckpointFiles } from "./files.ts";
@@ -15,12 +15,18 @@ interface Handle {
 
 /** What is used of `node:fs/promises`. */
 interface FileSystem {
-  mkdir(path: string, options: { readonly recursive: true }): Promise<unknown>;
+  mkdir(path: string, options: { readonly recursive: true }): Promise<string | undefined>;
   open(path: string, flags: string): Promise<Handle>;
   readFile(path: string): Promise<Uint8Array>;
   readdir(path: string): Promise<string[]>;
   rename(from: string, to: string): Promise<void>;
   rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
+}
+
+/** What is used of `node:path`. */
+interface Paths {
+  resolve(path: string): string;
+  dirname(path: string): string;
 }
 
 interface Runtime {
@@ -37,7 +43,8 @@ interface Runtime {
 export function directoryFiles(directory: string): CheckpointFiles {
   const runtime = (globalThis as Runtime).process;
   const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
-  if (fs === undefined) {
+  const paths = runtime?.getBuiltinModule?.("node:path") as Paths | undefined;
+  if (fs === undefined || paths === undefined) {
     throw new UnsupportedError({
       headline: "directoryFiles: this runtime has no node:fs, needs Node 20.16 or later",
       hint: "keep checkpoints in memoryFiles(), or write a CheckpointFiles of your own",
@@ -46,7 +53,7 @@ export function directoryFiles(directory: string): CheckpointFiles {
   const at = (path: string): string => (path === "" ? directory : `${directory}/${path}`);
   return {
     write: async (path, bytes) => {
-      await fs.mkdir(at(parent(path)), { recursive: true });
+      await makeFolder(fs, paths, at(parent(path)));
       const file = await fs.open(at(path), "w");
       try {
         await file.writeFile(bytes);
@@ -75,6 +82,17 @@ export function directoryFiles(directory: string): CheckpointFiles {
 
 function parent(path: string): string {
   return path.split("/").slice(0, -1).join("/");
+}
+
+/** Makes a folder and those it lies in, where they are missing, so that they outlive a crash. */
+async function makeFolder(fs: FileSystem, paths: Paths, folder: string): Promise<void> {
+  const first = await fs.mkdir(folder, { recursive: true });
+  if (first === undefined) return;
+  // A folder's name is kept by the one above it.
+  for (let made = paths.resolve(folder); ; made = paths.dirname(made)) {
+    await syncFolder(fs, paths.dirname(made));
+    if (made === paths.resolve(first) || made === paths.dirname(made)) return;
+  }
 }
 
 /** Makes names in a folder outlive a crash, where the system lets a folder be opened (Windows does not). */

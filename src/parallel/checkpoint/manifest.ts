@@ -29,9 +29,12 @@ export interface FileLine {
   readonly sha256: string;
 }
 
+/** What these files are, and how they are laid out. */
+export const format = "twinccl-checkpoint-1" as const;
+
 /** A complete checkpoint. */
 export interface Manifest {
-  readonly format: "twinccl-checkpoint-1";
+  readonly format: typeof format;
   /** Counts the saves into these files, from 1. */
   readonly save: number;
   readonly step: number;
@@ -102,7 +105,7 @@ export async function readManifest(files: CheckpointFiles, save: number): Promis
     throw new FileFault(path, "is torn: its checksum does not fit", DAMAGED);
   }
   const manifest = JSON.parse(body) as Manifest;
-  if (manifest.format !== "twinccl-checkpoint-1") {
+  if (manifest.format !== format) {
     throw new FileFault(
       path,
       `has the format "${manifest.format}"`,

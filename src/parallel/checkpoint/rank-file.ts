@@ -1,8 +1,8 @@
 /** One rank's file of a checkpoint: its pieces of what all ranks share, and what it has of its own. */
-import type { State, StateTensor, StateValue } from "../state.ts";
+import type { State, StateTensor } from "../state.ts";
 import { type Piece, piecesOf } from "./cut.ts";
 import type { CheckpointFiles } from "./files.ts";
-import { type FileLine, type Manifest, type SharedPart, sha256Of } from "./manifest.ts";
+import { type FileLine, format, type Manifest, type SharedPart, sha256Of } from "./manifest.ts";
 import { decodeTensors, encodeTensors, type TensorFile } from "./safetensors.ts";
 import { FileFault } from "./together.ts";
 
@@ -27,43 +27,61 @@ export function sharedTensors(
   );
 }
 
-/** The bytes of a rank's file. */
-export function encodeRankFile(
-  of: FileOf,
+/** What goes into a rank's file. */
+export type RankContent = Pick<TensorFile, "tensors"> & { readonly values: string };
+
+/** Takes this rank's share of the state out of it, in copies: what changes afterwards is not in it. */
+export function rankContent(
+  { rank, size }: Pick<FileOf, "rank" | "size">,
   manifest: Pick<Manifest, "shared">,
   shared: States,
   perRank: States,
-): Uint8Array<ArrayBuffer> {
-  const tensors: Record<string, StateTensor> = {};
+): RankContent {
   const all = new Map<string, StateTensor>();
   for (const [part, state] of Object.entries(shared)) {
     for (const [name, tensor] of Object.entries(state.tensors)) all.set(`${part}/${name}`, tensor);
   }
-  for (const piece of piecesOf(sharedTensors(manifest.shared), of.rank, of.size)) {
-    tensors[`shared/${piece.name}`] = cutOut(all.get(piece.name) as StateTensor, piece);
-  }
-  const values: Record<string, StateValue> = {};
-  for (const [part, state] of Object.entries(perRank)) {
-    values[part] = state.values;
-    for (const [name, tensor] of Object.entries(state.tensors)) {
-      tensors[`rank/${part}/${name}`] = tensor;
-    }
-  }
-  const { save, rank, size } = of;
+  const pieces = piecesOf(sharedTensors(manifest.shared), rank, size).map(
+    (piece): [string, StateTensor] => [
+      `shared/${piece.name}`,
+      cutOut(all.get(piece.name) as StateTensor, piece),
+    ],
+  );
+  const own = Object.entries(perRank).flatMap(([part, { tensors }]) =>
+    Object.entries(tensors).map(([name, tensor]): [string, StateTensor] => [
+      `rank/${part}/${name}`,
+      cutOut(tensor, { begin: 0, end: tensor.data.length }),
+    ]),
+  );
+  const values = Object.entries(perRank).map(([part, state]) => [part, state.values]);
+  return {
+    tensors: Object.fromEntries([...pieces, ...own]),
+    values: JSON.stringify(Object.fromEntries(values)),
+  };
+}
+
+/** The bytes of a rank's file. */
+export function encodeRankFile(
+  { save, rank, size }: FileOf,
+  { tensors, values }: RankContent,
+): Uint8Array<ArrayBuffer> {
   const metadata = {
-    format: "twinccl-checkpoint-1",
+    format,
     save: String(save),
     rank: String(rank),
     size: String(size),
-    values: JSON.stringify(values),
+    values,
   };
   return encodeTensors({ tensors, metadata });
 }
 
 /** A whole tensor keeps its shape; a piece is a row of elements. */
-function cutOut({ dtype, shape, data }: StateTensor, { begin, end }: Piece): StateTensor {
-  if (begin === 0 && end === data.length) return { dtype, shape, data };
-  return { dtype, shape: [end - begin], data: data.subarray(begin, end) };
+function cutOut(
+  { dtype, shape, data }: StateTensor,
+  { begin, end }: Pick<Piece, "begin" | "end">,
+): StateTensor {
+  const whole = begin === 0 && end === data.length;
+  return { dtype, shape: whole ? shape : [end - begin], data: data.slice(begin, end) };
 }
 
 /**

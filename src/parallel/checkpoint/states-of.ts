@@ -1,16 +1,26 @@
-/** The states of parts, checked to survive being written as text. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import type { State, Stateful, StateValue } from "../state.ts";
+/** The states of parts as they are at this moment, checked to survive being written. */
+import { bytesOf, InvalidArgumentError } from "../../api/index.ts";
+import {
+  elementsOf,
+  type State,
+  type Stateful,
+  type StateTensor,
+  type StateValue,
+} from "../state.ts";
 
-/** The states of all parts. */
+/**
+ * The states of all parts. Values are copies with their names in order, so that equal ones make equal text; tensors share
+ * memory with their parts.
+ */
 export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<string, State> {
   const states = byName(Object.entries(parts)).map(([name, part]): [string, State] => {
     if (name === "" || name.includes("/")) {
       throw fault(name, "found that name", 'a name without "/" that is not empty');
     }
-    const state = part.state();
-    for (const [field, value] of Object.entries(state.values)) assertKept(name, field, value);
-    return [name, state];
+    const { values, tensors } = part.state();
+    for (const [tensor, each] of Object.entries(tensors)) assertTensor(name, tensor, each);
+    const kept = keptRecord(name, "", values) as State["values"];
+    return [name, { values: kept, tensors }];
   });
   return Object.fromEntries(states);
 }
@@ -20,26 +30,53 @@ export function byName<T>(entries: readonly (readonly [string, T])[]): (readonly
   return [...entries].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** Refuses what is no number of a step. */
-export function assertStep(step: number): void {
-  if (Number.isSafeInteger(step) && step >= 0) return;
+/** Refuses what is no whole number, or too small a one. */
+export function assertCount(action: string, field: string, value: number, least: number): void {
+  if (Number.isSafeInteger(value) && value >= least) return;
   throw new InvalidArgumentError(
-    { headline: `save: step: found ${String(step)}, needs an integer of at least 0` },
-    { field: "step" },
+    {
+      headline: `${action}: ${field}: found ${String(value)}, needs an integer of at least ${least}`,
+    },
+    { field },
   );
 }
 
-/** Refuses values that JSON would change: it has no NaN, no infinity and no -0. */
-function assertKept(part: string, field: string, value: StateValue | undefined): void {
-  if (typeof value === "number" && (!Number.isFinite(value) || Object.is(value, -0))) {
+/** Refuses data that are not those of their dtype and shape: the rest of them would not be kept. */
+function assertTensor(part: string, name: string, { dtype, shape, data }: StateTensor): void {
+  const count = elementsOf(shape);
+  if (data.length === count && data.byteLength === count * bytesOf(dtype)) return;
+  const found = `tensor "${name}" is ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes`;
+  throw fault(part, found, `those of ${dtype} [${shape.join(", ")}]`);
+}
+
+/** A copy of a value; refuses what JSON would change: it has no NaN, no infinity, no -0, and objects of names only. */
+function keptValue(part: string, field: string, value: unknown): StateValue {
+  if (value === null || typeof value === "string" || typeof value === "boolean") return value;
+  if (typeof value === "number") {
+    if (Number.isFinite(value) && !Object.is(value, -0)) return value;
     const found = Object.is(value, -0) ? "-0" : String(value);
     throw fault(part, `${field} is ${found}`, "values that JSON carries; keep others in tensors");
   }
-  if (typeof value === "object" && value !== null) {
-    for (const [inner, each] of Object.entries(value)) assertKept(part, `${field}.${inner}`, each);
-  } else if (!["string", "number", "boolean"].includes(typeof value) && value !== null) {
-    throw fault(part, `${field} is ${typeof value}`, "values that JSON carries");
+  if (Array.isArray(value)) {
+    // Not `map`, which passes over holes.
+    return Array.from(value, (each, at) => keptValue(part, `${field}.${at}`, each));
   }
+  if (isPlain(value)) return keptRecord(part, `${field}.`, value);
+  const found = typeof value === "object" ? `a ${value?.constructor?.name}` : typeof value;
+  throw fault(part, `${field} is ${found}`, "values that JSON carries");
+}
+
+function keptRecord(part: string, path: string, record: object): Record<string, StateValue> {
+  const entries = byName(Object.entries(record));
+  return Object.fromEntries(
+    entries.map(([name, each]) => [name, keptValue(part, `${path}${name}`, each)]),
+  );
+}
+
+function isPlain(value: unknown): value is object {
+  if (typeof value !== "object" || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 function fault(part: string, found: string, needed: string): InvalidArgumentError {

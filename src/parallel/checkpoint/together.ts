@@ -3,10 +3,12 @@ import type { Communicator } from "../../api/index.ts";
 import { allTexts } from "../agreement.ts";
 import { CheckpointError } from "../errors.ts";
 
-/** How a rank fared. */
-type Outcome =
-  | { readonly text: string }
-  | { readonly fault: string; readonly file?: string; readonly hint?: string };
+/** What went wrong on a rank, as the others are told. */
+interface Told {
+  readonly fault: string;
+  readonly file?: string | undefined;
+  readonly hint?: string | undefined;
+}
 
 /**
  * Does this rank's part and gives every rank's text, by rank.
@@ -19,29 +21,31 @@ export async function together(
   part: () => Promise<string>,
 ): Promise<string[]> {
   let cause: unknown;
-  let mine: Outcome;
+  let mine: Told | { readonly text: string };
   try {
     mine = { text: await part() };
   } catch (error) {
-    cause = error;
-    const fault = error instanceof Error ? error.message : String(error);
-    mine = error instanceof FileFault ? { fault, file: error.file, hint: error.hint } : { fault };
+    [mine, cause] = [toldOf(error), causeOf(error)];
   }
-  const all = (await allTexts(comm, JSON.stringify(mine))).map(
-    (text) => JSON.parse(text) as Outcome,
+  const all = (await allTexts(comm, JSON.stringify(mine))).map((text) => JSON.parse(text));
+  const failed = (all as (typeof mine)[]).flatMap((each, rank) =>
+    "fault" in each ? [{ rank, ...each }] : [],
   );
-  const failed = all.flatMap((outcome, rank) => ("fault" in outcome ? [{ rank, ...outcome }] : []));
-  const first = failed[0];
-  if (first === undefined) return all.map((outcome) => ("text" in outcome ? outcome.text : ""));
-  const { rank, size, name } = comm;
-  throw new CheckpointError(
-    {
-      headline: `${action}: ${first.fault}`,
-      table: failed.map((each) => [`rank ${each.rank}`, each.fault.split("\n")[0] ?? ""]),
-      hint: first.hint,
-    },
-    { rank, size, comm: name, ranks: failed.map((each) => each.rank), file: first.file, cause },
-  );
+  if (failed.length > 0) throw failure(comm, action, failed, cause);
+  return all.map(({ text }) => text as string);
+}
+
+/** Does what no other rank takes part in; what goes wrong is a `CheckpointError` here. */
+export async function alone<T>(
+  comm: Communicator,
+  action: string,
+  act: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    throw failure(comm, action, [{ rank: comm.rank, ...toldOf(error) }], causeOf(error));
+  }
 }
 
 /** Does something with a file; what goes wrong names it. */
@@ -54,14 +58,47 @@ export async function named<T>(file: string, fault: string, act: () => Promise<T
   }
 }
 
-/** Something wrong with a file, by name. */
-export class FileFault extends Error {
-  readonly file: string;
+/** Something wrong, and what to do about it. */
+export class Fault extends Error {
   readonly hint: string;
+  readonly file: string | undefined;
 
-  constructor(file: string, fault: string, hint: string, cause?: unknown) {
-    super(`"${file}" ${fault}`, { cause });
-    this.file = file;
+  constructor(text: string, hint: string, cause?: unknown, file?: string) {
+    super(text, { cause });
     this.hint = hint;
+    this.file = file;
   }
+}
+
+/** Something wrong with a file, by name. */
+export class FileFault extends Fault {
+  constructor(file: string, fault: string, hint: string, cause?: unknown) {
+    super(`"${file}" ${fault}`, hint, cause, file);
+  }
+}
+
+function toldOf(error: unknown): Told {
+  const fault = error instanceof Error ? error.message : String(error);
+  return error instanceof Fault ? { fault, file: error.file, hint: error.hint } : { fault };
+}
+
+function causeOf(error: unknown): unknown {
+  return error instanceof Fault ? (error.cause ?? error) : error;
+}
+
+function failure(
+  { rank, size, name }: Communicator,
+  action: string,
+  failed: readonly (Told & { readonly rank: number })[],
+  cause: unknown,
+): CheckpointError {
+  const [first] = failed;
+  return new CheckpointError(
+    {
+      headline: `${action}: ${first?.fault}`,
+      table: failed.map((each) => [`rank ${each.rank}`, each.fault.split("\n")[0] ?? ""]),
+      hint: first?.hint,
+    },
+    { rank, size, comm: name, ranks: failed.map((each) => each.rank), file: first?.file, cause },
+  );
 }

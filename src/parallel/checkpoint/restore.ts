@@ -1,0 +1,63 @@
+/** Gives the parts of a job the states that were read: all of them on all ranks, or none. */
+import type { Communicator } from "../../api/index.ts";
+import type { RankStateful, State, Stateful, StateTensor } from "../state.ts";
+import type { LoadedStates } from "./load.ts";
+import { Fault, together } from "./together.ts";
+
+/** The parts of a job, by name. */
+interface Parts {
+  readonly shared: Readonly<Record<string, Stateful>>;
+  readonly perRank?: Readonly<Record<string, RankStateful>>;
+}
+
+/** Restores every part; where one refuses its state on any rank, all parts of all ranks get back what they had. */
+export async function restoreTogether(
+  comm: Communicator,
+  { shared, perRank = {} }: Parts,
+  loaded: LoadedStates,
+): Promise<void> {
+  const { rank, size } = comm;
+  const undo: (() => void)[] = [];
+  const change = (name: string, part: Stateful, act: () => void): void => {
+    const before = copyOf(part.state());
+    try {
+      act();
+    } catch (error) {
+      throw refusal(name, error);
+    }
+    undo.push(() => part.restore(before));
+  };
+  try {
+    await together(comm, "load", async () => {
+      for (const [name, part] of Object.entries(shared)) {
+        change(name, part, () => part.restore(loaded.shared[name] as State));
+      }
+      for (const [name, part] of Object.entries(perRank)) {
+        const states = loaded.perRank.map((each) => each[name] as State);
+        const isSameSize = loaded.manifest.size === size;
+        change(name, part, () => {
+          if (isSameSize) part.restore(states[0] as State);
+          else part.reshard(states, rank, size);
+        });
+      }
+      return "";
+    });
+  } catch (error) {
+    for (const each of undo.toReversed()) each();
+    throw error;
+  }
+}
+
+function refusal(name: string, error: unknown): Fault {
+  const why = error instanceof Error ? error.message.split("\n")[0] : String(error);
+  const hint = "load it into parts like those that were saved; these are as they were before";
+  return new Fault(`part "${name}" refuses its state: ${why}`, hint, error);
+}
+
+function copyOf({ values, tensors }: State): State {
+  const copies = Object.entries(tensors).map(([name, tensor]): [string, StateTensor] => [
+    name,
+    { ...tensor, data: tensor.data.slice() },
+  ]);
+  return { values: structuredClone(values), tensors: Object.fromEntries(copies) };
+}

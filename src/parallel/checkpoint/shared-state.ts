@@ -1,0 +1,46 @@
+/** What all ranks share: listed as the manifest has it, and compared before it is saved. */
+import type { Communicator } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
+import { type Manifest, sha256Of } from "./manifest.ts";
+import type { States } from "./rank-file.ts";
+import { byName } from "./states-of.ts";
+
+/** The shared parts as lines of the manifest. */
+export function sharedParts(shared: States): Manifest["shared"] {
+  return Object.entries(shared).map(([part, { values, tensors }]) => {
+    const lines = byName(Object.entries(tensors));
+    return [
+      part,
+      { values, tensors: lines.map(([name, { dtype, shape }]) => [name, { dtype, shape }]) },
+    ];
+  });
+}
+
+/** Refuses to save what ranks do not share. All checksums are begun at once, of the tensors as they are now. */
+export async function assertShared(
+  comm: Communicator,
+  step: number,
+  shared: States,
+  perRank: readonly string[],
+): Promise<void> {
+  const lines = new Map<string, string>([["step", String(step)]]);
+  for (const part of perRank) lines.set(`perRank ${part}`, "present");
+  const digests: Promise<void>[] = [];
+  for (const [part, { values, tensors }] of Object.entries(shared)) {
+    lines.set(`${part}: values`, JSON.stringify(values));
+    for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
+      const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+      const take = (sha256: string): void => {
+        lines.set(`${part}/${name}`, `${dtype} [${shape.join(", ")}] ${sha256}`);
+      };
+      digests.push(sha256Of(bytes).then(take));
+    }
+  }
+  await Promise.all(digests);
+  await assertAgreed(comm, {
+    action: "save",
+    kind: "shared state",
+    lines,
+    hint: "ranks have gone apart: what differs belongs to perRank, or the run is wrong",
+  });
+}
