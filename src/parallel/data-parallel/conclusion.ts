@@ -71,7 +71,7 @@ export async function concludeStep(
   divideGradients(gradients, weight);
   const norm = await jointNorm(summed);
   if (settings.nonFinite === "refuse" && !Number.isFinite(norm)) {
-    refuseNonFinite(action, await allNonFinite(summed), settings);
+    throw nonFiniteError(action, await allNonFinite(summed), settings);
   }
   const clip = clipGradients(gradients, norm, settings.maxGradientNorm);
   const unused = parameters.names.filter((_, at) => ranks.every(({ used }) => !used[at]));
@@ -163,15 +163,17 @@ function unusedError(
   );
 }
 
-function refuseNonFinite(
+function nonFiniteError(
   action: string,
   names: readonly string[],
   { wire }: Pick<Settings, "wire">,
-): void {
-  if (names.length === 0) return;
-  throw new NonFiniteGradientError(
+): NonFiniteGradientError {
+  const all = names.map((each) => `"${each}"`).join(", ");
+  // Elements near the end of float64 have a norm beyond it; by an infinite one they would be clipped to nothing.
+  const what = names.length === 0 ? "the norm of the mean gradient" : `the mean gradient of ${all}`;
+  return new NonFiniteGradientError(
     {
-      headline: `${action}: the mean gradient of ${names.map((each) => `"${each}"`).join(", ")} is not finite`,
+      headline: `${action}: ${what} is not finite`,
       hint:
         wire === "float16"
           ? "the sum may have left the range of float16, ±65504: choose a wireScale below 1, or bfloat16"

@@ -28,7 +28,9 @@ export class DataParallel implements RankStateful {
   readonly #lanes: readonly Lane[];
   readonly #laneOf: Map<Parameter, number>;
   #step = 0;
-  /** Why no step can be made now. */
+  #isRunning = false;
+  #isDisposed = false;
+  /** Why no step can be made any more. */
   #fault: string | undefined;
 
   private constructor(
@@ -96,7 +98,8 @@ export class DataParallel implements RankStateful {
    *   and divided once. All ranks hold the same bits.
    * - **Cost**: an all-reduce of every bucket, and an all-gather of 24 bytes and a bit for every parameter.
    *
-   * @throws InvalidArgumentError on this rank for a gradient of another length, or on all when no rank had a sample.
+   * @throws InvalidArgumentError on this rank for an argument that is none, a gradient of another length or a gradient told
+   * twice; on all ranks when none had a sample.
    * @throws UnusedParametersError, NonFiniteGradientError on all ranks; gradients are zero, and the next step may follow.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
    * @example
@@ -107,48 +110,45 @@ export class DataParallel implements RankStateful {
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<StepStats> {
-    this.#assertUsable();
+    assertStepArguments(microBatches, backward);
+    this.#assertUsable("step");
+    this.#isRunning = true;
     const began = this.#settings.now();
-    const all = await this.#exchanged(microBatches, backward);
-    // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
+    // Failed unless it comes out otherwise: in the middle of a step ranks are out of step with each other.
+    let inStep = false;
     try {
-      const gradients = [...this.parameters];
+      const all = await this.#exchanged(microBatches, backward);
+      // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
+      inStep = true;
       const [parameters, settings] = [this.parameters, this.#settings];
+      const gradients = [...parameters];
       const summed = { action: "DataParallel.step", parameters, gradients, settings };
       const concluded = await concludeStep(summed, all);
-      this.#fault = undefined;
       for (const { exchange } of this.#lanes) exchange.commit();
       this.#step++;
       return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
     } catch (error) {
-      this.#fail(error, leavesInStep(error));
+      this.parameters.zeroGradients();
+      const why = error instanceof Error ? error.message : error;
+      if (!inStep || !leavesInStep(error)) this.#fault = `an earlier step failed: ${why}`;
       throw error;
+    } finally {
+      this.#isRunning = false;
+      if (this.#isDisposed) this.#release();
     }
   }
 
-  /** Runs backward and sums the gradients; a failure in the middle leaves ranks out of step, and this object unusable. */
+  /** Runs backward and sums the gradients; tells what all ranks told about theirs. */
   async #exchanged<B>(
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<RankStep[]> {
-    this.#fault = "a step is still running";
-    try {
-      const pass = new BackwardPass(this.parameters, this.#lanes, this.#laneOf);
-      const sums = await runBackward(pass, microBatches, backward);
-      pass.finish();
-      for (const lane of this.#lanes) await collect(lane);
-      const used = [...this.parameters].map((parameter) => pass.used.has(parameter));
-      return await exchangeSteps(this.#comm, { ...sums, used });
-    } catch (error) {
-      this.#fail(error, false);
-      throw error;
-    }
-  }
-
-  #fail(error: unknown, inStep: boolean): void {
-    this.parameters.zeroGradients();
-    const why = error instanceof Error ? error.message : error;
-    this.#fault = inStep ? undefined : `an earlier step failed: ${why}`;
+    const pass = new BackwardPass(this.parameters, this.#lanes, this.#laneOf);
+    const sums = await runBackward(pass, microBatches, backward);
+    pass.finish();
+    for (const lane of this.#lanes) await collect(lane);
+    const used = [...this.parameters].map((parameter) => pass.used.has(parameter));
+    return exchangeSteps(this.#comm, { ...sums, used });
   }
 
   /** The number of steps, and with `topK` what this rank has not sent so far, by parameter. */
@@ -157,6 +157,7 @@ export class DataParallel implements RankStateful {
   }
 
   restore(state: State): void {
+    if (this.#isRunning) this.#assertUsable("restore");
     const { step } = state.values;
     if (!Number.isSafeInteger(step) || (step as number) < 0) {
       throw new InvalidArgumentError(
@@ -173,23 +174,42 @@ export class DataParallel implements RankStateful {
     this.restore(sumOfResiduals(states, rank, size));
   }
 
-  /** Gives the buffers of the buckets back; the communicator stays open. */
+  /** Gives the buffers of the buckets back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    for (const { exchange } of this.#lanes) exchange.dispose();
-    this.#fault = "it was disposed";
+    this.#isDisposed = true;
+    if (!this.#isRunning) this.#release();
   }
 
-  #assertUsable(): void {
-    if (this.#fault === undefined) return;
-    const { rank, size, name } = this.#comm;
-    throw new CommClosedError(
-      {
-        headline: `DataParallel.step: ${this.#fault}`,
-        hint: "ranks may be out of step: rebuild the world, restore a checkpoint and create another one",
-      },
-      { rank, size, comm: name },
-    );
+  #release(): void {
+    for (const { exchange } of this.#lanes) exchange.dispose();
   }
+
+  #assertUsable(action: string): void {
+    const { rank, size, name } = this.#comm;
+    const closed = (why: string, hint: string): CommClosedError =>
+      new CommClosedError(
+        { headline: `DataParallel.${action}: ${why}`, hint },
+        { rank, size, comm: name },
+      );
+    if (this.#isRunning) throw closed("a step is still running", "await it first");
+    if (this.#isDisposed) throw closed("it was disposed", "create another one");
+    if (this.#fault === undefined) return;
+    const hint =
+      "ranks may be out of step: rebuild the world, restore a checkpoint and create another one";
+    throw closed(this.#fault, hint);
+  }
+}
+
+function assertStepArguments(microBatches: unknown, backward: unknown): void {
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `DataParallel.step: ${field}: found ${typeof found}, needs ${needed}` },
+      { field },
+    );
+  if (!Array.isArray(microBatches)) {
+    throw fault("microBatches", microBatches, "an array of them, empty where there is none");
+  }
+  if (typeof backward !== "function") throw fault("backward", backward, "a function");
 }
 
 /** Takes the sum of a bucket and gives every parameter its own. */

@@ -48,13 +48,16 @@ export function nonFinite(parameters: Iterable<NamedGradient>): string[] {
     .map(({ name }) => name);
 }
 
-/** Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done. */
+/**
+ * Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done: also by a norm
+ * that is not finite, which would leave nothing of them.
+ */
 export function clipGradients(
   parameters: Iterable<NamedGradient>,
   norm: number,
   most: number,
 ): number {
-  if (!(norm > most)) return 1;
+  if (!(norm > most) || norm === Number.POSITIVE_INFINITY) return 1;
   const factor = most / norm;
   for (const { gradient } of parameters) {
     for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) * factor;

@@ -14,7 +14,10 @@ export interface DataParallelOptions {
   readonly unused?: "refuse" | "zeros";
   /** Scales the mean gradient down so that the norm of all of it is at most this; no limit when left out. */
   readonly maxGradientNorm?: number;
-  /** `refuse` (when left out) fails the step when the mean gradient has infinities or NaN; `keep` hands it on. */
+  /**
+   * `refuse` (when left out) fails the step when the mean gradient has infinities or NaN, or a norm beyond `float64`; `keep`
+   * hands it on, without clipping.
+   */
   readonly nonFinite?: "refuse" | "keep";
   /**
    * What gradients travel as. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
@@ -57,28 +60,18 @@ export function settingsOf(
     now: options.now ?? (() => performance.now()),
   };
   const { wire, root } = settings;
-  refuseUnless(trainer, settings, "bucketBytes", settings.bucketBytes > 0, "a number above 0");
-  refuseUnless(
-    trainer,
-    settings,
-    "maxGradientNorm",
-    settings.maxGradientNorm > 0,
-    "a number above 0",
-  );
+  for (const field of ["bucketBytes", "maxGradientNorm"] as const) {
+    refuseUnless(trainer, settings, field, isPositive(settings[field]), "a number above 0");
+  }
   oneOf(trainer, settings, "unused", ["refuse", "zeros"]);
   oneOf(trainer, settings, "nonFinite", ["refuse", "keep"]);
   const share = typeof wire === "object" ? wire?.topK : undefined;
   if (share === undefined) oneOf(trainer, settings, "wire", ["full", "float16", "bfloat16"]);
-  else
-    refuseUnless(
-      trainer,
-      settings,
-      "wire",
-      share > 0 && share <= 1,
-      "a topK above 0 and at most 1",
-    );
-  const power = settings.wireScale > 0 && Number.isInteger(Math.log2(settings.wireScale));
-  refuseUnless(trainer, settings, "wireScale", power, "a power of two");
+  else {
+    const fits = isPositive(share) && share <= 1;
+    refuseUnless(trainer, settings, "wire", fits, "a topK above 0 and at most 1");
+  }
+  refuseUnless(trainer, settings, "wireScale", isPower(settings.wireScale), "a power of two");
   const isRank = Number.isInteger(root) && root >= 0 && root < size;
   refuseUnless(trainer, settings, "root", isRank, `a rank from 0 to ${size - 1}`);
   return settings;
@@ -87,10 +80,22 @@ export function settingsOf(
 /** What ranks must agree on, as lines of a description. */
 export function settingLines(settings: Settings): [string, string][] {
   const { now, divided, ...agreed } = settings;
-  return Object.entries(agreed).map(([name, value]) => [
+  const lines = Object.entries(agreed).map(([name, value]): [string, string] => [
     name,
     typeof value === "object" ? JSON.stringify(value) : String(value),
   ]);
+  // Parts may be uneven in everything but this: with `divided` a step makes more calls than without.
+  const over = divided === undefined ? "not at all" : `over ${divided.comm.size} ranks`;
+  return [...lines, ["divided", over]];
+}
+
+function isPositive(value: unknown): value is number {
+  return typeof value === "number" && value > 0;
+}
+
+/** Exactly one: a logarithm may be rounded to a whole number. */
+function isPower(value: unknown): boolean {
+  return isPositive(value) && Number.isFinite(value) && 2 ** Math.round(Math.log2(value)) === value;
 }
 
 function oneOf(

@@ -11,41 +11,55 @@ export function residualState(lanes: readonly Lane[]): Record<string, StateTenso
   );
 }
 
-/** Takes over residuals; parameters that the state has none of start without. */
+/**
+ * Takes over residuals; parameters that the state has none of start without.
+ *
+ * @throws InvalidArgumentError for one of another dtype or shape, or one that would be lost here; nothing is changed.
+ */
 export function restoreResiduals(lanes: readonly Lane[], state: State): void {
-  const mine = residualsOf(lanes);
-  for (const { name, dtype, data } of mine) {
-    const found = state.tensors[name];
-    if (found === undefined || (found.dtype === dtype && found.data.length === data.length))
-      continue;
+  const mine = new Map(residualsOf(lanes).map((each) => [each.name, each]));
+  for (const [name, found] of Object.entries(state.tensors)) {
+    const own = mine.get(name);
+    const needs = own === undefined ? "none" : text(own);
+    const isOwed = found.data.some((each) => Number(each) !== 0);
+    if (text(found) === needs || (own === undefined && !isOwed)) continue;
     throw new InvalidArgumentError(
       {
-        headline: `restore: residual of "${name}": found ${found.dtype} of ${found.data.length}, needs ${dtype} of ${data.length}`,
+        headline: `restore: residual of "${name}": found ${text(found)}, needs ${needs}`,
+        hint:
+          own === undefined
+            ? "it would be lost: create the trainer with the parameter and a topK, as the saved one was"
+            : "it is owed to the parameter as it was",
       },
       { field: name },
     );
   }
-  for (const { name, data } of mine) {
-    const found = state.tensors[name];
-    if (found === undefined) data.fill(0);
-    else data.set(found.data as ParameterArray);
+  const found = new Map(Object.entries(state.tensors));
+  for (const [name, { data }] of mine) {
+    const owed = found.get(name);
+    if (owed === undefined) data.fill(0);
+    else data.set(owed.data as ParameterArray);
   }
+}
+
+function text({ dtype, shape, data }: StateTensor): string {
+  return `${dtype} [${shape.join(", ")}] of ${data.length}`;
 }
 
 /** The state of one of `size` ranks, made of those of another number of ranks: what nobody sent is owed further on. */
 export function sumOfResiduals(states: readonly State[], rank: number, size: number): State {
   const [first] = states;
-  const tensors: Record<string, StateTensor> = {};
-  for (const { tensors: theirs } of states.filter((_, at) => at % size === rank)) {
-    for (const [name, { dtype, shape, data }] of Object.entries(theirs)) {
-      const sum = (tensors[name]?.data ?? data.slice().fill(0 as never)) as ParameterArray;
+  const sums = new Map<string, StateTensor>();
+  for (const { tensors } of states.filter((_, at) => at % size === rank)) {
+    for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
+      const sum = (sums.get(name)?.data ?? data.slice().fill(0 as never)) as ParameterArray;
       for (let at = 0; at < sum.length; at++) {
         sum[at] = (sum[at] as number) + ((data as ParameterArray)[at] as number);
       }
-      tensors[name] = { dtype, shape, data: sum };
+      sums.set(name, { dtype, shape, data: sum });
     }
   }
-  return { values: first?.values ?? {}, tensors };
+  return { values: first?.values ?? {}, tensors: Object.fromEntries(sums) };
 }
 
 function residualsOf(lanes: readonly Lane[]): (StateTensor & {

@@ -103,6 +103,13 @@ describe("the start", () => {
     for (const { error } of await failures(running)) {
       expect((error as Error).message).toMatch(/option "bucketBytes": rank 3 differs/);
     }
+    const divided = run(3, async (comm) => {
+      const line = (await comm.split({ color: comm.rank }))!;
+      await trainer(comm, comm.rank === 2 ? {} : { divided: { comm: line, copies: () => 1 } });
+    });
+    for (const { error } of await failures(divided)) {
+      expect((error as Error).message).toMatch(/option "divided": rank 2 differs[\s\S]*not at all/);
+    }
     const wrong: [DataParallelOptions, RegExp][] = [
       [{ bucketBytes: 0 }, /bucketBytes: found 0/],
       [{ unused: "ignore" as never }, /unused: found ignore, needs "refuse" or "zeros"/],
@@ -110,7 +117,12 @@ describe("the start", () => {
       [{ maxGradientNorm: Number.NaN }, /maxGradientNorm: found NaN/],
       [{ wire: "float8" as never }, /wire: found float8/],
       [{ wire: { topK: 1.5 } }, /wire: found {"topK":1.5}/],
+      [{ bucketBytes: "16" as never }, /bucketBytes: found 16/],
+      [{ wire: { topK: "1" as never } }, /wire: found {"topK":"1"}/],
       [{ wireScale: 3 }, /wireScale: found 3, needs a power of two/],
+      // Their logarithms are rounded to whole numbers.
+      [{ wireScale: 2 ** 52 + 1 }, /wireScale: found 4503599627370497/],
+      [{ wireScale: Number.POSITIVE_INFINITY }, /wireScale: found Infinity/],
       [{ root: 1 }, /root: found 1, needs a rank from 0 to 0/],
     ];
     for (const [options, message] of wrong) {
@@ -416,23 +428,6 @@ describe("what is refused on the rank that does it", () => {
         return gradients(all(1))(batch, ready);
       });
       expect(() => late?.("a", new Float32Array(1))).toThrow(/its micro-batch is over/);
-    });
-  });
-
-  test("another step after one that failed in the middle, during one, or after disposal", async () => {
-    await run(1, async (comm) => {
-      const model = await trainer(comm);
-      const broken = model.step(one, () => {
-        throw new Error("out of coffee");
-      });
-      await expect(model.step(one, gradients(all(1)))).rejects.toThrow(/a step is still running/);
-      await expect(broken).rejects.toThrow("out of coffee");
-      const after = model.step(one, gradients(all(1)));
-      await expect(after).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
-      await expect(after).rejects.toThrow(/an earlier step failed: out of coffee/);
-      const other = await trainer(comm);
-      other[Symbol.dispose]();
-      await expect(other.step(one, gradients(all(1)))).rejects.toThrow(/it was disposed/);
     });
   });
 });
