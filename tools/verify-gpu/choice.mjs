@@ -19,12 +19,19 @@ function range(from, to) {
   return Array.from({ length: to - from + 1 }, (_, i) => from + i);
 }
 
-/** Bytes of a rank's count: from 1 B to 64 MiB, evenly over powers of two, and those that are ambiguous. */
-function sizesOf(draw, many, extra) {
-  const drawn = Array.from({ length: many }, () =>
-    Math.floor(mostBytes ** (draw.below(1e6) / 1e6)),
-  );
-  return [...new Set([...extra, ...drawn, 1, 4, mostBytes])].sort((a, b) => a - b);
+/**
+ * Counts of elements, ascending: so many different ones of 1 B to `most` bytes, evenly over powers of two, and those that
+ * are ambiguous.
+ */
+function countsOf(draw, many, extra, most, bytesOfElement) {
+  const counts = new Set();
+  const add = (bytes) => {
+    if (bytes <= most) counts.add(Math.ceil(bytes / bytesOfElement));
+  };
+  for (const bytes of [...extra, 1, 4, most]) add(bytes);
+  const wanted = counts.size + many;
+  while (counts.size < wanted) add(Math.floor(most ** (draw.below(1e6) / 1e6)));
+  return [...counts].sort((a, b) => a - b);
 }
 
 /** Checks every size for each number of ranks and kind of call; returns totals and every disagreement. */
@@ -37,12 +44,7 @@ export async function choiceCheck({ sizes, seed, perKind, buffers, makeGpu, make
     const twin = await createWorld({ backend: makeSim(buffers), size, name: "choice" });
     try {
       for (const kind of kinds) {
-        const bytes = sizesOf(
-          draw,
-          perKind,
-          kind.symmetric ? ambiguous.symmetric : ambiguous.allReduce,
-        );
-        await checkKind({ kind, bytes, size, gpu, twin, backend, result });
+        await checkKind({ kind, draw, perKind, size, gpu, twin, backend, result });
         onProgress(result);
       }
     } finally {
@@ -69,15 +71,14 @@ function atRoot({ rank }, root, own) {
   return rank === root ? own : {};
 }
 
-async function checkKind({ kind, bytes, size, gpu, twin, backend, result }) {
+async function checkKind({ kind, draw, perKind, size, gpu, twin, backend, result }) {
   const { symmetric = false, collective, dtype, op, root } = kind;
   const es = dtype === "uint8" ? 1 : 4;
   // Blocks of all ranks together stay as small as the largest single buffer.
-  const most =
-    collective === "reduceScatter" || collective === "allGather" ? mostBytes / size : mostBytes;
-  const counts = [
-    ...new Set(bytes.filter((each) => each <= most).map((each) => Math.ceil(each / es))),
-  ];
+  const blocks = collective === "reduceScatter" || collective === "allGather" ? size : 1;
+  const most = Math.floor(mostBytes / blocks / es) * es;
+  const extra = symmetric ? ambiguous.symmetric : ambiguous.allReduce;
+  const counts = countsOf(draw, perKind, extra, most, es);
   const name = `${collective}${symmetric ? " symmetric" : ""} n=${size}`;
   const tally = { checked: 0, agreed: 0 };
   backend.plans?.take();
