@@ -1,18 +1,20 @@
 // A million small calls in one world, in slices: the heap after each, collected, must not grow.
-//   node bench/flat-heap.mjs [CALLS] [--ranks 8]        ends with status 1 when it does
-import { parseArgs } from "node:util";
+// npm run bench:heap -- --help                         ends with status 1 when it does
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { createWorld } from "twinccl";
 import { environment, environmentText } from "twinccl/bench";
 import { sim } from "twinccl/sim";
+import { options, whole } from "../tools/options.mjs";
 
-const { values, positionals } = parseArgs({
-  options: { ranks: { type: "string", default: "8" } },
-  allowPositionals: true,
+const { calls, ranks } = options({
+  name: "bench:heap",
+  about: "Makes many small calls in one world and sees to it that the heap does not grow.",
+  options: {
+    calls: { is: whole(1), default: "1000000", help: "in all" },
+    ranks: { is: whole(1), default: "8", help: "number of ranks" },
+  },
 });
-const calls = Number(positionals[0] ?? 1_000_000);
-const ranks = Number(values.ranks);
 const slices = 10;
 /** Bytes by which the heap may differ between the second slice and the last: what the runtime itself keeps more or less of. */
 const noiseBytes = 512 * 1024;

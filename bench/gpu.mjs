@@ -1,12 +1,12 @@
 // Compares twinccl on this machine's GPUs with a native loop over the same NCCL and with torch.distributed, interleaved in
-// one run:   npm run bench:gpu -- --out FILE [--quick] [--seconds N] [--ranks N] [--only PEER,PEER | --no-peers]
+// one run:   npm run bench:gpu -- --help
 // It runs from dist and needs no TypeScript. What cannot be measured is named with the reason.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { environment, environmentText, sizeText } from "twinccl/bench";
+import { listOf, number, options, plain, whole } from "../tools/options.mjs";
 import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
@@ -15,19 +15,20 @@ import { libraryName, withoutPaths } from "./gpu/provenance.mjs";
 import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
 import { notRunText, tableText } from "./gpu/table.mjs";
 
-const { values } = parseArgs({
+const values = options({
+  name: "bench:gpu",
+  about: "Compares twinccl with NCCL itself and torch.distributed on this machine's GPUs.",
   options: {
-    out: { type: "string" },
-    quick: { type: "boolean", default: false },
-    seconds: { type: "string", default: "270" },
-    ranks: { type: "string" },
-    rounds: { type: "string" },
-    only: { type: "string" },
-    "no-peers": { type: "boolean", default: false },
+    out: { is: plain("FILE"), help: "keeps all figures as JSON" },
+    quick: { help: "fewer sizes, shorter" },
+    seconds: { is: number(), default: "270", help: "for all of it" },
+    ranks: { is: whole(1), help: "number of ranks; as many as GPUs" },
+    rounds: { is: whole(1), help: "of every size; 5, 3 with --quick" },
+    only: { is: listOf(plain("PEER")), help: `of ${subjectNames.join("; ")}` },
+    "no-peers": { help: "nobody else's programs" },
   },
 });
-const { quick } = values;
-const seconds = Number(values.seconds);
+const { quick, seconds } = values;
 const beganMs = performance.now();
 /** The part of the time that is over, as a point on the clock. */
 const until = (part) => beganMs + part * seconds * 1000;
@@ -43,9 +44,9 @@ function gpus() {
 }
 
 const found = gpus();
-const size = Number(values.ranks ?? found.names.length);
-const rounds = Number(values.rounds ?? (quick ? 3 : 5));
-const names = values.only?.split(",") ?? subjectNames;
+const size = values.ranks ?? found.names.length;
+const rounds = values.rounds ?? (quick ? 3 : 5);
+const names = values.only ?? subjectNames;
 if (!(size >= 1) || !(seconds > 0) || !(rounds >= 1)) {
   throw new Error("bench:gpu: no GPU was found, or --ranks, --seconds or --rounds is no number");
 }

@@ -1,21 +1,26 @@
 // Large and small calls of the simulation beside other people's programs on this machine, interleaved round by round:
-// Open MPI, and a plain copy of as many bytes by two threads. `npm run bench:peers -- --out FILE --rounds 5`.
+// Open MPI, and a plain copy of as many bytes by two threads. `npm run bench:peers -- --help`.
 //
 // A ratio compares what ran in the same round, so that whatever else the machine does weighs on both.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { environment, environmentText } from "twinccl/bench";
+import { options, plain, whole } from "../tools/options.mjs";
 import { buildPeer } from "./peers/build.mjs";
 import { copies, mpiVersion, openMpi } from "./peers/peers.mjs";
 import { allReduces, allToAllvs, graphCalls, smallCalls } from "./peers/subjects.mjs";
 
-const { values } = parseArgs({
-  options: { out: { type: "string" }, rounds: { type: "string", default: "5" } },
+const values = options({
+  name: "bench:peers",
+  about: "Measures the simulation beside Open MPI and a plain copy.",
+  options: {
+    out: { is: plain("FILE"), help: "keeps all figures as JSON" },
+    rounds: { is: whole(1), default: "5", help: "in which everything runs once" },
+  },
 });
-const rounds = Number(values.rounds);
+const { rounds } = values;
 const bytes = 2 ** 26;
 const calls = 3;
 

@@ -1,31 +1,29 @@
 // Measures the WebGPU executor on this machine's adapter, beside the device's own copies and beside cpu():
-//   node bench/webgpu.mjs --out FILE [--bytes 67108864] [--ranks 8] [--rounds 5] [--no-cpu]
+// npm run bench:webgpu -- --help
 // Everything comes from one run. Bandwidth counts the bytes that were moved: what is read and what is written. A fold is
 // measured with several communicators in flight, as many as keep the device busy, and one call at a time; a latency is
 // from the call to its result. On an adapter in software the figures say nothing about speed, and the table says so.
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { createWorld } from "twinccl";
 import { environment, environmentText, sizeText } from "twinccl/bench";
 import { cpu, sim } from "twinccl/sim";
 import { webgpu } from "twinccl/webgpu";
+import { options, plain, whole } from "../tools/options.mjs";
 import { copyBandwidth } from "./webgpu/copy.mjs";
 import { foldBandwidth, latency, onCpu } from "./webgpu/fold.mjs";
 
-const { values } = parseArgs({
+const values = options({
+  name: "bench:webgpu",
+  about: "Measures the WebGPU executor beside the device's own copies and beside cpu().",
   options: {
-    out: { type: "string" },
-    bytes: { type: "string", default: String(64 * 2 ** 20) },
-    ranks: { type: "string", default: "8" },
-    rounds: { type: "string", default: "5" },
-    "no-cpu": { type: "boolean", default: false },
+    out: { is: plain("FILE"), help: "keeps all figures as JSON" },
+    bytes: { is: whole(1024), default: String(64 * 2 ** 20), help: "of a rank" },
+    ranks: { is: whole(1), default: "8", help: "number of ranks" },
+    rounds: { is: whole(1), default: "5", help: "of which the median is taken" },
+    "no-cpu": { help: "without cpu(), which takes long" },
   },
 });
-const [bytes, size, rounds] = [values.bytes, values.ranks, values.rounds].map(Number);
-if (!(bytes >= 1024 && size >= 1 && rounds >= 1)) {
-  process.stderr.write("bench/webgpu: --bytes, --ranks and --rounds need positive numbers\n");
-  process.exit(2);
-}
+const { bytes, ranks: size, rounds } = values;
 const print = (text) => process.stdout.write(`${text}\n`);
 
 const executor = webgpu();

@@ -2,32 +2,34 @@
 //
 //     npm run example:train                                   1, 4 and 8 simulated ranks
 //     node examples/train.mjs --backend nccl --ranks 8        8 GPUs
-//     node examples/train.mjs --ranks 2,3 --steps 20 --plot loss.svg      --plot none draws nothing
+//     node examples/train.mjs --help
 //
 // Every number of ranks takes the same windows of text in each step, so the curves lie on each other: how the samples are
 // divided changes nothing but the last bits.
 
 import { readFileSync, writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { createWorld } from "twinccl";
 import { adamW, cosine, DataParallel, Optimizer, Random, warmUp } from "twinccl/parallel";
 import { transformer } from "twinccl/parallel/models";
+import { listOf, oneOf, options, plain, whole } from "../tools/options.mjs";
 
 const backends = {
   sim: async () => (await import("twinccl/sim")).sim(),
   nccl: async () => (await import("twinccl/nccl")).nccl(),
 };
 
-const { values: options } = parseArgs({
+const told = options({
+  name: "train.mjs",
+  about:
+    "Trains a small transformer on four sonnets, on several numbers of ranks, and draws the losses.",
   options: {
-    backend: { type: "string", default: "sim" },
-    ranks: { type: "string", default: "1,4,8" },
-    steps: { type: "string", default: "120" },
-    plot: { type: "string", default: "training-loss.svg" },
+    backend: { is: oneOf(...Object.keys(backends)), default: "sim", help: "who the ranks are" },
+    ranks: { is: listOf(whole(1)), default: "1,4,8", help: "numbers of ranks, one run each" },
+    steps: { is: whole(1), default: "120", help: "of every run" },
+    plot: { is: plain("FILE"), default: "training-loss.svg", help: "an SVG; none draws nothing" },
   },
 });
-const steps = Number(options.steps);
-const rankCounts = options.ranks.split(",").map(Number);
+const { steps, ranks: rankCounts } = told;
 
 const text = readFileSync(new URL("sonnets.txt", import.meta.url), "utf8");
 const alphabet = [...new Set(text)].sort();
@@ -90,7 +92,7 @@ const ranksText = (size) => `${size} rank${size === 1 ? "" : "s"}`;
 
 const curves = [];
 for (const size of rankCounts) {
-  const backend = await backends[options.backend]();
+  const backend = await backends[told.backend]();
   const world = await createWorld({ backend, size });
   try {
     const [{ losses, said }] = await world.run(train);
@@ -103,9 +105,9 @@ for (const size of rankCounts) {
     await world.close();
   }
 }
-if (options.plot !== "none") {
+if (told.plot !== "none") {
   const { lossPlot } = await import("./loss-plot.mjs");
-  const title = `${alphabet.length} characters, ${options.backend}`;
-  writeFileSync(options.plot, lossPlot(curves, title));
-  console.log(`drawn in ${options.plot}`);
+  const title = `${alphabet.length} characters, ${told.backend}`;
+  writeFileSync(told.plot, lossPlot(curves, title));
+  console.log(`drawn in ${told.plot}`);
 }

@@ -1,12 +1,19 @@
 /**
  * Writes docs/algorithms.md and its pictures from the catalogue: costs from the verifier-checked closed forms, pictures
- * from real traces. `--check` writes nothing and fails when the files are out of date.
+ * from real traces.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { algorithmsOf, builtCollectives } from "../dist/algorithms/index.js";
 import { createWorld, specifications } from "../dist/api/index.js";
 import { sim, Trace } from "../dist/backends/sim/index.js";
+import { options } from "./options.mjs";
+
+const { check } = options({
+  name: "docs:algorithms",
+  about: "Writes docs/algorithms.md and its pictures out of the catalogue.",
+  options: { check: { help: "writes nothing, and fails where a file is out of date" } },
+});
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const rankCounts = [2, 4, 8, 64];
@@ -131,7 +138,6 @@ function kebab(name) {
   return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-const check = process.argv.includes("--check");
 const stale = [];
 mkdirSync(`${root}docs/images`, { recursive: true });
 for (const [file, content] of await page()) {

@@ -1,20 +1,22 @@
-// Runs bench/**/*.bench.ts against the built package: `npm run bench -- ring` runs those whose
-// path contains "ring", and `--out FILE` collects all figures in one JSON document. Node 20 cannot run TypeScript, so each file is turned into a JavaScript
-// file beside it for the run; `twinccl` in it resolves to dist, as for a user.
+// Runs bench/**/*.bench.ts against the built package: npm run bench -- --help. Node 20 cannot run TypeScript, so each file
+// is turned into a JavaScript file beside it for the run; `twinccl` in it resolves to dist, as for a user.
 
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import ts from "typescript";
 import { build, isStale } from "./build.mjs";
+import { options, plain } from "./options.mjs";
 
 const folder = fileURLToPath(new URL("../bench", import.meta.url));
-const { values, positionals: filters } = parseArgs({
-  options: { out: { type: "string" } },
-  allowPositionals: true,
+const values = options({
+  name: "bench",
+  about: "Runs the micro-benchmarks of bench/, all or those whose path has one of these parts.",
+  options: { out: { is: plain("FILE"), help: "collects all figures in one JSON document" } },
+  positionals: "PART...",
 });
+const filters = values._;
 
 const sources = readdirSync(folder, { recursive: true, encoding: "utf8" })
   .filter((path) => path.endsWith(".ts"))

@@ -1,17 +1,19 @@
 // Draws calls for `twinccl golden record`: every set-up, collective, type and operator, counts at the edges of NCCL's plans.
-//   npm run -s golden:cases -- --out cases.jsonl [--cases 2000] [--seed 1] [--ranks 2,3,4] [--environments plain,ch1,sym]
+// npm run -s golden:cases -- --help
 // A process of NCCL has one size of buffers, so `ch5` and `smallbuf` each need a file of their own.
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
+import { listOf, options, plain, whole } from "./options.mjs";
 import { random } from "./verify-gpu/draw.mjs";
 
-const { values } = parseArgs({
+const values = options({
+  name: "golden:cases",
+  about: "Draws calls for `twinccl golden record`.",
   options: {
-    out: { type: "string" },
-    cases: { type: "string", default: "2000" },
-    seed: { type: "string", default: "1" },
-    ranks: { type: "string", default: "2,3,4" },
-    environments: { type: "string", default: "plain,ch1,sym" },
+    out: { is: plain("FILE"), help: "where they go; needed" },
+    cases: { is: whole(1), default: "2000", help: "how many" },
+    seed: { is: whole(), default: "1", help: "of the draw" },
+    ranks: { is: listOf(whole(2)), default: "2,3,4", help: "numbers of ranks" },
+    environments: { is: listOf(plain("NAME")), default: "plain,ch1,sym", help: "set-ups of NCCL" },
   },
 });
 if (values.out === undefined) {
@@ -32,12 +34,12 @@ const counts = [
   ...[20_011, 30_011, 32_768, 65_537, 73_729, 100_003, 131_071, 196_609, 262_144, 300_007],
 ];
 
-const draw = random(Number(values.seed));
+const draw = random(values.seed);
 const { pick, below, chance } = draw;
 
 function drawCase() {
-  const n = Number(pick(values.ranks.split(",")));
-  const env = pick(values.environments.split(","));
+  const n = pick(values.ranks);
+  const env = pick(values.environments);
   const symmetric = env === "sym";
   const ap = symmetric ? "default" : pick(setups);
   // A tree serves all-reduces alone.
@@ -66,6 +68,6 @@ function drawCase() {
 }
 
 const lines = new Set();
-while (lines.size < Number(values.cases)) lines.add(JSON.stringify(drawCase()));
+while (lines.size < values.cases) lines.add(JSON.stringify(drawCase()));
 writeFileSync(values.out, `${[...lines].join("\n")}\n`);
 process.stdout.write(`golden-cases: ${lines.size} calls\n`);

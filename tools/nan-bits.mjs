@@ -1,14 +1,20 @@
 // Records on 2 GPUs which bits NCCL gives a NaN, and which zero a minimum or maximum takes:
-//   npm run verify:nan -- [--out FILE]
+// npm run verify:nan -- --help
 // For every float type and operator, over Simple and LL, pairs of special values are reduced both ways round: NaNs
 // with payloads of their own beside a number and beside each other, and both zeros. With two ranks each element is one
 // hop; element blocks far apart are folded r1 then r0, and r0 then r1. The simulation's answer stands beside NCCL's.
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { build, isStale } from "./build.mjs";
+import { options, plain } from "./options.mjs";
 
-const { values } = parseArgs({
-  options: { out: { type: "string" }, rehearse: { type: "boolean", default: false } },
+const values = options({
+  name: "verify:nan",
+  about:
+    "Records on 2 GPUs which bits NCCL gives a NaN, and which zero a minimum or maximum takes.",
+  options: {
+    out: { is: plain("FILE"), help: "keeps the rows as JSON" },
+    rehearse: { help: "simulates the GPUs too, to try the command itself" },
+  },
 });
 if (isStale() && !build()) process.exit(2);
 const { createWorld } = await import("../dist/api/index.js");

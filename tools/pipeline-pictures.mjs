@@ -1,12 +1,18 @@
 /**
- * Draws pipelines as they ran on the virtual clock into docs/images, and prints their bubbles. `--check` writes nothing and
- * fails when the pictures are out of date.
+ * Draws pipelines as they ran on the virtual clock into docs/images, and prints their bubbles.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { createWorld } from "../dist/api/index.js";
 import { cpu, sim, Trace } from "../dist/backends/sim/index.js";
 import { idealBubble, measureBubble, PipelineParallel } from "../dist/parallel/index.js";
+import { options } from "./options.mjs";
+
+const { check } = options({
+  name: "docs:pipeline",
+  about: "Draws pipelines as they ran into docs/images, and prints their bubbles.",
+  options: { check: { help: "writes nothing, and fails where a picture is out of date" } },
+});
 
 const images = fileURLToPath(new URL("../docs/images/", import.meta.url));
 const work = { forwardNs: 1000, backwardNs: 2000 };
@@ -132,7 +138,6 @@ for (let stages = 2; stages <= 8; stages++) {
 }
 files.set("pipeline-bubble.svg", curves(measured));
 
-const check = process.argv.includes("--check");
 for (const [name, text] of files) {
   if (!check) writeFileSync(images + name, text);
   else if (readFileSync(images + name, "utf8") !== text) {

@@ -1,7 +1,7 @@
 // Where the time of a call goes: runs the hot paths of bench/hot/paths.mjs under V8's sampling profiler.
-//   npm run profile [-- NAME...] [--seconds 3] [--top 8] [--out FOLDER]
+// npm run profile -- --help
 // For each it prints microseconds a call, measured without the profiler, the shares of the parts of the library, and
-// the functions that take most time themselves. --out keeps the profiles (for Chrome's DevTools) and summary.json.
+// the functions that take most time themselves.
 
 import { spawnSync } from "node:child_process";
 import {
@@ -16,18 +16,21 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { build, isStale } from "./build.mjs";
+import { number, options as optionsOf, plain, whole } from "./options.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-const { values, positionals: wanted } = parseArgs({
+const values = optionsOf({
+  name: "profile",
+  about: "Shows where the time of the hot paths in bench/hot/paths.mjs goes, all or those named.",
   options: {
-    seconds: { type: "string", default: "3" },
-    top: { type: "string", default: "8" },
-    out: { type: "string" },
+    seconds: { is: number(), default: "3", help: "for each" },
+    top: { is: whole(), default: "8", help: "functions that are shown" },
+    out: { is: plain("FOLDER"), help: "keeps profiles for Chrome's DevTools, and summary.json" },
   },
-  allowPositionals: true,
+  positionals: "NAME...",
 });
+const wanted = values._;
 
 /** Parts of the library that a share is shown for: the first that a file's path begins with. */
 const parts = [
@@ -72,7 +75,7 @@ function functionText({ functionName, url, lineNumber }) {
 }
 
 function run(name, options) {
-  const args = [...options, here("../bench/hot/run.mjs"), name, values.seconds];
+  const args = [...options, here("../bench/hot/run.mjs"), name, String(values.seconds)];
   const { status, stdout } = spawnSync(process.execPath, args, {
     encoding: "utf8",
     stdio: ["ignore", "pipe", "inherit"],
@@ -106,7 +109,7 @@ function summaryOf(name) {
   console.log(`  ${figures.median_us.toFixed(2)} µs a call (least ${figures.least_us.toFixed(2)})`);
   const profile = profileOf(name);
   const byPart = shares(profile, partOf);
-  const functions = shares(profile, functionText).slice(0, Number(values.top));
+  const functions = shares(profile, functionText).slice(0, values.top);
   for (const { what, share } of byPart) console.log(`  ${percent(share)}  ${what}`);
   console.log("  of these, by themselves:");
   for (const { what, share } of functions) console.log(`  ${percent(share)}  ${what}`);

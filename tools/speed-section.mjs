@@ -1,11 +1,9 @@
 // The section "Speed on GPUs" of README.md, made from a result of `npm run bench:gpu -- --out FILE`.
-//   node tools/speed-section.mjs bench/results/gpu-NAME.json           writes the section
-//   node tools/speed-section.mjs bench/results/gpu-NAME.json --print   prints it
-//   node tools/speed-section.mjs --check                               tells whether it is what the file says
+// npm run docs:speed -- --help
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
+import { options, plain } from "./options.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const results = join(root, "bench", "results");
@@ -176,14 +174,15 @@ function write(readme, path) {
   writeFileSync(readme, text.slice(0, at) + marked(path) + rest);
 }
 
-const { values, positionals } = parseArgs({
+const values = options({
+  name: "docs:speed",
+  about: "Writes the section on speed of README.md out of a file of measurements.",
   options: {
-    check: { type: "boolean" },
-    print: { type: "boolean" },
-    // Another page than README.md.
-    page: { type: "string", default: join(root, "README.md") },
+    check: { help: "only says whether the section is that of the file it names" },
+    print: { help: "prints the section instead" },
+    page: { is: plain("FILE"), default: join(root, "README.md"), help: "another page" },
   },
-  allowPositionals: true,
+  positionals: "FILE",
 });
 if (values.check) {
   const fault = checkReadme(values.page);
@@ -192,7 +191,7 @@ if (values.check) {
     process.exitCode = 1;
   }
 } else {
-  const path = relative(root, positionals[0] ?? "");
+  const path = relative(root, values._[0] ?? "");
   if (values.print) process.stdout.write(marked(path));
   else write(values.page, path);
 }

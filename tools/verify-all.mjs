@@ -1,13 +1,11 @@
-// Verifies every program of the catalogue for every rank count: `npm run verify:all` for 1..256,
-// `npm run verify:all -- --to 64` for fewer, `-- --only allReduce` for one collective. Rooted ones
-// are judged for every root up to 16 ranks, for the first, middle and last one beyond. Every core
-// judges rank counts of its own (`--threads N`).
+// Verifies every program of the catalogue for every rank count: npm run verify:all -- --help. Rooted ones are judged for
+// every root up to 16 ranks, for the first, middle and last one beyond. Every core judges rank counts of its own.
 
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { build, isStale } from "./build.mjs";
+import { options, plain, whole } from "./options.mjs";
 
 /** Most ranks for which every root is judged. */
 const allRootsUpTo = 16;
@@ -17,24 +15,20 @@ const mostPrinted = 20;
 if (isMainThread) await main();
 else await work(workerData);
 
-function options() {
-  const { values } = parseArgs({
+function told() {
+  const { from, to, threads, only } = options({
+    name: "verify:all",
+    about: "Verifies every program of the catalogue for every number of ranks.",
     options: {
-      from: { type: "string", default: "1" },
-      to: { type: "string", default: "256" },
-      only: { type: "string" },
-      threads: { type: "string", default: String(availableParallelism()) },
+      from: { is: whole(1), default: "1", help: "the first number of ranks" },
+      to: { is: whole(1), default: "256", help: "the last one" },
+      only: { is: plain("NAME"), help: "one collective, such as allReduce" },
+      threads: { is: whole(1), default: String(availableParallelism()), help: "of this process" },
     },
   });
-  const [from, to, threads] = [values.from, values.to, values.threads].map(Number);
-  const fine = [from, to, threads].every((each) => Number.isInteger(each) && each >= 1);
-  if (!fine || to < from) {
-    process.stderr.write(
-      `verify-all: --from ${values.from} --to ${values.to} --threads ${values.threads}: needs a range of ranks and some threads\n`,
-    );
-    process.exit(2);
-  }
-  return { from, to, threads, only: values.only };
+  if (from <= to) return { from, to, threads, only };
+  process.stderr.write(`verify:all: --from ${from} --to ${to}: needs a range of ranks\n`);
+  return process.exit(2);
 }
 
 /** The rows of the catalogue, by the names of collective and algorithm. */
@@ -110,15 +104,15 @@ function shareOut({ from, to, threads, only }) {
 }
 
 async function main() {
-  const given = options();
+  const given = told();
   const { from, to, only } = given;
   if (isStale() && !build()) {
-    process.stderr.write("verify-all: the build failed, so nothing was verified\n");
+    process.stderr.write("verify:all: the build failed, so nothing was verified\n");
     process.exit(1);
   }
   const rows = await rowsOf(only);
   if (rows.length === 0) {
-    process.stderr.write(`verify-all: --only ${only}: there is no such collective\n`);
+    process.stderr.write(`verify:all: --only ${only}: there is no such collective\n`);
     process.exit(2);
   }
   const began = performance.now();

@@ -1,30 +1,27 @@
 // Compares this machine's GPUs with the simulation, bit by bit, on random calls, and NCCL's choices with the predicted:
-//   npm run verify:gpu -- [--seconds 120] [--seed N] [--out FILE] [--ranks N,N] [--sizes 500] [--small-buffers]
-//     [--symmetric 10000000]
-// Every number that is printed is counted: an element once, not once for each rank. --rehearse simulates the GPUs too,
-// to try the command itself. Exit status: 0 when nothing differs, 1 when something does, 2 where it cannot run.
+// npm run verify:gpu -- --help
+// Every number that is printed is counted: an element once, not once for each rank. Exit status: 0 when nothing differs,
+// 1 when something does, 2 where it cannot run.
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { build, isStale } from "./build.mjs";
+import { listOf, number, options, plain, whole } from "./options.mjs";
 
-const { values } = parseArgs({
+const values = options({
+  name: "verify:gpu",
+  about: "Compares this machine's GPUs with the simulation on random calls, bit by bit.",
   options: {
-    seconds: { type: "string", default: "120" },
-    seed: { type: "string", default: String(Date.now() % 1_000_000) },
-    sizes: { type: "string", default: "500" },
-    ranks: { type: "string" },
-    out: { type: "string" },
-    "small-buffers": { type: "boolean", default: false },
-    symmetric: { type: "string", default: "0" },
-    rehearse: { type: "boolean", default: false },
+    seconds: { is: number(), default: "120", help: "for random calls" },
+    seed: { is: whole(), default: String(Date.now() % 1_000_000), help: "of the calls" },
+    sizes: { is: whole(), default: "500", help: "sizes of each kind of call for NCCL's choices" },
+    ranks: { is: listOf(whole(2)), help: "numbers of ranks; all that there are GPUs for" },
+    out: { is: plain("FILE"), help: "keeps what was found as JSON" },
+    "small-buffers": { help: "NCCL's buffers small: many loops in a channel" },
+    symmetric: { is: whole(), default: "0", help: "elements of symmetric kernels to compare" },
+    rehearse: { help: "simulates the GPUs too, to try the command itself" },
   },
 });
 const print = (text) => process.stdout.write(`${text}\n`);
-const [seconds, seed, perKind] = [values.seconds, values.seed, values.sizes].map(Number);
-if (!(seconds >= 0 && Number.isInteger(seed) && perKind >= 0)) {
-  print("verify:gpu: --seconds, --seed and --sizes need numbers");
-  process.exit(2);
-}
+const { seconds, seed, sizes: perKind } = values;
 if (isStale() && !build()) process.exit(2);
 
 const { nccl } = await import("../dist/backends/nccl/index.js");
@@ -39,7 +36,7 @@ const makeGpu = values.rehearse ? makeSim : (pin) => nccl({ plan: pin, readPlan:
 
 /** Numbers of ranks from 2 to the GPUs that are here. */
 async function sizesHere() {
-  if (values.ranks !== undefined) return values.ranks.split(",").map(Number);
+  if (values.ranks !== undefined) return values.ranks;
   if (values.rehearse) return [2, 3, 4];
   const sizes = [];
   for (let size = 2; size <= 8; size++) {
@@ -112,7 +109,7 @@ print(
   `plans: ${totals.plansRead - totals.plansOtherwise} of ${totals.plansRead} logged as predicted; ` +
     `${totals.resultsEqualButForNaN} results equal but for the bits of float64 NaNs`,
 );
-const enough = Number(values.symmetric);
+const enough = values.symmetric;
 const symmetric =
   enough > 0
     ? await symmetricRun({

@@ -1,27 +1,25 @@
 // Compares the WebGPU executor with cpu() on this machine's adapter, bit by bit, on random calls under NCCL's plans, until
 // so many elements were compared or the time is over; those of symmetric kernels come on top:
-//   npm run verify:webgpu -- [--elements 100000000] [--seconds 500] [--seed N] [--out FILE]
+// npm run verify:webgpu -- --help
 // Every number that is printed is counted: an element once, not once for each rank. Exit status: 0 when nothing differs
 // and enough was compared, 1 when not, 2 where it cannot run.
 import { writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { build, isStale } from "./build.mjs";
+import { listOf, number, options, plain, whole } from "./options.mjs";
 
-const { values } = parseArgs({
+const values = options({
+  name: "verify:webgpu",
+  about: "Compares the WebGPU executor with cpu() on random calls, bit by bit.",
   options: {
-    elements: { type: "string", default: "100000000" },
-    seconds: { type: "string", default: "500" },
-    seed: { type: "string", default: String(Date.now() % 1_000_000) },
-    ranks: { type: "string", default: "2,3,5,8" },
-    out: { type: "string" },
+    elements: { is: whole(), default: "100000000", help: "to compare" },
+    seconds: { is: number(), default: "500", help: "at most" },
+    seed: { is: whole(), default: String(Date.now() % 1_000_000), help: "of the calls" },
+    ranks: { is: listOf(whole(1)), default: "2,3,5,8", help: "numbers of ranks" },
+    out: { is: plain("FILE"), help: "keeps what was found as JSON" },
   },
 });
 const print = (text) => process.stdout.write(`${text}\n`);
-const [elements, seconds, seed] = [values.elements, values.seconds, values.seed].map(Number);
-if (!(elements >= 0 && seconds > 0 && Number.isInteger(seed))) {
-  print("verify:webgpu: --elements, --seconds and --seed need numbers");
-  process.exit(2);
-}
+const { elements, seconds, seed, ranks: sizes } = values;
 if (isStale() && !build()) process.exit(2);
 
 const { cpu, sim } = await import("../dist/backends/sim/index.js");
@@ -38,7 +36,6 @@ if (!probe.ok) {
   process.exit(2);
 }
 const { adapter, nativeAdd } = executor;
-const sizes = values.ranks.split(",").map(Number);
 print(`# ${environmentText(environment())}`);
 print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
 print(`# ranks ${sizes.join(", ")}, seed ${seed}`);

@@ -1,0 +1,71 @@
+/** What scripts are told: each says what it takes, and refuses anything else in one line, before it does anything. */
+import { spawnSync } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+
+const root = fileURLToPath(new URL("../../../", import.meta.url));
+
+function script(path: string, ...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [path, ...args], {
+    cwd: root,
+    encoding: "utf8",
+    timeout: 60_000,
+  });
+  return { status, stdout, stderr };
+}
+
+const scripts = ["tools", "bench", "examples"].flatMap((folder) =>
+  readdirSync(`${root}${folder}`)
+    .filter((name) => name.endsWith(".mjs"))
+    .map((name) => `${folder}/${name}`)
+    .filter((path) => /from "\S*\/options\.mjs"/.test(readFileSync(root + path, "utf8"))),
+);
+
+test("most scripts take options", () => {
+  expect(scripts.length).toBeGreaterThan(12);
+});
+
+describe.each(scripts)("%s", (path) => {
+  test("tells with --help what it takes, and in one line what it does not", () => {
+    const help = script(path, "--help");
+    expect(help).toMatchObject({ status: 0, stderr: "" });
+    expect(help.stdout).toMatch(/^\S+ \[options\].*\n\n\S.*\.\n\n( {2}--\S+ .*\n)+$/);
+    expect(help.stdout).not.toMatch(/undefined|\[object/);
+    const refused = script(path, "--nonsense");
+    expect(refused).toMatchObject({ status: 2, stdout: "" });
+    expect(refused.stderr).toMatch(/^\S+: unknown option '--nonsense'; see --help\n$/);
+  }, 60_000);
+});
+
+test.each<[string[], RegExp]>([
+  [["--steps"], /^train\.mjs: option '--steps <value>' argument missing/],
+  [["--steps", "0"], /--steps: found "0", needs a whole number of at least 1/],
+  [["--steps", "1e2"], /--steps: found "1e2"/],
+  [
+    ["--ranks", "1,,2"],
+    /--ranks: found "1,,2", needs a whole number of at least 1, or several with ","/,
+  ],
+  [["--backend", "gpu"], /--backend: found "gpu", needs one of sim, nccl/],
+  [["extra"], /unexpected argument 'extra'/],
+])(
+  "examples/train.mjs %s is refused in one line",
+  (args, message) => {
+    const { status, stdout, stderr } = script("examples/train.mjs", ...args);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toMatch(message);
+    expect(stderr.trimEnd().split("\n")).toHaveLength(1);
+  },
+  30_000,
+);
+
+test("tools/verify-all.mjs takes numbers, and refuses a range that is none", () => {
+  const found = script("tools/verify-all.mjs", "--from", "2", "--to", "3", "--only", "barrier");
+  expect(found).toMatchObject({ status: 0 });
+  expect(found.stdout).toMatch(/all +2\.\.3 ranks +2 +0 /);
+  const refused = script("tools/verify-all.mjs", "--from", "4", "--to", "2");
+  expect(refused).toMatchObject({
+    status: 2,
+    stderr: expect.stringMatching(/^verify:all: .*range of ranks\n$/),
+  });
+}, 60_000);
