@@ -50,16 +50,15 @@ export class Mesh<Axis extends string = string> {
   ): Promise<Mesh<Axis>> {
     assertExtents(comm, extents);
     const axes = Object.keys(extents) as Axis[];
-    const layout = axes.map((axis) => `${axis} ${extents[axis]}`).join(" × ");
-    await assertAgreed(comm, {
-      action: "Mesh.create",
-      kind: "option",
-      lines: new Map([["axes", layout]]),
-      hint: "give every rank the same axes in the same order",
-    });
-    const lines: Partial<Record<Axis, Communicator>> = {};
-    for (const axis of axes) lines[axis] = await along(comm, extents, [axis]);
-    return new Mesh(comm, { ...extents }, lines as Record<Axis, Communicator>);
+    await assertAxes(
+      comm,
+      "create",
+      axes.map((axis) => `${axis} ${extents[axis]}`),
+    );
+    const lines: [Axis, Communicator][] = [];
+    for (const axis of axes) lines.push([axis, await along(comm, extents, [axis])]);
+    const table = Object.fromEntries(lines) as Record<Axis, Communicator>;
+    return new Mesh(comm, { ...extents }, table);
   }
 
   /** Number of ranks along an axis. */
@@ -81,10 +80,15 @@ export class Mesh<Axis extends string = string> {
    * The ranks that differ from this one in the places along these axes alone, in the order of the mesh. It belongs to the
    * mesh.
    *
-   * - **Collective** over all ranks of the mesh, with the same axes in any order. **Cost**: a split.
+   * - **Collective** over all ranks of the mesh, with the same axes in any order. **Cost**: a comparison and a split.
+   *
+   * @throws InvalidArgumentError on this rank for an axis that the mesh does not have.
+   * @throws CollectiveMismatchError on all ranks for axes that differ.
    */
   async across(axes: readonly Axis[]): Promise<Communicator> {
     for (const axis of axes) this.#of(this.#extents, axis);
+    const inOrder = this.axes.filter((axis) => axes.includes(axis));
+    await assertAxes(this.#parent, "across", inOrder);
     const plane = await along(this.#parent, this.#extents, axes);
     this.#planes.push(plane);
     return plane;
@@ -108,6 +112,23 @@ export class Mesh<Axis extends string = string> {
       { field: "axis", rank: this.#parent.rank },
     );
   }
+}
+
+/** Refuses axes that ranks give otherwise; their names may hold anything. */
+async function assertAxes(
+  comm: Communicator,
+  action: string,
+  axes: readonly string[],
+): Promise<void> {
+  await assertAgreed(comm, {
+    action: `Mesh.${action}`,
+    kind: "option",
+    lines: new Map([
+      ["axes", axes.join(" × ")],
+      ["names", JSON.stringify(axes)],
+    ]),
+    hint: "give every rank the same axes in the same order",
+  });
 }
 
 /** Splits off the ranks that share this one's places along all other axes. */
@@ -144,7 +165,7 @@ function assertExtents(comm: Communicator, extents: Readonly<Record<string, numb
       { headline: `Mesh.create: ${field}: found ${found}, needs ${needed}` },
       { field, rank: comm.rank, size: comm.size, comm: comm.name },
     );
-  const all = Object.entries(extents);
+  const all = Object.entries(extents ?? {});
   if (all.length === 0) throw fault("axes", "none", "at least one");
   for (const [axis, extent] of all) {
     if (/^\d+$/.test(axis)) throw fault("axes", `"${axis}"`, "names: numbers lose their order");

@@ -272,6 +272,7 @@ export class ExpertParallel {
     if (!Number.isSafeInteger(choices) || choices < 1) {
       throw refuse("choices", choices, "an integer of at least 1");
     }
+    if (!(experts instanceof Int32Array)) throw refuse("experts", typeof experts, "an Int32Array");
     for (const [field, array] of Object.entries({ experts, weights })) {
       if (array.length === tokens * choices) continue;
       throw refuse(field, `${array.length} elements`, `${choices} for each of ${tokens} tokens`);
@@ -291,8 +292,10 @@ export class ExpertParallel {
   }
 }
 
-const dtypeOf = (array: ParameterArray): ParameterDType =>
-  array instanceof Float32Array ? "float32" : "float64";
+function dtypeOf(array: ParameterArray): string {
+  if (array instanceof Float32Array) return "float32";
+  return array instanceof Float64Array ? "float64" : "something else";
+}
 
 function addScaled(
   to: ParameterArray,

@@ -55,6 +55,8 @@ export class ParameterServer implements RankStateful {
   /** On the server alone. */
   readonly #store: ServerStore | undefined;
   #gone = false;
+  /** What this worker has asked for and not been answered. */
+  #asking: string | undefined;
 
   private constructor(
     comm: Communicator,
@@ -149,14 +151,15 @@ export class ParameterServer implements RankStateful {
    *
    * - **Cost**: 48 bytes and the values.
    */
-  async pull(): Promise<number> {
-    const line = this.#line("pull");
-    await line.say([asks.pull, 0, 0]);
-    const [, version] = await line.hear();
-    for (const [dtype, values] of await line.take(this.parameters)) {
-      this.parameters.values(dtype).set(values);
-    }
-    return version;
+  pull(): Promise<number> {
+    return this.#ask("pull", async (line) => {
+      await line.say([asks.pull, 0, 0]);
+      const [, version] = await line.hear();
+      for (const [dtype, values] of await line.take(this.parameters)) {
+        this.parameters.values(dtype).set(values);
+      }
+      return version;
+    });
   }
 
   /**
@@ -167,37 +170,41 @@ export class ParameterServer implements RankStateful {
    * - **Cost**: the gradients and 48 bytes.
    *
    * @throws InvalidArgumentError for a gradient that is missing, unknown or of another length, a version that the server has
-   * not reached, or with `block` one that was not pulled. Nothing was applied.
+   * not reached, with `block` one that was not pulled, or while another request is under way. Nothing was applied.
    * @throws NonFiniteGradientError for infinities or NaN. Nothing was applied.
    */
-  async push(
-    version: number,
-    gradients?: Readonly<Record<string, ParameterArray>>,
-  ): Promise<PushResult> {
-    const line = this.#line("push");
-    if (!Number.isSafeInteger(version) || version < 0) {
-      throw fault("push", "version", String(version), "one that pull gave");
-    }
-    if (gradients !== undefined) this.#take(gradients);
-    await line.say([asks.push, version, 0]);
-    await line.give(this.parameters, "gradients");
-    const [answer, now, staleness] = await line.hear();
-    if (answer === answers.nonFinite) throw this.#nonFinite();
-    if (answer === answers.future) {
-      throw fault("push", "version", String(version), `at most ${now}, the server's`);
-    }
-    if (answer === answers.notPulled) {
-      throw fault("push", "version", `${version}, not pulled since the last push`, "a pull first");
-    }
-    return { accepted: answer === answers.accepted, version: now, staleness };
+  push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
+    return this.#ask("push", async (line) => {
+      if (!Number.isSafeInteger(version) || version < 0) {
+        throw fault("push", "version", String(version), "one that pull gave");
+      }
+      if (gradients !== undefined) this.#take(gradients);
+      await line.say([asks.push, version, 0]);
+      await line.give(this.parameters, "gradients");
+      const [answer, now, staleness] = await line.hear();
+      if (answer === answers.nonFinite) throw this.#nonFinite();
+      if (answer === answers.future) {
+        throw fault("push", "version", String(version), `at most ${now}, the server's`);
+      }
+      if (answer === answers.notPulled) {
+        throw fault(
+          "push",
+          "version",
+          `${version}, not pulled since the last push`,
+          "a pull first",
+        );
+      }
+      return { accepted: answer === answers.accepted, version: now, staleness };
+    });
   }
 
   /** Tells the server that this worker makes no more requests. Nothing may follow. */
-  async leave(): Promise<void> {
-    const line = this.#line("leave");
-    this.#gone = true;
-    await line.say([asks.leave, 0, 0]);
-    await line.close();
+  leave(): Promise<void> {
+    return this.#ask("leave", async (line) => {
+      this.#gone = true;
+      await line.say([asks.leave, 0, 0]);
+      await line.close();
+    });
   }
 
   /**
@@ -231,9 +238,18 @@ export class ParameterServer implements RankStateful {
     this.restore({ ...served, values: { ...served.values, server } });
   }
 
-  #line(action: string): Line {
+  /** Makes a request of this worker: one at a time, since answers come in the order of requests. */
+  async #ask<T>(action: string, request: (line: Line) => Promise<T>): Promise<T> {
     this.#assertRole(action, false);
-    return this.#lines.get(this.#comm.rank) as Line;
+    if (this.#asking !== undefined) {
+      throw fault(action, "request", `a ${this.#asking} that is not answered yet`, "one at a time");
+    }
+    this.#asking = action;
+    try {
+      return await request(this.#lines.get(this.#comm.rank) as Line);
+    } finally {
+      this.#asking = undefined;
+    }
   }
 
   #assertRole(action: string, server: boolean): void {
@@ -259,12 +275,14 @@ export class ParameterServer implements RankStateful {
 
   /** Checks all gradients before any is taken. */
   #take(gradients: Readonly<Record<string, ParameterArray>>): void {
-    for (const name of Object.keys(gradients)) this.parameters.get(name);
+    for (const name of Object.keys(gradients ?? {})) this.parameters.get(name);
     for (const { name, length } of this.parameters) {
-      const found = Object.hasOwn(gradients, name) ? gradients[name]?.length : undefined;
-      if (found === length) continue;
-      const text = found === undefined ? "none" : `${found} elements`;
-      throw fault("push", `gradient of "${name}"`, text, `exactly ${length}`, name);
+      const found = Object.hasOwn(gradients ?? {}, name) ? gradients[name] : undefined;
+      const isArray = found instanceof Float32Array || found instanceof Float64Array;
+      if (isArray && found.length === length) continue;
+      const other = found === undefined ? "none" : `a ${typeof found}`;
+      const text = isArray ? `${found.length} elements` : other;
+      throw fault("push", `gradient of "${name}"`, text, `exactly ${length}, typed`, name);
     }
     for (const { name, gradient } of this.parameters) {
       gradient.set(gradients[name] as ParameterArray);

@@ -70,7 +70,8 @@ export class PipelineParallel<Batch> {
     const { schedule = "1f1b", dtype = "float32", work } = options;
     oneOf("schedule", schedule, ["gpipe", "1f1b"]);
     oneOf("dtype", dtype, ["float32", "float64"]);
-    for (const [field, value] of Object.entries(work ?? {})) {
+    for (const field of ["forwardNs", "backwardNs"] as const) {
+      const value = work === undefined ? 0 : work[field];
       if (typeof value === "number" && value >= 0 && value < Number.POSITIVE_INFINITY) continue;
       throw fault(`work.${field}`, String(value), "nanoseconds of at least 0");
     }

@@ -61,6 +61,9 @@ export class StageRun<Batch> {
     this.#inputs.delete(at);
     if (work !== undefined) comm.work(work.forwardNs, `forward ${at}`);
     const pass = await stage.forward(batches[at] as Batch, input, visit ?? everythingIsHere);
+    if (typeof pass?.backward !== "function") {
+      throw fault(`forward of micro-batch ${at}`, "no pass with a backward", "a StagePass");
+    }
     if (comm.rank === comm.size - 1) this.#tell(pass.told, at);
     else assertArray("output", pass.output, at);
     this.#passes.set(at, pass);
@@ -76,7 +79,12 @@ export class StageRun<Batch> {
     if (work !== undefined) comm.work(work.backwardNs, `backward ${at}`);
     const isLast = at === batches.length - 1;
     const take = visit === undefined ? this.#sums.begin(isLast) : this.#parts.take;
-    const below = await pass.backward(above, take);
+    let open = true;
+    const below = await pass.backward(above, (name, gradient) => {
+      if (!open) throw fault(`gradient of "${name}"`, "it after its micro-batch", "it before");
+      take(name, gradient);
+    });
+    open = false;
     this.#passes.delete(at);
     if (comm.rank === 0) return;
     const given = assertArray("gradient by the input", below, at);

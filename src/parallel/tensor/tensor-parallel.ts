@@ -4,6 +4,7 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertAgreed } from "../agreement.ts";
+import { joinNorms } from "../divided.ts";
 import { allNumbers, sumOverRanks } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
@@ -68,21 +69,24 @@ export class TensorParallel<Batch> {
     });
     const told = [
       part.samples === 0 ? 0 : part.loss * part.samples,
-      part.gradientNorm ** 2,
+      part.gradientNorm,
       part.samples,
     ];
     const all = await allNumbers(this.#comm, told);
-    const [loss, squares, samples] = [0, 1, 2].map((at) =>
-      all.reduce((sum, each) => sum + (each[at] as number), 0),
-    ) as [number, number, number];
+    const column = (at: number): number[] => all.map((each) => each[at] as number);
+    const total = (at: number): number => column(at).reduce((sum, each) => sum + each, 0);
+    const [loss, samples] = [total(0), total(2)];
     if (samples === 0) throw fault("samples", "0 on all ranks", "at least one");
     const sum = await sumOverRanks(this.#comm, output);
-    const gradientNorm = Math.sqrt(squares);
+    const gradientNorm = joinNorms(column(1));
     return { output: sum, shape: [...shape], loss: loss / samples, gradientNorm, samples };
   }
 }
 
-function assertPart({ output, shape, loss, gradientNorm, samples }: ShardStep): void {
+function assertPart(part: ShardStep): void {
+  if (part === undefined || part === null)
+    throw fault("the shard's step", String(part), "a ShardStep");
+  const { output, shape, loss, gradientNorm, samples } = part;
   if (!(output instanceof Float32Array || output instanceof Float64Array)) {
     throw fault("output", typeof output, "a Float32Array or Float64Array");
   }

@@ -44,6 +44,19 @@ export function shardedSettingsOf(options: ShardedParallelOptions, size: number)
   return { ...settingsOf(common, size, "ShardedParallel"), stage, rule, layerOf, prefetch };
 }
 
+/** The rule of a parameter. */
+export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): UpdateRule {
+  const chosen = typeof rule === "function" ? rule(parameter) : rule;
+  if (typeof chosen?.update === "function") return chosen;
+  throw new InvalidArgumentError(
+    {
+      headline: `ShardedParallel: rule of "${parameter.name}": found ${typeof chosen}, needs an update rule`,
+      hint: "such as sgd({ learningRate: 0.1 })",
+    },
+    { field: "rule" },
+  );
+}
+
 /** What ranks must agree on. */
 export function shardedLines(settings: ShardedSettings): [string, string][] {
   const { stage, prefetch, unused, maxGradientNorm, nonFinite, root } = settings;

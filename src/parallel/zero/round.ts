@@ -38,6 +38,8 @@ export class Round {
   /** Layers whose sums this pass has not posted yet: those up to here. */
   #unsummed: number;
   #position = -1;
+  /** The layer that is being visited and has not arrived. */
+  #arriving: string | undefined;
 
   constructor(layers: readonly LayerStore[], options: RoundOptions) {
     this.#layers = layers;
@@ -75,7 +77,9 @@ export class Round {
   async visit(name: string): Promise<void> {
     const at = this.#position + 1;
     const layer = this.#way.layerAt(at);
+    this.#assertArrived(`a visit of "${name}"`);
     if (layer?.name !== name) throw this.#strayed(name, layer);
+    this.#arriving = name;
     // Everything is posted before anything is awaited, in one order.
     if (at % this.#layers.length === 0) this.#endPass();
     this.#position = at;
@@ -89,6 +93,7 @@ export class Round {
     // A layer visited on two passes back in a row has one sum under way at a time.
     await this.#collectBut(this.#summing.includes(layer) ? 0 : 1);
     await layer.arrive();
+    this.#arriving = undefined;
   }
 
   /** Makes the next pass for nothing. */
@@ -125,6 +130,7 @@ export class Round {
 
   /** Posts and takes what is left. */
   async finish(): Promise<void> {
+    this.#assertArrived("the end of backward");
     const { length } = this.#way;
     const needsVisits = this.#options.stage === 3 || this.#announced || this.#position >= 0;
     if (needsVisits && this.#position !== length - 1) {
@@ -171,6 +177,12 @@ export class Round {
 
   async #collectBut(left: number): Promise<void> {
     while (this.#summing.length > left) await this.#summing.shift()?.collect();
+  }
+
+  #assertArrived(found: string): void {
+    const name = this.#arriving;
+    if (name === undefined) return;
+    throw fault(name, `${found} before it has arrived`, `await visit("${name}")`);
   }
 
   #assertExpected(parameter: Parameter, layer: LayerStore): void {

@@ -24,6 +24,7 @@ import type { Visit } from "../visit.ts";
 import { LayerStore } from "./layer-store.ts";
 import { MemoryMeter, type ShardedMemory } from "./memory.ts";
 import {
+  ruleOf,
   type ShardedParallelOptions,
   type ShardedSettings,
   shardedLines,
@@ -54,7 +55,7 @@ export class ShardedParallel implements RankStateful {
     inUse: readonly Parameter[],
     settings: ShardedSettings,
   ) {
-    const { stage, rule, layerOf, divided } = settings;
+    const { stage, layerOf, divided } = settings;
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
@@ -62,8 +63,9 @@ export class ShardedParallel implements RankStateful {
     const plans = layersOf(inUse, layerOf, divided, comm.size);
     this.#layers = plans.map((plan) => new LayerStore(plan, context));
     this.#stretches = this.#layers.flatMap(liveStretches);
-    const choose = typeof rule === "function" ? rule : () => rule;
-    this.#optimizer = new Optimizer(this.#stretches, ({ name }) => choose(parameters.get(name)));
+    this.#optimizer = new Optimizer(this.#stretches, ({ name }) =>
+      ruleOf(settings, parameters.get(name)),
+    );
     this.#meter.add("optimizer", this.#optimizer.stateBytes);
   }
 
@@ -76,7 +78,8 @@ export class ShardedParallel implements RankStateful {
    * - **Cost**: a comparison of digests, and a broadcast of the model.
    *
    * @throws InvalidArgumentError on this rank for an option that makes no sense.
-   * @throws CollectiveMismatchError on all ranks, by name, for a parameter, layer or option that differs.
+   * @throws CollectiveMismatchError on all ranks, by name, for a parameter, its layer, the name of its rule, or an option that
+   * differs.
    * @example
    * const trainer = await ShardedParallel.create(comm, model, { stage: 2, rule: adamW({ learningRate: 3e-4 }) });
    */
@@ -90,7 +93,8 @@ export class ShardedParallel implements RankStateful {
       trainer: "ShardedParallel",
       settings,
       options: shardedLines(settings),
-      also: (name) => ` in layer ${settings.layerOf(name)}`,
+      also: (name) =>
+        ` in layer ${settings.layerOf(name)}, by ${ruleOf(settings, parameters.get(name)).name}`,
     });
     return new ShardedParallel(comm, parameters, inUse, settings);
   }
@@ -235,9 +239,9 @@ export class ShardedParallel implements RankStateful {
         },
       };
       if (at < microBatches.length) {
-        const visit: Visit = Object.assign((layer: string) => round.visit(layer), {
+        const visit: Visit = Object.assign((layer: string) => seen(round.visit(layer)), {
           passes: (...told: Parameters<Visit["passes"]>) => round.passes(...told),
-          skip: () => round.skip(),
+          skip: () => seen(round.skip()),
         });
         const batch = microBatches[at] as B;
         addTold(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
@@ -278,6 +282,12 @@ export class ShardedParallel implements RankStateful {
       { rank, size, comm: name },
     );
   }
+}
+
+/** The promise; that nobody awaits its failure ends nothing but the step, which finds visits missing. */
+function seen(visit: Promise<void>): Promise<void> {
+  visit.catch(() => undefined);
+  return visit;
 }
 
 function liveStretches({ strips }: LayerStore): LiveStretch[] {

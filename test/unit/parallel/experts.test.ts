@@ -317,6 +317,20 @@ describe("refused is", () => {
     }
   });
   test.each([
+    ["experts", { experts: 0, width: 1 }],
+    ["width", { experts: 1, width: 1.5 }],
+    ["capacity", { experts: 1, width: 1, capacity: 0 }],
+    ["dtype", { experts: 1, width: 1, dtype: "float16" as "float32" }],
+  ])("an option that makes no sense: %s", async (field, options) => {
+    const create = (comm: Communicator) => ExpertParallel.create(comm, options).catch((e) => e);
+    for (const error of await onRanks(2, create)) {
+      expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
+    }
+  });
+  test.each([
+    ["tokens", [1, 2] as unknown as Float32Array, routes([0])],
+    ["tokens", Int32Array.of(1, 2) as unknown as Float32Array, routes([0])],
+    ["experts", new Float32Array(2), { ...routes([0]), experts: [0] as unknown as Int32Array }],
     ["tokens", new Float32Array(3), routes([0])],
     ["tokens", new Float64Array(2), routes([0])],
     ["experts", new Float32Array(4), { ...routes([0]), weights: new Float32Array(2) }],

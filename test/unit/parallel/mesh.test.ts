@@ -1,5 +1,5 @@
 /** Named axes over the ranks: who is beside whom along each, and what is refused. */
-import { type Communicator, createWorld } from "twinccl";
+import { type CommError, type Communicator, createWorld } from "twinccl";
 import { Mesh } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -61,6 +61,25 @@ test("one axis is the communicator again, and axes of 1 hold a rank alone", asyn
   expect(seen).toEqual([0, 1, 2].map(() => [[0, 1, 2], 1, 1]));
 });
 
+test("names may be any texts, and planes none or all of them", async () => {
+  const seen = await onRanks(4, async (comm) => {
+    const mesh = await Mesh.create<string>(comm, { ["__proto__"]: 2, "": 2 });
+    const [line, other] = [mesh.comm("__proto__"), mesh.comm("")];
+    const planes = [
+      await mesh.across([]),
+      await mesh.across(["", ""]),
+      await mesh.across(["", "__proto__"]),
+    ];
+    const all = [line, other, ...planes];
+    return Promise.all(all.map((each) => members(each, comm.rank)));
+  });
+  for (const [rank, found] of seen.entries()) {
+    const [slow, fast] = [rank % 2, 2 * Math.floor(rank / 2)];
+    const row = [fast, fast + 1];
+    expect(found).toEqual([[slow, slow + 2], row, [rank], row, [0, 1, 2, 3]]);
+  }
+});
+
 describe("refuses", () => {
   test.each([
     [{ data: 2, tensor: 2 }, "axes: found data 2 × tensor 2 = 4 ranks, needs 3"],
@@ -68,6 +87,7 @@ describe("refuses", () => {
     [{ data: 0 }, "data: found 0"],
     [{ data: 1.5 }, "data: found 1.5"],
     [{}, "axes: found none"],
+    [undefined as unknown as Record<string, number>, "axes: found none"],
     [{ 1: 3 }, 'found "1"'],
   ])("%j", async (extents: Record<string, number>, message) => {
     const errors = await onRanks(3, (comm) =>
@@ -90,6 +110,36 @@ describe("refuses", () => {
       expect(error).toMatch(/^CollectiveMismatchError: Mesh\.create: .*rank 2 differs/);
       expect(error).toMatch(/2 +b 2 × a 2/);
     }
+  });
+  test("axes whose names hold others, on all ranks", async () => {
+    const errors = await onRanks(6, (comm) =>
+      Mesh.create<string>(comm, comm.rank === 0 ? { "a 1 × b": 6 } : { a: 1, b: 6 }).then(
+        () => "made",
+        (error: Error) => error.message,
+      ),
+    );
+    for (const error of errors) expect(error).toMatch(/option "names": rank 0 differs/);
+  });
+  test("planes that differ, on all ranks", async () => {
+    const errors = await onRanks(4, async (comm) => {
+      const mesh = await Mesh.create(comm, { a: 2, b: 2 });
+      return mesh.across(comm.rank === 3 ? ["b"] : ["a"]).catch((error: Error) => error.message);
+    });
+    for (const error of errors)
+      expect(error).toMatch(/^Mesh\.across: option "axes": rank 3 differs/);
+  });
+  test("to give what is closed", async () => {
+    const errors = await onRanks(2, async (comm) => {
+      const mesh = await Mesh.create(comm, { a: 2 });
+      const plane = await mesh.across(["a"]);
+      await mesh.close();
+      return Promise.all(
+        [mesh.comm("a"), plane].map((each) =>
+          each.barrier().catch((error: unknown) => (error as CommError).code),
+        ),
+      );
+    });
+    for (const codes of errors) expect(codes).toEqual(["ERR_COMM_CLOSED", "ERR_COMM_CLOSED"]);
   });
   test("an axis that it does not have", async () => {
     const errors = await onRanks(2, async (comm) => {

@@ -58,6 +58,18 @@ describe.each(["block", "reject"] as const)("with %s, refused and not applied is
     ["an infinity", 0, { w: Float32Array.of(-Infinity) }, { code: "ERR_COMM_NONFINITE" }],
     ["too long a gradient", 0, { w: new Float32Array(2) }, { code: "ERR_COMM_ARG", field: "w" }],
     ["too short a gradient", 0, { w: new Float32Array(0) }, { code: "ERR_COMM_ARG", field: "w" }],
+    [
+      "a text for a gradient",
+      0,
+      { w: "5" as unknown as Float32Array },
+      { code: "ERR_COMM_ARG", field: "w" },
+    ],
+    [
+      "nothing for gradients",
+      0,
+      null as unknown as Record<string, Float32Array>,
+      { code: "ERR_COMM_ARG", field: "w" },
+    ],
     ["no gradient", 0, {}, { code: "ERR_COMM_ARG", field: "w" }],
     ["an unknown gradient", 0, { w: one, v: one }, { code: "ERR_COMM_ARG", field: "v" }],
   ])("%s; the next push is applied", async (_, version, gradients, expected) => {
@@ -107,6 +119,56 @@ describe("a push", () => {
       await server.push(await server.pull());
     });
     expect(value).toBe(2);
+  });
+});
+
+test("a request before the last one was answered is refused, and the last one is answered", async () => {
+  const { report, value } = await served(2, { staleness: 1 }, async (server) => {
+    const pulled = server.pull();
+    for (const early of [server.pull(), server.push(0, { w: one }), server.leave()]) {
+      expect(await errorOf(early)).toMatchObject({ code: "ERR_COMM_ARG", field: "request" });
+    }
+    await server.push(await pulled, { w: one });
+  });
+  expect(report).toMatchObject({ accepted: 1, refused: 0 });
+  expect(value).toBe(7);
+});
+
+describe("the server ends in a typed error", () => {
+  const failures = async (
+    options: Partial<ParameterServerOptions>,
+    leaves: (rank: number) => boolean,
+  ) => {
+    const world = await createWorld({ backend: sim(), size: 3 });
+    const seen: unknown[] = [];
+    await world
+      .run(async (comm) => {
+        const model = new ParameterSet([{ name: "w", shape: [1] }]);
+        const end = await ParameterServer.create(comm, model, { rule, staleness: 1, ...options });
+        const work = async () => {
+          if (end.isServer) return void (await end.serve());
+          await end.push(await end.pull(), { w: one });
+          if (leaves(comm.rank)) await end.leave();
+        };
+        await work().catch((error: unknown) => {
+          seen[comm.rank] = error;
+          throw error;
+        });
+      })
+      .catch(() => undefined)
+      .finally(() => world.close());
+    return seen;
+  };
+  test("when a worker ends without leaving", async () => {
+    const [server] = await failures({}, (rank) => rank === 1);
+    expect(server).toMatchObject({ code: "ERR_COMM_DEADLOCK" });
+  });
+  test("with its own error when onAccepted throws; the workers learn of it", async () => {
+    const mine = new Error("mine");
+    const onAccepted = () => Promise.reject(mine);
+    const [server, ...workers] = await failures({ onAccepted }, () => true);
+    expect(server).toBe(mine);
+    for (const each of workers) expect(each).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [0] });
   });
 });
 

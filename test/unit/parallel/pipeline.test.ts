@@ -22,6 +22,7 @@ import {
   type Model,
   mlp,
   mlpStage,
+  type TakeGradient,
   transformer,
   transformerStage,
 } from "twinccl/parallel/models";
@@ -427,6 +428,9 @@ describe("gradients", () => {
         ])
       ).outcome,
     ).toMatch(/found a second one/);
+    expect((await toldBy([[["a", [1, 2]]], [["a", [1]]]])).outcome).toMatch(
+      /gradient of "a": found 1 elements, needs 2/,
+    );
   });
 });
 
@@ -464,6 +468,7 @@ describe("refused is", () => {
     ["schedule", { schedule: "zigzag" as "gpipe" }],
     ["dtype", { dtype: "int8" as "float32" }],
     ["work.forwardNs", { work: { forwardNs: -1, backwardNs: 0 } }],
+    ["work.backwardNs", { work: { forwardNs: 1 } as { forwardNs: number; backwardNs: number } }],
   ])("an option that makes no sense: %s", async (field, options) => {
     for (const error of await failed((c) => PipelineParallel.create(c, addingStage(c), options))) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
@@ -476,7 +481,21 @@ describe("refused is", () => {
     told: { loss: 0, samples: 1 },
     backward: () => one,
   };
+  /** Tells a gradient of the first micro-batch while the second one goes back. */
+  function lateTelling(): Partial<StagePass> {
+    let first: TakeGradient | undefined;
+    return {
+      backward(_, take) {
+        first ??= take;
+        first("a", one);
+        return one;
+      },
+    };
+  }
   test.each<[string, number, Partial<StagePass>, string]>([
+    ["no pass", 1, undefined as unknown as StagePass, "ERR_COMM_ARG"],
+    ["no backward", 0, { backward: 1 as unknown as StagePass["backward"] }, "ERR_COMM_ARG"],
+    ["a gradient told after its micro-batch", 1, lateTelling(), "ERR_COMM_ARG"],
     ["an output in another dtype", 0, { output: Float64Array.of(1) }, "ERR_COMM_ARG"],
     ["no output", 0, { output: undefined }, "ERR_COMM_ARG"],
     ["an output of another length", 0, { output: new Float32Array(2) }, "ERR_COMM_MISMATCH"],
@@ -489,11 +508,12 @@ describe("refused is", () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const seen: unknown[] = [];
     const run = world.run(async (comm) => {
-      const pass = comm.rank === rank ? { ...good, ...change } : good;
+      const odd = change === undefined ? (change as unknown as StagePass) : { ...good, ...change };
+      const pass = comm.rank === rank ? odd : good;
       const stage: Stage<number> = { inputLength: () => 1, forward: () => pass };
       const pipeline = await PipelineParallel.create(comm, stage);
       try {
-        await pipeline.backward([1], () => {});
+        await pipeline.backward([1, 2], () => {});
       } catch (error) {
         seen[comm.rank] = error;
         const again = await pipeline.backward([1], () => {}).catch((each: unknown) => each);

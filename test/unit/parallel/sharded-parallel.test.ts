@@ -316,6 +316,19 @@ describe("a step", () => {
     expect(mine![0]).toContain("backward ended after 1 visits, needs 4");
   });
 
+  test("refuses visits that are not awaited", async () => {
+    const [two] = await errors({}, () => async (_, __, visit) => {
+      visit("layer0");
+      await visit("layer1");
+    });
+    expect(two![0]).toContain('found a visit of "layer1" before it has arrived');
+    const [unseen] = await errors({}, () => async (_, __, visit) => {
+      for (const name of ["layer0", "layer1", "layer1", "layer0"]) visit(name);
+      return { loss: 0, samples: 1 };
+    });
+    expect(unseen![0]).toMatch(/the end of backward before it has arrived|ended after 1 visits/);
+  });
+
   test("refuses a gradient out of turn, a second one and one of another length", async () => {
     const early = await errors({}, (plain) => async (batch, ready, visit) => {
       await visit("layer0");
@@ -406,6 +419,12 @@ describe("a step", () => {
     for (const each of await outcome((rank) => (rank === 2 ? { layerOf: (name) => name } : {}))) {
       expect(each).toMatch(/parameter "bias0": rank 2 differs/);
     }
+    const other = adamW({ learningRate: 1 });
+    for (const each of await outcome((rank) => (rank === 1 ? { rule: other } : {}))) {
+      expect(each).toMatch(/parameter "bias0": rank 1 differs/);
+    }
+    const [none] = await outcome(() => ({ rule: (() => undefined) as unknown as typeof rule }));
+    expect(none).toContain('rule of "bias0": found undefined, needs an update rule');
     const [wrong] = await outcome(() => ({ stage: 4 as 3 }));
     expect(wrong).toContain("stage: found 4, needs 1, 2 or 3");
   });

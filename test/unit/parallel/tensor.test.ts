@@ -389,8 +389,23 @@ describe("the shard protocol", () => {
     );
     for (const error of errors) expect(error).toContain("samples: found 0 on all ranks");
   });
+  test("joins norms whose squares would overflow", async () => {
+    const steps = await onRanks(2, (comm) =>
+      new TensorParallel(comm, { step: () => ({ ...part(0), gradientNorm: 3e200 }) }).step(0),
+    );
+    for (const { gradientNorm } of steps) expect(gradientNorm / 3e200).toBeCloseTo(Math.SQRT2, 14);
+  });
+  test("refuses a shard that gives nothing", async () => {
+    const nothing = { step: () => undefined as unknown as ReturnType<typeof part> };
+    const [error] = await onRanks(1, (comm) =>
+      new TensorParallel(comm, nothing).step(0).catch((each: unknown) => each),
+    );
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG" });
+  });
   test.each([
     ["output", { shape: [4] }, "output: found 3 elements"],
+    ["output", { shape: [2] }, "output: found 3 elements"],
+    ["output", { output: [1, 2, 3] as unknown as Float64Array }, "output: found object"],
     ["samples", { samples: -1 }, "samples: found -1"],
     ["loss", { loss: Number.NaN }, "loss: found NaN"],
     ["norm", { gradientNorm: Number.POSITIVE_INFINITY }, "gradientNorm: found Infinity"],
