@@ -11,6 +11,7 @@ import { webgpu } from "twinccl/webgpu";
 import { options, plain, whole } from "../tools/options.mjs";
 import { copyBandwidth } from "./webgpu/copy.mjs";
 import { foldBandwidth, latency, onCpu } from "./webgpu/fold.mjs";
+import { forms } from "./webgpu/forms.mjs";
 
 const values = options({
   name: "bench:webgpu",
@@ -21,6 +22,7 @@ const values = options({
     ranks: { is: whole(1), default: "8", help: "number of ranks" },
     rounds: { is: whole(1), default: "5", help: "of which the median is taken" },
     "no-cpu": { help: "without cpu(), which takes long" },
+    forms: { help: "adds every way in which the device may add float16" },
   },
 });
 const { bytes, ranks: size, rounds } = values;
@@ -29,9 +31,10 @@ const print = (text) => process.stdout.write(`${text}\n`);
 const executor = webgpu();
 const world = await createWorld({ backend: sim({ executor }), size });
 const { adapter, nativeAdd } = executor;
+const trust = Object.entries(nativeAdd).map(([dtype, native]) => `${dtype} ${native}`);
 const software = /swiftshader|llvmpipe|software/i.test(adapter);
 print(`# ${environmentText(environment())}`);
-print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
+print(`# ${adapter}, native addition trusted for: ${trust.join(", ")}`);
 if (software) print("# an adapter in software: these figures say nothing about speed");
 
 const results = [];
@@ -59,6 +62,9 @@ for (const dtype of ["float32", "bfloat16", "float16"]) {
 
 const small = keep({ name: "latency", ...(await latency(world, 1024, 300 * rounds)) });
 print(`allReduce of 1 KiB: ${small.medianUs.toFixed(1)} µs from call to done (median)`);
+if (values.forms) {
+  results.push(...(await forms(executor.device, { size, bytes, rounds, copy, print })));
+}
 await world.close();
 
 if (!values["no-cpu"]) {

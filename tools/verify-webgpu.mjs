@@ -37,7 +37,7 @@ if (!probe.ok) {
 }
 const { adapter, nativeAdd } = executor;
 print(`# ${environmentText(environment())}`);
-print(`# ${adapter}, native float32 addition trusted for: ${nativeAdd}`);
+print(`# ${adapter}, native addition trusted for: ${JSON.stringify(nativeAdd)}`);
 print(`# ranks ${sizes.join(", ")}, seed ${seed}`);
 
 const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor: cpu() });

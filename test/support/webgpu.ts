@@ -35,7 +35,10 @@ export async function ownDevice(): Promise<GPUDevice> {
   const found = await gpu.requestAdapter();
   if (found === null) throw new Error(adapter.reason);
   const { maxStorageBuffersPerShaderStage } = found.limits;
-  return found.requestDevice({ requiredLimits: { maxStorageBuffersPerShaderStage } });
+  return found.requestDevice({
+    requiredFeatures: found.features.has("shader-f16") ? ["shader-f16"] : [],
+    requiredLimits: { maxStorageBuffersPerShaderStage },
+  });
 }
 
 /** An executor on the shared device. */

@@ -63,7 +63,7 @@ describeWebgpu("within limits", () => {
       slabBytes: undefined,
       limits: {},
       keepDevice: false,
-      native,
+      native: { float32: native },
     });
     expect(await results(sim({ executor }))).toEqual(await results(sim({ executor: cpu() })));
   });

@@ -8,6 +8,9 @@ import type { Operation } from "../../../src/backends/sim/executors/webgpu/wgsl/
 const operations: readonly (readonly [Operation, NativeAdd])[] = [
   [{ dtype: "float32", kind: "sum", fused: "none" }, "all"],
   [{ dtype: "bfloat16", kind: "sum", fused: "none" }, "normal"],
+  [{ dtype: "float16", kind: "sum", fused: "none" }, "halves"],
+  [{ dtype: "float16", kind: "sum", fused: "none" }, "converted"],
+  [{ dtype: "float16", kind: "sum", fused: "none" }, "all"],
   [{ dtype: "float16", kind: "scaled", fused: "all" }, "none"],
   [{ dtype: "float8e4m3", kind: "wide", fused: "none" }, "normal"],
   [{ dtype: "float64", kind: "scaled", fused: "byPosition" }, "none"],

@@ -115,6 +115,7 @@ export async function openDevice(wish: AdapterWish, limits: LimitWish): Promise<
   const name = adapterName(adapter.info);
   try {
     const device = await adapter.requestDevice({
+      requiredFeatures: adapter.features.has("shader-f16") ? ["shader-f16"] : [],
       requiredLimits: {
         maxBufferSize,
         maxStorageBufferBindingSize,

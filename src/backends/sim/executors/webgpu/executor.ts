@@ -8,9 +8,9 @@ import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./de
 import { Handles } from "./handles.ts";
 import { Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
-import { nativeAddOf } from "./probe.ts";
+import { nativeAddsOf } from "./probe.ts";
 import { Recordings } from "./recordings.ts";
-import type { NativeAdd } from "./wgsl/float-native.ts";
+import type { NativeAdds } from "./wgsl/float-native.ts";
 
 /** How an executor is set up. */
 export interface ExecutorSettings extends AdapterWish {
@@ -18,8 +18,8 @@ export interface ExecutorSettings extends AdapterWish {
   readonly slabBytes: number | undefined;
   readonly limits: LimitWish;
   readonly keepDevice: boolean;
-  /** What the device's own addition is trusted with; found out by probing when left out. */
-  readonly native?: NativeAdd;
+  /** What the device's own addition is trusted with, by dtype; found out by probing where left out. */
+  readonly native?: Partial<NativeAdds>;
 }
 
 /** Where a rank's buffer lies on the device. */
@@ -53,9 +53,9 @@ export class WebgpuExecutor implements Executor {
     return this.#open?.machine.device.device;
   }
 
-  /** What the device's own float32 addition is trusted with while a world is open; everything else is whole numbers. */
-  get nativeAdd(): NativeAdd | undefined {
-    return this.#open?.machine.native;
+  /** What the device's own addition is trusted with while a world is open; everything else is whole numbers. */
+  get nativeAdd(): NativeAdds | undefined {
+    return this.#open?.machine.natives;
   }
 
   /** Opens the device to see whether there is one. */
@@ -160,8 +160,8 @@ export class WebgpuExecutor implements Executor {
     const device: OpenDevice =
       given === undefined ? await openDevice(this.#settings, limits) : foreignDevice(given, limits);
     device.assertFine();
-    const native = this.#settings.native ?? (await nativeAddOf(device));
-    return new Machine(device, slabBytes, native);
+    const natives = { ...(await nativeAddsOf(device)), ...this.#settings.native };
+    return new Machine(device, slabBytes, natives);
   }
 
   #giveUp(): void {

@@ -6,7 +6,7 @@ import { WebgpuExecutor } from "./executor.ts";
 export type { DeviceLimits, LimitWish } from "./device.ts";
 export { WebgpuError, type WebgpuFault } from "./errors.ts";
 export { type BufferPlace, type ExecutorSettings, WebgpuExecutor } from "./executor.ts";
-export type { NativeAdd } from "./wgsl/float-native.ts";
+export type { NativeAdd, NativeAdds } from "./wgsl/float-native.ts";
 
 /** Options of `webgpu`. */
 export interface WebgpuOptions {

@@ -2,7 +2,7 @@
 
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
-import type { NativeAdd } from "./wgsl/float-native.ts";
+import { type NativeAdd, type NativeAdds, nativeFor } from "./wgsl/float-native.ts";
 import { copyKernel, foldKernel, pieceBytes } from "./wgsl/kernel.ts";
 import { type Operation, operationKey } from "./wgsl/operation.ts";
 
@@ -32,8 +32,9 @@ export class Kernels {
     operation: Operation | undefined,
     access: Access,
     windows: number,
-    native: NativeAdd,
+    natives: NativeAdds,
   ): Kernel {
+    const native = operation === undefined ? "none" : nativeFor(operation, natives);
     const name = operation === undefined ? "copy" : operationKey(operation);
     const key = `${name}, ${access}, ${windows}, ${native}`;
     let kernel = this.#kernels.get(key);

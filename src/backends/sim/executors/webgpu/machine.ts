@@ -5,7 +5,7 @@ import type { Job, Scratch, Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
 import { type Recorder, Recording } from "./recording.ts";
 import { type Slab, Slabs } from "./slabs.ts";
-import type { NativeAdd } from "./wgsl/float-native.ts";
+import type { NativeAdds } from "./wgsl/float-native.ts";
 
 /** Hands out bytes that were read; they are valid during the call only. */
 export type Found = (take: (bytes: Uint8Array) => void) => void;
@@ -15,13 +15,13 @@ export class Machine implements Recorder {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
   readonly kernels: Kernels;
-  readonly native: NativeAdd;
+  readonly natives: NativeAdds;
 
-  constructor(device: OpenDevice, slabBytes: number | undefined, native: NativeAdd) {
+  constructor(device: OpenDevice, slabBytes: number | undefined, natives: NativeAdds) {
     this.device = device;
     this.slabs = new Slabs(device, slabBytes);
     this.kernels = kernelsOf(device.device);
-    this.native = native;
+    this.natives = natives;
   }
 
   /** Writes bytes to an address that is a multiple of 4; up to 3 bytes of padding follow them. */

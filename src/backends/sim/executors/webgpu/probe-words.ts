@@ -47,3 +47,26 @@ function hardFloat(bits: number, i: number, exponentBits: number, fraction: numb
   const exponent = ends[mixed % ends.length] as number;
   return sign | (exponent * 2 ** fraction + (mixed % 3 === 0 ? 0 : (mixed >>> 5) & ones));
 }
+
+/**
+ * Two contributions: every half, with what brings its sum to the ties on both sides of it, to the nearest sums that are
+ * none, and to the ends of the range.
+ */
+export function tiedHalves(): [Uint32Array<ArrayBuffer>, Uint32Array<ArrayBuffer>] {
+  const partners = 12;
+  const first = new Uint16Array(partners * 2 ** 16);
+  const second = new Uint16Array(first.length);
+  for (let half = 0; half < 2 ** 16; half++) {
+    // Half a step of the value, which is itself a half from exponent 2 on.
+    const exponent = (half >> 10) & 0x1f;
+    const step = exponent < 2 ? 1 : exponent < 12 ? 1 << (exponent - 2) : (exponent - 11) << 10;
+    const sizes = [0, step - 1, step, step + 1, 0x7bff, 0x7c00];
+    sizes.forEach((size, i) => {
+      const at = partners * half + 2 * i;
+      first.fill(half, at, at + 2);
+      second[at] = size;
+      second[at + 1] = size | 0x8000;
+    });
+  }
+  return [new Uint32Array(first.buffer), new Uint32Array(second.buffer)];
+}

@@ -1,8 +1,10 @@
 /**
- * What a device's own float32 addition is good for, found out by trying it on hard cases.
+ * What a device's own addition is good for, found out by trying it on hard cases.
  *
  * WGSL lets a device flush subnormals, round either way, assume that there is no NaN, and regroup sums. So the very
  * kernels that would use its addition fold chains of eight, and every result is compared with the arithmetic of cpu().
+ * Of float16 every value is added to all that bring the sum to a tie or next to one: what rounds those right, and never
+ * a larger sum to a smaller value, rounds all of them right.
  */
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../../../api/index.ts";
@@ -10,21 +12,28 @@ import type { OpenDevice } from "./device.ts";
 import type { Job } from "./jobs.ts";
 import { moved } from "./jobs.ts";
 import { Machine } from "./machine.ts";
-import { probeWords } from "./probe-words.ts";
+import { probeWords, tiedHalves } from "./probe-words.ts";
 import { Recording } from "./recording.ts";
-import type { NativeAdd } from "./wgsl/float-native.ts";
+import type { NativeAdds } from "./wgsl/float-native.ts";
 import { operationOf } from "./wgsl/operation.ts";
 
 /** Contributions of a chain. */
 const depth = 8;
 
-/** Dtypes whose sums use float32. */
-const dtypes: readonly DType[] = ["float32", "float16", "bfloat16"];
+/** What may be trusted, the fastest first; the last resort needs no trust. */
+const candidates = {
+  float32: ["all", "normal"],
+  bfloat16: ["all", "normal"],
+  float16: ["halves", "converted", "all", "normal"],
+} as const;
 
-const known = new WeakMap<GPUDevice, Promise<NativeAdd>>();
+/** No trust: everything in whole numbers. */
+const wary: NativeAdds = { float32: "none", bfloat16: "none", float16: "none" };
+
+const known = new WeakMap<GPUDevice, Promise<NativeAdds>>();
 
 /** The most that a device's addition can be trusted with. */
-export function nativeAddOf(device: OpenDevice): Promise<NativeAdd> {
+export function nativeAddsOf(device: OpenDevice): Promise<NativeAdds> {
   let found = known.get(device.device);
   if (found === undefined) {
     found = best(device);
@@ -33,23 +42,46 @@ export function nativeAddOf(device: OpenDevice): Promise<NativeAdd> {
   return found;
 }
 
-async function best(device: OpenDevice): Promise<NativeAdd> {
-  for (const native of ["all", "normal"] as const) {
-    let right = true;
-    for (const dtype of dtypes) right &&= await isRight(device, dtype, native);
-    if (right) return native;
+async function best(device: OpenDevice): Promise<NativeAdds> {
+  const found = { ...wary };
+  for (const dtype of ["float32", "bfloat16", "float16"] as const) {
+    for (const native of candidates[dtype]) {
+      if (native === "halves" && !device.device.features.has("shader-f16")) continue;
+      const natives: NativeAdds = { ...wary, [dtype]: native };
+      if (!(await isTrustworthy(device, dtype, natives))) continue;
+      Object.assign(found, { [dtype]: native });
+      break;
+    }
   }
-  return "none";
+  return found;
 }
 
 /** Whether kernels with that much trust give the bits of cpu(). */
-async function isRight(device: OpenDevice, dtype: DType, native: NativeAdd): Promise<boolean> {
-  const machine = new Machine(device, undefined, native);
-  const inputs = Array.from({ length: depth }, (_, k) => probeWords(dtype, k));
+export async function isTrustworthy(
+  device: OpenDevice,
+  dtype: keyof NativeAdds,
+  natives: NativeAdds,
+): Promise<boolean> {
+  const machine = new Machine(device, undefined, natives);
+  const chain = Array.from({ length: depth }, (_, k) => probeWords(dtype, k));
+  try {
+    if (!(await isRight(machine, dtype, chain))) return false;
+    return dtype !== "float16" || (await isRight(machine, dtype, tiedHalves()));
+  } finally {
+    machine.slabs.close();
+  }
+}
+
+async function isRight(
+  machine: Machine,
+  dtype: DType,
+  inputs: readonly Uint32Array<ArrayBuffer>[],
+): Promise<boolean> {
+  const count = inputs.length;
   const bytes = (inputs[0] as Uint32Array).byteLength;
-  const range = machine.slabs.allocate((depth + 1) * bytes, false);
-  const target = moved(range, depth * bytes);
-  const fold = foldFor(dtype, "sum", depth, "fused");
+  const range = machine.slabs.allocate((count + 1) * bytes, false);
+  const target = moved(range, count * bytes);
+  const fold = foldFor(dtype, "sum", count, "fused");
   const job: Job = {
     level: 0,
     copy: false,
@@ -80,7 +112,7 @@ async function isRight(device: OpenDevice, dtype: DType, native: NativeAdd): Pro
     right = own.every((byte, i) => byte === expected[i]);
   });
   recording.close();
-  machine.slabs.close();
+  machine.slabs.free(range);
   return right;
 }
 

@@ -6,7 +6,7 @@ import type { Kernel, Kernels } from "./kernels.ts";
 import { type Piece, piecesOf, type Window } from "./pieces.ts";
 import type { Range, Slabs } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
-import type { NativeAdd } from "./wgsl/float-native.ts";
+import type { NativeAdds } from "./wgsl/float-native.ts";
 import type { Operation } from "./wgsl/operation.ts";
 
 /** What jobs are recorded with. */
@@ -14,7 +14,7 @@ export interface Recorder {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
   readonly kernels: Kernels;
-  readonly native: NativeAdd;
+  readonly natives: NativeAdds;
 }
 
 /** What jobs compute; copies alone need neither. */
@@ -76,7 +76,7 @@ export class Recording {
 
 /** Levels in their order; within a level one dispatch for each kernel and set of windows. */
 function stepsOf(
-  { device, kernels, native }: Recorder,
+  { device, kernels, natives }: Recorder,
   { operation, divisor }: Task,
   pieces: readonly Piece[],
 ): Step[] {
@@ -88,7 +88,7 @@ function stepsOf(
         copy ? undefined : operation,
         access,
         batch.windows.length,
-        native,
+        natives,
       );
       return { kernel, dispatch: dispatchOf(batch, kernel.pieceBytes, divisor, limits) };
     }),

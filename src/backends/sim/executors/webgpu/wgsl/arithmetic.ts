@@ -14,7 +14,8 @@
 import { bytesOf, type DType } from "../../../../../api/index.ts";
 import { float64Text, wordFloatText } from "./float-arithmetic.ts";
 import { hex, type WordFloat, wordFormats } from "./float-format.ts";
-import type { NativeAdd } from "./float-native.ts";
+import { directivesOf, type NativeAdd } from "./float-native.ts";
+import { addsPairs, halfSum } from "./half-sum.ts";
 import { integerSums, wordDivision, wordExtreme, wordSums } from "./integers.ts";
 import { pairDivision, pairExtreme, pairSums } from "./integers64.ts";
 import type { Fusing, Operation } from "./operation.ts";
@@ -23,6 +24,8 @@ import { words64 } from "./words64.ts";
 
 /** The text of an operation and what a kernel needs to know to call it. */
 export interface Arithmetic {
+  /** What comes before everything else in a module. */
+  readonly directives: string;
   readonly text: string;
   /** WGSL types of a unit and of what is running. */
   readonly unit: "u32" | "vec2<u32>";
@@ -46,15 +49,20 @@ export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmeti
   const extreme = kind === "min" || kind === "max";
   if (dtype === "float64" || dtype === "int64" || dtype === "uint64") {
     const text = pairsText(operation);
-    return { text, unit: "vec2<u32>", running: "vec2<u32>", scales, fused, light: extreme };
+    const unit = "vec2<u32>";
+    return { directives: "", text, unit, running: unit, scales, fused, light: extreme };
   }
   if (kind === "wide") {
-    const { text, running } = wideSum(dtype as WordFloat, native);
-    return { text, unit: "u32", running, scales, fused, light: false };
+    const sum = wideSum(dtype as WordFloat, native);
+    return { ...sum, directives: "", unit: "u32", scales, fused, light: false };
   }
+  if (dtype === "float16" && kind === "sum" && addsPairs(native)) {
+    return { ...halfSum(native), unit: "u32", scales, fused, light: true };
+  }
+  const directives = directivesOf(native);
   const light = isLight(operation, native);
   const text = wordsText(operation, native, light);
-  return { text, unit: "u32", running: "u32", scales, fused, light };
+  return { directives, text, unit: "u32", running: "u32", scales, fused, light };
 }
 
 /** One or two elements in a word, and a handful of instructions for each. */

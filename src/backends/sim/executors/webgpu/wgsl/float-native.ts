@@ -7,11 +7,29 @@
  */
 import { addition } from "./float-add.ts";
 import type { WordFloat } from "./float-format.ts";
+import type { Operation } from "./operation.ts";
 
 /**
- * What a device's float32 addition is good for: `all` values; `normal` ones, with a normal result; `none`.
+ * What a device's float32 addition is good for in the sums of a dtype: `all` values; `normal` ones, with a normal result;
+ * `none`. For float16 also whether the device converts exactly (`converted`), or adds `halves` themselves.
  */
-export type NativeAdd = "all" | "normal" | "none";
+export type NativeAdd = "halves" | "converted" | "all" | "normal" | "none";
+
+/** What a device is trusted with, by dtype; sums of 1-byte floats and of float64 are whole numbers always. */
+export interface NativeAdds {
+  readonly float32: Exclude<NativeAdd, "halves" | "converted">;
+  readonly bfloat16: Exclude<NativeAdd, "halves" | "converted">;
+  readonly float16: NativeAdd;
+}
+
+/** What kernels of an operation use; symmetric sums run in float32. */
+export function nativeFor({ dtype, kind }: Operation, natives: NativeAdds): NativeAdd {
+  if (kind === "wide") return natives.float32;
+  if (kind !== "sum" && kind !== "scaled") return "none";
+  return dtype === "float32" || dtype === "bfloat16" || dtype === "float16"
+    ? natives[dtype]
+    : "none";
+}
 
 /** Rounds the float32 bits of a sum to the format; NaN aside. */
 const narrowed: { readonly [D in WordFloat]?: string } = {
@@ -21,7 +39,7 @@ const narrowed: { readonly [D in WordFloat]?: string } = {
 };
 
 /** A sum of halves below the least normal one is a whole number of steps already. */
-const half = /* wgsl */ `
+export const half = /* wgsl */ `
 fn half(x: u32) -> u32 {
   let size = x & 0x7fffffffu;
   let sign = (x >> 16u) & 0x8000u;
@@ -31,12 +49,32 @@ fn half(x: u32) -> u32 {
 }
 `;
 
+/** `pairSum(a, b)` of two packed halves each, in a few instructions. */
+export const pairSums: { readonly [F in "halves" | "converted"]: string } = {
+  halves: /* wgsl */ `
+fn pairSum(a: u32, b: u32) -> u32 { return bitcast<u32>(bitcast<vec2<f16>>(a) + bitcast<vec2<f16>>(b)); }
+`,
+  converted: /* wgsl */ `
+fn pairSum(a: u32, b: u32) -> u32 { return pack2x16float(unpack2x16float(a) + unpack2x16float(b)); }
+`,
+};
+
+/** What the text of a kernel needs before everything else. */
+export function directivesOf(native: NativeAdd): string {
+  return native === "halves" ? "enable f16;\n" : "";
+}
+
 /** Needs `rounding` and `words64`. */
 export function nativeAddition(dtype: WordFloat, native: NativeAdd): string {
   const result = narrowed[dtype];
   if (native === "none" || result === undefined) {
     return `${addition(dtype)}
 fn sum_${dtype}(a: u32, b: u32) -> u32 { return add_${dtype}(a, b); }
+`;
+  }
+  if (native === "halves" || native === "converted") {
+    return `${pairSums[native]}
+fn sum_${dtype}(a: u32, b: u32) -> u32 { return pairSum(a, b) & 0xffffu; }
 `;
   }
   const before = dtype === "float16" ? half : "";

@@ -75,10 +75,15 @@ export function copyKernel(access: Access, windows: number): string {
 
 /** Folds: the operands of a job, in their order. */
 export function foldKernel(arithmetic: Arithmetic, access: Access, windows: number): string {
-  const { text } = arithmetic;
-  return access === "wide"
-    ? `${tableBinding}${text}${wideAccess(windows)}${foldUnit(arithmetic)}${head(16)}${wideBody(arithmetic)}`
-    : `${tableBinding}${text}${narrowAccess(windows)}${foldUnit(arithmetic)}${head(pieceBytes(access, arithmetic.unit))}${narrowBody(arithmetic)}`;
+  const wide = access === "wide";
+  return [
+    `${arithmetic.directives}${tableBinding}`,
+    arithmetic.text,
+    wide ? wideAccess(windows) : narrowAccess(windows),
+    foldUnit(arithmetic),
+    head(pieceBytes(access, arithmetic.unit)),
+    wide ? wideBody(arithmetic) : narrowBody(arithmetic),
+  ].join("");
 }
 
 /** `fold`: an operand of any kind, the first one or a further one. */
@@ -130,7 +135,7 @@ function wideBody(arithmetic: Arithmetic): string {
 }
 
 /** Four operands are loaded before the first of them is needed. */
-function unrolledBody({ unit }: Arithmetic): string {
+function unrolledBody({ unit, running }: Arithmetic): string {
   const units = members(unit);
   const step = (value: string, row: string): string =>
     units
@@ -146,7 +151,7 @@ function unrolledBody({ unit }: Arithmetic): string {
   return /* wgsl */ `
   let o = table[job.z];
   let v = load16(o.x & 0xffffu, (o.y + at) >> 4u);
-  ${units.map((m, i) => `var r${i} = fold(true, ${unit}(), v.${m}, o.x >> 16u, o.zw, 0u);`).join("\n  ")}
+  ${units.map((m, i) => `var r${i} = fold(true, ${running}(), v.${m}, o.x >> 16u, o.zw, 0u);`).join("\n  ")}
   var k = 1u;
   for (; k + 4u <= job.w; k += 4u) {
     ${loads.join("\n    ")}
