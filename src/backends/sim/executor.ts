@@ -66,6 +66,8 @@ export interface Executor {
    * one world may overlap; they take effect in the order in which they were handed over.
    */
   execute(call: BoundCall): void | Promise<void>;
+  /** Runs calls that were made as one, a replay's for example, as `execute` would one after another. Left out: that is done. */
+  executeTogether?(calls: readonly BoundCall[]): void | Promise<void>;
   /** A world that was opened is over. */
   close?(): void | Promise<void>;
 }

@@ -6,17 +6,35 @@
  */
 import type { CallSet, RankCall } from "../../api/index.ts";
 
-/** The reduces of a complete reduce-scatter. Each begins when its rank is done with the one before it. */
-export function* reducesOf(set: CallSet): Generator<CallSet> {
+/** The reduces of a complete reduce-scatter. */
+export function reducesOf(set: CallSet): CallSet[] {
   const counts = set.calls[0]?.sendCounts ?? [];
-  for (const [root, count] of counts.entries()) {
-    if (count === 0) continue;
-    const calls = set.calls.map((call) => reduceOf(call, root, count));
-    yield { ...set, collective: "reduce", calls };
-    for (const [rank, { finishedAtPs }] of calls.entries()) {
-      (set.calls[rank] as RankCall).finishedAtPs = finishedAtPs;
-    }
-  }
+  return counts.flatMap((count, root) => {
+    if (count === 0) return [];
+    return {
+      ...set,
+      collective: "reduce",
+      calls: set.calls.map((call) => reduceOf(call, root, count)),
+    };
+  });
+}
+
+/** Has `predict` move the times of each reduce: a rank begins one when it is done with the one before it. */
+export function inTurn(
+  set: CallSet,
+  parts: readonly CallSet[],
+  predict: (part: CallSet, number: number) => void,
+): void {
+  parts.forEach((part, number) => {
+    const hand = (from: readonly RankCall[], to: readonly RankCall[]): void => {
+      from.forEach(({ finishedAtPs }, rank) => {
+        (to[rank] as RankCall).finishedAtPs = finishedAtPs;
+      });
+    };
+    hand(set.calls, part.calls);
+    predict(part, number);
+    hand(part.calls, set.calls);
+  });
 }
 
 function reduceOf(call: RankCall, root: number, count: number): RankCall {

@@ -37,7 +37,7 @@ import type { FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
 import { randomOrder } from "./random.ts";
 import { Recording } from "./recording.ts";
-import { reducesOf } from "./reduces.ts";
+import { inTurn, reducesOf } from "./reduces.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
 import type { Trace } from "./trace.ts";
@@ -224,15 +224,19 @@ export class SimSession implements Session {
     const ready = this.#ready(collective, set);
     if (ready === undefined) return this.#executeReduces(set);
     const { plan, bound } = ready;
-    this.#streams.begin(set.comm, calls);
-    const started = this.#startsFor(set);
-    this.#predict(set, ready);
-    this.#streams.end(set.comm, calls);
-    if (started !== undefined) {
-      const unclaimed = plan.unclaimed || scalarsDiffer(set);
-      this.#settings.trace?.call(set, started, plan.name, unclaimed);
+    try {
+      return this.#move(set.comm, calls, bound);
+    } finally {
+      // By now a device is at work: working times out costs its caller nothing.
+      this.#streams.begin(set.comm, calls);
+      const started = this.#startsFor(set);
+      this.#predict(set, ready);
+      this.#streams.end(set.comm, calls);
+      if (started !== undefined) {
+        const unclaimed = plan.unclaimed || scalarsDiffer(set);
+        this.#settings.trace?.call(set, started, plan.name, unclaimed);
+      }
     }
-    return this.#move(set.comm, calls, bound);
   }
 
   /** What is done for a call; the same again when the call is made again. `undefined`: it is done as several reduces. */
@@ -254,21 +258,21 @@ export class SimSession implements Session {
   }
 
   #executeReduces(set: CallSet): void | Promise<void> {
-    this.#streams.begin(set.comm, set.calls);
-    const started = this.#startsFor(set);
-    const plans: Plan[] = [];
-    const bound: BoundCall[] = [];
-    for (const part of reducesOf(set)) {
-      const ready = this.#readied(planQuestion("reduce", part), part);
-      this.#predict(part, ready);
-      plans.push(ready.plan);
-      bound.push(...ready.bound);
+    const parts = reducesOf(set);
+    const ready = parts.map((part) => this.#readied(planQuestion("reduce", part), part));
+    try {
+      const bound = ready.flatMap((each) => each.bound);
+      return this.#move(set.comm, set.calls, bound);
+    } finally {
+      this.#streams.begin(set.comm, set.calls);
+      const started = this.#startsFor(set);
+      inTurn(set, parts, (part, i) => this.#predict(part, ready[i] as Ready));
+      this.#streams.end(set.comm, set.calls);
+      if (started !== undefined) {
+        const plans = ready.map(({ plan }) => plan);
+        this.#settings.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
+      }
     }
-    this.#streams.end(set.comm, set.calls);
-    if (started !== undefined) {
-      this.#settings.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
-    }
-    return this.#move(set.comm, set.calls, bound);
   }
 
   /** When each rank begins a call, for a trace. */
@@ -339,6 +343,9 @@ function executeAll(
   bound: readonly BoundCall[],
   from = 0,
 ): void | Promise<void> {
+  if (bound.length > 1 && executor.executeTogether !== undefined) {
+    return executor.executeTogether(bound);
+  }
   for (let at = from; at < bound.length; at++) {
     const done = executor.execute(bound[at] as BoundCall);
     if (!(done instanceof Promise)) continue;

@@ -1,10 +1,10 @@
 /**
- * The buffers of one call in device memory.
+ * The buffers of a collective's calls in device memory.
  *
- * Memory of this executor is there already. Host memory is mirrored for the length of the call: inputs are uploaded
+ * Memory of this executor is there already. Host memory is mirrored for the length of the collective: inputs are uploaded
  * before it, and what it wrote is read back before it settles.
  */
-import { bytesOf, type DType } from "../../../../api/index.ts";
+import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import type { Spot, Spots } from "./jobs.ts";
@@ -14,7 +14,7 @@ import { WebgpuMemory } from "./memory.ts";
 import type { Recording } from "./recording.ts";
 import type { Range } from "./slabs.ts";
 
-/** The part of a host memory that a call uses, on the device; `range` holds it from byte `begin` on. */
+/** The part of a host memory that the calls use, on the device; `range` holds it from byte `begin` on. */
 interface Mirror {
   readonly memory: HostMemory;
   readonly begin: number;
@@ -27,27 +27,32 @@ interface Mirror {
 /** Mirrors keep the distance of their bytes to a multiple of this, so that what is aligned stays aligned. */
 const mirrorAlignment = 16;
 
-/** A call's buffers on the device, until it is closed. */
+/** The buffers of calls on the device, until it is closed. */
 export class Bindings {
-  readonly spots: Spots;
-  readonly #call: BoundCall;
+  /** By call. */
+  readonly spots: readonly Spots[];
+  readonly #calls: readonly BoundCall[];
   readonly #machine: Machine;
   readonly #mirrors: ReadonlyMap<SimMemory, Mirror>;
 
-  constructor(machine: Machine, call: BoundCall) {
+  constructor(machine: Machine, calls: readonly BoundCall[]) {
     this.#machine = machine;
-    this.#call = call;
+    this.#calls = calls;
     this.#mirrors = this.#mirrored();
     const spot = (buffer: BoundBuffer | undefined): Spot | undefined =>
       buffer && this.#spot(buffer);
-    this.spots = { inputs: call.inputs.map(spot), outputs: call.outputs.map(spot) };
-    for (const buffer of call.inputs) if (buffer !== undefined) this.#upload(buffer);
+    this.spots = calls.map(({ inputs, outputs }) => {
+      return { inputs: inputs.map(spot), outputs: outputs.map(spot) };
+    });
+    for (const { inputs } of calls) {
+      for (const buffer of inputs) if (buffer !== undefined) this.#upload(buffer);
+    }
   }
 
-  /** Submits the commands of a call, and waits until its outputs can be read. */
+  /** Submits the commands of the calls, and waits until their outputs can be read. */
   async run(recording: Recording): Promise<void> {
     const machine = this.#machine;
-    for (const buffer of this.#call.outputs) {
+    for (const buffer of this.#calls.flatMap(({ outputs }) => outputs)) {
       if (buffer?.memory instanceof WebgpuMemory)
         buffer.memory.noteWrite(buffer.byteOffset, buffer.byteLength);
     }
@@ -79,7 +84,6 @@ export class Bindings {
   }
 
   #mirrored(): Map<SimMemory, Mirror> {
-    const { inputs, outputs } = this.#call;
     const parts = new Map<HostMemory, { begin: number; end: number; written: boolean }>();
     const add = (buffer: BoundBuffer | undefined, written: boolean): void => {
       if (buffer === undefined || !(buffer.memory instanceof HostMemory)) return;
@@ -90,8 +94,10 @@ export class Bindings {
       known.written ||= written;
       parts.set(memory, known);
     };
-    for (const buffer of inputs) add(buffer, false);
-    for (const buffer of outputs) add(buffer, true);
+    for (const { inputs, outputs } of this.#calls) {
+      for (const buffer of inputs) add(buffer, false);
+      for (const buffer of outputs) add(buffer, true);
+    }
     const mirrors = new Map<SimMemory, Mirror>();
     for (const [memory, { begin: first, end, written }] of parts) {
       const begin = first - (first % mirrorAlignment);
@@ -115,12 +121,14 @@ export class Bindings {
     const mirror = this.#mirrors.get(memory);
     if (mirror === undefined || byteLength === 0) return;
     const begin = byteOffset - (byteOffset % mirrorAlignment);
-    const bytes = new Uint8Array(mirror.memory.buffer, begin, byteOffset + byteLength - begin);
+    // Whole words, because what follows them may be another input and there already.
+    const end = Math.min(Math.ceil((byteOffset + byteLength) / 4) * 4, mirror.memory.byteLength);
+    const bytes = new Uint8Array(mirror.memory.buffer, begin, end - begin);
     this.#machine.upload(moved(mirror.range, begin - mirror.begin), bytes);
   }
 
   #assertMemory(): void {
-    for (const buffer of [...this.#call.inputs, ...this.#call.outputs]) {
+    for (const buffer of this.#calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])) {
       const { memory } = buffer ?? {};
       if (memory instanceof WebgpuMemory && memory.range.slab.failure !== undefined) {
         throw memory.range.slab.failure;
@@ -128,15 +136,14 @@ export class Bindings {
     }
   }
 
-  /** Copies the chunks that the call wrote to the host; nothing else of the mirror is newer there. */
+  /** Copies the chunks that the calls wrote to the host; nothing else of the mirror is newer there. */
   #store({ memory, begin }: Mirror, bytes: Uint8Array): void {
-    const { plan, outputs } = this.#call;
     const host = new Uint8Array(memory.buffer);
-    for (const { targets } of plan.groups.flat()) {
-      for (const { rank, chunk } of targets) {
-        const output = outputs[rank];
+    for (const call of this.#calls) {
+      for (const { rank, chunk } of call.plan.groups.flat().flatMap(({ targets }) => targets)) {
+        const output = call.outputs[rank];
         if (output?.memory !== memory) continue;
-        const { from, length } = chunkOf(this.#call, this.#call.dtype, rank, chunk);
+        const { from, length } = chunkOf(call, rank, chunk);
         const at = output.byteOffset + from;
         host.set(bytes.subarray(at - begin, at - begin + length), at);
       }
@@ -145,8 +152,7 @@ export class Bindings {
 }
 
 function chunkOf(
-  { layout }: BoundCall,
-  dtype: DType,
+  { layout, dtype }: BoundCall,
   rank: number,
   chunk: number,
 ): { readonly from: number; readonly length: number } {

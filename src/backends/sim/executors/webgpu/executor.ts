@@ -133,13 +133,17 @@ export class WebgpuExecutor implements Executor {
     return { buffer: slab.buffer, offset: offset + byteOffset, size: byteLength };
   }
 
-  async execute(call: BoundCall): Promise<void> {
+  execute(call: BoundCall): Promise<void> {
+    return this.executeTogether([call]);
+  }
+
+  /** One submit for all of them. */
+  async executeTogether(calls: readonly BoundCall[]): Promise<void> {
     const { machine, recordings } = this.#opened("execute");
     machine.device.assertFine();
-    const bindings = new Bindings(machine, call);
+    const bindings = new Bindings(machine, calls);
     try {
-      const recording = recordings.of(call, bindings.spots);
-      await bindings.run(recording);
+      await bindings.run(recordings.of(calls, bindings.spots));
     } finally {
       bindings.close();
     }

@@ -39,7 +39,7 @@ export class Machine implements Recorder {
 
   /** Runs jobs that only copy, once. */
   runOnce(plan: (scratch: Scratch) => readonly Job[]): void {
-    const recording = new Recording(this, { operation: undefined, divisor: 1 }, plan);
+    const recording = new Recording(this, [{ operation: undefined, divisor: 1, plan }]);
     this.submit((encoder) => recording.encode(encoder));
     recording.close();
   }

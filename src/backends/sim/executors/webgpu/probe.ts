@@ -95,8 +95,8 @@ async function isRight(
     place: 0,
     final: true,
   };
-  const task = { operation: operationOf(fold, undefined), divisor: 1 };
-  const recording = new Recording(machine, task, () => [job]);
+  const operation = operationOf(fold, undefined);
+  const recording = new Recording(machine, [{ operation, divisor: 1, plan: () => [job] }]);
   inputs.forEach((words, k) => {
     machine.upload(moved(range, k * bytes), new Uint8Array(words.buffer));
   });

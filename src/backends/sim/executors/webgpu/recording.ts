@@ -1,4 +1,4 @@
-/** A planned call as commands: which kernels run on which bindings. Made once, run by one submit each time. */
+/** A planned collective as commands: which kernels run on which bindings. Made once, run by one submit each time. */
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import { withoutHazards } from "./hazards.ts";
 import type { Job, Scratch } from "./jobs.ts";
@@ -17,11 +17,13 @@ export interface Recorder {
   readonly natives: NativeAdds;
 }
 
-/** What jobs compute; copies alone need neither. */
+/** Jobs and what they compute; copies alone need neither operation nor divisor. */
 export interface Task {
   readonly operation: Operation | undefined;
   /** What an integer average is divided by. */
   readonly divisor: number;
+  /** The jobs, with the scratch memory that they ask for. */
+  readonly plan: (scratch: Scratch) => readonly Job[];
 }
 
 interface Step {
@@ -37,8 +39,8 @@ export class Recording {
   readonly #scratch: readonly Range[];
   readonly #slabs: Slabs;
 
-  /** Plans the jobs that `plan` makes with the scratch memory it is given. */
-  constructor(recorder: Recorder, task: Task, plan: (scratch: Scratch) => readonly Job[]) {
+  /** Plans the tasks, one after another. */
+  constructor(recorder: Recorder, tasks: readonly Task[]) {
     const { device, slabs } = recorder;
     const ranges: Range[] = [];
     const scratch: Scratch = (bytes) => {
@@ -46,9 +48,10 @@ export class Recording {
       ranges.push(range);
       return range;
     };
-    const jobs = withoutHazards(plan(scratch), scratch);
-    const pieces = piecesOf(jobs, device.limits, scratch);
-    this.#steps = stepsOf(recorder, task, pieces);
+    this.#steps = tasks.flatMap((task) => {
+      const jobs = withoutHazards(task.plan(scratch), scratch);
+      return stepsOf(recorder, task, piecesOf(jobs, device.limits, scratch));
+    });
     this.#scratch = ranges;
     this.#slabs = slabs;
     this.#table = this.#steps.length === 0 ? undefined : uploaded(device, this.#steps);

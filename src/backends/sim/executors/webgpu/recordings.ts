@@ -1,8 +1,8 @@
-/** The recordings of calls, kept for the next call of the same shape on the same buffers. */
+/** The recordings of collectives, kept for the next one of the same shape on the same buffers. */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { jobsOf, type Spot, type Spots } from "./jobs.ts";
-import { type Recorder, Recording } from "./recording.ts";
+import { type Recorder, Recording, type Task } from "./recording.ts";
 import { scalarWords } from "./scalar-words.ts";
 import type { Slab } from "./slabs.ts";
 import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
@@ -21,16 +21,13 @@ export class Recordings {
     this.#recorder = recorder;
   }
 
-  /** The recording of a call whose buffers lie there. */
-  of(call: BoundCall, spots: Spots): Recording {
-    const operation = call.folds[0] && operationOf(call.folds[0], call.separate?.[0]);
-    const key = this.#key(call, spots, operation);
-    let recording = this.#kept.get(key);
-    if (recording === undefined) {
-      const divisor = call.folds[0]?.terms.divisor ?? 1;
-      const task = { operation, divisor };
-      recording = new Recording(this.#recorder, task, (scratch) => jobsOf(call, spots, scratch));
-    }
+  /** The recording of the calls of a collective, whose buffers lie there, by call. */
+  of(calls: readonly BoundCall[], spots: readonly Spots[]): Recording {
+    const tasks = calls.map((call, i) => taskOf(call, spots[i] as Spots));
+    const key = calls
+      .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i]?.operation))
+      .join("\n");
+    const recording = this.#kept.get(key) ?? new Recording(this.#recorder, tasks);
     this.#kept.delete(key);
     this.#kept.set(key, recording);
     if (this.#kept.size > mostRecordings) this.#dropOldest();
@@ -74,6 +71,15 @@ export class Recordings {
     }
     return number;
   }
+}
+
+function taskOf(call: BoundCall, spots: Spots): Task {
+  const [fold] = call.folds;
+  return {
+    operation: fold && operationOf(fold, call.separate?.[0]),
+    divisor: fold?.terms.divisor ?? 1,
+    plan: (scratch) => jobsOf(call, spots, scratch),
+  };
 }
 
 /** One fold where all ranks share it. */
