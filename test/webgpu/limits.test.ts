@@ -48,6 +48,11 @@ const settings: readonly (WebgpuOptions & { readonly name: string })[] = [
   { name: "bindings of 1 KiB", limits: { windowBytes: 1_024, windows: 3 } },
   { name: "bindings of 4 KiB, slabs", slabBytes: 256, limits: { windowBytes: 4_096, windows: 4 } },
   { name: "a grid two groups wide", limits: { gridWidth: 2 } },
+  { name: "GPUBuffers of 4 KiB", limits: { bufferBytes: 4_096 } },
+  {
+    name: "GPUBuffers of 5 KiB and a bit, bindings of 1 KiB",
+    limits: { bufferBytes: 5_400, windowBytes: 1_024, windows: 3 },
+  },
 ];
 
 describeWebgpu("within limits", () => {
@@ -68,16 +73,41 @@ describeWebgpu("within limits", () => {
     expect(await results(sim({ executor }))).toEqual(await results(sim({ executor: cpu() })));
   });
 
-  test("a buffer that is larger than the device takes is refused", async () => {
+  test("a buffer that is larger than a GPUBuffer can be lies in several", async () => {
     const executor = await sharedExecutor({ limits: { bufferBytes: 4_096 } });
     const world = await createWorld({ backend: sim({ executor }), size: 1 });
-    const comm = await world.run((each) => {
-      expect(() => each.alloc("float32", 1_025)).toThrow(
-        /alloc: found 4352 bytes, .* at most 4096/,
+    await world.run(async (comm) => {
+      const small = comm.alloc("float32", 1_024);
+      expect(executor.places(small)).toEqual([executor.place(small)]);
+      const large = comm.alloc("float32", 2_500).fill(3);
+      const places = executor.places(large);
+      expect(places.map(({ offset, size }) => [offset, size])).toEqual([
+        [0, 4_096],
+        [0, 4_096],
+        [0, 1_808],
+      ]);
+      expect(new Set(places.map(({ buffer }) => buffer)).size).toBe(3);
+      expect(() => executor.place(large)).toThrow(
+        /place: found 10000 bytes in 3 GPUBuffers of .*\nhint: use places\(buffer\)/,
       );
-      return each.alloc("float32", 1_024).length;
+      const across = large.subarray(1_020, 2_060);
+      expect(executor.places(across).map(({ offset, size }) => [offset, size])).toEqual([
+        [4_080, 16],
+        [0, 4_096],
+        [0, 48],
+      ]);
+      expect(executor.place(large.subarray(2_500)).size).toBe(0);
+      across.copyFrom(Float32Array.from({ length: 1_040 }, (_, i) => i));
+      const found = await large.toHost();
+      expect([...found]).toEqual(
+        Array.from({ length: 2_500 }, (_, i) => (i < 1_020 || i >= 2_060 ? 3 : i - 1_020)),
+      );
+      large.dispose();
+      // What was used is zero again, in all of its parts.
+      expect((await comm.alloc("float32", 2_500).toHost()).every((value) => value === 0)).toBe(
+        true,
+      );
     });
-    expect(comm).toEqual([1_024]);
     await world.close();
   });
 

@@ -89,4 +89,32 @@ describeWebgpu("on a device", () => {
     expect(own.memory).toBe(reference.memory);
     expect(own.submits).toBe(1);
   });
+
+  test("calls of a replay see what the ones before wrote, in arrays too, in a submit each at most", async () => {
+    const run = async (backend: ReturnType<typeof sim>) => {
+      const world = await createWorld({ backend, size });
+      const kept = await world.run(async (comm) => {
+        const given = Uint8Array.from({ length: 3 * size + 1 }, (_, i) => 7 * i + comm.rank);
+        const own = comm.alloc("uint8", 3 * size + 1).fill(comm.rank);
+        const sums = given.subarray(1);
+        const graph = await comm.capture(() => {
+          comm.allReduce({ send: sums, op: "sum" });
+          comm.allToAll({ send: sums, recv: own.subarray(1, 3 * size + 1) });
+          comm.allReduce({ send: own, op: "max" });
+        });
+        await graph.replay();
+        return { given, own, graph };
+      });
+      const submits = await submitsOf(() => world.run(({ rank }) => kept[rank]?.graph.replay()));
+      const found = await world.run(async ({ rank }) => {
+        const { given, own } = kept[rank] as (typeof kept)[number];
+        return [[...given], [...(await own.toHost())]];
+      });
+      await world.close();
+      return { found, submits };
+    };
+    const own = await run(sim({ executor: await sharedExecutor() }));
+    expect(own.found).toEqual((await run(sim({ executor: cpu() }))).found);
+    expect(own.submits).toBeLessThanOrEqual(3);
+  });
 });

@@ -57,20 +57,17 @@ export class Bindings {
         buffer.memory.noteWrite(buffer.byteOffset, buffer.byteLength);
     }
     const written = [...this.#mirrors.values()].filter((mirror) => mirror.written);
-    let encode: ((encoder: GPUCommandEncoder) => void) | undefined = (encoder) =>
-      recording.encode(encoder);
-    const downloads: Promise<Found>[] = [];
-    for (const { range, begin, end } of written) {
-      downloads.push(
-        machine.download(range.slab, range.offset, range.offset + end - begin, encode),
-      );
-      encode = undefined;
-    }
-    if (encode !== undefined) {
+    const encode = (encoder: GPUCommandEncoder): void => recording.encode(encoder);
+    let found: Found[] = [];
+    if (written.length === 0) {
       machine.submit(encode);
       await machine.device.done();
+    } else {
+      const extents = written.map(({ range: { slab, offset }, begin, end }) => {
+        return { slab, begin: offset, end: offset + end - begin };
+      });
+      found = await machine.download(extents, encode);
     }
-    const found = await Promise.all(downloads);
     machine.device.assertFine();
     this.#assertMemory();
     written.forEach((mirror, i) => {

@@ -157,9 +157,12 @@ function limitsOf({ limits }: GPUDevice): DeviceLimits {
 
 function lowered(most: DeviceLimits, wish: LimitWish): DeviceLimits {
   const least = (key: keyof DeviceLimits): number => Math.min(most[key], wish[key] ?? most[key]);
+  const bufferBytes = least("bufferBytes");
+  // A window lies within one buffer.
+  const windowBytes = Math.min(least("windowBytes"), bufferBytes - (bufferBytes % alignment));
   return {
-    bufferBytes: least("bufferBytes"),
-    windowBytes: least("windowBytes"),
+    bufferBytes,
+    windowBytes,
     windows: least("windows"),
     gridWidth: least("gridWidth"),
   };

@@ -6,10 +6,12 @@ import type { AdapterWish } from "./adapter.ts";
 import { Bindings } from "./bindings.ts";
 import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./device.ts";
 import { Handles } from "./handles.ts";
+import { HostOrder } from "./host-order.ts";
 import { Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
 import { nativeAddsOf } from "./probe.ts";
 import { Recordings } from "./recordings.ts";
+import { type Stretch, stretchesOf } from "./slabs.ts";
 import type { NativeAdds } from "./wgsl/float-native.ts";
 
 /** How an executor is set up. */
@@ -30,13 +32,20 @@ export interface BufferPlace {
   readonly size: number;
 }
 
+/** What there is while a world is open. */
+interface Open {
+  readonly machine: Machine;
+  readonly recordings: Recordings;
+  readonly order: HostOrder;
+}
+
 /** `webgpu()`: one device for all worlds that use this value. */
 export class WebgpuExecutor implements Executor {
   readonly name = "webgpu";
   readonly #settings: ExecutorSettings;
   readonly #handles = new Handles();
   #machine: Promise<Machine> | undefined;
-  #open: { readonly machine: Machine; readonly recordings: Recordings } | undefined;
+  #open: Open | undefined;
   #worlds = 0;
 
   constructor(settings: ExecutorSettings) {
@@ -79,7 +88,7 @@ export class WebgpuExecutor implements Executor {
     this.#machine ??= this.#start();
     try {
       const machine = await this.#machine;
-      this.#open ??= { machine, recordings: new Recordings(machine) };
+      this.#open ??= { machine, recordings: new Recordings(machine), order: new HostOrder() };
     } catch (error) {
       this.#worlds--;
       this.#machine = undefined;
@@ -119,9 +128,23 @@ export class WebgpuExecutor implements Executor {
    * Where a rank's buffer lies on the device: to be read by the caller's own commands once the operations on it are
    * done. Commands that are submitted afterwards on the same queue see it as it is then. Valid until it is disposed.
    *
-   * @throws InvalidArgumentError for a buffer that is not on this executor's device.
+   * @throws InvalidArgumentError for a buffer that is not on this executor's device, or lies in several GPUBuffers because
+   * one of the device's takes less (`maxBufferSize`): `places` tells all of them.
    */
-  place({ allocation, byteOffset, byteLength }: DeviceBuffer): BufferPlace {
+  place(buffer: DeviceBuffer): BufferPlace {
+    const places = this.places(buffer);
+    if (places.length === 1) return places[0] as BufferPlace;
+    throw new InvalidArgumentError(
+      {
+        headline: `place: found ${buffer.byteLength} bytes in ${places.length} GPUBuffers of ${this.adapter}, needs a buffer that lies in one`,
+        hint: "use places(buffer), or allocate smaller buffers",
+      },
+      { field: "buffer" },
+    );
+  }
+
+  /** Where the bytes of a rank's buffer lie, in their order: `place` for buffers that are larger than a GPUBuffer can be. */
+  places({ allocation, byteOffset, byteLength }: DeviceBuffer): BufferPlace[] {
     const { memory } = allocation;
     if (!(memory instanceof WebgpuMemory) || memory.machine !== this.#open?.machine) {
       throw new InvalidArgumentError(
@@ -130,7 +153,14 @@ export class WebgpuExecutor implements Executor {
       );
     }
     const { slab, offset } = memory.range;
-    return { buffer: slab.buffer, offset: offset + byteOffset, size: byteLength };
+    const begin = offset + byteOffset;
+    if (byteLength === 0) {
+      const { buffer, offset: at } = stretchesOf(slab, begin, begin + 1)[0] as Stretch;
+      return [{ buffer, offset: at, size: 0 }];
+    }
+    return stretchesOf(slab, begin, begin + byteLength).map(({ bytes, ...each }) => {
+      return { ...each, size: bytes };
+    });
   }
 
   execute(call: BoundCall): Promise<void> {
@@ -139,14 +169,9 @@ export class WebgpuExecutor implements Executor {
 
   /** One submit for all of them. */
   async executeTogether(calls: readonly BoundCall[]): Promise<void> {
-    const { machine, recordings } = this.#opened("execute");
-    machine.device.assertFine();
-    const bindings = new Bindings(machine, calls);
-    try {
-      await bindings.run(recordings.of(calls, bindings.spots));
-    } finally {
-      bindings.close();
-    }
+    const open = this.#opened("execute");
+    open.machine.device.assertFine();
+    return open.order.run(calls, () => submitted(open, calls));
   }
 
   close(): void {
@@ -175,11 +200,25 @@ export class WebgpuExecutor implements Executor {
     this.#machine = undefined;
   }
 
-  #opened(action: string): { readonly machine: Machine; readonly recordings: Recordings } {
+  #opened(action: string): Open {
     if (this.#open !== undefined) return this.#open;
     throw new CommClosedError({
       headline: `${action}: the webgpu executor has no open world`,
       hint: "pass it to sim({ executor }) and create a world with that",
     });
+  }
+}
+
+/** Submits calls, and waits until they are done. */
+async function submitted(
+  { machine, recordings }: Open,
+  calls: readonly BoundCall[],
+): Promise<void> {
+  machine.device.assertFine();
+  const bindings = new Bindings(machine, calls);
+  try {
+    await bindings.run(recordings.of(calls, bindings.spots));
+  } finally {
+    bindings.close();
   }
 }

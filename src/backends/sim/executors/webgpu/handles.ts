@@ -29,7 +29,10 @@ export class Handles {
       );
     }
     const address = firstAddress + BigInt(this.#slabs.length) * spacing;
-    const slab: Slab = { buffer, bytes: buffer.size, foreign: true, failure: undefined };
+    const slab: Slab = {
+      ...{ buffers: [buffer], partBytes: buffer.size, bytes: buffer.size },
+      ...{ foreign: true, failure: undefined },
+    };
     this.#slabs.push(new WeakRef(slab));
     this.#kept.set(buffer, slab);
     this.#known.set(buffer, address);

@@ -1,10 +1,11 @@
 /** An open device with its memory and kernels: everything that worlds on it share. */
 import type { OpenDevice } from "./device.ts";
-import { messageOf, usage } from "./device.ts";
+import { messageOf } from "./device.ts";
+import { Download, type Extent } from "./download.ts";
 import type { Job, Scratch, Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
 import { type Recorder, Recording } from "./recording.ts";
-import { type Slab, Slabs } from "./slabs.ts";
+import { Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import type { NativeAdds } from "./wgsl/float-native.ts";
 
 /** Hands out bytes that were read; they are valid during the call only. */
@@ -30,11 +31,16 @@ export class Machine implements Recorder {
     const { queue } = this.device;
     const shared = !(bytes.buffer instanceof ArrayBuffer);
     const source = (shared ? bytes.slice() : bytes) as Uint8Array<ArrayBuffer>;
-    if (whole > 0) queue.writeBuffer(slab.buffer, offset, source, 0, whole);
+    let at = 0;
+    for (const { buffer, ...part } of stretchesOf(slab, offset, offset + whole)) {
+      queue.writeBuffer(buffer, part.offset, source, at, part.bytes);
+      at += part.bytes;
+    }
     if (whole === bytes.length) return;
     const rest = new Uint8Array(4);
     rest.set(source.subarray(whole));
-    queue.writeBuffer(slab.buffer, offset + whole, rest);
+    const [last] = stretchesOf(slab, offset + whole, offset + bytes.length) as [Stretch];
+    queue.writeBuffer(last.buffer, last.offset, rest);
   }
 
   /** Runs jobs that only copy, once. */
@@ -53,36 +59,25 @@ export class Machine implements Recorder {
     });
   }
 
-  /** The bytes of a slab from `begin` to `end`, once everything submitted before is done. */
+  /** What these extents hold, in their order, once everything submitted before is done; one submit, `before` in it. */
   async download(
-    slab: Slab,
-    begin: number,
-    end: number,
+    extents: readonly Extent[],
     before?: (encoder: GPUCommandEncoder) => void,
-  ): Promise<Found> {
-    const from = begin - (begin % 4);
-    const size = Math.ceil((end - from) / 4) * 4;
-    const { device } = this.device;
-    const staging = device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget });
+  ): Promise<Found[]> {
+    const downloads = extents.map((extent) => new Download(this.device.device, extent));
     this.submit((encoder) => {
       before?.(encoder);
-      encoder.copyBufferToBuffer(slab.buffer, from, staging, 0, size);
+      for (const download of downloads) download.encode(encoder);
     });
-    try {
-      await staging.mapAsync(usage.mapRead);
-    } catch (error) {
-      staging.destroy();
-      this.device.assertFine();
-      if (slab.failure !== undefined) throw slab.failure;
-      await Promise.resolve();
-      this.device.fail("lost", messageOf(error));
-      this.device.assertFine();
-    }
-    return (take) => {
-      take(new Uint8Array(staging.getMappedRange(), begin - from, end - begin));
-      staging.unmap();
-      staging.destroy();
-    };
+    const read = await Promise.allSettled(downloads.map((download) => download.read()));
+    const failed = read.find((each) => each.status === "rejected");
+    if (failed === undefined) return downloads.map((download) => (take) => download.hand(take));
+    for (const download of downloads) download.drop();
+    this.device.assertFine();
+    for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
+    await Promise.resolve();
+    this.device.fail("lost", messageOf(failed.reason));
+    throw this.device.failure;
   }
 
   /** Gives everything back. */

@@ -64,8 +64,9 @@ export class WebgpuMemory implements SimMemory {
     if (into.length === 0) return;
     this.#assertFine();
     const begin = this.range.offset + byteOffset;
-    const found = await this.machine.download(this.range.slab, begin, begin + into.length);
-    found((bytes) => into.set(bytes));
+    const extent = { slab: this.range.slab, begin, end: begin + into.length };
+    const [found] = await this.machine.download([extent]);
+    found?.((bytes) => into.set(bytes));
   }
 
   /** Sets elements to a value, rounded to the dtype. */

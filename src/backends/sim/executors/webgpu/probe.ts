@@ -100,15 +100,11 @@ async function isRight(
   inputs.forEach((words, k) => {
     machine.upload(moved(range, k * bytes), new Uint8Array(words.buffer));
   });
-  const found = await machine.download(
-    range.slab,
-    target.offset,
-    target.offset + bytes,
-    (encoder) => recording.encode(encoder),
-  );
+  const extent = { slab: range.slab, begin: target.offset, end: target.offset + bytes };
+  const [found] = await machine.download([extent], (encoder) => recording.encode(encoder));
   const expected = folded(fold, inputs);
   let right = true;
-  found((own) => {
+  found?.((own) => {
     right = own.every((byte, i) => byte === expected[i]);
   });
   recording.close();

@@ -4,7 +4,7 @@ import { withoutHazards } from "./hazards.ts";
 import type { Job, Scratch } from "./jobs.ts";
 import type { Kernel, Kernels } from "./kernels.ts";
 import { type Piece, piecesOf, type Window } from "./pieces.ts";
-import type { Range, Slabs } from "./slabs.ts";
+import { type Range, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
 import type { NativeAdds } from "./wgsl/float-native.ts";
 import type { Operation } from "./wgsl/operation.ts";
@@ -138,9 +138,10 @@ function bound(
 ): GPUBindGroup[] {
   const starts = tableStarts(steps);
   const shown = ({ slab, index }: Window): GPUBufferBinding => {
-    const offset = index * limits.windowBytes;
-    const size = Math.min(limits.windowBytes, slab.bytes - offset);
-    return { buffer: slab.buffer, offset, size: size - (size % 4) };
+    const begin = index * limits.windowBytes;
+    const end = Math.min(begin + limits.windowBytes, slab.bytes);
+    const { buffer, offset, bytes } = stretchesOf(slab, begin, end)[0] as Stretch;
+    return { buffer, offset, size: bytes - (bytes % 4) };
   };
   return steps.map(({ kernel, dispatch }, i) =>
     device.createBindGroup({

@@ -1,15 +1,16 @@
 /**
- * Memory of the device: few large buffers, from which ranks' buffers are cut, so that a call needs few bindings.
+ * Memory of the device: few large slabs, from which ranks' buffers are cut, so that a call needs few bindings.
  *
- * Ranges start at multiples of 256 bytes and are as long. What was used before is cleared when it is given out again.
+ * A slab is one GPUBuffer, or several end to end where it holds a range that is larger than the device's largest. Ranges start at multiples of 256 bytes and are as long. What was used before is cleared when it is given out again.
  */
-import { InvalidArgumentError } from "../../../../api/index.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import { WebgpuError } from "./errors.ts";
 
-/** One of the device's buffers; `failure` is set when there was no memory for it. */
+/** Memory under addresses of its own; `failure` is set when the device had none for it. */
 export interface Slab {
-  readonly buffer: GPUBuffer;
+  /** All of `partBytes`, which is a multiple of what a binding shows; only the last one may differ. */
+  readonly buffers: readonly GPUBuffer[];
+  readonly partBytes: number;
   readonly bytes: number;
   /** Handed in by the caller: nothing is cut from it. */
   readonly foreign: boolean;
@@ -21,6 +22,25 @@ export interface Range {
   readonly slab: Slab;
   readonly offset: number;
   readonly bytes: number;
+}
+
+/** A stretch of one GPUBuffer. */
+export interface Stretch {
+  readonly buffer: GPUBuffer;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** Where the bytes of a slab from `begin` to `end` lie. */
+export function stretchesOf({ buffers, partBytes }: Slab, begin: number, end: number): Stretch[] {
+  const stretches: Stretch[] = [];
+  for (let at = begin; at < end; ) {
+    const offset = at % partBytes;
+    const bytes = Math.min(end - at, partBytes - offset);
+    stretches.push({ buffer: buffers[(at - offset) / partBytes] as GPUBuffer, offset, bytes });
+    at += bytes;
+  }
+  return stretches;
 }
 
 /** A slab that ranges are cut from. */
@@ -64,12 +84,12 @@ export class Slabs {
     const whole = own.free[0]?.[0] === 0 && own.free[0][1] === own.bytes;
     if (!whole || (this.#slabs.size === 1 && own.failure === undefined)) return;
     this.#slabs.delete(own);
-    own.buffer.destroy();
+    destroy(own);
   }
 
   /** Gives all memory back. */
   close(): void {
-    for (const { buffer } of this.#slabs) buffer.destroy();
+    for (const slab of this.#slabs) destroy(slab);
     this.#slabs.clear();
   }
 
@@ -77,7 +97,13 @@ export class Slabs {
     const used = Math.min(offset + bytes, slab.fresh) - offset;
     if (zero && used > 0) {
       const encoder = this.#device.device.createCommandEncoder();
-      encoder.clearBuffer(slab.buffer, offset, used);
+      for (const { buffer, offset: from, bytes: length } of stretchesOf(
+        slab,
+        offset,
+        offset + used,
+      )) {
+        encoder.clearBuffer(buffer, from, length);
+      }
       this.#device.queue.submit([encoder.finish()]);
     }
     slab.fresh = Math.max(slab.fresh, offset + bytes);
@@ -87,35 +113,26 @@ export class Slabs {
   #grow(bytes: number): OwnSlab {
     const { bufferBytes } = this.#device.limits;
     const most = bufferBytes - (bufferBytes % alignment);
-    if (bytes > most) {
-      throw new InvalidArgumentError(
-        {
-          headline: `alloc: found ${bytes} bytes, ${this.#device.adapter} takes at most ${most} in one buffer`,
-          hint: "use several smaller buffers",
-        },
-        { field: "length" },
-      );
-    }
     const before = [...this.#slabs].reduce((sum, slab) => sum + slab.bytes, 0);
-    const size = Math.min(
-      most,
-      roundUp(Math.max(bytes, this.#least, this.#least === firstBytes ? before : 0)),
-    );
-    const slab = this.#make(size);
+    const wished = roundUp(Math.max(this.#least, this.#least === firstBytes ? before : 0));
+    const slab = this.#make(Math.max(bytes, Math.min(most, wished)), most);
     this.#slabs.add(slab);
     return slab;
   }
 
-  #make(bytes: number): OwnSlab {
-    const { device, adapter } = this.#device;
+  #make(bytes: number, most: number): OwnSlab {
+    const { device, adapter, limits } = this.#device;
+    const partBytes = bytes <= most ? bytes : most - (most % limits.windowBytes);
     device.pushErrorScope("out-of-memory");
-    const buffer = device.createBuffer({
-      label: "twinccl memory",
-      size: bytes,
-      usage: usage.storage | usage.copySource | usage.copyTarget,
-    });
+    const buffers: GPUBuffer[] = [];
+    for (let at = 0; at < bytes; at += partBytes) {
+      const size = Math.min(partBytes, bytes - at);
+      const all = usage.storage | usage.copySource | usage.copyTarget;
+      buffers.push(device.createBuffer({ label: "twinccl memory", size, usage: all }));
+    }
     const slab: OwnSlab = {
-      buffer,
+      buffers,
+      partBytes,
       bytes,
       foreign: false,
       failure: undefined,
@@ -135,6 +152,10 @@ export class Slabs {
     );
     return slab;
   }
+}
+
+function destroy({ buffers }: Slab): void {
+  for (const buffer of buffers) buffer.destroy();
 }
 
 function roundUp(bytes: number): number {

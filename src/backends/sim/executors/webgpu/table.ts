@@ -2,7 +2,7 @@
 import type { DeviceLimits } from "./device.ts";
 import { type Piece, spotsOf, type Window, windowIndex } from "./pieces.ts";
 import type { Slab } from "./slabs.ts";
-import { operandWord, rowsPerJob, workgroupSize } from "./wgsl/kernel.ts";
+import { lineBytes, operandWord, rowsPerJob, workgroupSize } from "./wgsl/kernel.ts";
 
 /** One dispatch: pieces of one level and kernel, the windows they touch, and how many workgroups they need. */
 export interface Dispatch {
@@ -80,7 +80,7 @@ export function dispatchOf(
       const word = operandWord(find(spot), kind);
       table.set([word, spot.offset % limits.windowBytes, ...scalar], row++ * rowWords);
     }
-    table.set([row, targets.length, place, Number(final)], at + rowWords);
+    table.set([row, targets.length, place % lineBytes, Number(final)], at + rowWords);
     for (const spot of targets) {
       table.set([find(spot), spot.offset % limits.windowBytes], row++ * rowWords);
     }

@@ -2,7 +2,7 @@
  * Whole kernels: every invocation folds one place of one chunk from all its operands and writes it to all targets.
  *
  * The table says what to do, in rows of four words. Row 0: tiles, jobs, tiles in a row of the grid, divisor. Then two
- * rows a job: first tile, bytes, first operand, operands; first target, targets, byte of the chunk it begins with, and
+ * rows a job: first tile, bytes, first operand, operands; first target, targets, byte of a line it begins with, and
  * whether the value is complete. Then the operands: window and kind, address, scalar; and targets: window, address.
  */
 import { type Access, narrowAccess, wideAccess } from "./access.ts";
@@ -108,10 +108,13 @@ ${head}${fused === "none" ? "" : together(fused)}
 `;
 }
 
-/** Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself; 960 bytes are one line. */
+/** Bytes that LL128 moves at once, for which the rounding of products repeats itself. */
+export const lineBytes = 960;
+
+/** Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself. */
 const isApart = /* wgsl */ `
 fn isApart(place: u32) -> bool {
-  let pack = (place % 960u) >> 4u;
+  let pack = (place % ${lineBytes}u) >> 4u;
   return (place & 8u) != 0u && !(pack == 7u || pack == 15u || pack == 23u || pack == 31u);
 }
 `;
