@@ -20,7 +20,7 @@ const values = options({
     out: { is: plain("FILE"), help: "keeps all figures as JSON" },
     bytes: { is: whole(1024), default: String(64 * 2 ** 20), help: "of a rank" },
     ranks: { is: whole(1), default: "8", help: "number of ranks" },
-    rounds: { is: whole(1), default: "5", help: "of which the median is taken" },
+    rounds: { is: whole(1), default: "5", help: "the best of which counts" },
     "no-cpu": { help: "without cpu(), which takes long" },
     forms: { help: "adds every way in which the device may add float16" },
   },
