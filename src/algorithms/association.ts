@@ -29,13 +29,17 @@ export interface FoldPlace {
 }
 
 /** Along ranks in a row: the first one sends its contribution, every other one folds in its own. */
-export function along<V>(folds: Folds<V>, [first = 0, ...others]: readonly number[]): V {
-  return others.reduce((partial, rank) => folds.into(partial, rank), folds.own(first));
+export function along<V>(folds: Folds<V>, order: readonly number[]): V {
+  let partial = folds.own(order[0] ?? 0);
+  for (let i = 1; i < order.length; i++) partial = folds.into(partial, order[i] as number);
+  return partial;
 }
 
 /** All ranks once round the ring, ending at `last`. */
 export function roundRing(ranks: number, last: number): number[] {
-  return Array.from({ length: ranks }, (_, hop) => (last + 1 + hop) % ranks);
+  const order: number[] = [];
+  for (let hop = 1; hop <= ranks; hop++) order.push((last + hop) % ranks);
+  return order;
 }
 
 /**
@@ -48,18 +52,17 @@ export function acrossHypercube<V>(
   partners: "nearest" | "farthest",
 ): V {
   const { cores, rankOf, extraOf } = hypercubeOf(ranks);
-  let partials = Array.from({ length: cores }, (_, core) => {
+  const partials: V[] = [];
+  for (let core = 0; core < cores; core++) {
     const extra = extraOf(core);
-    return extra === undefined
-      ? folds.own(rankOf(core))
-      : folds.into(folds.own(extra), rankOf(core));
-  });
-  while (partials.length > 1) {
-    const half = partials.length / 2;
+    const own = rankOf(core);
+    partials.push(extra === undefined ? folds.own(own) : folds.into(folds.own(extra), own));
+  }
+  for (let half = cores / 2; half >= 1; half /= 2) {
     const [step, apart] = partners === "nearest" ? [2, 1] : [1, half];
-    partials = Array.from({ length: half }, (_, at) =>
-      folds.join(partials[step * at] as V, partials[step * at + apart] as V),
-    );
+    for (let at = 0; at < half; at++) {
+      partials[at] = folds.join(partials[step * at] as V, partials[step * at + apart] as V);
+    }
   }
   return partials[0] as V;
 }

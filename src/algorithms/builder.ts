@@ -19,7 +19,7 @@ export interface StepOptions {
   readonly span?: number;
 }
 
-/** Steps that a lane has room for before it grows, twofold each time. */
+/** Steps that a lane has room for before it grows, twofold each time, where no other lane tells. */
 const firstSteps = 8;
 
 /** Steps that a lane repeats; in a brief lane the first and the last time are written, one after the other. */
@@ -36,14 +36,20 @@ export class Lane {
   readonly rank: number;
   /** What is repeated, where the lane is written briefly. */
   readonly repeats: Repeat[] | undefined;
-  #code = new Int32Array(firstSteps * stepWidth);
+  #code: Int32Array;
   #end = 0;
   readonly #onStep: (() => void) | undefined;
 
-  constructor(rank: number, onStep?: () => void, brief = false) {
+  constructor(rank: number, onStep?: () => void, brief = false, room: number = firstSteps) {
     this.rank = rank;
+    this.#code = new Int32Array(room * stepWidth);
     this.#onStep = onStep;
     this.repeats = brief ? [] : undefined;
+  }
+
+  /** Number of steps so far. */
+  get length(): number {
+    return this.#end / stepWidth;
   }
 
   /** The steps so far, packed as in `Program.code`. */
@@ -173,6 +179,8 @@ export class ProgramBuilder {
   readonly #head: ProgramHead;
   /** Made as they are asked for, so that a program that is refused has not made them all. */
   readonly #lanes: (Lane | undefined)[] = [];
+  /** The newest of them. */
+  #latest: Lane | undefined;
   #steps = 0;
   /** The lane that alone is wanted, while one is. */
   #wanted: { readonly lane: Lane; readonly channel: number } | undefined;
@@ -213,8 +221,11 @@ export class ProgramBuilder {
     const index = rank * (this.#head.channels ?? 1) + channel;
     let lane = this.#lanes[index];
     if (lane === undefined) {
-      lane = new Lane(rank, this.#countStep);
+      // Lanes of a program are about as long as each other.
+      const room = Math.max(firstSteps, this.#latest?.length ?? 0);
+      lane = new Lane(rank, this.#countStep, false, room);
       this.#lanes[index] = lane;
+      this.#latest = lane;
     }
     return lane;
   }
@@ -255,8 +266,7 @@ export class ProgramBuilder {
     const lanes = this.ranks * channels;
     const starts = new Int32Array(lanes + 1);
     for (let index = 0; index < lanes; index++) {
-      const length = this.#lanes[index]?.code.length ?? 0;
-      starts[index + 1] = (starts[index] as number) + length / stepWidth;
+      starts[index + 1] = (starts[index] as number) + (this.#lanes[index]?.length ?? 0);
     }
     const code = new Int32Array((starts[lanes] as number) * stepWidth);
     this.#lanes.forEach((lane, index) => {

@@ -54,27 +54,38 @@ export function fuse(program: Program): FusedPlan {
 }
 
 /** The folds of a program that was executed already. */
-export function fuseExecution(program: Program, execution: Execution): FusedPlan {
-  const groups = new Fusion(execution).groups();
+function fuseExecution(program: Program, execution: Execution): FusedPlan {
+  const groups = [...groupsOf(execution)];
   return { groups, ...inPlaceOrder(program, groups) };
 }
 
 /** What differs between the values of a program and those of its folds; empty when the fusion is right. */
 export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
-  return proveFolds(plan, execute(program, false));
+  return proveGroups(plan.groups, execute(program, false));
 }
 
-/** The same against the values of a program that was executed already. */
-export function proveFolds(plan: FusedPlan, { values, outputs }: Execution): Problem[] {
+/** Fuses a program that was executed already, and proves it group by group, so that nothing is kept. */
+export function proveFused(execution: Execution): Problem[] {
+  return proveGroups(groupsOf(execution), execution);
+}
+
+function proveGroups(
+  groups: Iterable<readonly FusedFold[]>,
+  { values, outputs }: Execution,
+): Problem[] {
   const problems: Problem[] = [];
   const covered = outputs.map((chunks) => new Uint8Array(chunks.length));
-  for (const group of plan.groups) {
+  let found = 0;
+  for (const group of groups) {
     const results: ValueId[] = [];
     for (const fold of group) {
       const value = foldedValue(fold, results, values);
       results.push(value);
       for (const { rank, chunk } of fold.targets) {
-        covered[rank]?.fill(1, chunk, chunk + 1);
+        if (covered[rank]?.[chunk] === 0) {
+          (covered[rank] as Uint8Array)[chunk] = 1;
+          found++;
+        }
         const needed = outputs[rank]?.[chunk] ?? none;
         if (needed === value && value !== none) continue;
         const text = `out[${chunk}] of rank ${rank}: the program gives ${values.hash(needed)}, the fold ${values.hash(value)}`;
@@ -83,7 +94,6 @@ export function proveFolds(plan: FusedPlan, { values, outputs }: Execution): Pro
     }
   }
   const chunks = outputs.reduce((sum, out) => sum + out.length, 0);
-  const found = covered.reduce((sum, out) => sum + out.reduce((ones, one) => ones + one, 0), 0);
   if (found !== chunks) {
     problems.push({ pass: "fusion", text: `${found} of ${chunks} output chunks are covered` });
   }
@@ -114,45 +124,98 @@ function operandValue(operand: Operand, results: readonly ValueId[], values: Val
   return operand.kind === "partial" ? values.partial(leaf) : leaf;
 }
 
-/** Reads folds off the values of an execution. */
-class Fusion {
-  readonly #values: ValueTable;
-  readonly #targets = new Map<ValueId, Place[]>();
-  /** Place of each value in the group at hand. */
-  readonly #needed = new Map<ValueId, number>();
+/** The folds of an execution, group by group: one for each value that an output holds, in the order of the outputs. */
+function* groupsOf({ values, outputs }: Execution): Generator<FusedFold[]> {
+  const reader = new FoldReader(values);
+  const targets = new Targets(values.size, outputs);
+  for (let rank = 0; rank < outputs.length; rank++) {
+    const chunks = outputs[rank] as Int32Array;
+    for (let chunk = 0; chunk < chunks.length; chunk++) {
+      const value = chunks[chunk] as ValueId;
+      const places = targets.from(value, rank, chunk);
+      if (places !== undefined) yield reader.group(value, places);
+    }
+  }
+}
 
-  constructor({ values, outputs }: Execution) {
-    this.#values = values;
+/** The output chunks that hold each value. */
+class Targets {
+  /** The first place of each value, and for each place the next one of the same value: rank and chunk, -1 for none. */
+  readonly #first: Int32Array;
+  readonly #next: Int32Array;
+  /** Place of chunk 0 of each rank, when all lie in a row. */
+  readonly #starts: Int32Array;
+  readonly #ranks: Int32Array;
+
+  constructor(values: number, outputs: readonly Int32Array[]) {
+    this.#starts = new Int32Array(outputs.length + 1);
     outputs.forEach((chunks, rank) => {
-      chunks.forEach((value, chunk) => {
-        if (value < 0) return;
-        const targets = this.#targets.get(value);
-        if (targets === undefined) this.#targets.set(value, [{ rank, chunk }]);
-        else targets.push({ rank, chunk });
-      });
+      this.#starts[rank + 1] = (this.#starts[rank] as number) + chunks.length;
     });
+    this.#first = new Int32Array(values).fill(none);
+    this.#next = new Int32Array(this.#starts.at(-1) ?? 0);
+    this.#ranks = new Int32Array(this.#next.length);
+    // Backwards, so that the first place is found first.
+    for (let rank = outputs.length - 1; rank >= 0; rank--) {
+      const chunks = outputs[rank] as Int32Array;
+      const start = this.#starts[rank] as number;
+      this.#ranks.fill(rank, start, start + chunks.length);
+      for (let chunk = chunks.length - 1; chunk >= 0; chunk--) {
+        const value = chunks[chunk] as ValueId;
+        if (value < 0) continue;
+        this.#next[start + chunk] = this.#first[value] as number;
+        this.#first[value] = start + chunk;
+      }
+    }
   }
 
-  groups(): FusedFold[][] {
-    return [...this.#targets].map(([value, targets]) => {
-      const group: FusedFold[] = [];
-      this.#needed.clear();
-      this.#emit(value, targets, group);
-      return group;
-    });
+  /** All places that hold a value, where this is the first of them. */
+  from(value: ValueId, rank: number, chunk: number): Place[] | undefined {
+    if (value < 0 || this.#first[value] !== (this.#starts[rank] as number) + chunk)
+      return undefined;
+    const places: Place[] = [];
+    for (let at = this.#first[value] as number; at !== none; at = this.#next[at] as number) {
+      const owner = this.#ranks[at] as number;
+      places.push({ rank: owner, chunk: at - (this.#starts[owner] as number) });
+    }
+    return places;
+  }
+}
+
+/** Reads folds off values. */
+class FoldReader {
+  readonly #values: ValueTable;
+  /** Place of each value in the group at hand; -1 for none. */
+  readonly #placed: Int32Array;
+  /** Values that have one. */
+  readonly #emitted: ValueId[] = [];
+
+  constructor(values: ValueTable) {
+    this.#values = values;
+    this.#placed = new Int32Array(values.size).fill(none);
+  }
+
+  /** The fold of a value, after those that it needs. */
+  group(value: ValueId, targets: readonly Place[]): FusedFold[] {
+    const group: FusedFold[] = [];
+    this.#emit(value, targets, group);
+    for (const each of this.#emitted) this.#placed[each] = none;
+    this.#emitted.length = 0;
+    return group;
   }
 
   /** Appends the fold of a value, after those it needs, and gives its place in the group. */
   #emit(value: ValueId, targets: readonly Place[], group: FusedFold[]): number {
-    const known = this.#needed.get(value);
-    if (known !== undefined) return known;
+    const known = this.#placed[value] as number;
+    if (known !== none) return known;
     const final = this.#values.isFinal(value);
     const body = final ? this.#values.leftOf(value) : value;
     const operands = this.#chain(body, group);
     const reduces = !this.#values.isLeaf(body);
-    group.push({ operands, final, reduces, targets });
-    this.#needed.set(value, group.length - 1);
-    return group.length - 1;
+    const place = group.push({ operands, final, reduces, targets }) - 1;
+    this.#placed[value] = place;
+    this.#emitted.push(value);
+    return place;
   }
 
   /** Follows a fold down its chain to its first operand: the deeper side of each fold goes first. */

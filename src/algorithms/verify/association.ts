@@ -14,7 +14,7 @@ export function associationProblems(
   { values, outputs }: Execution,
 ): Problem[] {
   const { collective, ranks, root, chunksPerBlock } = program;
-  const { expected, reduces } = specifications[collective];
+  const { reduces } = specifications[collective];
   if (!reduces) return [];
   if (order === undefined) {
     return [{ pass: "association", text: "the header states no order of folding" }];
@@ -22,19 +22,23 @@ export function associationProblems(
   const problems: Problem[] = [];
   const report = (text: string): void => void problems.push({ pass: "association", text });
   const stated: ValueId[] = [];
-  let block = 0;
-  outputs.forEach((chunks, rank) => {
+  for (let rank = 0; rank < ranks; rank++) {
+    const chunks = outputs[rank] as Int32Array;
     for (let out = 0; out < chunks.length; out++) {
-      const chunk = out % chunksPerBlock;
-      if (chunk === 0) block = expected(ranks, rank, out / chunksPerBlock, root)[0]?.block ?? 0;
-      const source = block * chunksPerBlock + chunk;
-      stated[source] ??= values.final(
-        order(foldsOf(values, source, report), { ranks, root, block, chunk }),
-      );
-      if (stated[source] === chunks[out]) continue;
+      // Of a sound program, so it is about the input chunk that is wanted here.
+      const value = chunks[out] as ValueId;
+      const source = values.chunkOf(value);
+      let wanted = stated[source];
+      if (wanted === undefined) {
+        const chunk = source % chunksPerBlock;
+        const place = { ranks, root, block: (source - chunk) / chunksPerBlock, chunk };
+        wanted = values.final(order(foldsOf(values, source, report), place));
+        stated[source] = wanted;
+      }
+      if (wanted === value) continue;
       report(`out[${out}] of rank ${rank} was folded in another order than the header states`);
     }
-  });
+  }
   return problems;
 }
 

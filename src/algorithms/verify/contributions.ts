@@ -25,7 +25,8 @@ export function contributionProblems(program: Program, execution: Execution): Pr
   const norms: ValueId[] = [];
   let asked: readonly InputBlock[] | undefined;
   let all = none;
-  outputs.forEach((chunks, rank) => {
+  for (let rank = 0; rank < ranks; rank++) {
+    const chunks = outputs[rank] as Int32Array;
     for (let block = 0; block * chunksPerBlock < chunks.length; block++) {
       const sources = expected(ranks, rank, block, root);
       const first = (sources[0]?.block ?? 0) * chunksPerBlock;
@@ -41,7 +42,7 @@ export function contributionProblems(program: Program, execution: Execution): Pr
         problems.push({ pass: "contribution", text: `out[${chunk}] of rank ${rank} ${text}` });
       }
     }
-  });
+  }
   return problems;
 }
 

@@ -30,6 +30,8 @@ export interface Execution {
   readonly values: ValueTable;
   /** Value of every output chunk, by rank and chunk; -1 where nothing was written. */
   readonly outputs: readonly Int32Array[];
+  /** True when an input is read after an output that lies on it in place was written; else in place gives the same. */
+  readonly readsCovered: boolean;
   /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for what is missing. */
   made(step: number): Int32Array;
   /** Values of the message that a step receives; none for a step that receives nothing. */
@@ -38,11 +40,7 @@ export interface Execution {
 }
 
 /** Runs a program symbolically; `inPlace` lets output chunks lie on the input chunks that the collective allows. */
-export function execute(
-  program: Program,
-  inPlace: boolean,
-  values: ValueTable = new ValueTable(program.ranks),
-): Execution {
+export function execute(program: Program, inPlace: boolean, values?: ValueTable): Execution {
   return executeMatched(program, matchSteps(program), inPlace, values);
 }
 
@@ -51,7 +49,7 @@ export function executeMatched(
   program: Program,
   matching: Matching,
   inPlace: boolean,
-  values: ValueTable,
+  values: ValueTable = tableFor(program),
 ): Execution {
   return new Machine(program, matching, inPlace, values).run();
 }
@@ -59,14 +57,19 @@ export function executeMatched(
 class Machine {
   readonly #program: Program;
   readonly #matching: Matching;
+  readonly #inPlace: boolean;
   readonly #values: ValueTable;
   readonly #problems: Problem[];
   readonly #reduces: boolean;
   readonly #lengths: Lengths;
-  /** By buffer (in, out, scratch), rank and chunk. */
-  readonly #cells: readonly (readonly Int32Array[])[];
-  /** Input chunks that lie where an output chunk lies, by rank: input chunk of each output chunk, -1 for none. */
-  readonly #under: readonly Int32Array[] | undefined;
+  /** Values of all chunks: buffer by buffer (in, out, scratch), rank by rank. `#starts` says where each begins. */
+  readonly #cells: Int32Array;
+  readonly #starts: Int32Array;
+  /** The cell of the input chunk that lies where an output chunk lies, by cell of the latter; -1 for none. */
+  readonly #under: Int32Array;
+  /** By cell: is it an input that is gone in place? */
+  readonly #lost: Uint8Array;
+  #readsCovered = false;
   /** Values that steps store or send; `#madeAt` says where those of a step begin. */
   readonly #made: Int32Array;
   readonly #madeAt: Int32Array;
@@ -77,21 +80,31 @@ class Machine {
   constructor(program: Program, matching: Matching, inPlace: boolean, values: ValueTable) {
     this.#program = program;
     this.#matching = matching;
+    this.#inPlace = inPlace;
     this.#values = values;
     this.#problems = [...matching.problems];
-    const { collective, ranks, root, chunksPerBlock, scratchChunks, code } = program;
-    const spec = specifications[collective];
-    this.#reduces = spec.reduces;
+    this.#reduces = specifications[program.collective].reduces;
     this.#lengths = new Lengths(program, values);
-    const cells = (blocks: (rank: number) => number): Int32Array[] =>
-      Array.from({ length: ranks }, (_, rank) => new Int32Array(blocks(rank)).fill(none));
-    const inCells = cells((rank) => spec.inBlocks(ranks, rank, root) * chunksPerBlock);
-    inCells.forEach((chunks, rank) => {
-      for (let chunk = 0; chunk < chunks.length; chunk++) chunks[chunk] = values.leaf(rank, chunk);
+    this.#starts = cellStarts(program);
+    this.#cells = new Int32Array(this.#starts.at(-1) as number).fill(none);
+    const { ranks, code } = program;
+    for (let rank = 0; rank < ranks; rank++) {
+      const start = this.#starts[rank] as number;
+      const chunks = (this.#starts[rank + 1] as number) - start;
+      for (let chunk = 0; chunk < chunks; chunk++) {
+        this.#cells[start + chunk] = values.leaf(rank, chunk);
+      }
+    }
+    this.#lost = new Uint8Array(this.#cells.length);
+    this.#under = new Int32Array(this.#cells.length).fill(none);
+    coveredInputs(program).forEach((covered, rank) => {
+      const over = this.#starts[ranks + rank] as number;
+      const start = this.#starts[rank] as number;
+      for (let chunk = 0; chunk < covered.length; chunk++) {
+        const input = covered[chunk] as number;
+        if (input !== none) this.#under[over + chunk] = start + input;
+      }
     });
-    const outCells = cells((rank) => spec.outBlocks(ranks, rank, root) * chunksPerBlock);
-    this.#cells = [inCells, outCells, cells(() => scratchChunks)];
-    this.#under = inPlace ? coveredInputs(program) : undefined;
     const steps = code.length / stepWidth;
     this.#madeAt = new Int32Array(steps + 1);
     let length = 0;
@@ -104,8 +117,9 @@ class Machine {
 
   run(): Execution {
     const { order, lane } = this.#matching;
-    const { channels, collective } = this.#program;
-    for (const step of order) {
+    const { ranks, channels, collective } = this.#program;
+    for (let i = 0; i < order.length; i++) {
+      const step = order[i] as number;
       this.#step = step;
       this.#rank =
         channels === 1 ? (lane[step] as number) : Math.floor((lane[step] as number) / channels);
@@ -119,8 +133,12 @@ class Machine {
       const from = sender[step] ?? none;
       return from === none ? new Int32Array() : made(from);
     };
-    const outputs = this.#cells[1] ?? [];
-    return { values: this.#values, outputs, made, received, problems: this.#problems };
+    const outputs = Array.from({ length: ranks }, (_, rank) =>
+      this.#cells.subarray(this.#starts[ranks + rank], this.#starts[ranks + rank + 1]),
+    );
+    const readsCovered = this.#readsCovered;
+    const problems = this.#problems;
+    return { values: this.#values, outputs, readsCovered, made, received, problems };
   }
 
   #perform(): void {
@@ -137,10 +155,11 @@ class Machine {
     const fits = sender !== none && code[sender * stepWidth + column.span] === span;
     const receivedAt = fits ? (this.#madeAt[sender] as number) : none;
     const madeAt = this.#madeAt[step] as number;
-    if (write !== none && read !== none) this.#checkOverlap(read, write, span);
+    if (write !== none && read !== none && span > 1) this.#checkOverlap(read, write, span);
+    const received = code[at + column.from] === none ? 0 : 1;
     for (let i = 0; i < span; i++) {
       let value = receivedAt === none ? none : (this.#made[receivedAt + i] as number);
-      let operands = code[at + column.from] === none ? 0 : 1;
+      let operands = received;
       if (read !== none) value = this.#operand(operands++, value, this.#read(read, i));
       if (other !== none) value = this.#operand(operands++, value, this.#read(other, i));
       value = this.#completed(value, operands, final);
@@ -173,13 +192,16 @@ class Machine {
   }
 
   #read(ref: Ref, i: number): ValueId {
-    const chunk = chunkOf(ref) + i;
-    const value = this.#cells[bufferOf(ref)]?.[this.#rank]?.[chunk];
-    if (value === undefined) {
+    const cell = this.#cell(ref, i);
+    if (cell === none) {
+      const chunk = chunkOf(ref) + i;
       this.#problem("hazard", `reads chunk ${chunk}, which this rank does not have`);
       return none;
     }
+    if (this.#lost[cell] === 1) this.#readsCovered = true;
+    const value = this.#cells[cell] as ValueId;
     if (value === none) {
+      const chunk = chunkOf(ref) + i;
       this.#problem(
         "hazard",
         `reads chunk ${chunk} before it was written, or after it was overwritten`,
@@ -190,19 +212,29 @@ class Machine {
 
   #write(ref: Ref, i: number, value: ValueId): void {
     const buffer = bufferOf(ref);
-    const cells = this.#cells[buffer]?.[this.#rank];
     const chunk = chunkOf(ref) + i;
-    if (buffer === 0 || cells === undefined || chunk < 0 || chunk >= cells.length) {
+    const cell = buffer === 0 ? none : this.#cell(ref, i);
+    if (cell === none) {
       this.#problem("hazard", `writes chunk ${chunk}, which is none of its outputs or scratch`);
       return;
     }
     if (value !== none && !this.#lengths.fits(value, buffer, this.#rank, chunk)) {
       this.#problem("hazard", `writes chunk ${chunk}, which may have another length`);
     }
-    cells[chunk] = value;
-    const covered = buffer === 1 ? this.#under?.[this.#rank]?.[chunk] : undefined;
-    const inputs = this.#cells[0]?.[this.#rank];
-    if (covered !== undefined && covered !== none && inputs !== undefined) inputs[covered] = none;
+    this.#cells[cell] = value;
+    const covered = this.#under[cell] as number;
+    if (covered === none) return;
+    this.#lost[covered] = 1;
+    if (this.#inPlace) this.#cells[covered] = none;
+  }
+
+  /** The cell of a chunk of the rank at hand; -1 for a chunk that it does not have. */
+  #cell(ref: Ref, i: number): number {
+    const chunk = chunkOf(ref) + i;
+    const row = bufferOf(ref) * this.#program.ranks + this.#rank;
+    const start = this.#starts[row] as number;
+    // Past the scratch of the last rank nothing begins.
+    return chunk >= 0 && start + chunk < (this.#starts[row + 1] as number) ? start + chunk : none;
   }
 
   /** Chunks of a step are moved in any order, or at once, so none may be written that another one is read from. */
@@ -236,4 +268,36 @@ class Machine {
     const step = stepText(stepAt(this.#program, this.#step));
     this.#problems.push({ pass, text: `rank ${this.#rank} (${step}): ${text}` });
   }
+}
+
+/** A table with room for what a program makes that folds each contribution where it meets it. */
+function tableFor({ collective, ranks, root, chunksPerBlock, code }: Program): ValueTable {
+  const { inBlocks, reduces } = specifications[collective];
+  let inputs = 0;
+  for (let rank = 0; rank < ranks; rank++) inputs += inBlocks(ranks, rank, root) * chunksPerBlock;
+  const leaves = Math.ceil(inputs / ranks);
+  const room = { values: reduces ? 2 * inputs + code.length / stepWidth : inputs, leaves };
+  return new ValueTable(ranks, room);
+}
+
+/** Where the chunks of each buffer (in, out, scratch) and rank begin when all lie in a row, and where the last end. */
+function cellStarts({
+  collective,
+  ranks,
+  root,
+  chunksPerBlock,
+  scratchChunks,
+}: Program): Int32Array {
+  const { inBlocks, outBlocks } = specifications[collective];
+  const starts = new Int32Array(3 * ranks + 1);
+  const append = (buffer: number, chunksOf: (rank: number) => number): void => {
+    for (let rank = 0; rank < ranks; rank++) {
+      const row = buffer * ranks + rank;
+      starts[row + 1] = (starts[row] as number) + chunksOf(rank);
+    }
+  };
+  append(0, (rank) => inBlocks(ranks, rank, root) * chunksPerBlock);
+  append(1, (rank) => outBlocks(ranks, rank, root) * chunksPerBlock);
+  append(2, () => scratchChunks);
+  return starts;
 }

@@ -38,7 +38,7 @@ export class Lengths {
   fits(value: ValueId, buffer: number, rank: number, chunk: number): boolean {
     const about = this.#values.chunkOf(value);
     const piece = this.#chunksPerBlock;
-    if (about % piece !== chunk % piece) return false;
+    if (about !== chunk && (about - chunk) % piece !== 0) return false;
     if (this.#even) return true;
     const source = this.#source(buffer, rank, Math.floor(chunk / piece));
     const from = this.#reduces ? undefined : this.#values.contributors(value);

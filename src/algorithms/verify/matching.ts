@@ -51,16 +51,13 @@ function pairSteps({ code, ranks, channels }: Program, lane: Int32Array): Pairs 
   const receiver = new Int32Array(steps).fill(none);
   const sentBefore = new Int32Array(steps).fill(none);
   const sentAfter = new Int32Array(steps).fill(none);
-  // By channel, sending rank and receiving rank: the last send, and the first send not received yet.
+  // By sending lane and receiving rank: the last send, and the first send not received yet.
   const last = new Int32Array(channels * ranks * ranks).fill(none);
   const next = new Int32Array(channels * ranks * ranks).fill(none);
-  const wire = (step: number, from: number, to: number): number =>
-    (((lane[step] as number) % channels) * ranks + from) * ranks + to;
-  const rankOf = (step: number): number => Math.floor((lane[step] as number) / channels);
   for (let step = 0; step < steps; step++) {
     const to = code[step * stepWidth + column.to] as number;
     if (to < 0 || to >= ranks) continue;
-    const on = wire(step, rankOf(step), to);
+    const on = (lane[step] as number) * ranks + to;
     const before = last[on] as number;
     sentBefore[step] = before;
     if (before === none) next[on] = step;
@@ -70,7 +67,9 @@ function pairSteps({ code, ranks, channels }: Program, lane: Int32Array): Pairs 
   for (let step = 0; step < steps; step++) {
     const from = code[step * stepWidth + column.from] as number;
     if (from < 0 || from >= ranks) continue;
-    const on = wire(step, from, rankOf(step));
+    const own = lane[step] as number;
+    const channel = own % channels;
+    const on = (from * channels + channel) * ranks + (own - channel) / channels;
     const sent = next[on] as number;
     if (sent === none) continue;
     sender[step] = sent;
@@ -111,14 +110,15 @@ function takeSteps({ code, starts }: Program, lane: Int32Array, { sender }: Pair
 
 function peerProblems({ code, ranks, channels, starts }: Program): Problem[] {
   const problems: Problem[] = [];
+  const check = (peer: number, rank: number): void => {
+    if (peer >= none && peer < ranks) return;
+    problems.push({ pass: "match", text: `rank ${rank} names a rank ${peer}, which is none` });
+  };
   for (let lane = 0; lane < starts.length - 1; lane++) {
     const rank = Math.floor(lane / channels);
     for (let step = starts[lane] as number; step < (starts[lane + 1] as number); step++) {
-      for (const field of [column.from, column.to]) {
-        const peer = code[step * stepWidth + field] as number;
-        if (peer === none || (peer >= 0 && peer < ranks)) continue;
-        problems.push({ pass: "match", text: `rank ${rank} names a rank ${peer}, which is none` });
-      }
+      check(code[step * stepWidth + column.from] as number, rank);
+      check(code[step * stepWidth + column.to] as number, rank);
     }
   }
   return problems;
@@ -127,13 +127,14 @@ function peerProblems({ code, ranks, channels, starts }: Program): Problem[] {
 function spanProblems(program: Program, lane: Int32Array, sender: Int32Array): Problem[] {
   const problems: Problem[] = [];
   const { code } = program;
-  sender.forEach((from, step) => {
-    if (from === none) return;
+  for (let step = 0; step < sender.length; step++) {
+    const from = sender[step] as number;
+    if (from === none) continue;
     const sent = code[from * stepWidth + column.span] as number;
     const expected = code[step * stepWidth + column.span] as number;
-    if (sent === expected) return;
+    if (sent === expected) continue;
     problems.push(stepProblem(program, lane, step, `receives ${sent} chunks, expects ${expected}`));
-  });
+  }
   return problems;
 }
 
@@ -147,14 +148,18 @@ function leftoverProblems(
   const { starts, code } = program;
   const problems: Problem[] = [];
   const at = starts.slice(0, -1);
-  for (const step of order) at[lane[step] as number] = step + 1;
+  for (let i = 0; i < order.length; i++) {
+    const step = order[i] as number;
+    at[lane[step] as number] = step + 1;
+  }
   at.forEach((step, current) => {
     if (step >= (starts[current + 1] as number)) return;
     const text = "waits for a message that is never sent";
     problems.push(stepProblem(program, lane, step, text));
   });
   let left = 0;
-  for (const step of order) {
+  for (let i = 0; i < order.length; i++) {
+    const step = order[i] as number;
     if (code[step * stepWidth + column.to] === none) continue;
     const taker = receiver[step] as number;
     if (taker === none || taker >= (at[lane[taker] as number] as number)) left++;

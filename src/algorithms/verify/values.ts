@@ -21,30 +21,49 @@ export type Value =
   | { readonly kind: "scaled" | "final"; readonly of: ValueId }
   | { readonly kind: "fold"; readonly left: ValueId; readonly right: ValueId };
 
-/** Values, and leaves of a rank, that there is room for before the columns grow. */
-const firstCapacity = 256;
-const firstLeaves = 4;
+/** What is known of a value, side by side in memory: what is read of one is read together. */
+const field = {
+  kind: 0,
+  left: 1,
+  right: 2,
+  chunk: 3,
+  /** Ranks whose contribution is in: a set's number. */
+  ranks: 4,
+  /** The newest value whose later operand this one is, and for that one the next older such value. */
+  newest: 5,
+  older: 6,
+} as const;
+
+/** Integers a value. */
+const valueWidth = 8;
+
+/** What a table has room for before it grows. */
+export interface Room {
+  readonly values: number;
+  /** Leaves of each rank. */
+  readonly leaves: number;
+}
+
+const littleRoom: Room = { values: 256, leaves: 4 };
 
 /** Stores each distinct value once. */
 export class ValueTable {
   #size = 0;
-  #kind = new Int32Array(firstCapacity);
-  #left = new Int32Array(firstCapacity);
-  #right = new Int32Array(firstCapacity);
-  #chunk = new Int32Array(firstCapacity);
-  /** Ranks whose contribution is in: a set's number. */
-  #ranks = new Int32Array(firstCapacity);
-  /** The newest value whose later operand this one is, and for that one the next older such value. */
-  #newest = new Int32Array(firstCapacity);
-  #older = new Int32Array(firstCapacity);
+  #values: Int32Array;
   /** By rank and chunk; 0 where there is none yet, else the value's number and one. */
   readonly #leaves: Int32Array[] = [];
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
 
-  constructor(ranks: number) {
+  constructor(ranks: number, room: Room = littleRoom) {
     this.#sets = new RankSets(ranks);
-    for (let rank = 0; rank < ranks; rank++) this.#leaves.push(new Int32Array(firstLeaves));
+    this.#values = new Int32Array(Math.max(1, room.values) * valueWidth);
+    for (let rank = 0; rank < ranks; rank++) this.#leaves.push(new Int32Array(room.leaves));
+  }
+
+  /** Number of values so far. */
+  get size(): number {
+    return this.#size;
   }
 
   /** A rank's own chunk. */
@@ -65,7 +84,7 @@ export class ValueTable {
 
   /** A lone contribution taken as a partial; partials stay what they are. */
   partial(value: ValueId): ValueId {
-    return this.#kind[value] === kinds.leaf ? this.#derive(kinds.scaled, value) : value;
+    return this.isLeaf(value) ? this.#derive(kinds.scaled, value) : value;
   }
 
   /** The complete value. */
@@ -96,9 +115,9 @@ export class ValueTable {
 
   /** What a value is made of. */
   describe(value: ValueId): Value {
-    const left = this.#left[value] as number;
-    const right = this.#right[value] as number;
-    switch (this.#kind[value]) {
+    const left = this.leftOf(value);
+    const right = this.rightOf(value);
+    switch (this.#of(value, field.kind)) {
       case kinds.leaf:
         return { kind: "leaf", rank: left, chunk: right };
       case kinds.scaled:
@@ -112,37 +131,37 @@ export class ValueTable {
 
   /** True for a fold of two values. */
   isFold(value: ValueId): boolean {
-    return this.#kind[value] === kinds.fold;
+    return this.#of(value, field.kind) === kinds.fold;
   }
 
   /** The rank of a leaf, the earlier operand of a fold, what another value was made of. */
   leftOf(value: ValueId): number {
-    return this.#left[value] as number;
+    return this.#of(value, field.left);
   }
 
   /** The later operand of a fold. */
   rightOf(value: ValueId): number {
-    return this.#right[value] as number;
+    return this.#of(value, field.right);
   }
 
   /** True for a rank's untouched chunk. */
   isLeaf(value: ValueId): boolean {
-    return this.#kind[value] === kinds.leaf;
+    return this.#of(value, field.kind) === kinds.leaf;
   }
 
   /** True for a complete value. */
   isFinal(value: ValueId): boolean {
-    return this.#kind[value] === kinds.final;
+    return this.#of(value, field.kind) === kinds.final;
   }
 
   /** Number of the input chunk that a value is about. */
   chunkOf(value: ValueId): number {
-    return this.#chunk[value] as number;
+    return this.#of(value, field.chunk);
   }
 
   /** Ranks whose contribution is in, as a set's number. */
   contributors(value: ValueId): number {
-    return this.#ranks[value] as number;
+    return this.#of(value, field.ranks);
   }
 
   /** Number of the set of these ranks. */
@@ -164,9 +183,9 @@ export class ValueTable {
   hash(value: ValueId): string {
     // Lower numbers first, so that operands have theirs; no recursion, because chains are long.
     for (let id = this.#hash.length; id <= value; id++) {
-      const left = this.#left[id] as number;
-      const right = this.#right[id] as number;
-      const kind = this.#kind[id] as number;
+      const left = this.leftOf(id);
+      const right = this.rightOf(id);
+      const kind = this.#of(id, field.kind);
       let parts = [`${left}`, `${right}`];
       if (kind === kinds.fold) parts = [this.#hash[left] ?? "", this.#hash[right] ?? ""].sort();
       else if (kind !== kinds.leaf) parts = [this.#hash[left] ?? ""];
@@ -183,42 +202,42 @@ export class ValueTable {
 
   /** The value of that kind made of these two, `right` being the later one; -1 when there is none yet. */
   #find(kind: number, left: ValueId, right: ValueId): ValueId {
-    let id = this.#newest[right] ?? none;
-    while (id !== none && (this.#left[id] !== left || this.#kind[id] !== kind)) {
-      id = this.#older[id] as number;
+    const values = this.#values;
+    let id = values[right * valueWidth + field.newest] ?? none;
+    while (id !== none) {
+      const at = id * valueWidth;
+      if (values[at + field.left] === left && values[at + field.kind] === kind) return id;
+      id = values[at + field.older] as number;
     }
-    return id;
+    return none;
   }
 
   /** Notes that a value is made of another one. */
   #made(value: ValueId, of: ValueId): ValueId {
-    this.#older[value] = this.#newest[of] as number;
-    this.#newest[of] = value;
+    const values = this.#values;
+    const newest = of * valueWidth + field.newest;
+    values[value * valueWidth + field.older] = values[newest] as number;
+    values[newest] = value;
     return value;
   }
 
   #store(kind: number, left: number, right: number, chunk: number, ranks: number): ValueId {
-    if (this.#size === this.#kind.length) this.#grow();
     const id = this.#size++;
-    this.#kind[id] = kind;
-    this.#left[id] = left;
-    this.#right[id] = right;
-    this.#chunk[id] = chunk;
-    this.#ranks[id] = ranks;
-    this.#newest[id] = none;
-    this.#older[id] = none;
+    const at = id * valueWidth;
+    if (at === this.#values.length) this.#values = longer(this.#values, 2 * at);
+    const values = this.#values;
+    values[at + field.kind] = kind;
+    values[at + field.left] = left;
+    values[at + field.right] = right;
+    values[at + field.chunk] = chunk;
+    values[at + field.ranks] = ranks;
+    values[at + field.newest] = none;
+    values[at + field.older] = none;
     return id;
   }
 
-  #grow(): void {
-    const room = 2 * this.#size;
-    this.#kind = longer(this.#kind, room);
-    this.#left = longer(this.#left, room);
-    this.#right = longer(this.#right, room);
-    this.#chunk = longer(this.#chunk, room);
-    this.#ranks = longer(this.#ranks, room);
-    this.#newest = longer(this.#newest, room);
-    this.#older = longer(this.#older, room);
+  #of(value: ValueId, which: number): number {
+    return this.#values[value * valueWidth + which] as number;
   }
 }
 

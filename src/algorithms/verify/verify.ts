@@ -10,19 +10,17 @@
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
-import { fuseExecution, proveFolds } from "../fuse.ts";
-import { coveredInputs } from "../in-place.ts";
-import { layoutOf } from "../layout.ts";
-import { none, type Program } from "../program.ts";
-import { evaluate } from "../timing.ts";
+import { proveFused } from "../fuse.ts";
+import type { Program } from "../program.ts";
 import { associationProblems } from "./association.ts";
 import { contributionProblems } from "./contributions.ts";
+import { costOf, costProblems, noCost } from "./cost.ts";
 import { cycleOf, smallestSafeCredits } from "./credits.ts";
 import { type Execution, executeMatched, type Problem } from "./execution.ts";
 import { laneHazards } from "./lane-hazards.ts";
 import { type Matching, matchSteps } from "./matching.ts";
 import { symmetryProblems } from "./symmetry.ts";
-import { hashAll, ValueTable } from "./values.ts";
+import { hashAll } from "./values.ts";
 
 /** What the verifier found out about one program. */
 export interface Verdict {
@@ -30,7 +28,7 @@ export interface Verdict {
   readonly problems: readonly Problem[];
   /** Rounds on the longest path, one message per port and round. */
   readonly steps: number;
-  /** Elements the busiest rank sends at `costCount` elements. */
+  /** Elements that the busiest rank sends when every chunk has four. */
   readonly sentElements: number;
   /** Association hash of each output chunk of rank 0; equal on every rank that holds the same chunk. */
   readonly associations: readonly string[];
@@ -51,18 +49,17 @@ export function verifyAlgorithm(
 /** Verifies a program; with its algorithm, also credits, cost and order of folding against the header. */
 export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict {
   const matching = matchSteps(program);
-  const apart = executeMatched(program, matching, false, new ValueTable(program.ranks));
+  const apart = executeMatched(program, matching, false);
   const problems = [...apart.problems, ...contributionProblems(program, apart)];
   problems.push(...laneHazards(program));
   if (problems.length === 0) {
     problems.push(...inPlaceProblems(program, matching, apart));
-    problems.push(...proveFolds(fuseExecution(program, apart), apart));
+    problems.push(...proveFused(apart));
   }
-  const count = costCount(program);
-  const { steps, sentElements } = problems.length === 0 ? costOf(program, count) : noCost;
+  const cost = problems.length === 0 ? costOf(program, matching) : noCost;
   if (algorithm !== undefined && problems.length === 0) {
     problems.push(...creditProblems(program, matching, algorithm));
-    problems.push(...costProblems(program, algorithm, count, { steps, sentElements }));
+    problems.push(...costProblems(program, algorithm, cost));
     problems.push(...associationProblems(program, algorithm, apart));
     problems.push(...symmetryProblems(program, algorithm));
   }
@@ -70,8 +67,7 @@ export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict 
   return {
     program,
     problems,
-    steps,
-    sentElements,
+    ...cost,
     // Worked out when asked for: naming every value costs more than all passes together.
     get associations() {
       return Array.from(outputs[0] ?? [], (value) => (value < 0 ? "" : values.hash(value)));
@@ -82,38 +78,6 @@ export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict 
       );
     },
   };
-}
-
-const noCost = { steps: 0, sentElements: 0 };
-
-/** A count that every chunking divides evenly, so that closed forms are exact. */
-function costCount(program: Program): number {
-  return 4 * program.chunksPerBlock;
-}
-
-/** Steps and elements of the busiest rank, by the one-port recurrence. */
-function costOf(program: Program, count: number): { steps: number; sentElements: number } {
-  const { ranks } = program;
-  const layout = layoutOf(program, { count });
-  const oneRound = { latency: 0, occupancy: () => 1 };
-  const { finished, sentElements } = evaluate(program, layout, new Float64Array(ranks), oneRound);
-  return { steps: Math.max(...finished), sentElements: Math.max(...sentElements) };
-}
-
-function costProblems(
-  program: Program,
-  algorithm: Algorithm,
-  count: number,
-  found: { readonly steps: number; readonly sentElements: number },
-): Problem[] {
-  const stated = algorithm.cost({ ranks: program.ranks, count });
-  return (["steps", "sentElements"] as const).flatMap((figure): Problem[] => {
-    const within = found[figure] <= stated[figure] && stated[figure] <= 2 * found[figure];
-    const isBound = stated.bound === true && figure === "steps";
-    if (isBound ? within : found[figure] === stated[figure]) return [];
-    const text = `${figure}: the header says ${stated[figure]}, the program takes ${found[figure]}`;
-    return [{ pass: "cost", text }];
-  });
 }
 
 function creditProblems(program: Program, matching: Matching, algorithm: Algorithm): Problem[] {
@@ -133,7 +97,8 @@ function creditProblems(program: Program, matching: Matching, algorithm: Algorit
 
 /** In place, the same values must come out and nothing may be read after it was overwritten. */
 function inPlaceProblems(program: Program, matching: Matching, apart: Execution): Problem[] {
-  if (coveredInputs(program).every((under) => under.every((chunk) => chunk === none))) return [];
+  // Where nothing is read that in place would be gone, every step makes of the same the same.
+  if (!apart.readsCovered) return [];
   const within = executeMatched(program, matching, true, apart.values);
   const problems = [...within.problems];
   within.outputs.forEach((chunks, rank) => {

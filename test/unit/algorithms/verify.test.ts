@@ -1,7 +1,14 @@
 /** The verifier accepts every program of the catalogue, for every number of ranks that a test can afford. */
 
 import { specifications } from "twinccl";
-import { algorithmsOf, builtCollectives, catalogue, verifyAlgorithm } from "twinccl/algorithms";
+import {
+  algorithmsOf,
+  builtCollectives,
+  catalogue,
+  evaluate,
+  layoutOf,
+  verifyAlgorithm,
+} from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
 
 const rows = builtCollectives.flatMap((collective) =>
@@ -27,6 +34,20 @@ describe("the verifier", () => {
   test("judges at least one program of every collective", () => {
     expect(new Set(rows.map(({ collective }) => collective)).size).toBe(builtCollectives.length);
     expect(Object.keys(specifications).sort()).toEqual([...builtCollectives].sort());
+  });
+
+  test.each(rows)("counts for $collective $name the rounds and elements of the engine", (row) => {
+    for (const ranks of [1, 2, 3, 5, 8, 13, 24]) {
+      const root = specifications[row.collective].rooted ? ranks >> 1 : -1;
+      const found = verifyAlgorithm(row.collective, row.algorithm, ranks, root);
+      const { program, steps, sentElements } = found;
+      const layout = layoutOf(program, { count: 4 * program.chunksPerBlock });
+      const start = new Float64Array(ranks);
+      const oneRound = { latency: 0, occupancy: () => 1 };
+      const timing = evaluate(program, layout, start, oneRound);
+      expect(steps, `${ranks} ranks`).toBe(Math.max(...timing.finished));
+      expect(sentElements, `${ranks} ranks`).toBe(Math.max(...timing.sentElements));
+    }
   });
 
   test("wants an order of folding from whoever folds", () => {
