@@ -82,6 +82,8 @@ if (!values["no-cpu"]) {
 }
 
 if (values.out !== undefined) {
-  const document = { ...environment(), adapter, nativeAdd, software, bytes, ranks: size, results };
+  const date = new Date().toISOString();
+  const facts = { ...environment(), date, adapter, nativeAdd, software };
+  const document = { ...facts, bytes, ranks: size, results };
   writeFileSync(values.out, `${JSON.stringify(document, null, 2)}\n`);
 }

@@ -1,4 +1,4 @@
-/** README.md's speeds are those of a result in bench/results, and the tool that writes them tells when they are not. */
+/** README.md's speeds are those of results in bench/results, and the tool that writes them tells when they are not. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,7 +18,7 @@ test("README.md says what the result file says", () => {
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
 });
 
-describe("the section of a result", () => {
+describe("the section of a result of NCCL", () => {
   const cell = (us: number) => ({ median_us: us, p99_us: 2 * us, samples: 3, right: true });
   const missing = { not_run: "no windows" };
   const row = (collective: string, mode: string, bytes: number, peers: object) => {
@@ -65,10 +65,72 @@ describe("the section of a result", () => {
     expect(once.indexOf("## Speed on GPUs")).toBeLessThan(once.indexOf("## How it is tested"));
     expect(tool(file, "--page", page).status).toBe(0);
     expect(readFileSync(page, "utf8")).toBe(once);
+    expect(tool("--check", "--page", page).stderr).toMatch(
+      /^README.md has no section for webgpu-.*\n$/,
+    );
+    expect(tool("bench/results/webgpu-h200.json", "--page", page).status).toBe(0);
     expect(tool("--check", "--page", page).status).toBe(0);
-    writeFileSync(page, once.replace("13.3", "10.3"));
+    const both = readFileSync(page, "utf8");
+    expect(both.indexOf("## Speed through WebGPU")).toBeGreaterThan(
+      both.indexOf("## Speed on GPUs"),
+    );
+    writeFileSync(page, both.replace("13.3", "10.3"));
     const { status, stderr } = tool("--check", "--page", page);
     expect(status).toBe(1);
-    expect(stderr).toContain("differs from");
+    expect(stderr).toMatch(/^README.md's section differs from .*result.json: .*\n$/);
+  });
+});
+
+describe("the section of a result of WebGPU", () => {
+  const fold = (collective: string, dtype: string, inFlight: number, milliseconds: number) => {
+    const figures = { milliseconds, gigabytesPerSecond: 1234.5 / milliseconds, ofCopy: 0.5 };
+    return { name: "fold", collective, dtype, inFlight, ...figures };
+  };
+  const document = {
+    versions: { node: "20.20.2" },
+    ...{ commit: "0123456789abcdef", date: "2026-01-02T03:04:05.678Z", bytes: 2 ** 20, ranks: 3 },
+    adapter: "NVIDIA: 580.1 580.1.0, nvidia-h200",
+    results: [
+      { name: "copy", milliseconds: 1, gigabytesPerSecond: 2345.6 },
+      fold("reduce", "float16", 4, 1),
+      fold("reduce", "float16", 1, 2),
+      { ...fold("reduce", "float16", 4, 3), name: "form", form: "halves", right: true },
+      { ...fold("reduce", "float16", 1, 4), name: "form", form: "halves", right: true },
+      { ...fold("reduce", "float16", 4, 5), name: "form", form: "all", right: false },
+      { ...fold("reduce", "float16", 1, 6), name: "form", form: "all", right: false },
+      { name: "latency", bytes: 1024, medianUs: 49.4, samples: 1125 },
+      { name: "cpu", milliseconds: 100, slower: 321.4 },
+    ],
+  };
+  const file = join(folder, "webgpu-result.json");
+  writeFileSync(file, JSON.stringify(document));
+  writeFileSync(
+    join(folder, "webgpu-result-verify.json"),
+    JSON.stringify({ elements: 12345678, calls: 901, fine: true }),
+  );
+
+  test("holds the folds, the ways of adding, and what was compared", () => {
+    const { stdout } = tool(file, "--print");
+    expect(stdout).toContain(
+      "NVIDIA H200, driver 580.1, through Dawn, Node.js 20.20.2, commit 0123456, 2026-01-02.",
+    );
+    expect(stdout).toContain("copy of 1 MiB in the same run, 2,346 GB/s");
+    expect(stdout).toContain(
+      "| 3 ranks × 1 MiB | one call at a time | 4 communicators in flight |",
+    );
+    expect(stdout).toContain(
+      "| reduce, float16 | 2.00 ms, 617 GB/s, 50 % | 1.00 ms, 1,235 GB/s, 50 % |",
+    );
+    expect(stdout).toContain(
+      "| by the device's own float16 | 4.00 ms, 309 GB/s, 50 % | 3.00 ms, 412 GB/s, 50 % |",
+    );
+    expect(stdout).toContain(
+      "| in float32, rounded by bits: not exact here, so not used | 6.00 ms",
+    );
+    expect(stdout).toContain("of 1 KiB takes 49 µs");
+    expect(stdout).toContain("takes 321 times as long on `cpu()`");
+    expect(stdout).toContain(
+      "12,345,678 elements of 901 random calls were compared with `cpu()` there: none differs.",
+    );
   });
 });

@@ -1,164 +1,49 @@
-// The section "Speed on GPUs" of README.md, made from a result of `npm run bench:gpu -- --out FILE`.
+// The sections of README.md on speed, made from results of `npm run bench:gpu` and `npm run bench:webgpu` (`--out FILE`).
 // npm run docs:speed -- --help
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join, relative } from "node:path";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { options, plain } from "./options.mjs";
+import { gpuSection } from "./speed/gpu.mjs";
+import { webgpuSection } from "./speed/webgpu.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const results = join(root, "bench", "results");
-const beginning = /<!-- speed: (\S+) -->\n/;
+const beginning = /<!-- speed: (\S+) -->\n/g;
 const end = "<!-- end of speed -->\n";
-/** The section that it stands before. */
+/** The section that they stand before. */
 const follower = "## How it is tested\n";
 
-const sizeText = (bytes) => {
-  for (const [unit, size] of [
-    ["MiB", 2 ** 20],
-    ["KiB", 2 ** 10],
-  ]) {
-    if (bytes >= size) return `${Math.round(bytes / size)} ${unit}`;
-  }
-  return `${bytes} B`;
+const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
+
+/** What a result is of. */
+const kindOf = (path) => (basename(path).startsWith("webgpu") ? "webgpu" : "gpu");
+
+const textOf = {
+  gpu: (path) => gpuSection(read(path), path),
+  webgpu: (path) => {
+    const beside = path.replace(/\.json$/, "-verify.json");
+    const verified = existsSync(join(root, beside)) ? read(beside) : undefined;
+    return webgpuSection(read(path), path, verified, beside);
+  },
 };
 
-const timeText = (us) => (us === undefined ? "" : us.toFixed(us >= 100 ? 0 : 1));
-const medianOf = (row, peer) => row?.peers[peer]?.median_us;
-const table = (head, rows) =>
-  [head, head.map(() => "--:"), ...rows].map((cells) => `| ${cells.join(" | ")} |\n`).join("");
-
-/** How an all-reduce is issued, and who does it. */
-const allReduceColumns = [
-  ["eager", "twinccl"],
-  ["eager", "native"],
-  ["eager", "torch"],
-  ["graph", "twinccl"],
-  ["graph", "native"],
-  ["symmetric+graph", "twinccl"],
-  ["symmetric+graph", "native"],
-  ["eager", "twinccl, one process"],
-  ["eager", "native, one process"],
-];
-
-function ratioText(row) {
-  const [ours, theirs] = [medianOf(row, "twinccl"), medianOf(row, "native")];
-  return ours === undefined || theirs === undefined ? "" : (ours / theirs).toFixed(2);
-}
-
-function allReduceTable(rows) {
-  const ours = rows.filter(({ collective }) => collective === "allReduce");
-  const eager = ours.filter(({ mode }) => mode === "eager");
-  const find = (mode, bytes) => ours.find((row) => row.mode === mode && row.bytes === bytes);
-  const shown = allReduceColumns.filter(([mode, peer]) =>
-    eager.some(({ bytes }) => medianOf(find(mode, bytes), peer) !== undefined),
-  );
-  const head = shown.map(([mode, peer]) => (mode === "eager" ? peer : `${peer}, ${mode}`));
-  const lines = eager.map((row) => [
-    sizeText(row.bytes),
-    ...shown.map(([mode, peer]) => timeText(medianOf(find(mode, row.bytes), peer))),
-    ratioText(row),
-  ]);
-  return table(["all-reduce", ...head, "twinccl / native"], lines);
-}
-
-/** The other collectives: a small, a middle and a large size of each. */
-function othersTable(rows) {
-  const lines = [];
-  const peers = ["twinccl", "native", "torch"];
-  for (const collective of new Set(rows.map((row) => row.collective))) {
-    if (collective === "allReduce") continue;
-    const own = rows.filter((row) => row.collective === collective && row.mode === "eager");
-    const near = (bytes) =>
-      own.toSorted(
-        (a, b) => Math.abs(Math.log(a.bytes / bytes)) - Math.abs(Math.log(b.bytes / bytes)),
-      )[0];
-    for (const row of new Set([near(2 ** 11), near(2 ** 19), near(2 ** 27)])) {
-      if (row === undefined || medianOf(row, "twinccl") === undefined) continue;
-      const times = peers.map((peer) => timeText(medianOf(row, peer)));
-      lines.push([collective, sizeText(row.bytes), ...times, ratioText(row)]);
-    }
-  }
-  return table(["", "size", ...peers, "twinccl / native"], lines);
-}
-
-function latencyTable(rows) {
-  const peers = ["twinccl", "native", "torch", "twinccl, one process", "native, one process"];
-  const shown = peers.filter((peer) => rows.some((row) => medianOf(row, peer) !== undefined));
-  const cell = ({ median_us: median, p99_us: p99 } = {}) =>
-    median === undefined ? "" : `${timeText(median)} (${timeText(p99)})`;
-  const lines = rows.map((row) => [row.mode, ...shown.map((peer) => cell(row.peers[peer]))]);
-  return table(["awaited, 1 KiB", ...shown], lines);
-}
-
-function enduranceText({ cycles, ends }) {
-  const lines = [];
-  if (cycles !== undefined && cycles.not_run === undefined) {
-    const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
-    lines.push(
-      `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
-        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and host memory by ${bytes(cycles.host_bytes_per_cycle)}.`,
-    );
-  }
-  if (ends !== undefined) {
-    lines.push(
-      `${ends.processes} processes ended without closing their world: ${ends.processes - ends.bad.length} with the status that they should.`,
-    );
-  }
-  return lines.length === 0 ? "" : `\n${lines.join("\n")}\n`;
-}
-
-/** The section of a result. */
-export function sectionOf(document, path) {
-  const { gpus, ranks, driver, peers, versions, commit, date, rounds } = document;
-  const native = peers.find(({ name }) => name === "native");
-  const torch = peers.find(({ name }) => name === "torch");
-  const code = native?.nccl ?? torch?.nccl;
-  const nccl =
-    code === undefined
-      ? "NCCL"
-      : `NCCL ${Math.floor(code / 10000)}.${Math.floor(code / 100) % 100}.${code % 100}`;
-  const facts = [
-    `${ranks} × ${gpus[0]}`,
-    `driver ${driver}`,
-    `${nccl} without in-switch reduction`,
-    ...(torch?.torch === undefined ? [] : [`PyTorch ${torch.torch}`]),
-    `Node.js ${versions.node}`,
-    `commit ${commit?.slice(0, 7) ?? "unknown"}`,
-    date.slice(0, 10),
-  ];
-  return `## Speed on GPUs
-
-${facts.join(", ")}. Microseconds per call of float32, least is best: medians of ${rounds} rounds in which
-all were measured in turn, with the same sizes, numbers of calls and library. One process for each GPU unless one process
-drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. \`native\` is a C++ loop over NCCL
-([bench/native](bench/native)), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
-what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
-
-${allReduceTable(document.results)}
-${othersTable(document.results)}
-An all-reduce that is awaited before the next one is made: median, and in brackets the 99th percentile.
-
-${latencyTable(document.latency)}${enduranceText(document)}`;
-}
-
 function marked(path) {
-  const document = JSON.parse(readFileSync(join(root, path), "utf8"));
-  return `<!-- speed: ${path} -->\n${sectionOf(document, path)}\n${end}`;
+  return `<!-- speed: ${path} -->\n${textOf[kindOf(path)](path)}\n${end}`;
 }
 
-/** The section as README.md has it, with the file that it names; `undefined` when there is none. */
-function present(text) {
-  const found = beginning.exec(text);
-  if (found === null) return undefined;
+/** The section of a kind as README.md has it, with the file that it names; `undefined` when there is none. */
+function present(text, kind) {
+  const found = [...text.matchAll(beginning)].find(([, path]) => kindOf(path) === kind);
+  if (found === undefined) return undefined;
   const stop = text.indexOf(end, found.index) + end.length;
   return { path: found[1], start: found.index, stop, text: text.slice(found.index, stop) };
 }
 
-function checkReadme(readme) {
-  const text = readFileSync(readme, "utf8");
-  const section = present(text);
-  const files = readdirSync(results).filter((name) => /^gpu-.*\.json$/.test(name));
+function fault(text, kind) {
+  const section = present(text, kind);
   if (section === undefined) {
+    const files = readdirSync(results).filter((name) => name.startsWith(`${kind}-`));
     return files.length === 0 ? undefined : `README.md has no section for ${files.join(", ")}`;
   }
   if (section.text === marked(section.path)) return undefined;
@@ -167,7 +52,7 @@ function checkReadme(readme) {
 
 function write(readme, path) {
   const text = readFileSync(readme, "utf8");
-  const section = present(text);
+  const section = present(text, kindOf(path));
   const at = section?.start ?? text.indexOf(follower);
   if (at < 0) throw new Error(`README.md has no line "${follower.trim()}"`);
   const rest = section === undefined ? `\n${text.slice(at)}` : text.slice(section.stop);
@@ -185,11 +70,10 @@ const values = options({
   positionals: "FILE",
 });
 if (values.check) {
-  const fault = checkReadme(values.page);
-  if (fault !== undefined) {
-    process.stderr.write(`${fault}\n`);
-    process.exitCode = 1;
-  }
+  const text = readFileSync(values.page, "utf8");
+  const faults = ["gpu", "webgpu"].flatMap((kind) => fault(text, kind) ?? []);
+  for (const each of faults) process.stderr.write(`${each}\n`);
+  if (faults.length > 0) process.exitCode = 1;
 } else {
   const path = relative(root, values._[0] ?? "");
   if (values.print) process.stdout.write(marked(path));

@@ -1,0 +1,130 @@
+// A result of `npm run bench:gpu -- --out FILE` as a section of README.md.
+
+export const sizeText = (bytes) => {
+  for (const [unit, size] of [
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+  ]) {
+    if (bytes >= size) return `${Math.round(bytes / size)} ${unit}`;
+  }
+  return `${bytes} B`;
+};
+
+const timeText = (us) => (us === undefined ? "" : us.toFixed(us >= 100 ? 0 : 1));
+const medianOf = (row, peer) => row?.peers[peer]?.median_us;
+export const table = (head, rows) =>
+  [head, head.map(() => "--:"), ...rows].map((cells) => `| ${cells.join(" | ")} |\n`).join("");
+
+/** How an all-reduce is issued, and who does it. */
+const allReduceColumns = [
+  ["eager", "twinccl"],
+  ["eager", "native"],
+  ["eager", "torch"],
+  ["graph", "twinccl"],
+  ["graph", "native"],
+  ["symmetric+graph", "twinccl"],
+  ["symmetric+graph", "native"],
+  ["eager", "twinccl, one process"],
+  ["eager", "native, one process"],
+];
+
+function ratioText(row) {
+  const [ours, theirs] = [medianOf(row, "twinccl"), medianOf(row, "native")];
+  return ours === undefined || theirs === undefined ? "" : (ours / theirs).toFixed(2);
+}
+
+function allReduceTable(rows) {
+  const ours = rows.filter(({ collective }) => collective === "allReduce");
+  const eager = ours.filter(({ mode }) => mode === "eager");
+  const find = (mode, bytes) => ours.find((row) => row.mode === mode && row.bytes === bytes);
+  const shown = allReduceColumns.filter(([mode, peer]) =>
+    eager.some(({ bytes }) => medianOf(find(mode, bytes), peer) !== undefined),
+  );
+  const head = shown.map(([mode, peer]) => (mode === "eager" ? peer : `${peer}, ${mode}`));
+  const lines = eager.map((row) => [
+    sizeText(row.bytes),
+    ...shown.map(([mode, peer]) => timeText(medianOf(find(mode, row.bytes), peer))),
+    ratioText(row),
+  ]);
+  return table(["all-reduce", ...head, "twinccl / native"], lines);
+}
+
+/** The other collectives: a small, a middle and a large size of each. */
+function othersTable(rows) {
+  const lines = [];
+  const peers = ["twinccl", "native", "torch"];
+  for (const collective of new Set(rows.map((row) => row.collective))) {
+    if (collective === "allReduce") continue;
+    const own = rows.filter((row) => row.collective === collective && row.mode === "eager");
+    const near = (bytes) =>
+      own.toSorted(
+        (a, b) => Math.abs(Math.log(a.bytes / bytes)) - Math.abs(Math.log(b.bytes / bytes)),
+      )[0];
+    for (const row of new Set([near(2 ** 11), near(2 ** 19), near(2 ** 27)])) {
+      if (row === undefined || medianOf(row, "twinccl") === undefined) continue;
+      const times = peers.map((peer) => timeText(medianOf(row, peer)));
+      lines.push([collective, sizeText(row.bytes), ...times, ratioText(row)]);
+    }
+  }
+  return table(["", "size", ...peers, "twinccl / native"], lines);
+}
+
+function latencyTable(rows) {
+  const peers = ["twinccl", "native", "torch", "twinccl, one process", "native, one process"];
+  const shown = peers.filter((peer) => rows.some((row) => medianOf(row, peer) !== undefined));
+  const cell = ({ median_us: median, p99_us: p99 } = {}) =>
+    median === undefined ? "" : `${timeText(median)} (${timeText(p99)})`;
+  const lines = rows.map((row) => [row.mode, ...shown.map((peer) => cell(row.peers[peer]))]);
+  return table(["awaited, 1 KiB", ...shown], lines);
+}
+
+function enduranceText({ cycles, ends }) {
+  const lines = [];
+  if (cycles !== undefined && cycles.not_run === undefined) {
+    const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
+    lines.push(
+      `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
+        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and host memory by ${bytes(cycles.host_bytes_per_cycle)}.`,
+    );
+  }
+  if (ends !== undefined) {
+    lines.push(
+      `${ends.processes} processes ended without closing their world: ${ends.processes - ends.bad.length} with the status that they should.`,
+    );
+  }
+  return lines.length === 0 ? "" : `\n${lines.join("\n")}\n`;
+}
+
+/** The section of a result. */
+export function gpuSection(document, path) {
+  const { gpus, ranks, driver, peers, versions, commit, date, rounds } = document;
+  const native = peers.find(({ name }) => name === "native");
+  const torch = peers.find(({ name }) => name === "torch");
+  const code = native?.nccl ?? torch?.nccl;
+  const nccl =
+    code === undefined
+      ? "NCCL"
+      : `NCCL ${Math.floor(code / 10000)}.${Math.floor(code / 100) % 100}.${code % 100}`;
+  const facts = [
+    `${ranks} × ${gpus[0]}`,
+    `driver ${driver}`,
+    `${nccl} without in-switch reduction`,
+    ...(torch?.torch === undefined ? [] : [`PyTorch ${torch.torch}`]),
+    `Node.js ${versions.node}`,
+    `commit ${commit?.slice(0, 7) ?? "unknown"}`,
+    date.slice(0, 10),
+  ];
+  return `## Speed on GPUs
+
+${facts.join(", ")}. Microseconds per call of float32, least is best: medians of ${rounds} rounds in which
+all were measured in turn, with the same sizes, numbers of calls and library. One process for each GPU unless one process
+drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. \`native\` is a C++ loop over NCCL
+([bench/native](bench/native)), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
+what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
+
+${allReduceTable(document.results)}
+${othersTable(document.results)}
+An all-reduce that is awaited before the next one is made: median, and in brackets the 99th percentile.
+
+${latencyTable(document.latency)}${enduranceText(document)}`;
+}
