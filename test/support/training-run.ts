@@ -33,6 +33,8 @@ export interface Span {
   readonly until: number;
   /** Begins with what is there, and saves at its end. */
   readonly files?: CheckpointFiles;
+  /** Saves after every step, not only at the end. */
+  readonly everyStep?: boolean;
 }
 
 /** What every rank has at the end. */
@@ -93,8 +95,8 @@ async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd
     optimizer.step();
     losses.push(stats.loss);
     norms.push(stats.gradientNorm);
+    if (span.everyStep === true || step === span.until) await checkpoints?.save(step, parts);
   }
-  await checkpoints?.save(span.until, parts);
   trainer[Symbol.dispose]();
   const entries = [...model].map(({ name, value }): [string, number[]] => [name, [...value]]);
   const bytes = [...model].flatMap(({ value }) => [...new Uint8Array(value.slice().buffer)]);

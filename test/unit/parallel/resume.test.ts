@@ -1,6 +1,7 @@
 /** A run that is stopped after any step goes on where it was, on as many ranks or on others. */
+import { CommError, WorldError } from "twinccl";
 import { memoryFiles } from "twinccl/parallel";
-import { sim } from "twinccl/sim";
+import { failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { SmallNetwork } from "../../support/small-network.ts";
 import { runJob } from "../../support/training-run.ts";
@@ -40,3 +41,44 @@ test("a run that changes its number of ranks after every step ends in the same b
   }
   expect(bits).toBe(whole!.bits);
 });
+
+/** Every kind of state that a run has; on as many ranks as before the bits are the same without exact sums. */
+const everything = {
+  network: new SmallNetwork([3, 4, 2], "float32"),
+  data: new SmallNetwork([3, 4, 2]).samples(10, 1),
+  batch: 4,
+  noise: true,
+  microBatches: [2, 1, 3],
+  options: { wire: { topK: 0.5 }, bucketBytes: 32, maxGradientNorm: 0.5 },
+};
+
+test.each([0, 1, 2])(
+  "a run in which rank %i fails at any call goes on from its last checkpoint, to the same bits",
+  async (rank) => {
+    const whole = await runJob(sim(), 3, everything, { until: 3 });
+    const resumedAt = new Set<number>();
+    for (let call = 0; ; call++) {
+      const files = memoryFiles();
+      const faulty = sim({ faults: [failAt(rank, call)] });
+      const span = { until: 3, files, everyStep: true };
+      const first = await runJob(faulty, 3, everything, span).catch((error: unknown) => error);
+      if (!(first instanceof WorldError)) {
+        expect((first as typeof whole).map(({ bits }) => bits)).toEqual(
+          whole.map(({ bits }) => bits),
+        );
+        expect(call).toBeGreaterThan(40);
+        break;
+      }
+      expect(first.failures).toHaveLength(3);
+      for (const { error } of first.failures) expect(error).toBeInstanceOf(CommError);
+      const rest = await runJob(sim(), 3, everything, span);
+      for (const [at, end] of rest.entries()) {
+        expect(end.bits).toBe(whole[at]!.bits);
+        expect(end.losses).toEqual(whole[at]!.losses.slice(3 - end.losses.length));
+      }
+      resumedAt.add(3 - rest[0]!.losses.length);
+    }
+    expect([...resumedAt].toSorted()).toEqual([0, 1, 2, 3]);
+  },
+  60_000,
+);
