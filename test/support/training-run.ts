@@ -3,6 +3,7 @@ import { type Backend, type Communicator, createWorld } from "twinccl";
 import {
   adamW,
   type CheckpointFiles,
+  type CheckpointParts,
   Checkpoints,
   DataParallel,
   type DataParallelOptions,
@@ -27,6 +28,9 @@ export interface Job {
   readonly noise?: boolean;
 }
 
+/** What a checkpoint has of a run. */
+export const parts = ["model", "optimizer", "sampler", "random", "trainer"] as const;
+
 /** Where a run begins and ends. */
 export interface Span {
   /** The step at whose end it stops; steps count from 1. */
@@ -35,6 +39,8 @@ export interface Span {
   readonly files?: CheckpointFiles;
   /** Saves after every step, not only at the end. */
   readonly everyStep?: boolean;
+  /** Neither saves nor loads this part: to see that it matters. */
+  readonly without?: (typeof parts)[number];
 }
 
 /** What every rank has at the end. */
@@ -74,10 +80,10 @@ async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd
   const sampler = new Sampler({ samples: data.length, batch, rank, size, seed: 3 });
   const random = new Random(17, rank);
   const trainer = await DataParallel.create(comm, model, options);
-  const parts = { shared: { model, optimizer, sampler }, perRank: { random, trainer } };
+  const kept = keptParts({ model, optimizer, sampler }, { random, trainer }, span.without);
   const values = new Map([...model].map(({ name, value }) => [name, value]));
   const checkpoints = span.files === undefined ? undefined : new Checkpoints(comm, span.files);
-  const begun = (await checkpoints?.load(parts))?.step ?? 0;
+  const begun = (await checkpoints?.load(kept))?.step ?? 0;
   const losses: number[] = [];
   const norms: number[] = [];
   for (let step = begun + 1; step <= span.until; step++) {
@@ -95,12 +101,22 @@ async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd
     optimizer.step();
     losses.push(stats.loss);
     norms.push(stats.gradientNorm);
-    if (span.everyStep === true || step === span.until) await checkpoints?.save(step, parts);
+    if (span.everyStep === true || step === span.until) await checkpoints?.save(step, kept);
   }
   trainer[Symbol.dispose]();
   const entries = [...model].map(({ name, value }): [string, number[]] => [name, [...value]]);
   const bytes = [...model].flatMap(({ value }) => [...new Uint8Array(value.slice().buffer)]);
   return { losses, norms, bits: bytes.join(), values: new Map(entries) };
+}
+
+function keptParts(
+  shared: CheckpointParts["shared"],
+  perRank: NonNullable<CheckpointParts["perRank"]>,
+  without?: string,
+): CheckpointParts {
+  const others = <T>(of: Readonly<Record<string, T>>): Record<string, T> =>
+    Object.fromEntries(Object.entries(of).filter(([name]) => name !== without));
+  return { shared: others(shared), perRank: others(perRank) };
 }
 
 /** Cuts samples into parts that differ by one at most; no part is empty. */
