@@ -22,13 +22,14 @@ export function embed(
   { sequences, length }: Extent,
 ): EmbeddingPass {
   const rows = sequences * length;
-  const output = zerosLike(token.value, rows * width);
+  // Not for backward: values may be elsewhere by then, and are not to be kept till then.
+  const [table, places] = [token.value, position.value];
+  const output = zerosLike(table, rows * width);
   for (let row = 0; row < rows; row++) {
     const from = (tokens[row] as number) * width;
     const place = (row % length) * width;
     for (let i = 0; i < width; i++) {
-      output[row * width + i] =
-        (token.value[from + i] as number) + (position.value[place + i] as number);
+      output[row * width + i] = (table[from + i] as number) + (places[place + i] as number);
     }
   }
   return {

@@ -19,14 +19,14 @@ export function layerNorm({ weight, bias }: LayerNormParts): Layer {
       const output = zerosLike(input, rows * width);
       const normal = zerosLike(input, rows * width);
       const scales = new Float64Array(rows);
+      const [factors, offsets] = [weight.value, bias.value];
       for (let row = 0; row < rows; row++) {
         const [mean, scale] = moments(input, row * width, width);
         scales[row] = scale;
         for (let i = 0; i < width; i++) {
           const at = row * width + i;
           normal[at] = ((input[at] as number) - mean) * scale;
-          output[at] =
-            (normal[at] as number) * (weight.value[i] as number) + (bias.value[i] as number);
+          output[at] = (normal[at] as number) * (factors[i] as number) + (offsets[i] as number);
         }
       }
       return {
@@ -54,6 +54,7 @@ export function layerNorm({ weight, bias }: LayerNormParts): Layer {
     begin: number,
     scale: number,
   ): void {
+    const factors = weight.value;
     let sum = 0;
     let along = 0;
     for (let i = 0; i < width; i++) {
@@ -61,11 +62,11 @@ export function layerNorm({ weight, bias }: LayerNormParts): Layer {
       const x = normal[begin + i] as number;
       sums.bias[i] = (sums.bias[i] as number) + above;
       sums.weight[i] = (sums.weight[i] as number) + above * x;
-      sum += above * (weight.value[i] as number);
-      along += above * (weight.value[i] as number) * x;
+      sum += above * (factors[i] as number);
+      along += above * (factors[i] as number) * x;
     }
     for (let i = 0; i < width; i++) {
-      const weighted = (gradient[begin + i] as number) * (weight.value[i] as number);
+      const weighted = (gradient[begin + i] as number) * (factors[i] as number);
       below[begin + i] = scale * (weighted - (sum + (normal[begin + i] as number) * along) / width);
     }
   }

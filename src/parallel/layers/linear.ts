@@ -33,8 +33,9 @@ export function linear(parts: LinearParts): Layer {
 
 /** x Wᵀ + b. Four outputs at a time share the reading of x. */
 function multiply(parts: LinearParts, input: ParameterArray, rows: number): ParameterArray {
-  const { inputs, outputs, bias } = parts;
+  const { inputs, outputs } = parts;
   const weight = parts.weight.value;
+  const bias = parts.bias?.value ?? zerosLike(weight, outputs);
   const output = zerosLike(input, rows * outputs);
   const fours = outputs - (outputs % 4);
   for (let row = 0; row < rows; row++) {
@@ -50,17 +51,17 @@ function multiply(parts: LinearParts, input: ParameterArray, rows: number): Para
         s2 += at * (weight[w2 + i] as number);
         s3 += at * (weight[w3 + i] as number);
       }
-      output[y + o] = s0 + (bias?.value[o] ?? 0);
-      output[y + o + 1] = s1 + (bias?.value[o + 1] ?? 0);
-      output[y + o + 2] = s2 + (bias?.value[o + 2] ?? 0);
-      output[y + o + 3] = s3 + (bias?.value[o + 3] ?? 0);
+      output[y + o] = s0 + (bias[o] as number);
+      output[y + o + 1] = s1 + (bias[o + 1] as number);
+      output[y + o + 2] = s2 + (bias[o + 2] as number);
+      output[y + o + 3] = s3 + (bias[o + 3] as number);
     }
     for (let o = fours; o < outputs; o++) {
       let total = 0;
       for (let i = 0; i < inputs; i++) {
         total += (input[x + i] as number) * (weight[o * inputs + i] as number);
       }
-      output[y + o] = total + (bias?.value[o] ?? 0);
+      output[y + o] = total + (bias[o] as number);
     }
   }
   return output;
