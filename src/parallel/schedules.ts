@@ -7,7 +7,11 @@ import { InvalidArgumentError } from "../api/index.ts";
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;
 
-/** The same rate for ever. */
+/**
+ * The same rate for ever.
+ *
+ * @throws InvalidArgumentError for a rate below 0 or not a number.
+ */
 export function constant(learningRate: number): Schedule {
   assertRate("constant", "learningRate", learningRate);
   return () => learningRate;
@@ -54,6 +58,8 @@ export interface CosineOptions {
  * `T_max`, where that one would rise again.
  *
  * @throws InvalidArgumentError for rates below 0, a minimum above the peak, or steps that are no integer of at least 0.
+ * @example
+ * const rule = adamW({ learningRate: cosine({ peak: 3e-4, minimum: 3e-5, steps: 1000 }) });
  */
 export function cosine({ peak, minimum = 0, steps }: CosineOptions): Schedule {
   assertRate("cosine", "peak", peak);

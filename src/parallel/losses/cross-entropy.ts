@@ -24,6 +24,8 @@ export interface CrossEntropyArgs {
  *
  * @throws InvalidArgumentError for lengths that do not fit, a target that is no class, a weight that is negative or not a
  * number, or weights that are zero for all targets (the mean would be 0 / 0); nothing is written.
+ * @example
+ * const { value, weight } = crossEntropy({ logits, targets, classes: 10, gradient, reduction: "sum" });
  */
 export function crossEntropy(args: CrossEntropyArgs): Loss {
   const { logits, targets, classes, weights, gradient, reduction = "mean" } = args;

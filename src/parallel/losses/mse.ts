@@ -18,6 +18,8 @@ export interface MseArgs {
  * Summed in float64 in the order of the elements.
  *
  * @throws InvalidArgumentError for lengths that differ, or no elements; nothing is written.
+ * @example
+ * const { value } = mse({ prediction, target, gradient });
  */
 export function mse({ prediction, target, gradient, reduction = "mean" }: MseArgs): Loss {
   const count = prediction.length;

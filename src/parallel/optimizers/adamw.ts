@@ -25,6 +25,8 @@ export interface AdamWOptions {
  * State: `mean` (m) and `meanSquare` (v).
  *
  * @throws InvalidArgumentError for betas outside 0 to below 1, another option that is negative or not a number.
+ * @example
+ * const optimizer = new Optimizer(model, adamW({ learningRate: 3e-4, weightDecay: 0.1 }));
  */
 export function adamW(options: AdamWOptions): UpdateRule {
   const { learningRate, betas = [0.9, 0.999], epsilon = 1e-8, weightDecay = 0.01 } = options;

@@ -25,6 +25,8 @@ export interface LionOptions {
  * p ← p · (1 − rate · weightDecay) − rate · sign(β₁ · m + (1 − β₁) · g); m ← β₂ · m + (1 − β₂) · g. State: `mean` (m).
  *
  * @throws InvalidArgumentError for betas outside 0 to below 1, another option that is negative or not a number.
+ * @example
+ * const optimizer = new Optimizer(model, lion({ learningRate: 3e-5, weightDecay: 1 }));
  */
 export function lion(options: LionOptions): UpdateRule {
   const { learningRate, betas = [0.9, 0.99], weightDecay = 0 } = options;

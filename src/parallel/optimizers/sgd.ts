@@ -29,6 +29,8 @@ export interface SgdOptions {
  *
  * @throws InvalidArgumentError for an option that is negative or not a number, or Nesterov's momentum without momentum
  * or with dampening.
+ * @example
+ * const optimizer = new Optimizer(model, sgd({ learningRate: 0.1, momentum: 0.9 }));
  */
 export function sgd(options: SgdOptions): UpdateRule {
   const { learningRate, momentum = 0, dampening = 0, nesterov = false, weightDecay = 0 } = options;

@@ -289,6 +289,8 @@ describe("refuses", () => {
     const before = structuredClone(optimizer.state());
     const others = [
       new Optimizer(modelOf("float64"), rules["lion"]!()).state(),
+      // The same arrays under another name mean something else.
+      new Optimizer(modelOf("float64"), { ...rules["adamW"]!(), name: "other" }).state(),
       new Optimizer(modelOf("float32"), rules["adamW"]!()).state(),
       new Optimizer([...modelOf("float64")].slice(1), rules["adamW"]!()).state(),
       {

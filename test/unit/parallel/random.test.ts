@@ -34,6 +34,17 @@ test("a stream goes on from its state", () => {
   expect(() => resumed.restore({ values: { low: 1 }, tensors: {} })).toThrow(/needs the state/);
 });
 
+test("a stream does not repeat after 2^32 words", () => {
+  const random = new Random(3);
+  const { values } = random.state();
+  const first = words(random, 5);
+  random.restore({ values: { ...values, drawn: 2 ** 32 }, tensors: {} });
+  expect(words(random, 5)).not.toEqual(first);
+  random.restore({ values: { ...values, drawn: 2 ** 32 - 3 }, tensors: {} });
+  const across = words(random, 6);
+  expect(across.slice(3)).not.toEqual(first.slice(0, 3));
+});
+
 test("uniform, integer and normal numbers are spread as they should be", () => {
   const random = new Random(11);
   const count = 20_000;
@@ -53,5 +64,9 @@ test("uniform, integer and normal numbers are spread as they should be", () => {
     return tally.reduce((sum, found) => sum + (found - 100) ** 2 / 100, 0);
   });
   expect(Math.abs(mean(chis) - 5)).toBeLessThan(0.7);
+  // Three quarters of the words are below the bound: taken modulo it, the lower third would come twice as often.
+  const bound = 3 * 2 ** 30;
+  const low = draw(() => (random.below(bound) < 2 ** 30 ? 1 : 0));
+  expect(Math.abs(mean(low) - 1 / 3)).toBeLessThan(0.02);
   expect(() => random.below(0)).toThrow(/bound: found 0/);
 });

@@ -56,6 +56,20 @@ describe("one epoch", () => {
     expect([...sampler].map(({ samples }) => samples)).toEqual([4, 4]);
     expect(sampler.epoch).toBe(1);
     expect(sampler.next().epoch).toBe(1);
+    const full = new Sampler({ samples: 8, batch: 4, size: 1, rank: 0, partial: "drop" });
+    expect([...full].map(({ samples }) => samples)).toEqual([4, 4]);
+  });
+
+  test("has any order as often as another", () => {
+    const sampler = new Sampler({ samples: 3, batch: 3, size: 1, rank: 0, seed: 3 });
+    const tally = new Map<string, number>();
+    for (let epoch = 0; epoch < 1200; epoch++) {
+      const order = sampler.next().indexes.join();
+      tally.set(order, (tally.get(order) ?? 0) + 1);
+    }
+    // 200 of each are expected; a deviation is 13.
+    expect(tally.size).toBe(6);
+    for (const [order, found] of tally) expect(Math.abs(found - 200), order).toBeLessThan(52);
   });
 });
 
