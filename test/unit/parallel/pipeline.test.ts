@@ -105,6 +105,24 @@ describe("the schedule", () => {
       }
     }
   });
+  test("tells what the last stage told; samples count as their weight where none is told", async () => {
+    const weights = [undefined, 0.5, 4];
+    const told = await onRanks(2, async (comm) => {
+      const stage = addingStage(comm);
+      const pipeline = await PipelineParallel.create(comm, {
+        ...stage,
+        async forward(batch, input, visit) {
+          const pass = await stage.forward(batch, input, visit);
+          const weight = weights[batch];
+          const more = weight === undefined ? {} : { weight };
+          return { ...pass, told: pass.told && { loss: 10 ** batch, samples: 3, ...more } };
+        },
+      });
+      const { held: _, ...rest } = await pipeline.backward(numbers(3), () => {});
+      return rest;
+    });
+    expect(told).toEqual(new Array(2).fill({ loss: 111, samples: 9, weight: 3 + 0.5 + 4 }));
+  });
   test("of no micro-batch tells nothing", async () => {
     const told = await onRanks(3, async (comm) => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
@@ -448,6 +466,16 @@ describe("refused is", () => {
       expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "schedule", ranks: [1] });
     }
   });
+  test("a dtype that differs, on all ranks", async () => {
+    const errors = await failed((comm) =>
+      PipelineParallel.create(comm, addingStage(comm), {
+        dtype: comm.rank === 2 ? "float64" : "float32",
+      }),
+    );
+    for (const error of errors) {
+      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "dtype", ranks: [2] });
+    }
+  });
   test("another number of micro-batches, on all ranks; the next step may follow", async () => {
     const outcomes = await onRanks(3, async (comm) => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
@@ -503,7 +531,8 @@ describe("refused is", () => {
     ["half a sample", 1, { told: { loss: 1, samples: 0.5 } }, "ERR_COMM_ARG"],
     ["a weight below 0", 1, { told: { loss: 1, samples: 1, weight: -1 } }, "ERR_COMM_ARG"],
     ["no gradient", 1, { backward: () => undefined }, "ERR_COMM_ARG"],
-    ["a gradient of another length", 1, { backward: () => new Float32Array(3) }, "ERR_COMM_ARG"],
+    ["a longer gradient", 1, { backward: () => new Float32Array(3) }, "ERR_COMM_ARG"],
+    ["a shorter gradient", 1, { backward: () => new Float32Array(0) }, "ERR_COMM_ARG"],
   ])("%s of a stage, and later steps", async (_, rank, change, code) => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const seen: unknown[] = [];

@@ -176,6 +176,9 @@ describe("memory", () => {
             expect(memory.optimizer).toEqual({ nowBytes: state, peakBytes: state });
             const ahead = stage === 3 && prefetch ? 4 : stage === 3 ? 3 : 2;
             expect(memory.exchange).toEqual({ nowBytes: 0, peakBytes: ahead * padded });
+            const nowBytes = values + gradients + state;
+            const most = stage === 3 ? ahead + 1 : stage + 1;
+            expect(memory.total).toEqual({ nowBytes, peakBytes: nowBytes + most * padded });
           }
         }
       }
