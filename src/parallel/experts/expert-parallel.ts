@@ -7,7 +7,7 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
-import { zerosLike } from "../layers/layer.ts";
+import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type Part, partOf } from "../tensor/split.ts";
 import { arrivalOrder, type Places, placesOf } from "./places.ts";
@@ -295,19 +295,6 @@ export class ExpertParallel {
 function dtypeOf(array: ParameterArray): string {
   if (array instanceof Float32Array) return "float32";
   return array instanceof Float64Array ? "float64" : "something else";
-}
-
-function addScaled(
-  to: ParameterArray,
-  i: number,
-  factor: number,
-  from: ParameterArray,
-  j: number,
-  count: number,
-): void {
-  for (let at = 0; at < count; at++) {
-    to[i + at] = (to[i + at] as number) + factor * (from[j + at] as number);
-  }
 }
 
 function fault(

@@ -1,5 +1,6 @@
 /** A mixture of experts as a layer: a router, and layers of which each token takes the likeliest few. */
-import type { Layer } from "../layers/layer.ts";
+import { InvalidArgumentError } from "../../api/index.ts";
+import { type Layer, sum } from "../layers/layer.ts";
 import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
 import type { ExpertParallel, Load } from "./expert-parallel.ts";
 import { routeTopK, type TopKOptions } from "./routing.ts";
@@ -26,8 +27,20 @@ export interface Mixture extends ShardedLayer {
 /**
  * Every rank brings rows of its own. The gradients of this rank's experts are those of all ranks' rows, so they are not summed
  * over ranks again; the router's are of this rank's rows and are.
+ *
+ * - **Cost**: those of a dispatch and its `combine`, forward and back.
+ *
+ * @throws InvalidArgumentError for another number of layers than this rank has experts.
  */
 export function mixtureOfExperts({ router, own, parallel, ...top }: MixtureParts): Mixture {
+  const { begin, end } = parallel.own;
+  if (own.length !== end - begin) {
+    const needed = `${end - begin}: experts ${begin} to ${end - 1}`;
+    throw new InvalidArgumentError(
+      { headline: `mixtureOfExperts: own: found ${own.length} layers, needs ${needed}` },
+      { field: "own" },
+    );
+  }
   return {
     async forward(input, extent) {
       const scored = router.forward(input, extent);
@@ -48,10 +61,7 @@ export function mixtureOfExperts({ router, own, parallel, ...top }: MixtureParts
           );
           const below = await sent.backward(byRows);
           const byRouter = scored.backward(routes.backward(weights), take);
-          for (let at = 0; at < below.length; at++) {
-            below[at] = (below[at] as number) + (byRouter[at] as number);
-          }
-          return below;
+          return sum(below, byRouter);
         },
       };
     },

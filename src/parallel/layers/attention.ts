@@ -1,6 +1,6 @@
 /** Causal attention: every row of a sequence looks at itself and the rows before it, apart for each head. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { type Extent, type Layer, zerosLike } from "./layer.ts";
+import { addScaled, type Extent, type Layer, zerosLike } from "./layer.ts";
 
 /** Rows of `heads * headWidth` numbers, one head beside the other. */
 export interface Heads {
@@ -124,19 +124,6 @@ function dot(a: ParameterArray, i: number, b: ParameterArray, j: number, count: 
   let sum = 0;
   for (let at = 0; at < count; at++) sum += (a[i + at] as number) * (b[j + at] as number);
   return sum;
-}
-
-function addScaled(
-  to: ParameterArray,
-  i: number,
-  factor: number,
-  from: ParameterArray,
-  j: number,
-  count: number,
-): void {
-  for (let at = 0; at < count; at++) {
-    to[i + at] = (to[i + at] as number) + factor * (from[j + at] as number);
-  }
 }
 
 /** The four linear layers of self-attention, of which the first three read the same input. */

@@ -86,3 +86,17 @@ export function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
   for (let i = 0; i < a.length; i++) total[i] = (a[i] as number) + (b[i] as number);
   return total;
 }
+
+/** Adds `factor` times a stretch of `from` to one of `to`: `count` elements from place `j` on to those from `i` on. */
+export function addScaled(
+  to: ParameterArray,
+  i: number,
+  factor: number,
+  from: ParameterArray,
+  j: number,
+  count: number,
+): void {
+  for (let at = 0; at < count; at++) {
+    to[i + at] = (to[i + at] as number) + factor * (from[j + at] as number);
+  }
+}
