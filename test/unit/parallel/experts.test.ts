@@ -316,6 +316,19 @@ describe("refused is", () => {
       expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "width", ranks: [1] });
     }
   });
+  test("a mixture of other experts than this rank has", async () => {
+    const found = await onRanks(2, async (comm) => {
+      const parallel = await ExpertParallel.create(comm, { experts: 3, width: 1 });
+      const router = linear({
+        weight: { name: "r", value: new Float32Array(3) },
+        inputs: 1,
+        outputs: 3,
+      });
+      const make = () => mixtureOfExperts({ router, own: [tanh()], parallel, experts: 3 });
+      return comm.rank === 0 ? expect(make).toThrow("own: found 1 layers, needs 2") : make();
+    });
+    expect(found[1]).toBeDefined();
+  });
   test.each([
     ["experts", { experts: 0, width: 1 }],
     ["width", { experts: 1, width: 1.5 }],

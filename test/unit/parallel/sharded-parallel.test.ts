@@ -388,6 +388,21 @@ describe("a step", () => {
     },
   );
 
+  test.each(stages)("takes a gradient times its scale: stage %i", async (stage) => {
+    const norms = (scale?: number) =>
+      onRanks(sim(), 2, async (comm) => {
+        const model = new ParameterSet(network.declarations(1));
+        const trainer = await ShardedParallel.create(comm, model, { stage, rule, layerOf });
+        const backward = visitingBackward(network, model);
+        const { gradientNorm } = await trainer.step([samples, samples], (each, ready, visit) =>
+          backward(each, (name, gradient) => ready(name, gradient, scale), visit),
+        );
+        return gradientNorm;
+      });
+    const [[plain], [twice]] = await Promise.all([norms(), norms(2)]);
+    expect(twice).toBe(2 * plain!);
+  });
+
   test("keeps values from being read that are not there", async () => {
     await onRanks(sim(), 2, async (comm) => {
       const model = new ParameterSet(network.declarations(1));
