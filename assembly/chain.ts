@@ -93,65 +93,6 @@ export function chain<C, O>(
   }
 }
 
-/**
- * The same for plain sums of a dtype whose usual values need less care: what turns up beside them is gathered, and a step
- * in which something did is done once more with care.
- */
-export function quickChain<C>(
-  operands: usize,
-  k: i32,
-  targets: usize,
-  t: i32,
-  from: usize,
-  to: usize,
-  final: bool,
-  divisor: i32,
-  spare: usize,
-): void {
-  const c = changetype<C>(0);
-  const unit = c.unit();
-  const step: usize = 4 * unit;
-  const end = operands + <usize>k * operandBytes;
-  const lastTarget = targets + ((<usize>t) << 2);
-  let at = from;
-  for (; k > 1 && at + step <= to; at += step) {
-    let p = addressOf(operands) + at;
-    let sources = c.strangeSource(i64x2.splat(0), p);
-    let sums = i64x2.splat(0);
-    let w = c.quickLoad(p);
-    let x = c.quickLoad(p + unit);
-    let y = c.quickLoad(p + 2 * unit);
-    let z = c.quickLoad(p + 3 * unit);
-    for (let operand = operands + operandBytes; operand < end; operand += operandBytes) {
-      p = addressOf(operand) + at;
-      sources = c.strangeSource(sources, p);
-      w = c.quickSum(w, c.quickLoad(p));
-      x = c.quickSum(x, c.quickLoad(p + unit));
-      y = c.quickSum(y, c.quickLoad(p + 2 * unit));
-      z = c.quickSum(z, c.quickLoad(p + 3 * unit));
-      sums = c.strangeSum(c.strangeSum(c.strangeSum(c.strangeSum(sums, w), x), y), z);
-    }
-    if (c.isStrange(sources, sums)) {
-      chain<C, Sum>(operands, k, targets, t, at, at + step, final, divisor, spare);
-      continue;
-    }
-    if (final) {
-      w = c.finish(w, divisor);
-      x = c.finish(x, divisor);
-      y = c.finish(y, divisor);
-      z = c.finish(z, divisor);
-    }
-    for (let target = targets; target < lastTarget; target += 4) {
-      p = addressOf(target) + at;
-      c.store(p, w);
-      c.store(p + unit, x);
-      c.store(p + 2 * unit, y);
-      c.store(p + 3 * unit, z);
-    }
-  }
-  if (at < to) chain<C, Sum>(operands, k, targets, t, at, to, final, divisor, spare);
-}
-
 /** The same for sums of contributions that are multiplied first. */
 export function scaledChain<C>(
   operands: usize,

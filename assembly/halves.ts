@@ -57,36 +57,8 @@ function load16(p: usize): v128 {
   return v128.or(moved, v128.and(beyond, i32x4.splat(0x7f800000)));
 }
 
-/** The larger magnitudes of sixteen sources and of those before, without their signs. */
-@inline
-function largest(seen: v128, p: usize): v128 {
-  const two = i16x8.max_u(i16x8.shl(v128.load(p), 1), i16x8.shl(v128.load(p, 16), 1));
-  return i16x8.max_u(seen, two);
-}
-
-/** float16; `quick` is for finite values whose sums stay finite, and everything else is strange. */
 @final
 export class Float16 {
-  @inline quickLoad(p: usize): v128 {
-    const bits = v128.and(i32x4.shl(v128.load_ext<i16>(p), 13), i32x4.splat(0x8fffe000));
-    return f32x4.mul(bits, f32x4.splat(reinterpret<f32>((127 + 112) << 23)));
-  }
-  @inline quickSum(a: v128, b: v128): v128 {
-    const sum = f32x4.add(a, b);
-    const q = f32x4.mul(sum, f32x4.splat(8193));
-    return f32x4.sub(q, f32x4.sub(q, sum));
-  }
-  /** The largest magnitudes so far, as bits without their signs. */
-  @inline strangeSum(seen: v128, sum: v128): v128 {
-    return i32x4.max_u(seen, i32x4.shl(sum, 1));
-  }
-  @inline strangeSource(seen: v128, p: usize): v128 { return largest(seen, p); }
-  /** From infinity on in a source, from 65536 on in a sum. */
-  @inline isStrange(sources: v128, sums: v128): bool {
-    const source = i16x8.ge_u(sources, i16x8.splat(<i16>0xf800));
-    const sum = i32x4.ge_u(sums, i32x4.splat(0x8f000000));
-    return v128.any_true(v128.or(source, sum));
-  }
   @inline unit(): usize { return 8; }
   @inline load(p: usize): v128 { return load16(p); }
   @inline store(p: usize, x: v128): void { store16(p, x); }
@@ -152,19 +124,8 @@ function canonicalBrain(x: v128): v128 {
   return v128.bitselect(i32x4.splat(0x7fff0000), x, f32x4.ne(x, x));
 }
 
-/**
- * bfloat16; to `quick`, sources that are NaN are strange. Without them the only NaN is the one of opposite infinities, whose
- * bits WebAssembly fixes, and which rounding leaves alone.
- */
 @final
 export class BFloat16 {
-  @inline quickLoad(p: usize): v128 { return loadBrain(p); }
-  @inline quickSum(a: v128, b: v128): v128 { return nearestNumber(f32x4.add(a, b)); }
-  @inline strangeSource(seen: v128, p: usize): v128 { return largest(seen, p); }
-  @inline strangeSum(seen: v128, _sum: v128): v128 { return seen; }
-  @inline isStrange(sources: v128, _sums: v128): bool {
-    return v128.any_true(i16x8.gt_u(sources, i16x8.splat(<i16>0xff00)));
-  }
   @inline unit(): usize { return 8; }
   @inline load(p: usize): v128 { return loadBrain(p); }
   @inline store(p: usize, x: v128): void { storeBrain(p, x); }

@@ -1,10 +1,11 @@
 /** Which chain does a dtype and an operator: eight numbers for each dtype. */
-import { chain, Max, Min, Prod, quickChain, scaledChain, Sum } from "./chain";
+import { chain, Max, Min, Prod, scaledChain, Sum } from "./chain";
 import { Float32 } from "./float32";
 import { Float64 } from "./float64";
 import { Float8E4M3, Float8E5M2, WideFloat8E4M3, WideFloat8E5M2 } from "./float8";
 import { BFloat16, Float16, WideBFloat16, WideFloat16 } from "./halves";
 import { Int32, Int64, Int8, Uint32, Uint64, Uint8 } from "./integers";
+import { BFloat16Pairs, Float16Pairs, pairChain } from "./pairs";
 
 /** Runs the operator `kernel & 7` (sum, prod, min, max, scaled sum, wide sum) of the dtype `kernel >> 3`. */
 export function runKernel(
@@ -88,7 +89,7 @@ export function runKernel(
       return scaledChain<Int64>(operands, k, targets, t, from, to, final, divisor, spare);
     // Float16
     case 48:
-      return quickChain<Float16>(operands, k, targets, t, from, to, final, divisor, spare);
+      return pairChain<Float16Pairs, Float16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 49:
       return chain<Float16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 50:
@@ -101,7 +102,7 @@ export function runKernel(
       return chain<WideFloat16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
     // BFloat16
     case 56:
-      return quickChain<BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
+      return pairChain<BFloat16Pairs, BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 57:
       return chain<BFloat16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 58:
