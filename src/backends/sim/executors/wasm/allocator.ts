@@ -12,12 +12,17 @@
 export const rangeAlignment = 64;
 
 /**
- * From this size on, a range's lines are 5 more than a multiple of 8, so that ranges of one size begin in different sets of
- * the caches. A fold reads and writes one place of sixteen buffers at a time: were they a power of two apart, all of these
- * lines would fall into one set of eight ways, whose ways some processors tell apart by a few bits of the address alone.
+ * How far apart ranges of one size begin: their lines leave `lines` when divided by `modulo`, from so many bytes on.
+ *
+ * A fold reads and writes one place of sixteen buffers at a time. Were they a power of two apart, all these lines would fall
+ * into one set of a cache, with eight ways, and all their pages into one place of what the processor keeps about pages: it
+ * would tell ways apart wrongly and fetch nothing ahead. So buffers begin five lines, and large ones five pages and five
+ * lines, after a power of two; docs/performance.md has what that is worth.
  */
-const spacedBytes = 4096;
-const spacing = { lines: 5, modulo: 8 } as const;
+const spacings = [
+  { bytes: 2 ** 20, lines: 325, modulo: 1024 },
+  { bytes: 2 ** 12, lines: 5, modulo: 8 },
+] as const;
 
 /** Addresses from `begin` to `limit`. */
 export class Allocator {
@@ -118,7 +123,8 @@ export class Allocator {
 /** Bytes of the range for so many bytes. Nothing takes a range too: two allocations never have one address. */
 function roundUp(bytes: number): number {
   const lines = Math.max(1, Math.ceil(bytes / rangeAlignment));
-  if (bytes < spacedBytes) return lines * rangeAlignment;
+  const spacing = spacings.find((row) => bytes >= row.bytes);
+  if (spacing === undefined) return lines * rangeAlignment;
   const { modulo } = spacing;
   const more = (spacing.lines + modulo - (lines % modulo)) % modulo;
   return (lines + more) * rangeAlignment;
