@@ -178,6 +178,8 @@ export interface Capabilities {
   readonly deterministic: boolean;
   /** `alloc` gives symmetric memory when asked. */
   readonly symmetricMemory: boolean;
+  /** Buffers have sizes and no contents, as with `sim({ phantom: true })`; left out where they have both. */
+  readonly phantom?: true;
 }
 
 /** Watches the memory that calls were lent, from the moment they are posted until they are served. */

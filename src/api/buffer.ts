@@ -6,7 +6,12 @@
  * pending its buffers are lent: reading gives undefined contents and writing corrupts the result.
  */
 import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
-import { CommClosedError, type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
+import {
+  CommClosedError,
+  type CommErrorFacts,
+  InvalidArgumentError,
+  UnsupportedError,
+} from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
 import type { Memory } from "./memory.ts";
 
@@ -95,15 +100,23 @@ export class DeviceBuffer<D extends DType = DType> {
     return new DeviceBuffer(this.dtype, end - begin, this.allocation, byteOffset);
   }
 
-  /** Copies a host array of the same class and length into the buffer. Returns the buffer. */
+  /**
+   * Copies a host array of the same class and length into the buffer. Returns the buffer.
+   *
+   * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
+   */
   copyFrom(source: HostArray<D>): this {
     this.assertLive("copyFrom");
+    this.assertContents("copyFrom");
     this.assertHost("copyFrom", source);
     this.allocation.memory.write(this.byteOffset, bytesOfArray(source));
     return this;
   }
 
-  /** Sets every element to `value`, rounded to the dtype. 64-bit integers take a bigint or a safe integer. */
+  /**
+   * Sets every element to `value`, rounded to the dtype. 64-bit integers take a bigint or a safe integer. Where buffers
+   * have no contents the value is checked and dropped.
+   */
   fill(value: number | bigint): this {
     this.assertLive("fill");
     this.assertFillable(value);
@@ -111,17 +124,27 @@ export class DeviceBuffer<D extends DType = DType> {
     return this;
   }
 
-  /** A copy of the contents in a new host array, once the operations posted with this memory are done. */
+  /**
+   * A copy of the contents in a new host array, once the operations posted with this memory are done.
+   *
+   * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
+   */
   async toHost(): Promise<HostArray<D>> {
+    this.assertContents("toHost");
     const { bytes, view } = dtypeInfo[this.dtype];
     const array = view(new ArrayBuffer(this.length * bytes), 0, this.length) as HostArray<D>;
     await this.copyTo(array);
     return array;
   }
 
-  /** Copies the contents into a host array of the same class and length, once pending operations are done. */
+  /**
+   * Copies the contents into a host array of the same class and length, once pending operations are done.
+   *
+   * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
+   */
   async copyTo(target: HostArray<D>): Promise<void> {
     this.assertLive("copyTo");
+    this.assertContents("copyTo");
     this.assertHost("copyTo", target);
     if (this.allocation.lastUse !== undefined) await this.allocation.lastUse;
     this.assertLive("copyTo");
@@ -150,6 +173,17 @@ export class DeviceBuffer<D extends DType = DType> {
         hint: "dispose a buffer after its last use; its subarrays share its memory",
       },
       { rank: this.allocation.rank },
+    );
+  }
+
+  private assertContents(action: string): void {
+    if (this.allocation.memory.phantom !== true) return;
+    throw new UnsupportedError(
+      {
+        headline: `${action}: the buffer has a size and no contents: this world keeps phantom data`,
+        hint: "leave it out where comm.capabilities.phantom is set, or open the world without phantom",
+      },
+      { rank: this.allocation.rank, field: "phantom" },
     );
   }
 

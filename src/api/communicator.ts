@@ -41,6 +41,8 @@ export interface CommStats {
   readonly sendBytes: number;
   /** Calls that failed. */
   readonly failures: number;
+  /** Time on this rank's virtual clock in nanoseconds, predicted; left out where time is real. */
+  readonly virtualNs?: number;
 }
 
 /** Options of `alloc`. */

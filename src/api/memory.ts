@@ -10,6 +10,8 @@ export interface Memory {
   readonly borrowed: boolean;
   /** Device memory that the caller's own code owns: other memories may hold the same bytes. */
   readonly adopted?: boolean;
+  /** It has a size and no contents: it is never written or read. */
+  readonly phantom?: boolean;
   /** True once the caller's own host memory was transferred away. */
   readonly detached?: boolean;
   /** Copies bytes in. */

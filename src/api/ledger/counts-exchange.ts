@@ -20,10 +20,12 @@ export function andThen<A, B>(
 /** Fills in `recvCounts` and `recvOffsets` of every call of the set. */
 export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
   const size = set.comm.ranks.length;
+  // Buffers without contents only take the exchange's time: their backend has all ranks here, and so their counts.
+  const phantom = session.capabilities.phantom === true;
   const calls = set.calls.map((call): RankCall => {
     const worldRank = set.comm.ranks[call.rank] as number;
     const send = exchangeBuffer(session, worldRank, size);
-    send.copyFrom(BigInt64Array.from(call.sendCounts ?? [], BigInt));
+    if (!phantom) send.copyFrom(BigInt64Array.from(call.sendCounts ?? [], BigInt));
     const recv = exchangeBuffer(session, worldRank, size);
     return rankCall(
       "allToAll",
@@ -33,7 +35,29 @@ export function exchangeCounts(session: Session, set: CallSet): void | Promise<v
     );
   });
   const exchange: CallSet = { comm: set.comm, number: set.number, collective: "allToAll", calls };
-  return andThen(session.execute(exchange), () => readAll(set, calls));
+  return andThen(session.execute(exchange), () =>
+    phantom ? tellAll(set, calls) : readAll(set, calls),
+  );
+}
+
+/** Tells every rank what the others said, without any memory. */
+function tellAll(set: CallSet, calls: readonly RankCall[]): void {
+  set.calls.forEach((call, index) => {
+    finish(
+      call,
+      calls[index] as RankCall,
+      set.calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0),
+    );
+  });
+}
+
+/** What a rank knows when the exchange is done. */
+function finish(call: RankCall, answered: RankCall, recvCounts: readonly number[]): void {
+  call.recvCounts = recvCounts;
+  call.recvOffsets = runningSum(recvCounts);
+  call.finishedAtPs = answered.finishedAtPs;
+  answered.send?.dispose();
+  answered.recv?.dispose();
 }
 
 function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
@@ -43,13 +67,7 @@ function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void>
     const counts = new BigInt64Array(set.comm.ranks.length);
     const bytes = new Uint8Array(counts.buffer);
     const read = answered.recv?.allocation.memory.read(0, bytes);
-    const take = (): void => {
-      call.recvCounts = Array.from(counts, Number);
-      call.recvOffsets = runningSum(call.recvCounts);
-      call.finishedAtPs = answered.finishedAtPs;
-      answered.send?.dispose();
-      answered.recv?.dispose();
-    };
+    const take = (): void => finish(call, answered, Array.from(counts, Number));
     if (read instanceof Promise) waiting.push(read.then(take));
     else take();
   });

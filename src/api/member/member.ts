@@ -219,7 +219,10 @@ export class Member implements Communicator {
   }
 
   stats(): CommStats {
-    return this.#poster.stats();
+    const stats = this.#poster.stats();
+    return this.capabilities.virtualTime
+      ? { ...stats, virtualNs: this.#poster.nowPs / 1000 }
+      : stats;
   }
 
   work(durationNs: number, label?: string): void {

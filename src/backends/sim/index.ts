@@ -6,6 +6,7 @@ import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import { commonWasm } from "./executors/wasm/wasm.ts";
 import { type Fault, FaultPlan } from "./faults.ts";
+import { assertPhantom } from "./phantom.ts";
 import { SimSession } from "./session.ts";
 import type { Trace } from "./trace.ts";
 
@@ -54,6 +55,13 @@ export interface SimOptions {
   readonly faults?: readonly Fault[];
   /** Proves by checksum that nobody writes a buffer while it is lent to a call. Slow; for tests. */
   readonly strict?: boolean;
+  /**
+   * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
+   * virtual time on a machine that could not hold them. Calls are checked, matched, timed and traced as ever, and take
+   * the same virtual time; nothing is moved. `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and
+   * TypedArrays in calls are refused, and `comm.capabilities.phantom` tells. Goes with neither `executor` nor `strict`.
+   */
+  readonly phantom?: boolean;
 }
 
 /**
@@ -69,11 +77,13 @@ export interface SimOptions {
 export function sim(options: SimOptions = {}): Backend {
   const {
     seed = 0,
-    executor = commonWasm() ?? cpu(),
+    phantom = false,
+    executor = (phantom ? undefined : commonWasm()) ?? cpu(),
     trace,
     faults = [],
     strict = false,
   } = options;
+  if (phantom) assertPhantom(options);
   if (!Number.isSafeInteger(seed)) {
     throw new InvalidArgumentError(
       { headline: `sim: seed: found ${String(seed)}, needs an integer` },
@@ -93,7 +103,7 @@ export function sim(options: SimOptions = {}): Backend {
           ? before.faults.rebuilt(rebuilt?.ranks ?? [])
           : FaultPlan.first(size, faults);
       await executor.open?.(size);
-      return new SimSession(size, { seed, link, executor, trace, planner, strict }, plan);
+      return new SimSession(size, { seed, link, executor, trace, planner, strict, phantom }, plan);
     },
   };
 }

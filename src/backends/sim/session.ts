@@ -35,6 +35,7 @@ import { type CallTimes, Durations } from "./durations.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { HostMemory } from "./memory.ts";
+import { PhantomMemory } from "./phantom.ts";
 import { randomOrder } from "./random.ts";
 import { Recording } from "./recording.ts";
 import { inTurn, reducesOf } from "./reduces.ts";
@@ -51,6 +52,8 @@ export interface SimSettings {
   readonly trace: Trace | undefined;
   readonly planner: Planner;
   readonly strict: boolean;
+  /** Buffers have sizes and no contents, and nothing is moved. */
+  readonly phantom: boolean;
 }
 
 /** What is done for a call, as far as it depends on the arguments alone. */
@@ -88,12 +91,7 @@ export class SimSession implements Session {
   readonly lending: StrictLending | undefined;
   /** Present where the executor's own memory can be handed in. */
   readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
-  readonly capabilities: Capabilities = {
-    hostArrays: true,
-    virtualTime: true,
-    deterministic: true,
-    symmetricMemory: true,
-  };
+  readonly capabilities: Capabilities;
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
@@ -110,6 +108,13 @@ export class SimSession implements Session {
     this.#settings = settings;
     this.clock = new SimClock(size, settings.trace);
     this.#durations = new Durations(settings.link);
+    this.capabilities = {
+      hostArrays: !settings.phantom,
+      virtualTime: true,
+      deterministic: true,
+      symmetricMemory: true,
+      ...(settings.phantom ? { phantom: true } : {}),
+    };
     this.faults = faults;
     this.lending = settings.strict ? new StrictLending() : undefined;
     const { executor } = settings;
@@ -124,7 +129,8 @@ export class SimSession implements Session {
   }
 
   allocate(rank: number, byteLength: number): Memory {
-    const { executor } = this.#settings;
+    const { executor, phantom } = this.#settings;
+    if (phantom) return new PhantomMemory(this.device(rank), this.#address(byteLength), byteLength);
     if (executor.allocate !== undefined) {
       return executor.allocate(this.device(rank), this.#address(byteLength), byteLength);
     }
@@ -254,7 +260,12 @@ export class SimSession implements Session {
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
     const times = this.#durations.of(plan.program, layout, bytes);
-    return { plan, layout, bytes, times, bound: bind(set, plan, layout) };
+    return { plan, layout, bytes, times, bound: this.#bind(set, plan, layout) };
+  }
+
+  /** Joins a call with its memory, where there is something to move. */
+  #bind(set: CallSet, plan: Plan, layout: Layout): readonly BoundCall[] {
+    return this.#settings.phantom ? [] : bind(set, plan, layout);
   }
 
   #executeReduces(set: CallSet): void | Promise<void> {
@@ -297,7 +308,7 @@ export class SimSession implements Session {
       (transfer, times) => this.#settings.trace?.transfer(comm, transfer, times),
     );
     this.#streams.end(comm, calls);
-    return this.#move(comm, calls, [bindTransfers(transfers)]);
+    return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
   }
 
   close(): void | Promise<void> {

@@ -277,7 +277,19 @@ describe("stats", () => {
       await call(comm);
       return comm.stats();
     });
-    expect(stats).toEqual({ calls: { [name]: 2 }, sendBytes: 2 * bytes, failures: 0 });
+    const counted = { calls: { [name]: 2 }, sendBytes: 2 * bytes, failures: 0 };
+    expect(stats).toEqual({ ...counted, virtualNs: expect.any(Number) });
+  });
+
+  test("tell the time on the virtual clock of the rank", async () => {
+    const times = await inWorld(async (comm) => {
+      comm.work(comm.rank === 0 ? 250 : 1.5);
+      const own = comm.stats().virtualNs;
+      await comm.barrier();
+      return [own, comm.stats().virtualNs as number];
+    });
+    expect(times.map(([own]) => own)).toEqual([250, ...new Array(size - 1).fill(1.5)]);
+    for (const [, end] of times) expect(end).toBeGreaterThan(250);
   });
 
   test("of a subgroup and of the world are apart; a group counts its parts", async () => {
@@ -292,7 +304,13 @@ describe("stats", () => {
     });
     const world = { calls: { split: 1 }, sendBytes: 0, failures: 0 };
     const sub = { calls: { allReduce: 1, send: 1, recv: 1 }, sendBytes: 6, failures: 0 };
-    expect(results).toEqual(new Array(size).fill([world, sub]));
+    const virtualNs = expect.any(Number);
+    expect(results).toEqual(
+      new Array(size).fill([
+        { ...world, virtualNs },
+        { ...sub, virtualNs },
+      ]),
+    );
   });
 
   test("number and fail a sendRecv as one call", async () => {
