@@ -25,10 +25,13 @@ const sizesOf = (collective, quick) => {
   return powers(3, 7, 11, 15, 19, 23, 27, 29);
 };
 
-/** Timed calls, a multiple of the calls in a graph, and calls before them. */
+/**
+ * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: whoever waited for its turn
+ * needs some milliseconds until it has a processor of its own again, and caches that are warm.
+ */
 function repeats(bytes) {
-  if (bytes <= 2 ** 15) return { iterations: 200, warmup: 20 };
-  if (bytes <= 2 ** 20) return { iterations: 100, warmup: 20 };
+  if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200 };
+  if (bytes <= 2 ** 20) return { iterations: 400, warmup: 100 };
   if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10 };
   return { iterations: 20, warmup: 5 };
 }

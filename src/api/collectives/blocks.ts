@@ -11,7 +11,7 @@ export function offsetsOf(
   offsets: readonly number[] | undefined,
   counts: readonly number[],
 ): readonly number[] {
-  return offsets === undefined ? runningSum(counts) : check.counts(field, offsets);
+  return offsets === undefined ? Object.freeze(runningSum(counts)) : check.counts(field, offsets);
 }
 
 /**

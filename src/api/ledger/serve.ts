@@ -14,6 +14,7 @@ import type {
 } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
+import { isGiven } from "../member/prepared.ts";
 import { Agreement } from "./agreement.ts";
 import type { Batch, Meeting } from "./batch.ts";
 import {
@@ -177,7 +178,7 @@ function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): W
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
   if (organised !== false) return submitted([postings], host.session.organised?.(set));
-  if (set.collective !== "allToAllv" || set.calls.every(isGiven)) return begin(host, set, postings);
+  if (set.calls.every(isGiven)) return begin(host, set, postings);
   // What is exchanged or allocated for the call is another time another.
   const { kept: _, ...once } = set;
   const unknown = set.calls.some((call) => call.recvCounts === undefined);
@@ -185,11 +186,6 @@ function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): W
   if (exchanged instanceof Promise)
     return exchanged.then<unknown>(() => begin(host, once, postings));
   return begin(host, once, postings);
-}
-
-/** An all-to-allv whose receiver said where everything goes. */
-function isGiven({ recv, recvCounts }: RankCall): boolean {
-  return recv !== undefined && recvCounts !== undefined;
 }
 
 /** Hands a set that has all it needs to the session. */

@@ -17,8 +17,11 @@ export class Slot {
 
   /** What was posted, by rank; ranks of other processes are left out. */
   get posted(): readonly Posting[] {
+    const { local } = this.comm;
     const all = this.postings as readonly Posting[];
-    return this.arrived === all.length ? all : all.filter((posting) => posting !== undefined);
+    if (this.arrived === all.length) return all;
+    if (local.length === 1) return [all[local[0] as number] as Posting];
+    return all.filter((posting) => posting !== undefined);
   }
 
   get complete(): boolean {

@@ -21,6 +21,7 @@ import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
   bytesSent,
+  isGiven,
   type Prepared,
   type PreparedCall,
   type PreparedTransfer,
@@ -219,7 +220,8 @@ export class Poster {
   /** Posts a checked collective call. */
   #submitOne(collected: Collected, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
-    const call = this.#announce(collective, prepared.call);
+    const call = this.#announce(collective, prepared.call, prepared.made);
+    if (this.#session.clock === undefined && isGiven(call)) prepared.made = call;
     const posting = this.#posting(call, prepared, collected, op);
     this.#tell(posting);
     this.#ledger.post(this.facts.rank, posting);
@@ -280,8 +282,8 @@ export class Poster {
   }
 
   /** The call as the session is told of it, once however many halves it has; the session may refuse it. */
-  #announce(collective: CollectiveName, prepared: PreparedCall): RankCall {
-    const call = rankCall(collective, this.facts.rank, prepared, this.nowPs);
+  #announce(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
+    const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
     this.#session.posted?.(this.worldRank, call);
     return call;
   }

@@ -36,6 +36,8 @@ export interface Prepared<T> {
   readonly resultOf: (call: RankCall) => T;
   /** What the ledger found when this was last the first rank's call. */
   agreement?: Agreement;
+  /** The call as it was made before: where time is real, it is the same again. */
+  made?: RankCall;
 }
 
 /** The call of a rank, at a virtual time. */
@@ -65,6 +67,11 @@ export function rankCall(
     postedAtPs: nowPs,
     finishedAtPs: nowPs,
   };
+}
+
+/** True unless the receiver of an all-to-allv has yet to learn what it gets, and where. */
+export function isGiven({ collective, recv, recvCounts }: RankCall): boolean {
+  return collective !== "allToAllv" || (recv !== undefined && recvCounts !== undefined);
 }
 
 /** Bytes that a call sends; those of its calls for a replay, none for a capture. */

@@ -2,15 +2,24 @@
  * Calls that a rank makes again with the same arguments, as loops do: they were checked then, and what was made of them is
  * taken again.
  *
- * A buffer remembers the call that was last made with it. Only calls are remembered whose arguments are buffers, a root and
- * an operator with a name, which stay what they are. What may have changed is whether the buffers live: that is asked anew.
+ * A buffer remembers the call that was last made with it. Only calls are remembered whose arguments are buffers, a root, an
+ * operator with a name, which stay what they are, and lists of counts and offsets, which are compared with what they were.
+ * What may have changed besides is whether the buffers live: that is asked anew.
  */
 import { DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Prepared } from "./prepared.ts";
 
+/** Lengths and places of the blocks of a v-form. */
+interface Lists {
+  readonly sendCounts?: unknown;
+  readonly sendOffsets?: unknown;
+  readonly recvCounts?: unknown;
+  readonly recvOffsets?: unknown;
+}
+
 /** All arguments of a call that can be remembered. */
-interface Arguments {
+interface Arguments extends Lists {
   readonly send?: unknown;
   readonly recv?: unknown;
   readonly op?: unknown;
@@ -18,14 +27,16 @@ interface Arguments {
 }
 
 /** A call as it was made. */
-interface Remembered extends Arguments {
+interface Remembered extends Omit<Arguments, keyof Lists> {
   /** Who made it: a buffer may be used on several communicators. */
   readonly by: Repeats;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
+  /** What the lists held; `undefined` for a call without any. */
+  readonly lists: Lists | undefined;
 }
 
-/** Collectives that take no further arguments. */
+/** Collectives that take no other arguments. */
 const repeatable: ReadonlySet<CollectiveName> = new Set([
   "allReduce",
   "reduce",
@@ -34,6 +45,11 @@ const repeatable: ReadonlySet<CollectiveName> = new Set([
   "reduceScatter",
   "allToAll",
   "barrier",
+  "allGatherv",
+  "reduceScatterv",
+  "allToAllv",
+  "gather",
+  "scatter",
 ]);
 
 /** The calls of one rank on one communicator. */
@@ -43,7 +59,8 @@ export class Repeats {
   /** What was made of the same call before; `undefined` when it has to be checked. */
   find(collective: CollectiveName, args: object | undefined): Prepared<unknown> | undefined {
     if (collective === "barrier") return this.#barrier;
-    const { send, recv, op, root } = (args ?? none) as Arguments;
+    const given = (args ?? none) as Arguments;
+    const { send, recv, op, root } = given;
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer)) return undefined;
     const last = buffer.lastCall as Remembered | undefined;
@@ -51,6 +68,8 @@ export class Repeats {
     if (last.send !== send || last.recv !== recv || last.op !== op || last.root !== root) {
       return undefined;
     }
+    if (last.lists === undefined ? hasLists(given) : !sameLists(last.lists, given))
+      return undefined;
     const { call } = last.prepared;
     return call.send?.disposed === true || call.recv?.disposed === true ? undefined : last.prepared;
   }
@@ -62,12 +81,50 @@ export class Repeats {
       this.#barrier = prepared;
       return;
     }
-    const { send, recv, op, root } = (args ?? none) as Arguments;
+    const given = (args ?? none) as Arguments;
+    const { send, recv, op, root } = given;
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
-    const last: Remembered = { by: this, collective, send, recv, op, root, prepared };
+    const lists = hasLists(given) ? listsOf(given) : undefined;
+    const last: Remembered = { by: this, collective, send, recv, op, root, prepared, lists };
     buffer.lastCall = last;
   }
 }
 
 const none: Arguments = {};
+
+function hasLists({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): boolean {
+  return (sendCounts ?? sendOffsets ?? recvCounts ?? recvOffsets) !== undefined;
+}
+
+/** Copies: the caller may write its lists. */
+function listsOf({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): Lists {
+  return {
+    sendCounts: copyOf(sendCounts),
+    sendOffsets: copyOf(sendOffsets),
+    recvCounts: copyOf(recvCounts),
+    recvOffsets: copyOf(recvOffsets),
+  };
+}
+
+function copyOf(list: unknown): unknown {
+  return Array.isArray(list) ? [...list] : list;
+}
+
+function sameLists(a: Lists, b: Lists): boolean {
+  return (
+    sameList(a.sendCounts, b.sendCounts) &&
+    sameList(a.sendOffsets, b.sendOffsets) &&
+    sameList(a.recvCounts, b.recvCounts) &&
+    sameList(a.recvOffsets, b.recvOffsets)
+  );
+}
+
+function sameList(a: unknown, b: unknown): boolean {
+  if (!Array.isArray(a) || !Array.isArray(b)) return a === undefined && b === undefined;
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) {
+    if (a[i] !== b[i]) return false;
+  }
+  return true;
+}

@@ -208,7 +208,8 @@ export class Validator {
         throw this.fault(`${field}[${rank}]`, `found ${String(count)}`, "an integer of at least 0");
       }
     }
-    return copy as number[];
+    // Calls that are made again share it with the results of earlier ones.
+    return Object.freeze(copy as number[]);
   }
 
   /** Refuses what the session cannot do. */

@@ -89,6 +89,55 @@ describe.each([
     );
   });
 
+  test("is another one with other counts or offsets, in the same lists or not", async () => {
+    const arrived = await inWorld(
+      2,
+      async (comm) => {
+        const send = comm
+          .alloc("int32", 8)
+          .copyFrom(Int32Array.from({ length: 8 }, (_, i) => 10 * comm.rank + i));
+        const recv = comm.alloc("int32", 8);
+        // Rank 0 keeps what is its own; what goes to rank 1 is as long as that.
+        const counts = [1, 1];
+        const offsets = [0, 1];
+        const lists = { sendCounts: counts, recvCounts: counts, sendOffsets: offsets };
+        const found: unknown[] = [];
+        const exchange = async (given: object = lists): Promise<void> => {
+          recv.fill(-1);
+          const { recvCounts } = await comm.allToAllv({ send, recv, sendCounts: counts, ...given });
+          expect(recvCounts).toEqual(counts);
+          // What is kept for the next time is not the caller's to write; what was exchanged is.
+          if ("recvCounts" in given) expect(Object.isFrozen(recvCounts)).toBe(true);
+          found.push([...(await recv.toHost())].slice(0, 4));
+        };
+        for (let round = 0; round < 3; round++) await exchange();
+        offsets[1] = 4;
+        for (let round = 0; round < 2; round++) await exchange();
+        counts.fill(2);
+        for (let round = 0; round < 2; round++) await exchange();
+        await exchange({ ...lists, recvOffsets: [0, 2] });
+        await exchange({ recvCounts: [2, 2] });
+        await exchange({});
+        counts[0] = 9;
+        await expect(exchange()).rejects.toThrow(InvalidArgumentError);
+        return found;
+      },
+      open(),
+    );
+    const of = (rank: number, counts: number, from: number) => {
+      const block = (source: number, at: number) =>
+        Array.from({ length: counts }, (_, i) => 10 * source + at + i);
+      const at = rank === 0 ? 0 : from;
+      return [...block(0, at), ...block(1, at), -1, -1].slice(0, 4);
+    };
+    for (const rank of [0, 1]) {
+      expect(arrived[rank]).toEqual([
+        ...[1, 1, 1, 4, 4].map((from) => of(rank, 1, from)),
+        ...[4, 4, 4, 2, 2].map((from) => of(rank, 2, from)),
+      ]);
+    }
+  });
+
   test("may be multiplied by another scalar each time", async () => {
     await inWorld(
       2,
