@@ -16,6 +16,7 @@ import {
 } from "twinccl/parallel";
 import { linear, mixtureOfExperts, mlpStage, sequence, tanh } from "twinccl/parallel/models";
 import { type MeshPlan, trainOnMesh } from "./mesh-run.ts";
+import { trainMixture } from "./mixture-mesh-run.ts";
 
 /** A training on so many ranks. */
 export interface DividedRun {
@@ -183,6 +184,13 @@ export const dividedRuns: readonly DividedRun[] = [
   onMesh({ data: 3, pipeline: 2, tensor: 1, zero: 3 }),
   onMesh({ data: 3, pipeline: 1, tensor: 2, zero: 2 }),
   onMesh({ data: 1, pipeline: 2, tensor: 3, zero: 1 }),
+  ...([1, 2, 3] as const).map(
+    (zero): DividedRun => ({
+      name: `a mesh of 2 data × 2 pipeline × 2 expert ranks, ZeRO ${zero}`,
+      size: 8,
+      program: (comm) => trainMixture(comm, { data: 2, expert: 2, zero }, 6),
+    }),
+  ),
   experts,
   shards,
 ];
