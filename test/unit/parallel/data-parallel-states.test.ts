@@ -162,6 +162,30 @@ describe("what a rank has not sent", () => {
     });
   });
 
+  test("is as it was after a step that is refused", async () => {
+    await run(2, async (comm) => {
+      const model = await trainer(comm, { wire });
+      await model.step([1], told([8, 4, 2]));
+      const before = owed(model.state());
+      for (const backward of [
+        told([Number.NaN, 4, 2]),
+        (_: unknown, ready: Ready) => {
+          ready("a", Float32Array.of(5, 5));
+          return { loss: 0, samples: 1 };
+        },
+      ]) {
+        await expect(model.step([1], backward)).rejects.toThrow(/gradient/);
+        expect(owed(model.state())).toEqual(before);
+      }
+      // The next step sends what a trainer sends that never made the others.
+      await model.step([1], told([0, 0, 0]));
+      const other = await trainer(comm, { wire });
+      await other.step([1], told([8, 4, 2]));
+      await other.step([1], told([0, 0, 0]));
+      expect(owed(model.state())).toEqual(owed(other.state()));
+    });
+  });
+
   test("is not lost in a trainer that would not send it", async () => {
     await run(1, async (comm) => {
       const state = await owing(comm);

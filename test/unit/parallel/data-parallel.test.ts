@@ -99,10 +99,26 @@ describe("the start", () => {
   );
 
   test("refuses options that differ, and options that make no sense", async () => {
-    const running = run(4, (comm) => trainer(comm, { bucketBytes: comm.rank === 3 ? 8 : 16 }));
-    for (const { error } of await failures(running)) {
-      expect((error as Error).message).toMatch(/option "bucketBytes": rank 3 differs/);
+    const others: Required<Omit<DataParallelOptions, "now" | "divided">> = {
+      bucketBytes: 8,
+      unused: "zeros",
+      maxGradientNorm: 1,
+      nonFinite: "keep",
+      wire: { topK: 0.5 },
+      wireScale: 2,
+      root: 1,
+    };
+    for (const [field, value] of Object.entries(others)) {
+      const running = run(4, (comm) => trainer(comm, comm.rank === 3 ? { [field]: value } : {}));
+      for (const { error } of await failures(running)) {
+        expect(error).toBeInstanceOf(CollectiveMismatchError);
+        expect((error as Error).message).toMatch(new RegExp(`option "${field}": rank 3 differs`));
+      }
     }
+    const shares = run(2, (comm) =>
+      trainer(comm, { wire: { topK: comm.rank === 0 ? 0.5 : 0.25 } }),
+    );
+    expect((await failures(shares))[0]!.error).toBeInstanceOf(CollectiveMismatchError);
     const divided = run(3, async (comm) => {
       const line = (await comm.split({ color: comm.rank }))!;
       await trainer(comm, comm.rank === 2 ? {} : { divided: { comm: line, copies: () => 1 } });
