@@ -150,6 +150,7 @@ export class Checkpoints {
    *
    * @returns What was loaded; `undefined` when there is no complete save and none was asked for.
    * @throws InvalidArgumentError on this rank for a number that is none, or while another call is running.
+   * @throws CollectiveMismatchError on all ranks when they ask for different saves.
    * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, or that a part
    * refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
    * @example

@@ -1,5 +1,6 @@
 /** Reads a checkpoint on all ranks of a job together, whatever the number of ranks that wrote it. */
 import { type Communicator, dtypeInfo } from "../../api/index.ts";
+import { assertAgreed } from "../agreement.ts";
 import { elementsOf, type State, type StateTensor } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
 import { committedSaves } from "./folders.ts";
@@ -29,6 +30,12 @@ export async function loadStates(
   names: PartNames,
   save: number | undefined,
 ): Promise<LoadedStates | undefined> {
+  await assertAgreed(comm, {
+    action: "load",
+    kind: "option",
+    lines: new Map([["save", save === undefined ? "the newest" : String(save)]]),
+    hint: "ask for the same save on every rank",
+  });
   const [text = ""] = await together(comm, "load", async () => {
     if (comm.rank !== 0) return "";
     const number = save ?? (await committedSaves(files)).at(-1);

@@ -246,6 +246,20 @@ test("numbers that are none are refused, and a list of damaged saves is a typed 
   });
 });
 
+test("ranks that ask for different saves get none", async () => {
+  const files = memoryFiles();
+  await run(3, async (comm) => {
+    const checkpoints = new Checkpoints(comm, files);
+    const model = modelOf(1);
+    await checkpoints.save(1, { shared: { model } });
+    await checkpoints.save(2, { shared: { model } });
+    const options = comm.rank === 1 ? { save: 1 } : {};
+    const loading = checkpoints.load({ shared: { model } }, options);
+    await expect(loading).rejects.toBeInstanceOf(CollectiveMismatchError);
+    await expect(loading).rejects.toMatchObject({ field: "save", ranks: [1] });
+  });
+});
+
 test("a part that one rank alone has is not saved", async () => {
   const saving = run(3, async (comm) => {
     const perRank: Record<string, RankStateful> = comm.rank === 1 ? {} : { own: new Random(1) };
