@@ -187,6 +187,20 @@ describe("buckets", () => {
     expect(rank!.slice(7)).toEqual([[3], [3, 3], [3, 3]]);
   });
 
+  test("hold 25 MiB where nothing else is said", async () => {
+    const most = (25 * 2 ** 20) / 4;
+    for (const [lengths, buckets] of [
+      [[most - 1, 1], 1],
+      [[most - 1, 2], 2],
+    ] as const) {
+      const set = new ParameterSet(
+        lengths.map((length, at) => ({ name: `p${at}`, shape: [length] })),
+      );
+      const [found] = await run(1, async (comm) => (await DataParallel.create(comm, set)).buckets);
+      expect(found).toBe(buckets);
+    }
+  });
+
   test("hold one dtype each, and one parameter that is larger than a bucket", async () => {
     const [counts] = await run(2, async (comm) => {
       const seen: string[] = [];
@@ -243,6 +257,19 @@ describe("the mean", () => {
       });
       expect(stepMs).toBeGreaterThanOrEqual(0);
     }
+  });
+
+  test("is told with the time that this rank's step took", async () => {
+    const times = await run(2, async (comm) => {
+      let nowMs = 1000;
+      const model = await trainer(comm, { now: () => nowMs });
+      const stats = await model.step([...one, ...one], (batch, ready) => {
+        nowMs += 5 + comm.rank;
+        return gradients(all(1))(batch, ready);
+      });
+      return stats.stepMs;
+    });
+    expect(times).toEqual([10, 12]);
   });
 
   test("divides by weights where samples weigh differently, and takes means by their scale", async () => {
