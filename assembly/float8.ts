@@ -1,9 +1,8 @@
 /**
  * The 1-byte floats: a hop computes in floats what float16 would, rounds to float16 and on to 8 bits, and saturates.
  *
- * Since every hop saturates, infinities of e5m2 become its largest value in any hop, even in a minimum.
+ * Since every hop saturates, infinities of e5m2 become its largest value in any hop, even in a minimum (ordered.ts).
  */
-import { leastOf, mostOf } from "./float32";
 import { nearest16 } from "./halves";
 
 /** Four bytes as 32-bit words with their signs. */
@@ -101,8 +100,6 @@ export class Float8E4M3 {
   @inline store(p: usize, x: v128): void { storeE4(p, x); }
   @inline sum(a: v128, b: v128): v128 { return nearestSum(f32x4.add(a, b), 448, 1048577); }
   @inline prod(a: v128, b: v128): v128 { return nearestE4(nearest16(f32x4.mul(a, b))); }
-  @inline min(a: v128, b: v128): v128 { return leastOf(a, b); }
-  @inline max(a: v128, b: v128): v128 { return mostOf(a, b); }
   @inline scale(x: v128, s: v128): v128 { return this.prod(x, s); }
   @inline fuse(acc: v128, x: v128, s: v128, _w: v128): v128 { return this.sum(acc, this.scale(x, s)); }
   @inline finish(x: v128, _divisor: i32): v128 { return x; }
@@ -115,8 +112,6 @@ export class Float8E5M2 {
   @inline store(p: usize, x: v128): void { storeE5(p, x); }
   @inline sum(a: v128, b: v128): v128 { return nearestSum(f32x4.add(a, b), 57344, 2097153); }
   @inline prod(a: v128, b: v128): v128 { return nearestE5(nearest16(clamp(f32x4.mul(a, b), 131072))); }
-  @inline min(a: v128, b: v128): v128 { return clamp(leastOf(a, b), 57344); }
-  @inline max(a: v128, b: v128): v128 { return clamp(mostOf(a, b), 57344); }
   @inline scale(x: v128, s: v128): v128 { return this.prod(x, s); }
   @inline fuse(acc: v128, x: v128, s: v128, _w: v128): v128 { return this.sum(acc, this.scale(x, s)); }
   @inline finish(x: v128, _divisor: i32): v128 { return x; }

@@ -4,7 +4,6 @@
  * A sum of two halves rounded to a float and then to the format is rounded as if once, since 24 bits are more than twice
  * 11 and two. Products of float16 are exact floats; those of bfloat16 may be subnormal, and go there rounded to odd.
  */
-import { leastOf, mostOf } from "./float32";
 import { oddFloats, oddSum, promoteHigh } from "./odd";
 
 /** `x * s + acc` as floats rounded to odd; the products are exact doubles. */
@@ -64,8 +63,6 @@ export class Float16 {
   @inline store(p: usize, x: v128): void { store16(p, x); }
   @inline sum(a: v128, b: v128): v128 { return nearestSum16(f32x4.add(a, b)); }
   @inline prod(a: v128, b: v128): v128 { return nearest16(f32x4.mul(a, b)); }
-  @inline min(a: v128, b: v128): v128 { return leastOf(a, b); }
-  @inline max(a: v128, b: v128): v128 { return mostOf(a, b); }
   @inline scale(x: v128, s: v128): v128 { return nearest16(f32x4.mul(x, s)); }
   @inline fuse(acc: v128, x: v128, _s: v128, w: v128): v128 { return nearest16(fusedFloats(acc, x, w)); }
   @inline finish(x: v128, _divisor: i32): v128 { return x; }
@@ -131,8 +128,6 @@ export class BFloat16 {
   @inline store(p: usize, x: v128): void { storeBrain(p, x); }
   @inline sum(a: v128, b: v128): v128 { return nearestBrain(f32x4.add(a, b)); }
   @inline prod(a: v128, b: v128): v128 { return nearestBrain(mulBrain(a, b)); }
-  @inline min(a: v128, b: v128): v128 { return leastOf(a, b); }
-  @inline max(a: v128, b: v128): v128 { return mostOf(a, b); }
   @inline scale(x: v128, s: v128): v128 { return nearestBrain(mulBrain(x, s)); }
   @inline fuse(acc: v128, x: v128, _s: v128, w: v128): v128 { return nearestBrain(fusedFloats(acc, x, w)); }
   @inline finish(x: v128, _divisor: i32): v128 { return canonicalBrain(x); }

@@ -5,6 +5,16 @@ import { Float64 } from "./float64";
 import { Float8E4M3, Float8E5M2, WideFloat8E4M3, WideFloat8E5M2 } from "./float8";
 import { BFloat16, Float16, WideBFloat16, WideFloat16 } from "./halves";
 import { Int32, Int64, Int8, Uint32, Uint64, Uint8 } from "./integers";
+import {
+  Least16,
+  Least8,
+  Most16,
+  Most8,
+  OfBFloat16,
+  OfE4M3,
+  OfE5M2,
+  OfFloat16,
+} from "./ordered";
 import { BFloat16Pairs, Float16Pairs, pairChain } from "./pairs";
 
 /** Runs the operator `kernel & 7` (sum, prod, min, max, scaled sum, wide sum) of the dtype `kernel >> 3`. */
@@ -93,9 +103,9 @@ export function runKernel(
     case 49:
       return chain<Float16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 50:
-      return chain<Float16, Min>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Least16<OfFloat16>, Min>(operands, k, targets, t, from, to, final, divisor, spare);
     case 51:
-      return chain<Float16, Max>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Most16<OfFloat16>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 52:
       return scaledChain<Float16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 53:
@@ -106,9 +116,9 @@ export function runKernel(
     case 57:
       return chain<BFloat16, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 58:
-      return chain<BFloat16, Min>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Least16<OfBFloat16>, Min>(operands, k, targets, t, from, to, final, divisor, spare);
     case 59:
-      return chain<BFloat16, Max>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Most16<OfBFloat16>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 60:
       return scaledChain<BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 61:
@@ -141,9 +151,9 @@ export function runKernel(
     case 81:
       return chain<Float8E4M3, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 82:
-      return chain<Float8E4M3, Min>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Least8<OfE4M3>, Min>(operands, k, targets, t, from, to, final, divisor, spare);
     case 83:
-      return chain<Float8E4M3, Max>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Most8<OfE4M3>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 84:
       return scaledChain<Float8E4M3>(operands, k, targets, t, from, to, final, divisor, spare);
     case 85:
@@ -154,9 +164,9 @@ export function runKernel(
     case 89:
       return chain<Float8E5M2, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 90:
-      return chain<Float8E5M2, Min>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Least8<OfE5M2>, Min>(operands, k, targets, t, from, to, final, divisor, spare);
     case 91:
-      return chain<Float8E5M2, Max>(operands, k, targets, t, from, to, final, divisor, spare);
+      return chain<Most8<OfE5M2>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 92:
       return scaledChain<Float8E5M2>(operands, k, targets, t, from, to, final, divisor, spare);
     case 93:
