@@ -58,13 +58,11 @@ export function filmOf(
   for (const taken of stepsTaken(structure, messages)) {
     const { rank, atPs } = taken;
     for (const id of taken.made) {
-      const birth = births.get(id);
-      if (birth !== undefined && birth.atPs <= atPs) continue;
-      births.set(id, { rank, atPs });
-      // The step that completes a value folds it too.
       const making = associations.making(id);
-      if (making.kind === "finish" && !births.has(making.of.id)) {
-        births.set(making.of.id, { rank, atPs });
+      // The step that completes a value folds it too.
+      for (const born of making.kind === "finish" ? [id, making.of.id] : [id]) {
+        const birth = births.get(born);
+        if (birth === undefined || atPs < birth.atPs) births.set(born, { rank, atPs });
       }
     }
     changes[rank]?.push(...changesOf(state, structure, taken, associations));

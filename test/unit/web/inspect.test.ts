@@ -1,7 +1,7 @@
 /** The page's own reckoning beside the library's runs: every element that it explains is what an executor left. */
-import { dtypes, type HostArray, type SpecifiedCollective } from "twinccl";
+import { createWorld, dtypes, type HostArray, type SpecifiedCollective } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
-import { cpu, Trace } from "twinccl/sim";
+import { cpu, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { traits } from "../../../web/data/calls.ts";
 import { filmOf } from "../../../web/data/film.ts";
@@ -10,7 +10,7 @@ import { placeOf, targetAt } from "../../../web/data/strip.ts";
 import { structureOf } from "../../../web/data/structure.ts";
 import { cellOf, laneOf } from "../../../web/inspect/cell.ts";
 import { inspect } from "../../../web/inspect/hops.ts";
-import { planIds } from "../../../web/plans.ts";
+import { isSymmetric, planIds, planOptions } from "../../../web/plans.ts";
 import { defaults, opNames, type State } from "../../../web/state.ts";
 
 async function everything(state: State) {
@@ -89,6 +89,48 @@ describe("every element", () => {
   test("where rounding goes by the position in the chunk", async () => {
     const state: State = { ...defaults, op: "avg", plan: "nccl-ring-ll128", ranks: 3, count: 2000 };
     expect(differing(await everything(state))).toEqual([]);
+  });
+});
+
+describe("the hops of an element", () => {
+  const state: State = { ...defaults, collective: "allReduce", ranks: 5, count: 64, seed: 7 };
+
+  test.each(planIds("allReduce", 5))("by %s come in explain()'s order, in time", async (plan) => {
+    const { film, structure, inputs } = await everything({ ...state, plan });
+    const options = planOptions({ ...state, plan });
+    const world = await createWorld({ backend: sim(options), size: state.ranks });
+    const explanation = world.explain({
+      ...{ collective: "allReduce", dtype: state.dtype, count: state.count, op: "sum" },
+      symmetric: isSymmetric({ ...state, plan }),
+    });
+    await world.close();
+    for (let element = 0; element < state.count; element += 3) {
+      const { dtype } = state;
+      const report = inspect({ structure, film, dtype, inputs }, { rank: 2, element })!;
+      expect(report.order, `element ${element}`).toEqual(explanation.chunkOf(element).order);
+      const times = report.hops.map(({ birth }) => birth!.atPs);
+      // A tree folds branches side by side; what a hop folds was there before it.
+      report.hops.forEach(({ right, left }, i) => {
+        for (const operand of [left, right]) {
+          const made = report.hops.findIndex(
+            ({ result }) => `${result.order}` === `${operand?.order}`,
+          );
+          if (made >= 0 && made < i) expect(times[made]).toBeLessThanOrEqual(times[i]!);
+        }
+      });
+    }
+  });
+  test("of a ring happen at the rank that adds its own, each a message after the one before", async () => {
+    const { film, structure, inputs } = await everything(state);
+    for (let element = 0; element < state.count; element++) {
+      const { dtype } = state;
+      const report = inspect({ structure, film, dtype, inputs }, { rank: 2, element })!;
+      expect(report.hops.map(({ birth }) => birth?.rank)).toEqual(report.order.slice(1));
+      const times = report.hops.map(({ birth }) => birth!.atPs);
+      times.slice(1).forEach((time, i) => {
+        expect(time).toBeGreaterThan(times[i]!);
+      });
+    }
   });
 });
 
