@@ -109,13 +109,15 @@ class Page {
   /** A call that is refused shows why, and nothing of the one before. */
   #fail(state: State, error: unknown): void {
     this.#show = undefined;
-    this.#player.load(0, [], 0);
+    this.#player.load(0, [], 0, false);
+    document.documentElement.dataset["refused"] = "yes";
     showFaults([faultText(error)]);
     showRefusal(byId("verdict", HTMLElement), state);
   }
 
   #present(show: Show): void {
     const { film, state, structure, explanation } = show;
+    delete document.documentElement.dataset["refused"];
     const { rooted } = traits(state);
     const caption = this.#stage.load(film, rooted ? state.root : undefined, (channels) =>
       rootOf(show, channels),
@@ -132,8 +134,7 @@ class Page {
     );
     this.#showElement();
     const still = state.time >= 0 || matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.#player.load(film.endPs, film.beats, Math.max(0, state.time));
-    if (!still) this.#player.play();
+    this.#player.load(film.endPs, film.beats, Math.max(0, state.time), !still);
   }
 
   #showTimeline({ film }: Show): void {

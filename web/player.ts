@@ -14,6 +14,8 @@ export class Player {
   #speed = 1;
   #playing = false;
   #lastFrame = 0;
+  /** Counts the times it began to play: the frames of an earlier one end. */
+  #runs = 0;
   readonly #listener: Listener;
 
   constructor(listener: Listener) {
@@ -32,12 +34,14 @@ export class Player {
     return this.#playing;
   }
 
-  /** Another film, from a time on. */
-  load(endPs: number, beats: readonly number[], timePs: number): void {
+  /** Another film, from a time on; `plays` begins it at once. */
+  load(endPs: number, beats: readonly number[], timePs: number, plays: boolean): void {
     this.#endPs = endPs;
     this.#beats = beats;
-    this.pause();
-    this.seek(timePs);
+    this.#playing = false;
+    this.#timePs = this.#within(timePs);
+    if (plays && endPs > 0) this.play();
+    else this.#tell();
   }
 
   /** 1: a film takes nine seconds. */
@@ -46,7 +50,7 @@ export class Player {
   }
 
   seek(timePs: number): void {
-    this.#timePs = Math.round(Math.min(this.#endPs, Math.max(0, timePs)));
+    this.#timePs = this.#within(timePs);
     this.#tell();
   }
 
@@ -55,13 +59,15 @@ export class Player {
     if (this.#timePs >= this.#endPs) this.#timePs = 0;
     this.#playing = true;
     this.#lastFrame = performance.now();
-    requestAnimationFrame((now) => this.#frame(now));
+    const run = ++this.#runs;
+    requestAnimationFrame((now) => this.#frame(now, run));
     this.#tell();
   }
 
   pause(): void {
     if (!this.#playing) return;
     this.#playing = false;
+    this.#timePs = this.#within(this.#timePs);
     this.#tell();
   }
 
@@ -78,14 +84,18 @@ export class Player {
     this.seek(way > 0 ? (later ?? this.#endPs) : (earlier ?? 0));
   }
 
-  #frame(now: number): void {
-    if (!this.#playing) return;
+  #within(timePs: number): number {
+    return Math.round(Math.min(this.#endPs, Math.max(0, timePs)));
+  }
+
+  #frame(now: number, run: number): void {
+    if (!this.#playing || run !== this.#runs) return;
     const seconds = Math.min(0.1, Math.max(0, (now - this.#lastFrame) / 1000));
     this.#lastFrame = now;
     const timePs = this.#timePs + (this.#endPs * this.#speed * seconds) / filmSeconds;
     this.#timePs = Math.min(this.#endPs, timePs);
     if (this.#timePs === this.#endPs) this.#playing = false;
-    else requestAnimationFrame((next) => this.#frame(next));
+    else requestAnimationFrame((next) => this.#frame(next, run));
     this.#tell();
   }
 

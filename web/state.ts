@@ -79,13 +79,13 @@ const fields: { readonly [K in keyof State]: Field<State[K]> } = {
   count: integer(0, mostElements),
   dtype: oneOf(dtypes),
   op: oneOf(opNames),
-  scalar: decimal(Number.NEGATIVE_INFINITY, "a finite number"),
+  scalar: decimal(-Number.MAX_VALUE, Number.MAX_VALUE),
   root: integer(0, mostRanks - 1),
   channels: { ...integer(0, 24), needs: "0, 1, 2, 4, 8, 16 or 24" },
   values: oneOf(valueKinds),
   seed: integer(0, 2 ** 32 - 1),
-  latency: decimal(0, "a number of at least 0"),
-  bandwidth: decimal(Number.MIN_VALUE, "a number above 0"),
+  latency: decimal(0, 1e12),
+  bandwidth: decimal(1e-6, 1e9),
   rank: integer(0, mostRanks - 1),
   element: integer(0, mostElements * mostRanks),
   time: integer(-1, Number.MAX_SAFE_INTEGER),
@@ -165,12 +165,15 @@ function integer(least: number, most: number): Field<number> {
   };
 }
 
-function decimal(least: number, needs: string): Field<number> {
+function decimal(least: number, most: number): Field<number> {
   return {
     read: (text) => {
       const value = Number(text);
-      return text !== "" && Number.isFinite(value) && value >= least ? value : undefined;
+      return text !== "" && value >= least && value <= most ? value : undefined;
     },
-    needs,
+    needs:
+      most === Number.MAX_VALUE
+        ? "a finite number"
+        : `a number from ${least} to ${most.toLocaleString("en")}`,
   };
 }

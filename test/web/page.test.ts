@@ -95,10 +95,16 @@ describe("the call", () => {
     await on("dtype=int32&op=preMul&scalar=0.5", async (page) => {
       expect(await text(page, "#faults")).toMatch(/preMul|integer/);
       expect(await text(page, "#verdict")).toMatch(/refused/);
+      expect(await page.locator("#stage").isVisible()).toBe(false);
+      expect(await page.locator("#inspector").isVisible()).toBe(false);
       await page.locator("#scalar").fill("3");
       await page.locator("#scalar").press("Enter");
       await ran(page);
       expect(await text(page, "#faults")).toBe("");
+      expect(coloursOf(readPng(await page.locator("#stage").screenshot())).size).toBeGreaterThan(
+        20,
+      );
+      expect(await page.locator("#inspector .agrees").count()).toBe(1);
     });
   });
 });
@@ -106,6 +112,11 @@ describe("the call", () => {
 describe("the animation", () => {
   test("begins by itself, advances, and stops when told to", async () => {
     await on("", async (page) => {
+      // Where the call ran for long the film is at its end by now, and is shown once more.
+      expect(await timeOf(page)).toBeGreaterThan(0);
+      await page.locator("#speed").selectOption("0.25");
+      const playing = await page.locator("html").getAttribute("data-playing");
+      if (playing === "no") await page.locator("#play").click();
       const [first, picture] = [await timeOf(page), await page.locator("#stage").screenshot()];
       await page.waitForFunction(`Number(document.getElementById("scrubber").value) > ${first}`);
       expect((await page.locator("#stage").screenshot()).equals(picture)).toBe(false);
@@ -248,13 +259,33 @@ describe("the address", () => {
       still,
     );
   });
+  test("of a film that begins by itself does so for the next reader too, until it is paused", async () => {
+    await on("ranks=3", async (page) => {
+      expect(new URL(page.url()).search).toBe("?ranks=3");
+      await page.locator("#speed").selectOption("0.25");
+      const playing = await page.locator("html").getAttribute("data-playing");
+      if (playing === "no") await page.locator("#play").click();
+      await page.waitForFunction('Number(document.getElementById("scrubber").value) > 0');
+      await page.locator("#play").click();
+      const paused = await timeOf(page);
+      expect(new URL(page.url()).search).toBe(`?ranks=3&time=${paused}`);
+      await page.reload();
+      await ran(page);
+      expect(await text(page, "#faults")).toBe("");
+      expect(await timeOf(page)).toBe(paused);
+    });
+  });
   test("that is wrong is told, and the rest of it used", async () => {
     await on(
-      "ranks=99&dtype=float12&count=64",
+      "ranks=99&dtype=float12&count=64&bandwidth=1e300&latency=-1",
       async (page) => {
         const faults = await text(page, "#faults");
         expect(faults).toMatch(/ranks: found "99", needs a whole number from 1 to 32/);
         expect(faults).toMatch(/dtype: found "float12"/);
+        expect(faults).toMatch(
+          /bandwidth: found "1e300", needs a number from 0.000001 to 1,000,000,000/,
+        );
+        expect(faults).toMatch(/latency: found "-1", needs a number from 0 to 1,000,000,000,000/);
         expect(await page.inputValue("#count")).toBe("64");
         expect(await page.inputValue("#ranks")).toBe("8");
       },
