@@ -3,6 +3,7 @@ import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
 import { buildInert } from "../native/inert.mjs";
+import { smallProgram } from "./small-program.mjs";
 
 const ranks = 8;
 /** Calls of one run of a world, so that beginning and ending the run weigh little. */
@@ -41,22 +42,6 @@ async function submits(comm) {
   let last;
   for (let i = 0; i < calls; i++) last = comm.allReduce({ send, op: "sum" });
   await last;
-}
-
-/** What a test does that tries many small programs: a world of its own, a few calls, the end. */
-async function smallProgram(seed) {
-  const world = await createWorld({ backend: sim({ seed }), size: 4 });
-  try {
-    await world.run(async (comm) => {
-      const send = comm.alloc("int32", 8).fill(seed + comm.rank);
-      const recv = comm.alloc("int32", 32);
-      await comm.allReduce({ send, op: "sum" });
-      await comm.allGather({ send, recv });
-      await comm.barrier();
-    });
-  } finally {
-    await world.close();
-  }
 }
 
 function inert() {

@@ -1,6 +1,8 @@
 // The programs of other people on this machine: each gives the milliseconds of its calls, or a reason why there are none.
 
 import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 const ranks = 8;
 
@@ -19,17 +21,39 @@ export function openMpi({ path, reason }, collective, bytes, calls) {
   return times("mpirun", [...mpi, path, collective, String(bytes), String(calls)]);
 }
 
-/** What the MPI library calls itself. */
-export function mpiVersion() {
-  const { stdout } = spawnSync("mpirun", ["--version"], { encoding: "utf8" });
-  return stdout?.split("\n")[0] ?? "none";
+/** The machine that SMPI simulates: a crossbar with the ports that ours have. */
+const platform = (size) => `<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="machine" prefix="rank-" suffix="" radical="0-${size - 1}" speed="1Gf" bw="50GBps" lat="1us"/>
+</platform>
+`;
+
+/** Seconds that SimGrid's SMPI takes to simulate a ring all-reduce of so many bytes on so many ranks. */
+export function smpiRing({ path, reason }, folder, size, bytes) {
+  if (path === undefined) return { reason };
+  const machine = join(folder, "platform.xml");
+  writeFileSync(machine, platform(size));
+  const quiet = ["--cfg=smpi/simulate-computation:no", "--log=root.thres:critical"];
+  const began = performance.now();
+  const args = ["-np", String(size), "-platform", machine, ...quiet, path, String(bytes)];
+  const { reason: fault } = times("smpirun", args, 900_000);
+  return fault === undefined ? { times: [(performance.now() - began) / 1000] } : { reason: fault };
 }
 
-function times(command, args) {
-  const { status, stdout, stderr } = spawnSync(command, args, {
-    encoding: "utf8",
-    timeout: 120_000,
-  });
+/** What the peers call themselves, as far as they are here. */
+export function peerVersions() {
+  const first = (command, args) => spawnSync(command, args, { encoding: "utf8" }).stdout;
+  const simgrid = /SimGrid version (\S+)/.exec(first("simgrid-colorizer", ["--version"]) ?? "");
+  return {
+    mpi: first("mpirun", ["--version"])?.split("\n")[0] ?? "none",
+    simgrid: simgrid?.[1] ?? "none",
+  };
+}
+
+function times(command, args, timeout = 120_000) {
+  const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8", timeout });
+  if (status === null) return { reason: `${command}: took more than ${timeout / 1000} s` };
   if (status !== 0) return { reason: `${command}: ${stderr.trim().split("\n")[0]}` };
   return { times: stdout.trim().split(" ").map(Number) };
 }

@@ -2,6 +2,7 @@
 
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
+import { smallProgram } from "../hot/small-program.mjs";
 
 const ranks = 8;
 const elementBytes = { float32: 4, bfloat16: 2, float16: 2, int8: 1 };
@@ -14,11 +15,11 @@ export function share(bytes, from, to) {
 }
 
 /** Runs `each` so many times on all ranks; gives the time from the last rank's start to the last one's end. */
-async function timed(calls, prepare, warmup = 2) {
+async function timed(calls, prepare, warmup = 2, size = ranks) {
   const times = [];
   let began = 0;
   let ended = 0;
-  const world = await createWorld({ backend: sim(), size: ranks });
+  const world = await createWorld({ backend: sim(), size });
   await world.run(async (comm) => {
     const { call, dispose } = await prepare(comm);
     for (let i = -warmup; i < calls; i++) {
@@ -63,6 +64,31 @@ export function allToAllvs(bytes, calls) {
       dispose: () => [send, recv].map((buffer) => buffer.dispose()),
     };
   });
+}
+
+/** Ring all-reduces of so many bytes on each of many ranks, data and all, from the first call on: seconds. */
+export async function wideRings(size, bytes, calls) {
+  const { times } = await timed(
+    calls,
+    (comm) => {
+      const send = comm.alloc("float32", bytes / elementBytes.float32).fill(1);
+      return {
+        call: () => comm.allReduce({ send, op: "max" }),
+        dispose: () => send.dispose(),
+      };
+    },
+    0,
+    size,
+  );
+  return { times: times.map((time) => time / 1000) };
+}
+
+/** Worlds of four ranks with three calls each, one after another on one core: how many a second. */
+export async function smallPrograms(programs) {
+  for (let seed = 0; seed < programs; seed++) await smallProgram(seed);
+  const began = performance.now();
+  for (let seed = 0; seed < programs; seed++) await smallProgram(seed);
+  return { times: [(1000 * programs) / (performance.now() - began)] };
 }
 
 /** Awaited all-reduces of 1 KiB, a hundred in each sample: milliseconds of one. */
