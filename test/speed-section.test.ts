@@ -66,9 +66,10 @@ describe("the section of a result of NCCL", () => {
     expect(tool(file, "--page", page).status).toBe(0);
     expect(readFileSync(page, "utf8")).toBe(once);
     expect(tool("--check", "--page", page).stderr).toMatch(
-      /^README.md has no section for webgpu-.*\n$/,
+      /^README.md has no section for webgpu-.*\nREADME.md has no section for peers-.*\n$/,
     );
     expect(tool("bench/results/webgpu-h200.json", "--page", page).status).toBe(0);
+    expect(tool("bench/results/peers-epyc-2-cores.json", "--page", page).status).toBe(0);
     expect(tool("--check", "--page", page).status).toBe(0);
     const both = readFileSync(page, "utf8");
     expect(both.indexOf("## Speed through WebGPU")).toBeGreaterThan(
@@ -132,5 +133,56 @@ describe("the section of a result of WebGPU", () => {
     expect(stdout).toContain(
       "12,345,678 elements of 901 random calls were compared with `cpu()` there: none differs.",
     );
+  });
+});
+
+describe("the section of a result beside others on a CPU", () => {
+  const sample = (name: string, unit: string, median: number, goal: object = {}) => {
+    return { name, unit, median, least: median, most: median, ...goal, times: [median] };
+  };
+  const document = {
+    machine: { cpu: "AMD EPYC", cores: 2 },
+    versions: { node: "20.20.2" },
+    peers: { mpi: "mpirun (Open MPI) 4.1.4", simgrid: "3.32" },
+    ...{ commit: "0123456789abcdef", date: "2026-01-02T03:04:05.678Z", rounds: 5 },
+    rows: [
+      sample("reduce", "ms", 12.34),
+      sample("Open MPI reduce", "ms", 123.4),
+      sample("small", "ms", 0.00812, { at_most: 0.008, met: false }),
+      sample("rate", "/s", 5432.1, { at_least: 5000, met: true }),
+      { name: "verification", skipped: "problems" },
+      { name: "SMPI ring", skipped: "smpicc was not found" },
+    ],
+    ratios: [
+      {
+        name: "reduce",
+        peer: "Open MPI reduce",
+        times_faster: 10.04,
+        goal: 3,
+        met: true,
+        each: [],
+      },
+      { name: "small", peer: "reduce", times_faster: 0.5, goal: 0.6, met: false, each: [] },
+      { name: "rate", peer: "SMPI ring", times_faster: 7, each: [] },
+    ],
+  };
+  const file = join(folder, "peers-result.json");
+  writeFileSync(file, JSON.stringify(document));
+
+  test("holds the machine, the ratios, and what is wanted of figures by themselves", () => {
+    const { stdout } = tool(file, "--print");
+    expect(stdout).toContain(
+      "AMD EPYC, 2 cores, Node.js 20.20.2, Open MPI 4.1.4, SimGrid 3.32, commit 0123456, 2026-01-02.",
+    );
+    expect(stdout).toContain("Medians of 5 rounds");
+    expect(stdout).toContain("| reduce | 12.3 ms | Open MPI reduce | 123 ms | 10.04 | ≥ 3.00 |");
+    expect(stdout).toContain("| small | 8.12 µs | reduce | 12.3 ms | 0.50 | ≥ 0.60, missed |");
+    expect(stdout).toContain(
+      "| rate | 5,432 /s | SMPI ring | not run: smpicc was not found | 7.00 |  |",
+    );
+    expect(stdout).toContain("| small | 8.12 µs | ≤ 8.00 µs, missed |");
+    expect(stdout).toContain("| rate | 5,432 /s | ≥ 5,000 /s |");
+    expect(stdout).toContain("| verification | not run: problems |  |");
+    expect(stdout).not.toContain("\n| SMPI ring |");
   });
 });

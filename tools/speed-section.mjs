@@ -1,10 +1,12 @@
-// The sections of README.md on speed, made from results of `npm run bench:gpu` and `npm run bench:webgpu` (`--out FILE`).
+// The sections of README.md on speed, made from results of `npm run bench:peers`, `bench:gpu` and `bench:webgpu` (`--out
+// FILE`).
 // npm run docs:speed -- --help
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { options, plain } from "./options.mjs";
 import { gpuSection } from "./speed/gpu.mjs";
+import { peersSection } from "./speed/peers.mjs";
 import { webgpuSection } from "./speed/webgpu.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -17,7 +19,8 @@ const follower = "## How it is tested\n";
 const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
 
 /** What a result is of. */
-const kindOf = (path) => (basename(path).startsWith("webgpu") ? "webgpu" : "gpu");
+const kindOf = (path) =>
+  ["webgpu", "peers"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
 
 const textOf = {
   gpu: (path) => gpuSection(read(path), path),
@@ -26,6 +29,7 @@ const textOf = {
     const verified = existsSync(join(root, beside)) ? read(beside) : undefined;
     return webgpuSection(read(path), path, verified, beside);
   },
+  peers: (path) => peersSection(read(path), path),
 };
 
 function marked(path) {
@@ -71,7 +75,7 @@ const values = options({
 });
 if (values.check) {
   const text = readFileSync(values.page, "utf8");
-  const faults = ["gpu", "webgpu"].flatMap((kind) => fault(text, kind) ?? []);
+  const faults = Object.keys(textOf).flatMap((kind) => fault(text, kind) ?? []);
   for (const each of faults) process.stderr.write(`${each}\n`);
   if (faults.length > 0) process.exitCode = 1;
 } else {

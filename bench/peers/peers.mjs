@@ -44,7 +44,7 @@ export function smpiRing({ path, reason }, folder, size, bytes) {
 /** What the peers call themselves, as far as they are here. */
 export function peerVersions() {
   const first = (command, args) => spawnSync(command, args, { encoding: "utf8" }).stdout;
-  const simgrid = /SimGrid version (\S+)/.exec(first("simgrid-colorizer", ["--version"]) ?? "");
+  const simgrid = /SimGrid version (\S+)/.exec(first("smpirun", ["--version"]) ?? "");
   return {
     mpi: first("mpirun", ["--version"])?.split("\n")[0] ?? "none",
     simgrid: simgrid?.[1] ?? "none",
