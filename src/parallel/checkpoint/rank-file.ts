@@ -1,4 +1,5 @@
 /** One rank's file of a checkpoint: its pieces of what all ranks share, and what it has of its own. */
+import { InvalidArgumentError } from "../../api/index.ts";
 import type { State, StateTensor } from "../state.ts";
 import { type Piece, piecesOf } from "./cut.ts";
 import type { CheckpointFiles } from "./files.ts";
@@ -27,6 +28,9 @@ export function sharedTensors(
   );
 }
 
+/** Bytes of tensors in a file: what Node reads and hashes in one go, less 64 MiB for names and values. */
+const MOST_BYTES = 2 ** 31 - 2 ** 26;
+
 /** What goes into a rank's file. */
 export type RankContent = Pick<TensorFile, "tensors"> & { readonly values: string };
 
@@ -50,12 +54,18 @@ export function rankContent(
   const own = Object.entries(perRank).flatMap(([part, { tensors }]) =>
     Object.entries(tensors).map(([name, tensor]): [string, StateTensor] => [
       `rank/${part}/${name}`,
-      cutOut(tensor, { begin: 0, end: tensor.data.length }),
+      tensor,
     ]),
   );
+  const bytes = [...pieces, ...own].reduce((sum, [, { data }]) => sum + data.byteLength, 0);
+  if (bytes > MOST_BYTES) throw tooLarge(rank, bytes);
   const values = Object.entries(perRank).map(([part, state]) => [part, state.values]);
+  const copies = [...pieces, ...own].map(([name, tensor]): [string, StateTensor] => [
+    name,
+    { ...tensor, data: tensor.data.slice() },
+  ]);
   return {
-    tensors: Object.fromEntries([...pieces, ...own]),
+    tensors: Object.fromEntries(copies),
     values: JSON.stringify(Object.fromEntries(values)),
   };
 }
@@ -76,12 +86,19 @@ export function encodeRankFile(
 }
 
 /** A whole tensor keeps its shape; a piece is a row of elements. */
-function cutOut(
-  { dtype, shape, data }: StateTensor,
-  { begin, end }: Pick<Piece, "begin" | "end">,
-): StateTensor {
+function cutOut({ dtype, shape, data }: StateTensor, { begin, end }: Piece): StateTensor {
   const whole = begin === 0 && end === data.length;
-  return { dtype, shape: whole ? shape : [end - begin], data: data.slice(begin, end) };
+  return { dtype, shape: whole ? shape : [end - begin], data: data.subarray(begin, end) };
+}
+
+function tooLarge(rank: number, bytes: number): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: `save: the share of rank ${rank}: found ${bytes} bytes, needs at most ${MOST_BYTES}`,
+      hint: "save on more ranks, which have smaller shares, or keep less",
+    },
+    { rank, field: "parts" },
+  );
 }
 
 /**

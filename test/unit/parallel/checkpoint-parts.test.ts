@@ -123,6 +123,32 @@ describe("a save", () => {
     });
   });
 
+  test("compares all of a large tensor", async () => {
+    const length = 5_000_000;
+    for (const at of [0, 2 ** 22 - 1, 2 ** 22, length - 1]) {
+      const saving = run(3, async (comm) => {
+        const data = new Float32Array(length);
+        if (comm.rank === 2) data[at] = 1;
+        const tensors = { t: { dtype: "float32", shape: [length], data } } as const;
+        await new Checkpoints(comm, memoryFiles()).save(1, { shared: { p: part({ tensors }) } });
+      });
+      const error = await fault(saving);
+      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "p/t", ranks: [2] });
+    }
+  });
+
+  test("refuses a share that is more than a file holds", async () => {
+    // Zeros that nobody looks at take no memory.
+    const data = new Uint8Array(2 ** 31);
+    const tensors = { t: { dtype: "uint8", shape: [2 ** 31], data } } as const;
+    const saving = run(1, (comm) =>
+      new Checkpoints(comm, memoryFiles()).save(1, { shared: { p: part({ tensors }) } }),
+    );
+    const error = await fault(saving);
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "parts" });
+    expect(error.message).toMatch(/the share of rank 0: found 2147483648 bytes, needs at most/);
+  });
+
   const refused: [string, Partial<State>, RegExp][] = [
     ["a map", { values: { a: { deep: new Map() as never } } }, /a.deep is a Map, needs values/],
     ["a date", { values: { a: new Date(0) as never } }, /a is a Date/],
