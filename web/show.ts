@@ -24,10 +24,11 @@ export interface Show {
 /** Plans and films a call, with a real run on the reference executor. */
 export async function showOf(state: State): Promise<Show> {
   const trace = new Trace();
-  const structure = structureOf(state);
   const inputs = inputsOf(state);
   const [reference] = executors;
+  // Before anything else, because it is the call itself that says best why it is refused.
   const outcome = await runOn((reference as PageExecutor).executor, state, inputs, trace);
+  const structure = structureOf(state);
   const film = filmOf(state, structure, trace.messages());
   const explanation = await explained(state);
   return { state, structure, film, explanation, inputs, outcomes: [outcome] };

@@ -93,7 +93,9 @@ describe("the call", () => {
 
   test("that makes no sense is refused with its reason", async () => {
     await on("dtype=int32&op=preMul&scalar=0.5", async (page) => {
-      expect(await text(page, "#faults")).toMatch(/preMul|integer/);
+      expect(await text(page, "#faults")).toMatch(
+        /^allReduce: op: preMul is 0.5, but int32 takes an integer .*needs sum, prod/,
+      );
       expect(await text(page, "#verdict")).toMatch(/refused/);
       expect(await page.locator("#stage").isVisible()).toBe(false);
       expect(await page.locator("#inspector").isVisible()).toBe(false);
@@ -388,6 +390,10 @@ describe("the picture", () => {
       async (page) => {
         const over = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
         expect(over).toBeLessThanOrEqual(0);
+        const hops = await page
+          .locator("#inspector .table-room")
+          .evaluate((room) => room.scrollWidth - room.clientWidth);
+        expect(hops).toBeLessThanOrEqual(0);
       },
       { ...still, viewport: { width, height: 800 } },
     );
