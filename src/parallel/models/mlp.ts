@@ -41,7 +41,7 @@ export interface MlpBatch {
 /**
  * Parameters are `layer0.weight` [outputs, inputs], `layer0.bias` [outputs] and so on, drawn evenly up to 1 / √inputs.
  *
- * @throws InvalidArgumentError for sizes that are none; by `loss` and `backward`, for a batch that is no whole rows.
+ * @throws InvalidArgumentError for sizes or a loss that are none, or weights of classes without classes; by `loss` and `backward`, for a batch that is no whole rows.
  * @example
  * const model = mlp({ sizes: [2, 16, 1], seed: 7 });
  */
@@ -111,9 +111,15 @@ export function mlpStage(
   };
 }
 
-function assertOptions({ sizes }: MlpOptions): void {
+function assertOptions({ sizes, loss = "mse", classWeights }: MlpOptions): void {
   if (sizes.length < 2) throw refusal("mlp", "sizes", `${sizes.length} of them`, "at least 2");
   for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
+  if (loss !== "mse" && loss !== "crossEntropy") {
+    throw refusal("mlp", "loss", `"${String(loss)}"`, '"mse" or "crossEntropy"');
+  }
+  if (loss === "mse" && classWeights !== undefined) {
+    throw refusal("mlp", "classWeights", "some with mse", "none, or crossEntropy");
+  }
 }
 
 function rowsIn({ sizes }: MlpOptions, { input }: MlpBatch): number {

@@ -256,6 +256,8 @@ describe("refuses by field", () => {
     ],
     ["no rows", () => mlp({ sizes: [3, 1] }).loss({ input: [], target: [] }), "mlp: input"],
     ["targets", () => mlp({ sizes: [1, 1] }).loss({ input: [1], target: [1, 2] }), "mse: target"],
+    ["another loss", () => mlp({ sizes: [1, 1], loss: "l1" as never }), 'loss: found "l1"'],
+    ["weights of no classes", () => mlp({ sizes: [1, 1], classWeights: [1] }), "mlp: classWeights"],
     ["heads", () => transformer({ ...shape, heads: 4 }), "heads: found 4 for a width of 6"],
     ["no blocks", () => transformer({ ...shape, blocks: 0 }), "transformer: blocks: found 0"],
     ["long sequences", () => small.loss({ tokens: [0, 0, 0, 0, 0, 0], sequences: 1 }), "1 to 4"],

@@ -1,6 +1,7 @@
 /** Training on many ranks comes out where one rank with all samples does, which runs nothing of the library. */
 import { createWorld } from "twinccl";
 import { DataParallel, type DataParallelOptions, ParameterSet } from "twinccl/parallel";
+import { mlp } from "twinccl/parallel/models";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { descend, naiveRun, type Sample, SmallNetwork } from "../../support/small-network.ts";
@@ -129,4 +130,50 @@ describe.each([2, 3, 4, 8])("50 steps on %i ranks", (size) => {
     expect(again.map(bits)).toEqual(first.map(bits));
     expect(again[0]!.losses).toEqual(first[0]!.losses);
   });
+});
+
+test("classes weighed differently weigh the same on any number of ranks", async () => {
+  // Ranks' samples have other classes, so that the mean of ranks' means would be another.
+  const steps = Array.from({ length: 30 }, (_, step) =>
+    Array.from({ length: 13 }, (_, at) => ({ input: [(at % 5) - 2, step % 3], target: at % 3 })),
+  );
+  const weighted = async (size: number) => {
+    const world = await createWorld({ backend: sim(), size });
+    const runs = await world.run(async (comm) => {
+      const options = {
+        sizes: [2, 5, 3],
+        loss: "crossEntropy",
+        dtype: "float64",
+        seed: 3,
+      } as const;
+      const model = mlp({ ...options, classWeights: [1, 0.25, 3] });
+      const trainer = await DataParallel.create(comm, model.parameters);
+      const told: number[] = [];
+      for (const samples of steps) {
+        const mine = samples.filter(({ target }, at) => (target + (at & 1)) % size === comm.rank);
+        const input = mine.flatMap((each) => each.input);
+        const target = mine.map((each) => each.target);
+        const batches = mine.length === 0 ? [] : [{ input, target }];
+        const stats = await trainer.step(batches, (each, ready) => model.backward(each, ready));
+        told.push(stats.loss, stats.weight);
+        const [values, gradients] = [
+          model.parameters.values("float64"),
+          model.parameters.gradients("float64"),
+        ];
+        for (let at = 0; at < values.length; at++) values[at]! -= 0.25 * gradients[at]!;
+      }
+      return [...told, ...model.parameters.values("float64")];
+    });
+    await world.close();
+    return runs;
+  };
+  const [expected] = await weighted(1);
+  // Five, four and four of the classes: 5 + 4 / 4 + 4 · 3.
+  expect(expected![1]).toBe(18);
+  expect(expected![58]!).toBeLessThan(expected![0]! / 1.2);
+  for (const size of [2, 3, 5]) {
+    for (const found of await weighted(size)) {
+      expect(relativeGap(found, expected!)).toBeLessThan(1e-10);
+    }
+  }
 });
