@@ -44,6 +44,20 @@ describe("another step is refused", () => {
     });
   });
 
+  test("after a gradient that was refused: ranks may be out of step", async () => {
+    await run(1, async (comm) => {
+      const model = await trainer(comm);
+      const broken = model.step([1], (_, ready) => {
+        ready("a", new Float32Array(3));
+        return { loss: 0, samples: 1 };
+      });
+      await expect(broken).rejects.toMatchObject({ code: "ERR_COMM_ARG" });
+      const after = model.step([1], fine);
+      await expect(after).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+      await expect(after).rejects.toThrow(/an earlier step failed: ready: gradient of "a"/);
+    });
+  });
+
   test("during one, and so is other state; afterwards neither is", async () => {
     await run(1, async (comm) => {
       const model = await trainer(comm);
@@ -58,15 +72,24 @@ describe("another step is refused", () => {
     });
   });
 
-  test("after disposal, which lets a step that is running end", async () => {
+  test("after disposal, which lets a step that is running end and then gives its buffers back", async () => {
     const sums = await run(3, async (comm) => {
+      const buffers: { readonly disposed: boolean }[] = [];
+      const alloc = comm.alloc.bind(comm);
+      comm.alloc = (dtype, length) => {
+        const buffer = alloc(dtype, length);
+        buffers.push(buffer);
+        return buffer;
+      };
       const model = await trainer(comm, { bucketBytes: 8 });
+      expect(buffers.filter(({ disposed }) => !disposed)).toHaveLength(3);
       const running = model.step([1], fine);
       model[Symbol.dispose]();
       await expect(running).resolves.toMatchObject({ step: 1 });
       const after = model.step([1], fine);
       await expect(after).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
       await expect(after).rejects.toThrow(/it was disposed/);
+      expect(buffers.filter(({ disposed }) => !disposed)).toEqual([]);
       model[Symbol.dispose]();
       return [...model.parameters.gradients("float32")];
     });
