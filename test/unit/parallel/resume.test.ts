@@ -52,13 +52,19 @@ const everything = {
   options: { wire: { topK: 0.5 }, bucketBytes: 32, maxGradientNorm: 0.5 },
 };
 
-test.each([0, 1, 2])(
-  "a run in which rank %i fails at any call goes on from its last checkpoint, to the same bits",
-  async (rank) => {
+test.each([
+  [0, 0],
+  [1, 0],
+  [0, 1],
+  [2, 1],
+])(
+  "a run in which rank %i fails at any call after step %i goes on from its last checkpoint, to the same bits",
+  async (rank, begun) => {
     const whole = await runJob(sim(), 3, everything, { until: 3 });
     const resumedAt = new Set<number>();
     for (let call = 0; ; call++) {
       const files = memoryFiles();
+      if (begun > 0) await runJob(sim(), 3, everything, { until: begun, files });
       const faulty = sim({ faults: [failAt(rank, call)] });
       const span = { until: 3, files, everyStep: true };
       const first = await runJob(faulty, 3, everything, span).catch((error: unknown) => error);
@@ -66,7 +72,7 @@ test.each([0, 1, 2])(
         expect((first as typeof whole).map(({ bits }) => bits)).toEqual(
           whole.map(({ bits }) => bits),
         );
-        expect(call).toBeGreaterThan(40);
+        expect(call).toBeGreaterThan(30);
         break;
       }
       expect(first.failures).toHaveLength(3);
@@ -78,7 +84,7 @@ test.each([0, 1, 2])(
       }
       resumedAt.add(3 - rest[0]!.losses.length);
     }
-    expect([...resumedAt].toSorted()).toEqual([0, 1, 2, 3]);
+    expect([...resumedAt].toSorted()).toEqual([0, 1, 2, 3].slice(begun));
   },
   60_000,
 );
