@@ -16,6 +16,7 @@ import {
   OfFloat16,
 } from "./ordered";
 import { BFloat16Pairs, Float16Pairs, pairChain } from "./pairs";
+import { E4M3Quads, E5M2Quads, quadChain } from "./quads";
 
 /** Runs the operator `kernel & 7` (sum, prod, min, max, scaled sum, wide sum) of the dtype `kernel >> 3`. */
 export function runKernel(
@@ -147,7 +148,7 @@ export function runKernel(
       return scaledChain<Float64>(operands, k, targets, t, from, to, final, divisor, spare);
     // Float8E4M3
     case 80:
-      return chain<Float8E4M3, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
+      return quadChain<E4M3Quads, Float8E4M3>(operands, k, targets, t, from, to, final, divisor, spare);
     case 81:
       return chain<Float8E4M3, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 82:
@@ -160,7 +161,7 @@ export function runKernel(
       return chain<WideFloat8E4M3, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
     // Float8E5M2
     case 88:
-      return chain<Float8E5M2, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
+      return quadChain<E5M2Quads, Float8E5M2>(operands, k, targets, t, from, to, final, divisor, spare);
     case 89:
       return chain<Float8E5M2, Prod>(operands, k, targets, t, from, to, final, divisor, spare);
     case 90:
