@@ -10,6 +10,7 @@ import {
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
+import { Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
 import { processors } from "./spawn.ts";
 import { addressesOf, runStaged } from "./staging.ts";
@@ -37,7 +38,8 @@ const keptBytes = 2 ** 25;
  * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together; beyond that, and for
  * TypedArrays that are passed directly, blocks are copied in and out. Small calls stay on the calling thread; on others
  * worker threads help once they have started, in Node and in browser pages that are cross-origin isolated. They sleep
- * between calls and keep no process alive. Calls are done when `execute` returns.
+ * between calls and keep no process alive. Calls are done when `execute` returns, but for one now and then, after much was
+ * allocated, that waits until buffers that were never disposed are given back.
  *
  * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
  * @example
@@ -66,19 +68,27 @@ export function commonWasm(): Executor | undefined {
   return common;
 }
 
+/** What may be set otherwise than it usually is. */
+export interface WasmSettings extends RunnerSettings {
+  /** Bytes allocated since the last look after which it looks for buffers that were never disposed. */
+  readonly pressureBytes?: number;
+}
+
 /**
- * The executor; its settings are those of its runner, which tests set otherwise.
+ * The executor; tests set it otherwise.
  *
  * @internal
  */
 export class WasmExecutor implements Executor {
   readonly name = "wasm";
-  readonly #settings: RunnerSettings;
+  readonly #settings: WasmSettings;
+  readonly #pressure: Pressure;
   #runner: Runner | undefined;
   #worlds = 0;
 
-  constructor(settings: RunnerSettings) {
+  constructor(settings: WasmSettings) {
     this.#settings = settings;
+    this.#pressure = new Pressure(settings.pressureBytes);
   }
 
   /** What runs the calls, while a world is open. */
@@ -106,14 +116,22 @@ export class WasmExecutor implements Executor {
       return new HostMemory(device, ptr, new ArrayBuffer(byteLength), false);
     } catch (cause) {
       throw new InvalidArgumentError(
-        { headline: `alloc: ${byteLength} bytes are more than this host gives in one piece` },
+        {
+          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
+          hint: `dispose buffers after their last use: ${arena.live} bytes of the executor's memory are taken`,
+        },
         { field: "length", cause },
       );
     }
   }
 
-  execute(call: BoundCall): void {
+  execute(call: BoundCall): void | Promise<void> {
     const runner = this.#ready();
+    this.#run(runner, call);
+    if (this.#pressure.isHigh(runner.arena)) return this.#pressure.relieve(runner.arena);
+  }
+
+  #run(runner: Runner, call: BoundCall): void {
     if (runner.runKept(call)) return;
     const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
     const inputs = keepsInputs ? undefined : addressesOf(runner, call.inputs);
