@@ -96,7 +96,9 @@ export class Validator {
         field,
         "found a TypedArray",
         `a buffer of ${this.#session.device(this.#worldRank)}`,
-        `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
+        this.#session.capabilities.phantom === true
+          ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}); phantom data has a size and no contents`
+          : `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
       );
     }
     const { buffer, byteOffset, length } = host.array;

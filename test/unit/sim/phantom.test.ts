@@ -168,6 +168,7 @@ describe("phantom data", () => {
       await expect(call).rejects.toMatchObject({
         code: "ERR_COMM_ARG",
         field: "send",
+        message: expect.stringMatching(/comm\.alloc\("float32", 4\); phantom data/),
       });
       expect(() => comm.alloc("int32", 2).fill(0.5)).toThrow(/fill/);
     });
