@@ -81,8 +81,11 @@ export function recut(
       ? key.slice("value/".length)
       : key.slice("optimizer/".length, key.lastIndexOf("/"));
     const { begin, end, whole, dtype } = ofParameter.get(name) as LiveStretch;
-    const parts = states.map(({ tensors: theirs }) => theirs[key]?.data as ParameterArray);
-    const length = parts.reduce((sum, part) => sum + (part?.length ?? 0), 0);
+    // Other stages of a pipeline have other parameters.
+    const parts = states.flatMap(
+      ({ tensors: theirs }) => (theirs[key]?.data as ParameterArray) ?? [],
+    );
+    const length = parts.reduce((sum, part) => sum + part.length, 0);
     if (length !== whole) throw fault(name, `found ${length} elements in "${key}"`, String(whole));
     const all = dtype === "float32" ? new Float32Array(whole) : new Float64Array(whole);
     let at = 0;
@@ -92,7 +95,25 @@ export function recut(
     }
     return [key, { dtype, shape: [end - begin], data: all.subarray(begin, end) }];
   });
-  return { values: states[0]?.values ?? {}, tensors: Object.fromEntries(tensors) };
+  const { values } = states[0] ?? own;
+  const optimizer = optimizerOf(states, [...ofParameter.keys()]);
+  return { values: { ...values, optimizer }, tensors: Object.fromEntries(tensors) };
+}
+
+/** The optimizer's counts and rules for some parameters, from whoever had them. */
+function optimizerOf(states: readonly State[], names: readonly string[]): StateValue {
+  type Table = Readonly<Record<string, StateValue>>;
+  const all = states.map(({ values }) => (values["optimizer"] ?? {}) as Record<string, StateValue>);
+  const of = (field: string): Table => {
+    const tables = all.map((each) => (each[field] ?? {}) as Table);
+    return Object.fromEntries(
+      names.flatMap((name) => {
+        const found = tables.find((table) => Object.hasOwn(table, name));
+        return found === undefined ? [] : [[name, found[name] as StateValue]];
+      }),
+    );
+  };
+  return { steps: all[0]?.["steps"] ?? null, updates: of("updates"), rules: of("rules") };
 }
 
 function text(dtype: string, length: number): string {

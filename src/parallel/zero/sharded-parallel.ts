@@ -119,7 +119,7 @@ export class ShardedParallel implements RankStateful {
    *
    * - **Backward** is told as in `DataParallel.step`; beside it, `visit` says which layer is computed with next: first to last
    *   forward, and back. Stage 3 needs the visits, to gather and free layer by layer; at stage 2 they bound the gradients
-   *   that are on their way; at stage 1 they do nothing.
+   *   that are on their way; at stage 1 they do nothing. A pipeline takes `visit` as it is: see `Visit.passes`.
    * - **Collective**: every rank calls it equally often, with as many micro-batches as it likes; one that has fewer than
    *   another takes part in the calls.
    * - **Rounding**: as `DataParallel.step`, with sums over ranks in the order of the plan of a reduce-scatter, micro-batch by

@@ -2,7 +2,10 @@
 import { type Backend, type Communicator, createWorld } from "twinccl";
 import {
   adamW,
+  type CheckpointFiles,
+  Checkpoints,
   Mesh,
+  memoryFiles,
   PipelineParallel,
   type PipelineSchedule,
   Random,
@@ -11,7 +14,7 @@ import {
   type ShardingStage,
   sgd,
 } from "twinccl/parallel";
-import { type MlpBatch, mlpStage } from "twinccl/parallel/models";
+import { type MlpBatch, mlpStage, shardedTransformer } from "twinccl/parallel/models";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
@@ -208,6 +211,79 @@ describe("lines of other numbers of micro-batches", () => {
         expect(values.length).toBe(first![rank]!.values.length);
       }
     }
+  });
+});
+
+describe("checkpoints of all ranks of a mesh", () => {
+  const plan = { sizes: [3, 4, 5, 4, 2], data: 2, pipeline: 2, microBatches: [2, 1] };
+  /** Steps on to the end, from what is kept. */
+  const run = (
+    files: CheckpointFiles,
+    [data, pipelines]: readonly [number, number],
+    until: number,
+    stage: ShardingStage,
+  ) =>
+    onRanks(pipelines * data, async (comm) => {
+      const mesh = await Mesh.create(comm, { data, pipeline: pipelines });
+      const line = mesh.comm("pipeline");
+      const part = mlpStage(line, { sizes: plan.sizes, dtype: "float64", seed: 5 });
+      const pipeline = await PipelineParallel.create(line, part, { dtype: "float64" });
+      const trainer = await ShardedParallel.create(mesh.comm("data"), part.parameters, {
+        stage,
+        rule,
+      });
+      const checkpoints = new Checkpoints(comm, files);
+      const parts = { shared: {}, perRank: { trainer } };
+      const from = (await checkpoints.load(parts))?.step ?? 0;
+      for (let step = from; step < until; step++) {
+        // Three micro-batches of a step, whoever has them.
+        const own = [0, 1, 2].filter((at) => at % data === mesh.place("data"));
+        const batches = own.map((at) => batchOf(plan.sizes, step, at));
+        await trainer.step([batches], (all, ready, visit) => pipeline.backward(all, ready, visit));
+      }
+      await checkpoints.save(until, parts);
+      await trainer.gatherValues();
+      return [...part.parameters].map(({ name, value }): [string, number[]] => [name, [...value]]);
+    });
+
+  test("go on bit by bit, and on other lines, stages and pipelines within rounding", async () => {
+    const whole = await run(memoryFiles(), [2, 2], 6, 3);
+    const expected = new Map(whole.flat());
+    for (const [extents, stage] of [
+      [[2, 2], 3],
+      [[3, 2], 1],
+      [[1, 2], 2],
+      [[2, 3], 3],
+      [[1, 5], 3],
+    ] as const) {
+      const files = memoryFiles();
+      await run(files, [2, 2], 3, 3);
+      const rest = await run(files, extents, 6, stage);
+      if (rest.length === 4) expect(rest).toEqual(whole);
+      expect(new Set(rest.flat().map(([name]) => name))).toEqual(new Set(expected.keys()));
+      for (const [name, values] of rest.flat()) {
+        for (const [at, each] of values.entries()) {
+          expect(each, name).toBeCloseTo(expected.get(name)![at]!, 11);
+        }
+      }
+    }
+  });
+  test("of a model divided by tensors are refused by another number of ranks, by name", async () => {
+    const files = memoryFiles();
+    const load = (data: number) =>
+      onRanks(2 * data, async (comm) => {
+        const mesh = await Mesh.create(comm, { data, tensor: 2 });
+        const shape = { vocabulary: 3, context: 2, width: 2, heads: 2, blocks: 1 };
+        const { parameters, divided, layerOf } = shardedTransformer(mesh.comm("tensor"), shape);
+        const options = { stage: 3, rule, divided, layerOf } as const;
+        const trainer = await ShardedParallel.create(mesh.comm("data"), parameters, options);
+        const checkpoints = new Checkpoints(comm, files);
+        const parts = { shared: {}, perRank: { trainer } };
+        if (data === 1) return checkpoints.load(parts).catch((error: unknown) => error);
+        return checkpoints.save(1, parts);
+      });
+    await load(2);
+    for (const error of await load(1)) expect(error).toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
   });
 });
 
