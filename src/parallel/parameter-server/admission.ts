@@ -7,6 +7,7 @@
  */
 export class Admission {
   readonly #bound: number;
+  /** Versions by worker, in the order of pulls, which is that of versions. */
   readonly #leases = new Map<number, number>();
 
   /** `bound`: most pushes of others between a pull and its push. */
@@ -26,13 +27,13 @@ export class Admission {
 
   /** A worker pulls the present version. */
   pull(worker: number, version: number): void {
+    this.#leases.delete(worker);
     this.#leases.set(worker, version);
   }
 
   /** The others' leases stay within the bound when this worker makes the version after the present one. */
   mayPush(worker: number, version: number): boolean {
     const others = [...this.#leases].filter(([each]) => each !== worker).map(([, lease]) => lease);
-    others.sort((a, b) => a - b);
     return others.every((lease, place) => version + 1 + place - lease <= this.#bound);
   }
 

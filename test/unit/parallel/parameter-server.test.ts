@@ -134,6 +134,44 @@ test("a request before the last one was answered is refused, and the last one is
   expect(value).toBe(7);
 });
 
+test("who has waited longest goes first, also when a later answer made it possible", async () => {
+  const order: string[] = [];
+  let turn = 0;
+  const pass = () => new Promise<void>((resolve) => setImmediate(resolve));
+  /** Makes a request in its turn, when the server has seen those before. */
+  const inTurn = async <T>(mine: number, request: () => Promise<T>): Promise<T> => {
+    while (turn < mine) await pass();
+    for (let at = 0; at < 20; at++) await pass();
+    const answer = request();
+    turn = mine + 1;
+    return answer;
+  };
+  const { report } = await served(6, { staleness: 1 }, async (server, { rank }) => {
+    const push = (version: number) => server.push(version, { w: one });
+    const noted = (name: string) => server.pull().then((version) => (order.push(name), version));
+    if (rank === 1) {
+      const version = await inTurn(0, () => server.pull());
+      await inTurn(7, () => push(version));
+      // Its leaving would have the server look again.
+      await inTurn(10, () => Promise.resolve());
+    } else if (rank === 2) {
+      const version = await inTurn(1, () => server.pull());
+      await inTurn(2, () => push(version));
+    } else if (rank === 3) {
+      const version = await inTurn(3, () => server.pull());
+      // Waits for rank 1, whose push would come too late otherwise.
+      await inTurn(6, () => push(version));
+      await push(await noted("again"));
+    } else {
+      // Both wait: two workers compute already.
+      const version = await inTurn(rank, () => noted(rank === 4 ? "first" : "second"));
+      await inTurn(rank + 4, () => push(version));
+    }
+  });
+  expect(report).toMatchObject({ accepted: 6, largestStaleness: 1 });
+  expect(order).toEqual(["first", "second", "again"]);
+});
+
 describe("the server ends in a typed error", () => {
   const failures = async (
     options: Partial<ParameterServerOptions>,
