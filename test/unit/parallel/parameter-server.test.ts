@@ -100,6 +100,15 @@ describe("a push", () => {
     expect(report).toMatchObject({ accepted: 1, refused: 2 });
     expect(value).toBe(7);
   });
+  test("with block is of the version pulled last", async () => {
+    const { report, value } = await served(2, { staleness: 3 }, async (server) => {
+      await server.push(await server.pull(), { w: one });
+      expect(await server.pull()).toBe(1);
+      expect(await errorOf(server.push(0, { w: one }))).toMatchObject({ field: "version" });
+    });
+    expect(report).toMatchObject({ accepted: 1, refused: 1 });
+    expect(value).toBe(7);
+  });
   test("with reject may repeat a version within the bound, and is rejected beyond", async () => {
     const { report, value } = await served(2, { staleness: 1, mode: "reject" }, async (server) => {
       const results = [];
@@ -148,7 +157,11 @@ test("who has waited longest goes first, also when a later answer made it possib
   };
   const { report } = await served(6, { staleness: 1 }, async (server, { rank }) => {
     const push = (version: number) => server.push(version, { w: one });
-    const noted = (name: string) => server.pull().then((version) => (order.push(name), version));
+    const noted = async (name: string) => {
+      const version = await server.pull();
+      order.push(name);
+      return version;
+    };
     if (rank === 1) {
       const version = await inTurn(0, () => server.pull());
       await inTurn(7, () => push(version));
