@@ -75,11 +75,73 @@ describeWebgpu("on a device that fails", () => {
     device.destroy();
   });
 
+  test("a caller's own device that is lost says whose it is, also to a world that is opened later", async () => {
+    const device = await ownDevice();
+    const executor = webgpu({ device });
+    const world = await createWorld({ backend: sim({ executor }), size: 2 });
+    const failure = await failureOf(
+      world.run(async (comm) => {
+        const buffer = comm.alloc("float32", 4);
+        const calls = [1, 2, 3].map(() => comm.allReduce({ send: buffer, op: "sum" }));
+        if (comm.rank === 1) device.destroy();
+        await Promise.all(calls);
+      }),
+    );
+    expect(failure).toMatchObject({ name: "WebgpuError", fault: "lost" });
+    expect((failure as WebgpuError).hint).toMatch(/pass a new device to webgpu/);
+    await world.close();
+    const later = createWorld({ backend: sim({ executor }), size: 2 });
+    await expect(later).rejects.toMatchObject({ name: "WebgpuError", fault: "lost" });
+
+    const idle = await ownDevice();
+    const second = sim({ executor: webgpu({ device: idle }) });
+    await (await createWorld({ backend: second, size: 1 })).close();
+    idle.destroy();
+    await expect(createWorld({ backend: second, size: 1 })).rejects.toMatchObject({
+      ...{ name: "WebgpuError", fault: "lost" },
+    });
+  });
+
+  test("memory that there is not fails what reads it, by name", async () => {
+    const executor = webgpu();
+    const world = await createWorld({ backend: sim({ executor }), size: 1 });
+    const read = world.run((comm) =>
+      comm
+        .alloc("uint8", 2 ** 42)
+        .subarray(0, 4)
+        .toHost(),
+    );
+    expect(await failureOf(read)).toMatchObject({ name: "WebgpuError", fault: "out-of-memory" });
+    await world.close();
+  });
+
+  test("a GPUBuffer of another device is a validation error that says so", async () => {
+    const [device, other] = [await ownDevice(), await ownDevice()];
+    const executor = webgpu({ device });
+    const world = await createWorld({ backend: sim({ executor }), size: 1 });
+    const buffer = other.createBuffer({ size: 64, usage });
+    const failure = await failureOf(
+      world.run(async (comm) => {
+        const own = comm.adopt(executor.address(buffer), "float32", 16);
+        await comm.allReduce({ send: own, op: "avg" });
+        await comm.allReduce({ send: own, op: "sum" });
+      }),
+    );
+    expect(failure).toMatchObject({ name: "WebgpuError", fault: "validation" });
+    expect((failure as WebgpuError).message).toMatch(/cannot be used with \[Device/);
+    await world.close();
+    for (const each of [device, other]) each.destroy();
+  });
+
   test("a GPUBuffer of too few usages, and an address that is none", async () => {
     const device = await sharedDevice();
     const executor = await sharedExecutor();
     const plain = device.createBuffer({ size: 16, usage: 0x80 });
     expect(() => executor.address(plain)).toThrow(/needs STORAGE, COPY_SRC and COPY_DST/);
+    const odd = device.createBuffer({ size: 13, usage });
+    expect(() => executor.address(odd)).toThrow(
+      /found a GPUBuffer of 13 bytes, needs a multiple of 4/,
+    );
     const world = await createWorld({ backend: sim({ executor }), size: 1 });
     const run = world.run((comm) => comm.adopt(4_096n, "float32", 4));
     expect(String(await failureOf(run))).toMatch(/adopt: ptr 0x1000: found no GPUBuffer/);

@@ -54,7 +54,7 @@ export class OpenDevice {
 
   /** Remembers the first thing that went wrong. */
   fail(fault: WebgpuFault, detail: string): void {
-    this.#failure ??= new WebgpuError(this.adapter, fault, detail);
+    this.#failure ??= new WebgpuError(this.adapter, fault, detail, { foreign: !this.#owned });
   }
 
   /** Throws what went wrong, if anything did. */
@@ -97,6 +97,8 @@ export class OpenDevice {
   }
 
   #uncaptured(event: Event): void {
+    // It is told as an error of the calls: printed as well it would be told twice.
+    event.preventDefault();
     const { error } = event as GPUUncapturedErrorEvent;
     const kind = error.constructor.name;
     const memory = kind === "GPUOutOfMemoryError";

@@ -13,16 +13,27 @@ const hints: { readonly [F in WebgpuFault]: string } = {
     "close the world and create another one; when it fails again, use cpu() and report this message",
 };
 
+/** What helps when a caller's own device is lost. */
+const lostOwn =
+  "what was on the device is gone, and it is yours: close the world, and pass a new device to webgpu({ device })";
+
+/** What is known about a fault beside what WebGPU says. */
+export interface WebgpuErrorFacts extends CommErrorFacts {
+  /** The device is the caller's own. */
+  readonly foreign?: boolean;
+}
+
 /** A WebGPU device failed. `adapter` names it, `fault` says how, and the message ends with the next step. */
 export class WebgpuError extends CommError {
   readonly code = "ERR_COMM_WEBGPU";
   readonly adapter: string;
   readonly fault: WebgpuFault;
 
-  constructor(adapter: string, fault: WebgpuFault, detail: string, facts: CommErrorFacts = {}) {
+  constructor(adapter: string, fault: WebgpuFault, detail: string, facts: WebgpuErrorFacts = {}) {
     const what = { lost: "the device was lost", "out-of-memory": "the device has no memory left" };
     const found = fault === "lost" || fault === "out-of-memory" ? what[fault] : `${fault} error`;
-    super({ headline: `webgpu (${adapter}): ${found}: ${detail}`, hint: hints[fault] }, facts);
+    const hint = fault === "lost" && facts.foreign === true ? lostOwn : hints[fault];
+    super({ headline: `webgpu (${adapter}): ${found}: ${detail}`, hint }, facts);
     this.adapter = adapter;
     this.fault = fault;
   }

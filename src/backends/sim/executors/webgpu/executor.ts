@@ -118,7 +118,7 @@ export class WebgpuExecutor implements Executor {
    * An address for a GPUBuffer of this executor's device, for `comm.adopt(address, dtype, length)`: its bytes are used
    * where they are. It needs the usages STORAGE, COPY_SRC and COPY_DST, and stays the caller's.
    *
-   * @throws InvalidArgumentError for a buffer that lacks one of these usages.
+   * @throws InvalidArgumentError for a buffer that lacks one of these usages, or whose size is no multiple of 4 bytes.
    */
   address(buffer: GPUBuffer): bigint {
     return this.#handles.address(buffer);
@@ -189,8 +189,15 @@ export class WebgpuExecutor implements Executor {
     const device: OpenDevice =
       given === undefined ? await openDevice(this.#settings, limits) : foreignDevice(given, limits);
     device.assertFine();
-    const natives = { ...(await nativeAddsOf(device)), ...this.#settings.native };
-    return new Machine(device, slabBytes, natives);
+    try {
+      const natives = { ...(await nativeAddsOf(device)), ...this.#settings.native };
+      // A caller's device may have been lost since it was probed.
+      await device.done();
+      return new Machine(device, slabBytes, natives);
+    } catch (error) {
+      device.close();
+      throw error;
+    }
   }
 
   #giveUp(): void {
@@ -217,7 +224,8 @@ async function submitted(
   machine.device.assertFine();
   const bindings = new Bindings(machine, calls);
   try {
-    await bindings.run(recordings.of(calls, bindings.spots));
+    const recording = machine.device.watched(() => recordings.of(calls, bindings.spots));
+    await bindings.run(recording);
   } finally {
     bindings.close();
   }

@@ -7,6 +7,9 @@ import type { Range, Slab } from "./slabs.ts";
 const firstAddress = 1n << 60n;
 const spacing = 1n << 40n;
 
+/** What is copied and bound are whole words. */
+const wordBytes = 4;
+
 const needed = usage.storage | usage.copySource | usage.copyTarget;
 
 /** The handed-in buffers of one executor. */
@@ -24,6 +27,15 @@ export class Handles {
         {
           headline: `address: found a GPUBuffer of usage 0x${buffer.usage.toString(16)}, needs STORAGE, COPY_SRC and COPY_DST`,
           hint: "create it with GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST",
+        },
+        { field: "buffer" },
+      );
+    }
+    if (buffer.size % wordBytes !== 0) {
+      throw new InvalidArgumentError(
+        {
+          headline: `address: found a GPUBuffer of ${buffer.size} bytes, needs a multiple of ${wordBytes}`,
+          hint: "WebGPU copies and binds whole words: create it larger, and adopt as much of it as is used",
         },
         { field: "buffer" },
       );

@@ -71,13 +71,18 @@ export class Machine implements Recorder {
     });
     const read = await Promise.allSettled(downloads.map((download) => download.read()));
     const failed = read.find((each) => each.status === "rejected");
-    if (failed === undefined) return downloads.map((download) => (take) => download.hand(take));
-    for (const download of downloads) download.drop();
-    this.device.assertFine();
-    for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
-    await Promise.resolve();
-    this.device.fail("lost", messageOf(failed.reason));
-    throw this.device.failure;
+    try {
+      // Where there was no memory the copies were not made, but what they were to fill can be read.
+      for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
+      this.device.assertFine();
+      if (failed === undefined) return downloads.map((download) => (take) => download.hand(take));
+      await Promise.resolve();
+      this.device.fail("lost", messageOf(failed.reason));
+      throw this.device.failure;
+    } catch (error) {
+      for (const download of downloads) download.drop();
+      throw error;
+    }
   }
 
   /** Gives everything back. */
