@@ -74,7 +74,9 @@ function proveGroups(
   { values, outputs }: Execution,
 ): Problem[] {
   const problems: Problem[] = [];
-  const covered = outputs.map((chunks) => new Uint8Array(chunks.length));
+  const starts = startsOf(outputs);
+  const chunks = starts.at(-1) as number;
+  const covered = new Uint8Array(chunks);
   let found = 0;
   for (const group of groups) {
     const results: ValueId[] = [];
@@ -82,18 +84,18 @@ function proveGroups(
       const value = foldedValue(fold, results, values);
       results.push(value);
       for (const { rank, chunk } of fold.targets) {
-        if (covered[rank]?.[chunk] === 0) {
-          (covered[rank] as Uint8Array)[chunk] = 1;
+        const needed = outputs[rank]?.[chunk] ?? none;
+        const at = (starts[rank] ?? chunks) + chunk;
+        if (covered[at] === 0) {
+          covered[at] = 1;
           found++;
         }
-        const needed = outputs[rank]?.[chunk] ?? none;
         if (needed === value && value !== none) continue;
         const text = `out[${chunk}] of rank ${rank}: the program gives ${values.hash(needed)}, the fold ${values.hash(value)}`;
         problems.push({ pass: "fusion", text });
       }
     }
   }
-  const chunks = outputs.reduce((sum, out) => sum + out.length, 0);
   if (found !== chunks) {
     problems.push({ pass: "fusion", text: `${found} of ${chunks} output chunks are covered` });
   }
@@ -138,20 +140,25 @@ function* groupsOf({ values, outputs }: Execution): Generator<FusedFold[]> {
   }
 }
 
+/** Place of chunk 0 of each rank when all lie in a row, and their number. */
+function startsOf(outputs: readonly Int32Array[]): Int32Array {
+  const starts = new Int32Array(outputs.length + 1);
+  for (let rank = 0; rank < outputs.length; rank++) {
+    starts[rank + 1] = (starts[rank] as number) + (outputs[rank] as Int32Array).length;
+  }
+  return starts;
+}
+
 /** The output chunks that hold each value. */
 class Targets {
   /** The first place of each value, and for each place the next one of the same value: rank and chunk, -1 for none. */
   readonly #first: Int32Array;
   readonly #next: Int32Array;
-  /** Place of chunk 0 of each rank, when all lie in a row. */
   readonly #starts: Int32Array;
   readonly #ranks: Int32Array;
 
   constructor(values: number, outputs: readonly Int32Array[]) {
-    this.#starts = new Int32Array(outputs.length + 1);
-    outputs.forEach((chunks, rank) => {
-      this.#starts[rank + 1] = (this.#starts[rank] as number) + chunks.length;
-    });
+    this.#starts = startsOf(outputs);
     this.#first = new Int32Array(values).fill(none);
     this.#next = new Int32Array(this.#starts.at(-1) ?? 0);
     this.#ranks = new Int32Array(this.#next.length);
@@ -187,8 +194,9 @@ class FoldReader {
   readonly #values: ValueTable;
   /** Place of each value in the group at hand; -1 for none. */
   readonly #placed: Int32Array;
-  /** Values that have one. */
+  /** Values that have one, and how many they are. */
   readonly #emitted: ValueId[] = [];
+  #emittedCount = 0;
 
   constructor(values: ValueTable) {
     this.#values = values;
@@ -199,8 +207,9 @@ class FoldReader {
   group(value: ValueId, targets: readonly Place[]): FusedFold[] {
     const group: FusedFold[] = [];
     this.#emit(value, targets, group);
-    for (const each of this.#emitted) this.#placed[each] = none;
-    this.#emitted.length = 0;
+    while (this.#emittedCount > 0) {
+      this.#placed[this.#emitted[--this.#emittedCount] as ValueId] = none;
+    }
     return group;
   }
 
@@ -214,7 +223,7 @@ class FoldReader {
     const reduces = !this.#values.isLeaf(body);
     const place = group.push({ operands, final, reduces, targets }) - 1;
     this.#placed[value] = place;
-    this.#emitted.push(value);
+    this.#emitted[this.#emittedCount++] = value;
     return place;
   }
 

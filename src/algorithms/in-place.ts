@@ -8,7 +8,8 @@ export function coveredInputs(program: Program): Int32Array[] {
   const spec = specifications[collective];
   return Array.from({ length: ranks }, (_, rank) => {
     const covered = new Int32Array(spec.outBlocks(ranks, rank, root) * chunksPerBlock).fill(none);
-    for (let block = 0; block < spec.inBlocks(ranks, rank, root); block++) {
+    const blocks = spec.inBlocks(ranks, rank, root);
+    for (let block = 0; block < blocks; block++) {
       const over = spec.inPlace(ranks, rank, block, root);
       if (over === undefined) continue;
       for (let i = 0; i < chunksPerBlock; i++) {

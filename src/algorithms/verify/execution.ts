@@ -76,6 +76,9 @@ class Machine {
   /** The rank and step at hand. */
   #rank = 0;
   #step = 0;
+  /** Where the rank's cells begin and end, by buffer. */
+  readonly #begins = new Int32Array(4);
+  readonly #ends = new Int32Array(4);
 
   constructor(program: Program, matching: Matching, inPlace: boolean, values: ValueTable) {
     this.#program = program;
@@ -120,9 +123,10 @@ class Machine {
     const { ranks, channels, collective } = this.#program;
     for (let i = 0; i < order.length; i++) {
       const step = order[i] as number;
+      const on = lane[step] as number;
       this.#step = step;
-      this.#rank =
-        channels === 1 ? (lane[step] as number) : Math.floor((lane[step] as number) / channels);
+      const rank = channels === 1 ? on : Math.floor(on / channels);
+      if (rank !== this.#rank || i === 0) this.#turnTo(rank);
       this.#perform();
     }
     if (specifications[collective].synchronises) this.#reportEarlyLeavers();
@@ -139,6 +143,16 @@ class Machine {
     const readsCovered = this.#readsCovered;
     const problems = this.#problems;
     return { values: this.#values, outputs, readsCovered, made, received, problems };
+  }
+
+  /** The steps that follow are those of a rank. */
+  #turnTo(rank: number): void {
+    this.#rank = rank;
+    for (let buffer = 0; buffer < 3; buffer++) {
+      const row = buffer * this.#program.ranks + rank;
+      this.#begins[buffer] = this.#starts[row] as number;
+      this.#ends[buffer] = this.#starts[row + 1] as number;
+    }
   }
 
   #perform(): void {
@@ -231,10 +245,10 @@ class Machine {
   /** The cell of a chunk of the rank at hand; -1 for a chunk that it does not have. */
   #cell(ref: Ref, i: number): number {
     const chunk = chunkOf(ref) + i;
-    const row = bufferOf(ref) * this.#program.ranks + this.#rank;
-    const start = this.#starts[row] as number;
-    // Past the scratch of the last rank nothing begins.
-    return chunk >= 0 && start + chunk < (this.#starts[row + 1] as number) ? start + chunk : none;
+    const buffer = bufferOf(ref);
+    const cell = (this.#begins[buffer] as number) + chunk;
+    // A buffer that does not exist has no cells.
+    return chunk >= 0 && cell < (this.#ends[buffer] as number) ? cell : none;
   }
 
   /** Chunks of a step are moved in any order, or at once, so none may be written that another one is read from. */
@@ -274,8 +288,12 @@ class Machine {
 function tableFor({ collective, ranks, root, chunksPerBlock, code }: Program): ValueTable {
   const { inBlocks, reduces } = specifications[collective];
   let inputs = 0;
-  for (let rank = 0; rank < ranks; rank++) inputs += inBlocks(ranks, rank, root) * chunksPerBlock;
-  const leaves = Math.ceil(inputs / ranks);
+  let leaves = 0;
+  for (let rank = 0; rank < ranks; rank++) {
+    const chunks = inBlocks(ranks, rank, root) * chunksPerBlock;
+    inputs += chunks;
+    leaves = Math.max(leaves, chunks);
+  }
   const room = { values: reduces ? 2 * inputs + code.length / stepWidth : inputs, leaves };
   return new ValueTable(ranks, room);
 }

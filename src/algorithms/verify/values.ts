@@ -50,15 +50,19 @@ const littleRoom: Room = { values: 256, leaves: 4 };
 export class ValueTable {
   #size = 0;
   #values: Int32Array;
-  /** By rank and chunk; 0 where there is none yet, else the value's number and one. */
-  readonly #leaves: Int32Array[] = [];
+  /** By rank and chunk, `#leafRoom` a rank; 0 where there is none yet, else the value's number and one. */
+  #leaves: Int32Array;
+  #leafRoom: number;
+  readonly #ranks: number;
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
 
   constructor(ranks: number, room: Room = littleRoom) {
     this.#sets = new RankSets(ranks);
     this.#values = new Int32Array(Math.max(1, room.values) * valueWidth);
-    for (let rank = 0; rank < ranks; rank++) this.#leaves.push(new Int32Array(room.leaves));
+    this.#ranks = ranks;
+    this.#leafRoom = room.leaves;
+    this.#leaves = new Int32Array(ranks * room.leaves);
   }
 
   /** Number of values so far. */
@@ -68,18 +72,26 @@ export class ValueTable {
 
   /** A rank's own chunk. */
   leaf(rank: number, chunk: number): ValueId {
-    let leaves = this.#leaves[rank];
     // A rank that does not exist has nothing to be told apart from.
-    if (leaves === undefined) return this.#store(kinds.leaf, rank, chunk, chunk, rank);
-    if (chunk >= leaves.length) {
-      leaves = longer(leaves, Math.max(chunk + 1, 2 * leaves.length));
-      this.#leaves[rank] = leaves;
-    }
-    const known = leaves[chunk] as number;
+    if (rank < 0 || rank >= this.#ranks) return this.#store(kinds.leaf, rank, chunk, chunk, rank);
+    if (chunk >= this.#leafRoom) this.#makeRoom(Math.max(chunk + 1, 2 * this.#leafRoom));
+    const at = rank * this.#leafRoom + chunk;
+    const known = this.#leaves[at] as number;
     if (known > 0) return known - 1;
     const id = this.#store(kinds.leaf, rank, chunk, chunk, rank);
-    leaves[chunk] = id + 1;
+    this.#leaves[at] = id + 1;
     return id;
+  }
+
+  /** Gives every rank room for so many leaves. */
+  #makeRoom(leaves: number): void {
+    const old = this.#leafRoom;
+    const more = new Int32Array(this.#ranks * leaves);
+    for (let rank = 0; rank < this.#ranks; rank++) {
+      more.set(this.#leaves.subarray(rank * old, (rank + 1) * old), rank * leaves);
+    }
+    this.#leaves = more;
+    this.#leafRoom = leaves;
   }
 
   /** A lone contribution taken as a partial; partials stay what they are. */

@@ -56,21 +56,19 @@ export interface Specification {
   inPlace(ranks: number, rank: number, block: number, root: number): number | undefined;
 }
 
-let lastBlocks: {
-  readonly ranks: number;
-  readonly block: number;
-  readonly blocks: readonly InputBlock[];
-} = {
+/** Of the number of ranks that was asked for last: by block, that block of every rank. */
+let lastBlocks: { readonly ranks: number; readonly blocks: (readonly InputBlock[])[] } = {
   ranks: 0,
-  block: 0,
   blocks: [],
 };
 
-/** Block number `block` of every rank. Asked for once for every rank, so the last answer is kept. */
+/** Block number `block` of every rank. Asked for once for every rank, so the last answers are kept. */
 export function everyRanksBlock(ranks: number, block: number): readonly InputBlock[] {
-  if (lastBlocks.ranks !== ranks || lastBlocks.block !== block) {
-    const blocks = Array.from({ length: ranks }, (_, rank) => ({ rank, block }));
-    lastBlocks = { ranks, block, blocks };
-  }
-  return lastBlocks.blocks;
+  if (lastBlocks.ranks !== ranks) lastBlocks = { ranks, blocks: [] };
+  const known = lastBlocks.blocks[block];
+  if (known !== undefined) return known;
+  const blocks: InputBlock[] = [];
+  for (let rank = 0; rank < ranks; rank++) blocks.push({ rank, block });
+  lastBlocks.blocks[block] = blocks;
+  return blocks;
 }
