@@ -17,6 +17,7 @@ import {
 } from "./ordered";
 import { BFloat16Pairs, Float16Pairs, pairChain } from "./pairs";
 import { E4M3Quads, E5M2Quads, quadChain } from "./quads";
+import { scaledPairChain } from "./scaled-pairs";
 
 /** Runs the operator `kernel & 7` (sum, prod, min, max, scaled sum, wide sum) of the dtype `kernel >> 3`. */
 export function runKernel(
@@ -108,7 +109,7 @@ export function runKernel(
     case 51:
       return chain<Most16<OfFloat16>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 52:
-      return scaledChain<Float16>(operands, k, targets, t, from, to, final, divisor, spare);
+      return scaledPairChain<Float16Pairs, Float16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 53:
       return chain<WideFloat16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
     // BFloat16
@@ -121,7 +122,7 @@ export function runKernel(
     case 59:
       return chain<Most16<OfBFloat16>, Max>(operands, k, targets, t, from, to, final, divisor, spare);
     case 60:
-      return scaledChain<BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
+      return scaledPairChain<BFloat16Pairs, BFloat16>(operands, k, targets, t, from, to, final, divisor, spare);
     case 61:
       return chain<WideBFloat16, Sum>(operands, k, targets, t, from, to, final, divisor, spare);
     // Float32

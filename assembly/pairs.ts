@@ -60,6 +60,8 @@ export class Float16Pairs {
     const exponent = max(15 - (32 - clz(k - 1)), 4);
     return (exponent + 15) << 11;
   }
+  /** The least normal value times 2^e, as bits without a sign. */
+  @inline halved(e: i32): i32 { return (1 + e) << 11; }
 }
 
 /** Sign, exponent and fraction in their places; four copies of the sign stood before the exponent. */
@@ -77,6 +79,7 @@ export class BFloat16Pairs {
   @inline sawOperand(seen: v128, _v: v128): v128 { return seen; }
   @inline sawResult(seen: v128, v: v128): v128 { return largest(seen, v); }
   @inline limit(_k: i32): i32 { return 0xff00; }
+  @inline halved(e: i32): i32 { return (1 + e) << 8; }
 }
 
 /** Folds sums of pairs `P`; what is strange, and less than a step, the chain of `C` does. */

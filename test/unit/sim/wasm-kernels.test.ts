@@ -126,7 +126,7 @@ describe.each(dtypes)("%s", (dtype) => {
         return new Uint8Array(Uint16Array.from({ length: 0x10000 }, (_, i) => i ^ flip).buffer);
       };
       const linear: SimOptions = { algorithms: { allReduce: "linear" } };
-      for (const op of ["sum", "min", "max"] as const) {
+      for (const op of ["sum", "min", "max", "avg"] as const) {
         const found = await sums(one, linear, size, dtype, op, false, near);
         const needed = await sums(cpu(), linear, size, dtype, op, false, near);
         expect(Buffer.compare(found, needed), op).toBe(0);
