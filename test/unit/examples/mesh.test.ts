@@ -5,12 +5,15 @@ import { expect, test } from "vitest";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-function run(...args: string[]): string {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ["examples/mesh.mjs", ...args], {
+const started = (args: readonly string[]) =>
+  spawnSync(process.execPath, ["examples/mesh.mjs", ...args], {
     cwd: root,
     encoding: "utf8",
     timeout: 100_000,
   });
+
+function run(...args: string[]): string {
+  const { status, stdout, stderr } = started(args);
   expect(status, stderr).toBe(0);
   return stdout;
 }
@@ -25,9 +28,28 @@ test("examples/mesh.mjs trains on 2 × 2 × 2 ranks as one rank does, the same b
   expect(run()).toBe(said);
 }, 120_000);
 
-test("examples/mesh.mjs takes other meshes and stages", () => {
-  for (const mesh of ["2x1x2", "3x2x1"]) {
-    const said = run("--mesh", mesh, "--zero", "1", "--steps", "4");
+test("examples/mesh.mjs takes other meshes, stages and schedules", () => {
+  for (const [mesh, zero, schedule] of [
+    ["2x1x2", "3", "1f1b"],
+    ["3x2x1", "1", "gpipe"],
+    ["2x2x1", "3", "gpipe"],
+  ] as const) {
+    const said = run("--mesh", mesh, "--zero", zero, "--schedule", schedule, "--steps", "4");
     expect(Number(/one rank: (\S+)/.exec(said)![1])).toBeLessThan(1e-10);
+  }
+}, 120_000);
+
+test("examples/mesh.mjs tells its options, and refuses others by name", () => {
+  expect(run("--help")).toContain("--zero 1|2|3");
+  for (const [options, fault] of [
+    [["--mesh", "2x2"], '--mesh: found "2x2", needs three extents'],
+    [["--zero", "4"], '--zero: found "4", needs 1, 2 or 3'],
+    [["--steps", "0"], '--steps: found "0"'],
+    [["--backend", "gloo"], '--backend: found "gloo", needs sim or nccl'],
+    [["--ranks", "2"], "Unknown option '--ranks'"],
+  ] as const) {
+    const { status, stderr } = started(options);
+    expect(status).toBe(2);
+    expect(stderr).toContain(fault);
   }
 }, 120_000);
