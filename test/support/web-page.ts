@@ -82,3 +82,15 @@ export async function openPage(
 export async function ran(page: Page): Promise<void> {
   await page.locator("html[data-ran]:not([data-ran=running])").waitFor({ timeout: 60_000 });
 }
+
+/** Virtual picoseconds that the page stands at. */
+export async function timeOf(page: Page): Promise<number> {
+  return Number(await page.inputValue("#scrubber"));
+}
+
+/** Plays on, once more where the film is at its end. */
+export async function playSlowly(page: Page): Promise<void> {
+  await page.locator("#speed").selectOption("0.25");
+  if ((await page.locator("html").getAttribute("data-playing")) === "no")
+    await page.locator("#play").click();
+}

@@ -4,7 +4,15 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { coloursOf, readPng } from "../support/png.ts";
-import { type Opened, openPage, openSite, ran, type Site } from "../support/web-page.ts";
+import {
+  type Opened,
+  openPage,
+  openSite,
+  playSlowly,
+  ran,
+  type Site,
+  timeOf,
+} from "../support/web-page.ts";
 
 let site: Site;
 
@@ -32,9 +40,9 @@ async function on(
 }
 
 const still = { reducedMotion: "reduce" } as const;
+
 const text = async (page: Page, selector: string): Promise<string> =>
   (await page.locator(selector).innerText()).trim();
-const timeOf = async (page: Page): Promise<number> => Number(await page.inputValue("#scrubber"));
 
 describe("the build", () => {
   test("needs nothing of Node", () => {
@@ -114,11 +122,8 @@ describe("the call", () => {
 describe("the animation", () => {
   test("begins by itself, advances, and stops when told to", async () => {
     await on("", async (page) => {
-      // Where the call ran for long the film is at its end by now, and is shown once more.
       expect(await timeOf(page)).toBeGreaterThan(0);
-      await page.locator("#speed").selectOption("0.25");
-      const playing = await page.locator("html").getAttribute("data-playing");
-      if (playing === "no") await page.locator("#play").click();
+      await playSlowly(page);
       const [first, picture] = [await timeOf(page), await page.locator("#stage").screenshot()];
       await page.waitForFunction(`Number(document.getElementById("scrubber").value) > ${first}`);
       expect((await page.locator("#stage").screenshot()).equals(picture)).toBe(false);
@@ -264,9 +269,7 @@ describe("the address", () => {
   test("of a film that begins by itself does so for the next reader too, until it is paused", async () => {
     await on("ranks=3", async (page) => {
       expect(new URL(page.url()).search).toBe("?ranks=3");
-      await page.locator("#speed").selectOption("0.25");
-      const playing = await page.locator("html").getAttribute("data-playing");
-      if (playing === "no") await page.locator("#play").click();
+      await playSlowly(page);
       await page.waitForFunction('Number(document.getElementById("scrubber").value) > 0');
       await page.locator("#play").click();
       const paused = await timeOf(page);

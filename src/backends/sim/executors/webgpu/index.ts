@@ -4,7 +4,7 @@ import type { LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
 export type { DeviceLimits, LimitWish } from "./device.ts";
-export { WebgpuError, type WebgpuFault } from "./errors.ts";
+export { WebgpuError, type WebgpuErrorFacts, type WebgpuFault } from "./errors.ts";
 export { type BufferPlace, type ExecutorSettings, WebgpuExecutor } from "./executor.ts";
 export type { NativeAdd, NativeAdds } from "./wgsl/float-native.ts";
 
