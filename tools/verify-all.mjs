@@ -1,6 +1,7 @@
 // Verifies every program of the catalogue for every rank count: npm run verify:all -- --help. Rooted ones are judged for
 // every root up to 16 ranks, for the first, middle and last one beyond. Every core judges rank counts of its own.
 
+import { writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
@@ -16,7 +17,7 @@ if (isMainThread) await main();
 else await work(workerData);
 
 function told() {
-  const { from, to, threads, only } = options({
+  const { from, to, threads, only, out } = options({
     name: "verify:all",
     about: "Verifies every program of the catalogue for every number of ranks.",
     options: {
@@ -24,9 +25,10 @@ function told() {
       to: { is: whole(1), default: "256", help: "the last one" },
       only: { is: plain("NAME"), help: "one collective, such as allReduce" },
       threads: { is: whole(1), default: String(availableParallelism()), help: "of this process" },
+      out: { is: plain("FILE"), help: "keeps what was found as JSON" },
     },
   });
-  if (from <= to) return { from, to, threads, only };
+  if (from <= to) return { from, to, threads, only, out };
   process.stderr.write(`verify:all: --from ${from} --to ${to}: needs a range of ranks\n`);
   return process.exit(2);
 }
@@ -105,7 +107,7 @@ function shareOut({ from, to, threads, only }) {
 
 async function main() {
   const given = told();
-  const { from, to, only } = given;
+  const { from, to, only, out } = given;
   if (isStale() && !build()) {
     process.stderr.write("verify:all: the build failed, so nothing was verified\n");
     process.exit(1);
@@ -126,6 +128,7 @@ async function main() {
   };
   line("collective", "algorithm", "programs", "problems", "seconds");
   const total = { programs: 0, problems: [] };
+  const kept = [];
   rows.forEach(({ collective, algorithm }, row) => {
     const sum = { programs: 0, problems: [], seconds: 0 };
     for (let ranks = from; ranks <= to; ranks += 1) {
@@ -135,10 +138,15 @@ async function main() {
       sum.seconds += seconds;
     }
     line(collective, algorithm.name, sum.programs, sum.problems.length, sum.seconds.toFixed(2));
+    kept.push({ collective, algorithm: algorithm.name, ...sum });
     total.programs += sum.programs;
     total.problems.push(...sum.problems);
   });
   line("all", `${from}..${to} ranks`, total.programs, total.problems.length, wall.toFixed(2));
+  if (out !== undefined) {
+    const document = { from, to, seconds: wall, ...total, rows: kept };
+    writeFileSync(out, `${JSON.stringify(document, null, 2)}\n`);
+  }
   for (const problem of total.problems.slice(0, mostPrinted)) process.stdout.write(`${problem}\n`);
   process.exitCode = total.problems.length === 0 ? 0 : 1;
 }

@@ -8,6 +8,7 @@ import { type OptionTable, optionLines, type Parsed, parseOptions } from "./opti
 import { loadProgram, type RankProgram } from "./program-file.ts";
 import { Progress } from "./progress.ts";
 import { readBack, resultDifference } from "./verify/file-results.ts";
+import { Findings } from "./verify/findings.ts";
 import { catalogueRows, programsHead, programsLine, verifyPrograms } from "./verify/programs.ts";
 import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
 import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
@@ -30,6 +31,7 @@ const options = {
   },
   seed: { value: "N", help: "fixes the data (0)" },
   programs: { help: "no backends: verify every program of the catalogue symbolically" },
+  json: { help: "print one JSON document instead" },
 } as const satisfies OptionTable;
 
 /** The `verify` command. */
@@ -52,7 +54,7 @@ Examples:
   twinccl verify program.mjs --backend sim:like=nccl-2.28 --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --backend nccl --against sim --collective all-reduce
   twinccl verify --backend nccl:protocol=LL --against sim:like=nccl-2.28,protocol=LL
-  twinccl verify --programs --ranks 16
+  twinccl verify --programs --ranks 16 --json
 
 Exit status: 0 when all is identical (or sound), 1 when something differs, 2 for wrong usage.
 `,
@@ -81,7 +83,13 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   if (file === undefined) return runSweep(parsed, context, a, b);
   refuse(parsed, ["collective", "dtype", "op", "counts", "seed"], "FILE");
   const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
-  return runFile(await loadProgram(file), ranks, context, [a, b]);
+  const findings = new Findings(context, parsed.has("json"), {
+    file,
+    backend: a.name,
+    against: b.name,
+    ranks,
+  });
+  return runFile(await loadProgram(file), ranks, context, findings, [a, b]);
 }
 
 /** Refuses options that this form of the command would not look at. */
@@ -136,12 +144,17 @@ async function runSweep(
     seed,
     onProgress: (text) => progress.show(text),
   }).finally(() => progress.clear());
-  context.out(`# ${a.name} against ${b.name}, 1 to ${mostRanks} ranks, seed ${seed}\n`);
-  context.out(`#${"collective".padStart(15)}  results  on bits     elements\n`);
-  for (const comparison of found) context.out(comparisonLines(comparison));
-  const results = found.reduce((total, each) => total + each.results, 0);
-  const identical = found.reduce((total, each) => total + each.identical, 0);
-  return verdict(context, identical, results, "identical");
+  const facts = { backend: a.name, against: b.name, most_ranks: mostRanks, seed };
+  const findings = new Findings(context, parsed.has("json"), facts);
+  findings.text(`# ${a.name} against ${b.name}, 1 to ${mostRanks} ranks, seed ${seed}\n`);
+  findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
+  for (const comparison of found) {
+    const { row, results, identical, elements, onBits, leftOut, first } = comparison;
+    const told = { collective: row.collective, results, identical, elements, on_bits: onBits };
+    const document = { ...told, left_out: leftOut, first_difference: first };
+    findings.row(comparisonLines(comparison), document, identical, results);
+  }
+  return findings.end("identical");
 }
 
 function wantedCounts(text: string | undefined): readonly number[] | undefined {
@@ -169,7 +182,8 @@ function comparisonLines({ row, results, identical, elements, ...rest }: Compari
 async function runFile(
   program: RankProgram,
   ranks: number,
-  { out, err }: Context,
+  { err }: Context,
+  findings: Findings,
   sides: readonly [Side, Side],
 ): Promise<number> {
   const results: unknown[][] = [];
@@ -186,13 +200,12 @@ async function runFile(
   }
   const [ofA = [], ofB = []] = results;
   const names = [sides[0].name, sides[1].name] as const;
-  let identical = 0;
   for (let rank = 0; rank < ranks; rank++) {
     const difference = resultDifference(ofA[rank], ofB[rank], names);
-    if (difference === undefined) identical++;
-    out(`rank ${rank}: ${difference ?? "identical"}\n`);
+    const text = `rank ${rank}: ${difference ?? "identical"}\n`;
+    findings.row(text, { rank, difference }, difference === undefined ? 1 : 0, 1);
   }
-  return verdict({ out }, identical, ranks, "identical");
+  return findings.end("identical");
 }
 
 function runPrograms(parsed: VerifyOptions, context: Context): number {
@@ -200,22 +213,17 @@ function runPrograms(parsed: VerifyOptions, context: Context): number {
   const wanted = parsed.text("collective");
   const only = wanted === undefined ? undefined : wantedCollective(wanted).collective;
   const progress = new Progress(context);
-  context.out(`${programsHead(mostRanks)}\n`);
-  let [sound, programs] = [0, 0];
+  const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
+  findings.text(`${programsHead(mostRanks)}\n`);
   for (const row of catalogueRows()) {
     if (only !== undefined && row.collective !== only) continue;
-    progress.show(`${row.collective} ${row.algorithm.name}`);
-    const report = verifyPrograms(row, mostRanks);
+    const report = verifyPrograms(row, mostRanks, (ranks) =>
+      progress.show(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
+    );
     progress.clear();
-    context.out(programsLine(report));
-    sound += report.sound;
-    programs += report.programs;
+    const { algorithm, ...told } = report;
+    const document = { ...told, algorithm: algorithm.name };
+    findings.row(programsLine(report), document, report.sound, report.programs);
   }
-  return verdict(context, sound, programs, "sound");
-}
-
-function verdict({ out }: Pick<Context, "out">, good: number, all: number, word: string): number {
-  out(`verify: ${good} of ${all} ${word}\n`);
-  // Where nothing could be compared, nothing was shown.
-  return good === all && all > 0 ? 0 : 1;
+  return findings.end("sound");
 }

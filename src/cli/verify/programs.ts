@@ -37,13 +37,21 @@ export function catalogueRows(): CatalogueRow[] {
   );
 }
 
-/** Verifies an algorithm for every number of ranks up to one; where there is a root, the first and the last rank. */
-export function verifyPrograms(row: CatalogueRow, mostRanks: number): ProgramReport {
+/**
+ * Verifies an algorithm for every number of ranks up to one; where there is a root, the first and the last rank.
+ * `onRanks` is told each number before it is judged.
+ */
+export function verifyPrograms(
+  row: CatalogueRow,
+  mostRanks: number,
+  onRanks?: (ranks: number) => void,
+): ProgramReport {
   const { collective, algorithm } = row;
   const began = performance.now();
   const problems: string[] = [];
   let [programs, sound, steps] = [0, 0, 0];
   for (let ranks = 1; ranks <= mostRanks; ranks++) {
+    onRanks?.(ranks);
     const roots = specifications[collective].rooted ? new Set([0, ranks - 1]) : [-1];
     for (const root of roots) {
       const verdict = verifyAlgorithm(collective, algorithm, ranks, root);

@@ -170,6 +170,50 @@ describe("a file", () => {
   });
 });
 
+describe("as JSON", () => {
+  test("programs are told by row, with what was judged and what is sound", async () => {
+    const { status, out } = await cli("verify --programs --ranks 3 --collective gather --json");
+    expect(status).toBe(0);
+    expect(JSON.parse(out)).toEqual({
+      most_ranks: 3,
+      rows: [
+        {
+          ...{ collective: "gather", algorithm: "direct", programs: 5, sound: 5, steps: 2 },
+          ...{ credits: catalogue.gather.direct.credits(3), seconds: expect.any(Number) },
+          problems: [],
+        },
+      ],
+      ...{ judged: 5, sound: 5 },
+    });
+  });
+
+  test("a sweep that differs names the first difference", async () => {
+    const some = "--collective all-reduce --dtype int8 --op sum --ranks 3";
+    const { status, out } = await cli(`verify --against broken ${some} --json`, withBroken);
+    expect(status).toBe(1);
+    const document = JSON.parse(out);
+    const [row] = document.rows;
+    expect(document).toEqual({
+      ...{ backend: "sim", against: "broken", most_ranks: 3, seed: 0, rows: [row] },
+      ...{ judged: row.results, identical: row.identical },
+    });
+    expect(row).toMatchObject({ collective: "allReduce", left_out: 0 });
+    expect(row.identical).toBeLessThan(row.results);
+    expect(row.first_difference).toMatch(/rank 1/);
+  });
+
+  test("a file is told rank by rank", async () => {
+    const file = join(folder, "told.mjs");
+    writeFileSync(file, "export default async (comm) => comm.rank;\n");
+    const { status, out } = await cli(`verify ${file} --against sim:seed=3 --ranks 2 --json`);
+    expect(status).toBe(0);
+    expect(JSON.parse(out)).toEqual({
+      ...{ file, backend: "sim", against: "sim:seed=3", ranks: 2 },
+      ...{ rows: [{ rank: 0 }, { rank: 1 }], judged: 2, identical: 2 },
+    });
+  });
+});
+
 describe("programs", () => {
   test("every algorithm is a line of the table", async () => {
     const { status, out } = await cli("verify --programs --ranks 9");
