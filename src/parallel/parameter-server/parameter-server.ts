@@ -75,8 +75,8 @@ export class ParameterServer implements RankStateful {
   /**
    * Connects every worker with the server. The server's values are the first version: 0, or that of the state restored.
    *
-   * - **Collective**: the same parameters, in any order, and the same server, staleness and mode. **Cost**: a comparison and a
-   *   split for each worker.
+   * - **Collective**: the same parameters, in any order, and the same server, staleness and mode. **Cost**: two comparisons
+   *   and a split for each worker.
    *
    * @throws InvalidArgumentError on this rank for an option that makes no sense.
    * @throws CollectiveMismatchError on all ranks for a parameter or option that differs.
@@ -98,20 +98,22 @@ export class ParameterServer implements RankStateful {
     if (mode !== "block" && mode !== "reject") {
       throw fault("create", "mode", `"${String(mode)}"`, '"block" or "reject"');
     }
+    // Apart from each other: a parameter may have the name of an option.
     await assertAgreed(comm, {
       action: "ParameterServer.create",
-      kind: "option or parameter",
-      lines: new Map([
-        ...Object.entries({ server, staleness, mode }).map(([name, value]): [string, string] => [
-          `option ${name}`,
-          String(value),
-        ]),
-        ...[...parameters].map(({ name, dtype, shape }): [string, string] => [
-          name,
-          `${dtype} [${shape.join(", ")}]`,
-        ]),
-      ]),
-      hint: "give every rank the same parameters and options",
+      kind: "option",
+      lines: new Map(
+        Object.entries({ server, staleness, mode }).map(([name, value]) => [name, String(value)]),
+      ),
+      hint: "give every rank the same options",
+    });
+    await assertAgreed(comm, {
+      action: "ParameterServer.create",
+      kind: "parameter",
+      lines: new Map(
+        [...parameters].map(({ name, dtype, shape }) => [name, `${dtype} [${shape.join(", ")}]`]),
+      ),
+      hint: "declare the same parameters on every rank, in any order",
     });
     const lines = new Map<number, Line>();
     for (let worker = 0; worker < comm.size; worker++) {

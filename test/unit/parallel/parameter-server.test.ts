@@ -262,11 +262,11 @@ describe("create and roles", () => {
       expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "w", ranks: [1] });
     }
     const errors = await outcomes(3, (comm) => {
-      const model = new ParameterSet([{ name: "w", shape: [] }]);
+      const model = new ParameterSet([{ name: "staleness", shape: [] }]);
       return ParameterServer.create(comm, model, { rule, staleness: comm.rank === 2 ? 1 : 2 });
     });
     for (const error of errors) {
-      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "option staleness" });
+      expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", field: "staleness" });
     }
   });
   test.each([
