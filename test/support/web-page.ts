@@ -83,6 +83,11 @@ export async function ran(page: Page): Promise<void> {
   await page.locator("html[data-ran]:not([data-ran=running])").waitFor({ timeout: 60_000 });
 }
 
+/** What an element says. */
+export async function text(page: Page, selector: string): Promise<string> {
+  return (await page.locator(selector).innerText()).trim();
+}
+
 /** Virtual picoseconds that the page stands at. */
 export async function timeOf(page: Page): Promise<number> {
   return Number(await page.inputValue("#scrubber"));
