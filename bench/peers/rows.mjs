@@ -3,17 +3,11 @@
 // `run` gives the samples of one round, or a reason why there are none. A row that is `once` is measured in the first
 // round alone, because it takes long; the engine's rows read theirs off one run of its benches a round.
 
+import { alone } from "./alone.mjs";
 import { buildPeer } from "./build.mjs";
 import { copies, openMpi, smpiRing } from "./peers.mjs";
 import { engineFigures, slowestFold, verifyAll } from "./scale.mjs";
-import {
-  allReduces,
-  allToAllvs,
-  graphCalls,
-  smallCalls,
-  smallPrograms,
-  wideRings,
-} from "./subjects.mjs";
+import { allReduces, allToAllvs, wideRings } from "./subjects.mjs";
 
 const bytes = 2 ** 26;
 const calls = 3;
@@ -42,13 +36,13 @@ export function rowsOf(folder) {
     { name: mpi(exchange), run: () => openMpi(ompi, "alltoallv", bytes, calls) },
     { name: exchange, run: () => allToAllvs(bytes, calls) },
     { name: mpi(small), run: () => openMpi(ompi, "allreduce", 1024, 400) },
-    { name: `${small}, awaited`, atMost: 0.008, run: () => smallCalls(20) },
-    { name: `${small}, in a graph of 100`, atMost: 0.001, run: () => graphCalls(20) },
+    { name: `${small}, awaited`, atMost: 0.008, run: () => alone("smallCalls", 20) },
+    { name: `${small}, in a graph of 100`, atMost: 0.001, run: () => alone("graphCalls", 20) },
     {
       name: "small programs on one core",
       unit: "/s",
       atLeast: 5000,
-      run: () => smallPrograms(1000),
+      run: () => alone("smallPrograms", 5000),
     },
     {
       name: "ring all-reduce of data, 256 x 1 MiB",

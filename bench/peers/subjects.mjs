@@ -94,18 +94,20 @@ export async function smallPrograms(programs) {
 /** Batches of small calls before those that count: the runtime compiles what they need meanwhile. */
 const warmBatches = 200;
 
+const smallBuffers = (comm) => [0, 1].map(() => comm.alloc("float32", 256).fill(1));
+
 /** Awaited all-reduces of 1 KiB, a hundred in each sample: milliseconds of one. */
 export async function smallCalls(samples) {
   const batch = 100;
   const { times } = await timed(
     samples,
     (comm) => {
-      const send = comm.alloc("float32", 256).fill(1);
+      const [send, recv] = smallBuffers(comm);
       return {
         call: async () => {
-          for (let i = 0; i < batch; i++) await comm.allReduce({ send, op: "max" });
+          for (let i = 0; i < batch; i++) await comm.allReduce({ send, recv, op: "sum" });
         },
-        dispose: () => send.dispose(),
+        dispose: () => [send, recv].map((buffer) => buffer.dispose()),
       };
     },
     warmBatches,
@@ -119,11 +121,14 @@ export async function graphCalls(samples) {
   const { times } = await timed(
     samples,
     async (comm) => {
-      const send = comm.alloc("float32", 256).fill(1);
+      const [send, recv] = smallBuffers(comm);
       const graph = await comm.capture(() => {
-        for (let i = 0; i < batch; i++) comm.allReduce({ send, op: "max" });
+        for (let i = 0; i < batch; i++) comm.allReduce({ send, recv, op: "sum" });
       });
-      return { call: () => graph.replay(), dispose: () => send.dispose() };
+      return {
+        call: () => graph.replay(),
+        dispose: () => [send, recv].map((buffer) => buffer.dispose()),
+      };
     },
     warmBatches,
   );

@@ -239,17 +239,23 @@ export interface RankCall {
   recvOffsets: readonly number[] | undefined;
   /** For a split: color (`undefined` joins nothing) and key. */
   readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
-  /**
-   * For a capture and its replays: the collective calls that were recorded, each with the virtual time by which it is
-   * posted later than the replay; left out when messages are among them.
-   */
-  readonly recorded: readonly RankCall[] | undefined;
+  /** For a capture and its replays: what was recorded; left out when messages are among it. */
+  readonly recorded: RecordedCalls | undefined;
   /** For a capture: what the backend made of the recording. For a replay: which recording is run. */
   graph: object | undefined;
   /** Virtual time of the call, 0 without a virtual clock. */
   readonly postedAtPs: number;
   /** Virtual time at which this rank's part is done; set by the backend that has a clock. */
   finishedAtPs: number;
+}
+
+/** The collective calls that a rank has recorded. */
+export interface RecordedCalls {
+  /** Each with the virtual time by which it is posted later than a replay. */
+  readonly calls: readonly RankCall[];
+  /** What they use: one buffer of each allocation. */
+  readonly buffers: readonly DeviceBuffer[];
+  readonly sendBytes: number;
 }
 
 /** A send and the receive it meets, equal in dtype and count. */

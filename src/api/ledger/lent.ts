@@ -50,7 +50,7 @@ export function writtenTransfer(
 }
 
 function isGone({ send, recv, recorded }: RankCall): boolean {
-  return isLost(send) || isLost(recv) || recorded?.some(isGone) === true;
+  return isLost(send) || isLost(recv) || recorded?.buffers.some(isLost) === true;
 }
 
 function isLost(buffer: DeviceBuffer | undefined): boolean {
@@ -59,7 +59,11 @@ function isLost(buffer: DeviceBuffer | undefined): boolean {
 }
 
 function isDisposed({ send, recv, recorded }: RankCall): boolean {
-  return send?.disposed === true || recv?.disposed === true || recorded?.some(isDisposed) === true;
+  return (
+    send?.disposed === true ||
+    recv?.disposed === true ||
+    recorded?.buffers.some(({ disposed }) => disposed) === true
+  );
 }
 
 function toldIn({ comm, collective, number }: CallSet, rank: number): Told {

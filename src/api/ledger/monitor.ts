@@ -206,15 +206,35 @@ export class Monitor implements OpWatcher {
 /** How many turns monitors wait for: they end by themselves, and keep the runtime alive no longer. */
 let turnsToCome = 0;
 
-/** Runs `step` after everything that is already due. */
+/** What all monitors do in the next turn: one turn for all of them, however many worlds begin before it. */
+let steps: (() => void)[] = [];
+
+/** Runs `step` in the next turn of the event loop. */
 function nextTurn(step: () => void): void {
+  steps.push(step);
+  if (steps.length > 1) return;
   if (typeof setImmediate !== "function") {
-    setTimeout(step, 0);
+    setTimeout(takeTurn, 0);
     return;
   }
   turnsToCome++;
   setImmediate(() => {
     turnsToCome--;
-    step();
+    takeTurn();
   });
+}
+
+function takeTurn(): void {
+  const due = steps;
+  steps = [];
+  let at = 0;
+  const go = (): void => {
+    while (at < due.length) (due[at++] as () => void)();
+  };
+  try {
+    go();
+  } finally {
+    // One that throws keeps nobody else from its turn.
+    if (at < due.length) nextTurn(go);
+  }
 }

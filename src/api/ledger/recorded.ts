@@ -9,8 +9,8 @@ import type { Windows } from "./windows.ts";
 /** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when messages are among them. */
 export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
   if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
-  return calls[0]?.recorded?.map(({ collective }, index) => {
-    const made = calls.map(({ recorded }) => recorded?.[index] as RankCall);
+  return calls[0]?.recorded?.calls.map(({ collective }, index) => {
+    const made = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
     return { comm, number, collective, calls: made, kept: { work: undefined } };
   });
 }
@@ -20,9 +20,9 @@ export function recordedFault(
   captures: readonly RankCall[],
   windows: Windows,
 ): Mismatch | undefined {
-  const length = captures[0]?.recorded?.length ?? 0;
+  const length = captures[0]?.recorded?.calls.length ?? 0;
   for (let index = 0; index < length; index++) {
-    const calls = captures.map(({ recorded }) => recorded?.[index] as RankCall);
+    const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
     const fault = transposeFault(calls) ?? windows.join(calls);
     if (fault !== undefined) return { ...fault, field: `calls[${index}].${fault.field}` };
   }

@@ -1,6 +1,6 @@
 /** Groups of calls, and recorded ones: `group` and `capture`. */
-import type { RankCall } from "../backend.ts";
-import { overlapBytes } from "../buffer.ts";
+import type { RankCall, RecordedCalls } from "../backend.ts";
+import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
@@ -67,8 +67,8 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
 }
 
 /** Collective calls as a backend sees them, later by the work before them; `undefined` when messages are among them. */
-function recordedCalls(poster: Poster, steps: readonly Step[]): RankCall[] | undefined {
-  const recorded: RankCall[] = [];
+function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | undefined {
+  const calls: RankCall[] = [];
   let laterPs = 0;
   for (const step of steps) {
     if (isWork(step)) {
@@ -77,10 +77,18 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RankCall[] | und
     }
     for (const { collective, prepared } of step) {
       if ("transfers" in prepared) return undefined;
-      recorded.push(rankCall(collective, poster.facts.rank, prepared.call, laterPs));
+      calls.push(rankCall(collective, poster.facts.rank, prepared.call, laterPs));
     }
   }
-  return recorded;
+  const buffers = new Map<Allocation, DeviceBuffer>();
+  let sendBytes = 0;
+  for (const { send, recv } of calls) {
+    for (const buffer of [send, recv]) {
+      if (buffer !== undefined) buffers.set(buffer.allocation, buffer);
+    }
+    sendBytes += send?.byteLength ?? 0;
+  }
+  return { calls, buffers: [...buffers.values()], sendBytes };
 }
 
 /** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */

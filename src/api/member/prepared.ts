@@ -76,10 +76,8 @@ export function isGiven({ collective, recv, recvCounts }: RankCall): boolean {
 
 /** Bytes that a call sends; those of its calls for a replay, none for a capture. */
 export function bytesSent({ collective, send, recorded }: RankCall): number {
-  let bytes = send?.byteLength ?? 0;
-  if (collective !== "replay" || recorded === undefined) return bytes;
-  for (const each of recorded) bytes += each.send?.byteLength ?? 0;
-  return bytes;
+  if (collective === "replay") return recorded?.sendBytes ?? 0;
+  return send?.byteLength ?? 0;
 }
 
 /** The part of an operator that must be equal on all ranks: a pre-multiplied sum's scalar may differ. */

@@ -1,5 +1,5 @@
 /** Recordings as a rank holds them: replayed, disposed, and refused afterwards. */
-import type { RankCall } from "../backend.ts";
+import type { RecordedCalls } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
@@ -72,7 +72,7 @@ export class NativeGraph extends Recording {
     poster: Poster,
     steps: readonly Step[],
     calls: readonly Collected[],
-    recorded: readonly RankCall[],
+    recorded: RecordedCalls,
     graph: object,
   ) {
     super(poster, calls);

@@ -103,7 +103,7 @@ export class StrictLending implements Lending {
 /** What a call was lent, and as what; for a replay what its calls were, each buffer once. */
 function buffersOf(call: RankCall): Map<DeviceBuffer, "send" | "recv"> {
   const { collective, recorded } = call;
-  const calls = collective === "replay" && recorded !== undefined ? recorded : [call];
+  const calls = collective === "replay" && recorded !== undefined ? recorded.calls : [call];
   const buffers = new Map<DeviceBuffer, "send" | "recv">();
   for (const each of calls) {
     for (const field of ["send", "recv"] as const) {

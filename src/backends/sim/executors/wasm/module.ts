@@ -30,8 +30,11 @@ const simdProbe: Uint8Array = Uint8Array.of(
 
 /** Whether this runtime has WebAssembly with SIMD. */
 export function hasSimd(): boolean {
-  return webAssembly?.validate(simdProbe) === true;
+  simd ??= webAssembly?.validate(simdProbe) === true;
+  return simd;
 }
+
+let simd: boolean | undefined;
 
 /** Whether memory can be shared with worker threads here: browsers ask for isolated pages. */
 export function canShare(): boolean {
