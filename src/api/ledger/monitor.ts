@@ -48,6 +48,8 @@ export class Monitor implements OpWatcher {
   #executing = 0;
   #activity = 0;
   #looking = false;
+  /** What it does in the next turn, while it is looking. */
+  #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
@@ -79,6 +81,9 @@ export class Monitor implements OpWatcher {
     this.#stopListening = undefined;
     this.#context?.close();
     this.#context = undefined;
+    // The world need not wait for a turn to be collected.
+    if (this.#step !== undefined && steps.delete(this.#step)) this.#looking = false;
+    this.#step = undefined;
   }
 
   /** Runs a rank's program. */
@@ -159,7 +164,12 @@ export class Monitor implements OpWatcher {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
     const seen = this.#activity;
-    nextTurn(() => nextTurn(() => this.#decide(seen, 0)));
+    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0)));
+  }
+
+  #inTurn(step: () => void): void {
+    this.#step = step;
+    nextTurn(step);
   }
 
   #decide(seen: number, waitedMs: number): void {
@@ -207,12 +217,14 @@ export class Monitor implements OpWatcher {
 let turnsToCome = 0;
 
 /** What all monitors do in the next turn: one turn for all of them, however many worlds begin before it. */
-let steps: (() => void)[] = [];
+let steps = new Set<() => void>();
+let isDue = false;
 
 /** Runs `step` in the next turn of the event loop. */
 function nextTurn(step: () => void): void {
-  steps.push(step);
-  if (steps.length > 1) return;
+  steps.add(step);
+  if (isDue) return;
+  isDue = true;
   if (typeof setImmediate !== "function") {
     setTimeout(takeTurn, 0);
     return;
@@ -225,8 +237,9 @@ function nextTurn(step: () => void): void {
 }
 
 function takeTurn(): void {
-  const due = steps;
-  steps = [];
+  isDue = false;
+  const due = [...steps];
+  steps = new Set();
   let at = 0;
   const go = (): void => {
     while (at < due.length) (due[at++] as () => void)();
