@@ -178,5 +178,5 @@ export {
 export { evaluate } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
 export { type Execution, execute, type Problem } from "./verify/execution.ts";
-export { type Value, type ValueId, ValueTable } from "./verify/values.ts";
+export { type Room, type Value, type ValueId, ValueTable } from "./verify/values.ts";
 export { type Verdict, verifyAlgorithm, verifyProgram } from "./verify/verify.ts";

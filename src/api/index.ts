@@ -14,6 +14,7 @@ export type {
   Probe,
   RankCall,
   Rebuilt,
+  RecordedCalls,
   Session,
   Settled,
   Transfer,

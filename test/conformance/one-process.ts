@@ -27,9 +27,9 @@ const codeOf = (operation: PromiseLike<unknown>): PromiseLike<string> =>
 /** All tests of one backend. */
 export function oneProcess({ name, backend, size, cycles }: OneProcess): void {
   describe(`${name}, all ranks in one process`, () => {
-    test.runIf(size > 1)(
-      "case 6: ranks that disagree on a count all get the same error at once, and the world goes on",
-      async () => {
+    // One rank agrees with itself.
+    if (size > 1)
+      test("case 6: ranks that disagree on a count all get the same error at once, and the world goes on", async () => {
         const world = await createWorld({ backend: backend(), size });
         for (let round = 0; round < 3; round++) {
           const seen = await within(
@@ -55,8 +55,7 @@ export function oneProcess({ name, backend, size, cycles }: OneProcess): void {
           await expectHealthy(world);
         }
         await world.close();
-      },
-    );
+      });
 
     test("buffers, communicators and splits of the world before a rebuild are refused", async () => {
       const world = await createWorld({ backend: backend(), size });

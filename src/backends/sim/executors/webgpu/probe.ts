@@ -56,7 +56,11 @@ async function best(device: OpenDevice): Promise<NativeAdds> {
   return found;
 }
 
-/** Whether kernels with that much trust give the bits of cpu(). */
+/**
+ * Whether kernels with that much trust give the bits of cpu().
+ *
+ * @internal
+ */
 export async function isTrustworthy(
   device: OpenDevice,
   dtype: keyof NativeAdds,
