@@ -1,8 +1,8 @@
 /**
  * What every backend must do, as one body of tests.
  *
- * A backend's own file names the backend, says which sizes it can open here and what it can do, and skips nothing
- * without a reason that is printed. Expectations come from oracles and from the contract, never from a backend.
+ * A backend's own file names the backend, says which sizes it can open here and what it can do, and skips
+ * nothing. Expectations come from oracles and from the contract, never from a backend.
  */
 
 import {
@@ -31,8 +31,6 @@ export interface Candidate {
   readonly capabilities: Capabilities;
   /** One world of each size for all tests that leave theirs well, where opening takes long. */
   readonly keepsWorlds?: boolean;
-  /** Tests that cannot be run, by title, each with its reason. */
-  readonly skips?: Readonly<Record<string, string>>;
 }
 
 const operators: readonly OracleOp[] = ["sum", "prod", "min", "max", "avg", { preMul: 2 }];
@@ -40,7 +38,6 @@ const operators: readonly OracleOp[] = ["sum", "prod", "min", "max", "avg", { pr
 /** Runs every test of the suite on one backend. */
 export function conformance(candidate: Candidate): void {
   const { name, backend, sizes, capabilities, keepsWorlds = false } = candidate;
-  const it = only(candidate);
 
   const kept = new OpenWorlds(backend);
   afterAll(() => kept.close());
@@ -85,7 +82,7 @@ export function conformance(candidate: Candidate): void {
   }
 
   describe(`${name} conforms`, () => {
-    it("says that it can be used, and opens with the capabilities it declares", async () => {
+    test("says that it can be used, and opens with the capabilities it declares", async () => {
       const probe = await backend().probe({ size: sizes[0] as number, name: "world" });
       expect(probe).toMatchObject({ ok: true, reason: expect.any(String) });
       await inWorld(sizes[0] as number, async (world) => {
@@ -95,7 +92,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("gives ranks, sizes and devices", async () => {
+    test("gives ranks, sizes and devices", async () => {
       for (const size of sizes) {
         await inWorld(size, async (world) => {
           const ranks = await world.run((comm) => [comm.rank, comm.size, comm.device]);
@@ -106,7 +103,7 @@ export function conformance(candidate: Candidate): void {
       }
     });
 
-    it("reduces exact payloads for every dtype and operator", async () => {
+    test("reduces exact payloads for every dtype and operator", async () => {
       for (const size of sizes) {
         for (const dtype of everyDType) {
           const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
@@ -115,7 +112,7 @@ export function conformance(candidate: Candidate): void {
       }
     });
 
-    it("copies bytes, NaN payloads included, for every dtype", async () => {
+    test("copies bytes, NaN payloads included, for every dtype", async () => {
       for (const size of sizes) {
         for (const [at, dtype] of everyDType.entries()) {
           await judgeSupported(size, "each", copyCalls(dtype, size, at));
@@ -123,7 +120,7 @@ export function conformance(candidate: Candidate): void {
       }
     });
 
-    it("takes counts of nothing, one, and fewer than there are ranks", async () => {
+    test("takes counts of nothing, one, and fewer than there are ranks", async () => {
       for (const size of sizes) {
         for (const count of [0, 1, size - 1, size, size + 1]) {
           const calls = (["sum", "max"] as const).map((op) =>
@@ -134,7 +131,7 @@ export function conformance(candidate: Candidate): void {
       }
     });
 
-    it("holds every rank at a barrier until all have come", async () => {
+    test("holds every rank at a barrier until all have come", async () => {
       for (const size of sizes) {
         await inWorld(size, async (world) => {
           let entered = 0;
@@ -148,7 +145,7 @@ export function conformance(candidate: Candidate): void {
       }
     });
 
-    it("runs calls in order, also when they are awaited later", async () => {
+    test("runs calls in order, also when they are awaited later", async () => {
       const size = sizes.at(-1) as number;
       await inWorld(size, async (world) => {
         const results = await world.run(async (comm) => {
@@ -162,7 +159,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("reads what was there when it was asked, whatever is written later", async () => {
+    test("reads what was there when it was asked, whatever is written later", async () => {
       await inWorld(sizes[0] as number, async (world) => {
         const reads = await world.run(async (comm) => {
           const data = comm.alloc("int32", 3).fill(1);
@@ -182,7 +179,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("gives the same bits in every run", async () => {
+    test("gives the same bits in every run", async () => {
       const size = sizes.at(-1) as number;
       await inWorld(size, async (world) => {
         const once = (): Promise<string[]> => world.run((comm) => noisySum(comm));
@@ -192,7 +189,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("refuses wrong arguments on the rank that gives them", async () => {
+    test("refuses wrong arguments on the rank that gives them", async () => {
       await inWorld(sizes[0] as number, async (world) => {
         const codes = await world.run(async (comm) => {
           const send = comm.alloc("int8", 4);
@@ -214,7 +211,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("tells ranks that disagree, writes nothing, and goes on", async () => {
+    test("tells ranks that disagree, writes nothing, and goes on", async () => {
       const size = sizes.at(-1) as number;
       if (size === 1) return;
       await inWorld(size, async (world) => {
@@ -231,7 +228,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("tells the others when a rank throws or leaves, and goes on", async () => {
+    test("tells the others when a rank throws or leaves, and goes on", async () => {
       const size = sizes.at(-1) as number;
       if (size === 1) return;
       await inWorld(size, async (world) => {
@@ -248,7 +245,7 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("replays a recording until it is disposed, and refuses it then", async () => {
+    test("replays a recording until it is disposed, and refuses it then", async () => {
       const size = sizes.at(-1) as number;
       await inWorld(size, async (world) => {
         const found = await world.run(async (comm) => {
@@ -270,14 +267,14 @@ export function conformance(candidate: Candidate): void {
       });
     });
 
-    it("closes once and for all", async () => {
+    test("closes once and for all", async () => {
       const world = await createWorld({ backend: backend(), size: sizes[0] as number });
       await world.close();
       await world.close();
       await expect(world.run(() => 0)).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
     });
 
-    it("explains a call without running it", async () => {
+    test("explains a call without running it", async () => {
       await inWorld(sizes.at(-1) as number, async (world) => {
         const question = {
           collective: "allReduce",
@@ -298,17 +295,6 @@ export function conformance(candidate: Candidate): void {
       });
     });
   });
-}
-
-/** `test`, or a skip that prints its reason. */
-function only({ skips = {}, name }: Candidate) {
-  const unused = new Set(Object.keys(skips));
-  return (title: string, body: () => Promise<void>): void => {
-    const reason = skips[title];
-    unused.delete(title);
-    if (reason === undefined) test(title, body);
-    else test.skip(`${title} (${name}: ${reason})`, body);
-  };
 }
 
 /** The shape of a call, as `supports` takes it. */
