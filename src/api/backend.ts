@@ -126,29 +126,33 @@ export interface Session {
   ): void | Promise<void>;
   /**
    * Present where calls are queued: as `execute`, but further ones may be handed over while earlier ones are at work, and
-   * `settled` tells when it is done. What is thrown was not queued.
+   * `waiting` is told when it is done. What is thrown was not queued.
    */
-  enqueue?(set: CallSet, settled: Settled): void;
+  enqueue?(set: CallSet, waiting: Waiting): void;
+  /** Present with `enqueue`: queues the call of a set again, whose `kept` has got its `work`, as the set's call `number`. */
+  enqueueAgain?(kept: Kept, number: number, waiting: Waiting): void;
   /** Present with `enqueue`: the same for `exchange`. */
   enqueueExchange?(
     comm: CommInfo,
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
-    settled: Settled,
+    waiting: Waiting,
   ): void;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /** Has `listener` told of every rank whose process is gone. */
   onLost?(listener: (rank: number, reason: string) => void): void;
   /**
-   * In a job of several processes whose calls are compared: every rank's signature of a call, by rank, given this one's;
+   * Present in a job of several processes whose calls are compared: every rank's signature of a call, by rank, given this one's;
    * `undefined` when this call need not be compared. Rejects when not all ranks make it in time.
    */
-  signatures?(
-    comm: CommInfo,
-    number: number,
-    own: () => string,
-  ): Promise<readonly string[]> | undefined;
+  signatures?:
+    | ((
+        comm: CommInfo,
+        number: number,
+        own: () => string,
+      ) => Promise<readonly string[]> | undefined)
+    | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
   /** Joins the next life of the job with the other survivors; this session is over then. */
@@ -165,8 +169,11 @@ export interface Session {
   close(): void | Promise<void>;
 }
 
-/** Told once that queued calls are done, or what went wrong with them. */
-export type Settled = (error?: unknown) => void;
+/** Waits for queued calls. */
+export interface Waiting {
+  /** They are done, or what went wrong with them. Told once. */
+  settled(error?: unknown): void;
+}
 
 /** What callers may rely on; shown as `comm.capabilities`. */
 export interface Capabilities {

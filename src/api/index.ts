@@ -16,9 +16,9 @@ export type {
   Rebuilt,
   RecordedCalls,
   Session,
-  Settled,
   Transfer,
   VirtualClock,
+  Waiting,
 } from "./backend.ts";
 export { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
 export type {

@@ -16,17 +16,35 @@ export interface OpWatcher {
   woken(op: CommOp): void;
 }
 
-/** The promise of one call on one rank: await it, and the result is readable. */
-export class CommOp<T = unknown> implements Promise<T> {
+/** Whose calls operations are: made once for all calls of a rank. */
+export interface OpMaker {
   /** Rank in the communicator. */
   readonly rank: number;
   /** The rank in its world; for the watcher. */
   readonly worldRank: number;
   /**
-   * The world rank whose program made the call, which therefore waits for it: another one than `worldRank` when it was
-   * handed that rank's communicator.
+   * The world rank whose program makes the calls, which therefore waits for them: another one than `worldRank` when it
+   * was handed that rank's communicator.
    */
   readonly asker: number;
+  readonly watcher: OpWatcher;
+}
+
+/** What few operations have. */
+interface Extras {
+  enqueued?: CommOp<void>;
+  onSubmitted?: (() => void)[];
+  onSettled?: ((error: unknown) => void)[];
+  whole?: CommOp;
+  half?: boolean;
+}
+
+/**
+ * The promise of one call on one rank: await it, and the result is readable.
+ *
+ * Calls back to back leave as many operations as are under way, so each is kept small.
+ */
+export class CommOp<T = unknown> implements Promise<T> {
   /** Virtual time at which the outcome is there, in picoseconds. */
   finishedAtPs = 0;
   /** Virtual time at which the last rank had made the call, in picoseconds. */
@@ -34,23 +52,32 @@ export class CommOp<T = unknown> implements Promise<T> {
   #call = -1;
   #status: OpStatus = "waiting";
   #observed = false;
-  #result: T | undefined;
-  #error: unknown;
+  /** The result, or the error. */
+  #outcome: unknown;
+  /** The native promise, once somebody asked for it. */
   #settled: Promise<T> | undefined;
   #resolve: ((value: unknown) => void) | undefined;
   #reject: ((error: unknown) => void) | undefined;
-  #enqueued: CommOp<void> | undefined;
-  #onSubmitted: (() => void)[] | undefined;
-  #onSettled: ((error: unknown) => void)[] | undefined;
-  #whole: CommOp | undefined;
-  #half = false;
-  readonly #watcher: OpWatcher;
+  #extras: Extras | undefined;
+  readonly #maker: OpMaker;
 
-  constructor(rank: number, worldRank: number, watcher: OpWatcher, asker: number = worldRank) {
-    this.rank = rank;
-    this.worldRank = worldRank;
-    this.asker = asker;
-    this.#watcher = watcher;
+  constructor(maker: OpMaker) {
+    this.#maker = maker;
+  }
+
+  /** Rank in the communicator. */
+  get rank(): number {
+    return this.#maker.rank;
+  }
+
+  /** The rank in its world. */
+  get worldRank(): number {
+    return this.#maker.worldRank;
+  }
+
+  /** The world rank whose program made the call. */
+  get asker(): number {
+    return this.#maker.asker;
   }
 
   get [Symbol.toStringTag](): string {
@@ -77,13 +104,14 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   /** True once somebody asked for the outcome: of this operation, of the one it is part of, or why it was not submitted. */
   get isObserved(): boolean {
-    const refusal = this.#enqueued?.status === "failed" && this.#enqueued.isObserved;
-    return this.#observed || this.#whole?.isObserved === true || refusal;
+    if (this.#observed || this.#extras === undefined) return this.#observed;
+    const { whole, enqueued } = this.#extras;
+    return whole?.isObserved === true || (enqueued?.status === "failed" && enqueued.isObserved);
   }
 
   /** Why it failed; `undefined` unless it did. */
   get error(): unknown {
-    return this.#error;
+    return this.#status === "failed" ? this.#outcome : undefined;
   }
 
   /**
@@ -91,13 +119,13 @@ export class CommOp<T = unknown> implements Promise<T> {
    * Rejects with the operation's error when it never was.
    */
   get enqueued(): Promise<void> {
-    if (this.#enqueued === undefined) {
-      const submission = new CommOp<void>(this.rank, this.worldRank, this.#watcher, this.asker);
-      this.#enqueued = submission;
+    const extras = this.#more();
+    if (extras.enqueued === undefined) {
+      extras.enqueued = new CommOp<void>(this.#maker);
       if (this.#status === "failed") this.#refuseSubmission();
       else if (this.#status !== "waiting") this.#tellSubmission();
     }
-    return this.#enqueued;
+    return extras.enqueued;
   }
 
   // biome-ignore lint/suspicious/noThenProperty: being awaited is what this class is for
@@ -107,7 +135,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   ): Promise<A | B> {
     if (!this.#observed) {
       this.#observed = true;
-      this.#watcher.observed(this);
+      this.#maker.watcher.observed(this);
     }
     return this.#promise().then(onDone, onFailed);
   }
@@ -122,47 +150,56 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   /** Has `callback` told when the operation settles, before those who await it. */
   whenSettled(callback: (error: unknown) => void): void {
-    if (!this.pending) callback(this.#error);
-    else if (this.#onSettled === undefined) this.#onSettled = [callback];
-    else this.#onSettled.push(callback);
+    if (!this.pending) callback(this.error);
+    else {
+      const extras = this.#more();
+      extras.onSettled ??= [];
+      extras.onSettled.push(callback);
+    }
   }
 
   /** Has `callback` told when the operation is submitted, which it never is when it fails before. */
   whenSubmitted(callback: () => void): void {
     if (this.#status === "submitted" || this.#status === "done") callback();
-    else if (this.#onSubmitted === undefined) this.#onSubmitted = [callback];
-    else this.#onSubmitted.push(callback);
+    else {
+      const extras = this.#more();
+      extras.onSubmitted ??= [];
+      extras.onSubmitted.push(callback);
+    }
   }
 
   /** The ledger numbers the call. */
   assign(call: number): void {
     this.#call = call;
-    if (this.#whole?.call === -1) this.#whole.assign(call);
+    if (this.#extras?.whole?.call === -1) this.#extras.whole.assign(call);
   }
 
   /** This operation, or the one it is part of, is a part of `whole`: whoever asks for that one has asked for this too. */
   partOf(whole: CommOp): this {
-    if (this.#whole === undefined) this.#whole = whole;
-    else if (this.#whole !== whole) this.#whole.partOf(whole);
+    const extras = this.#more();
+    if (extras.whole === undefined) extras.whole = whole;
+    else if (extras.whole !== whole) extras.whole.partOf(whole);
     return this;
   }
 
   /** This operation is one half of the call `whole`: a call counts once, however many halves it has. */
   halfOf(whole: CommOp): this {
-    this.#half = true;
+    this.#more().half = true;
     return this.partOf(whole);
   }
 
   /** The operation of the call as it was made: the whole of a half, else this one. */
   get callOp(): CommOp {
-    return this.#half && this.#whole !== undefined ? this.#whole : (this as CommOp);
+    const { half = false, whole } = this.#extras ?? none;
+    return half && whole !== undefined ? whole : (this as CommOp);
   }
 
   /** The ledger submitted the call. */
   submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
-    if (this.#onSubmitted !== undefined) for (const callback of this.#onSubmitted) callback();
+    if (this.#extras === undefined) return;
+    for (const callback of this.#extras.onSubmitted ?? []) callback();
     this.#tellSubmission();
   }
 
@@ -171,13 +208,13 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (!this.pending) return;
     this.submit();
     this.#status = "done";
-    this.#result = value;
+    this.#outcome = value;
     const fault = this.#tell(undefined);
     if (fault !== undefined) {
       this.#status = "failed";
-      this.#error = fault.error;
+      this.#outcome = fault.error;
     }
-    if (this.#observed) this.#watcher.woken(this);
+    if (this.#observed) this.#maker.watcher.woken(this);
     if (fault === undefined) this.#resolve?.(value);
     else this.#reject?.(fault.error);
   }
@@ -186,30 +223,38 @@ export class CommOp<T = unknown> implements Promise<T> {
   fail(error: unknown): void {
     if (!this.pending) return;
     this.#status = "failed";
-    this.#error = error;
+    this.#outcome = error;
     this.#refuseSubmission();
     this.#tell(error);
-    if (this.#observed) this.#watcher.woken(this);
+    if (this.#observed) this.#maker.watcher.woken(this);
     this.#reject?.(error);
   }
 
+  #more(): Extras {
+    this.#extras ??= {};
+    return this.#extras;
+  }
+
   #tellSubmission(): void {
-    if (this.#enqueued === undefined) return;
-    this.#enqueued.finishedAtPs = this.submittedAtPs;
-    this.#enqueued.complete(undefined);
+    const enqueued = this.#extras?.enqueued;
+    if (enqueued === undefined) return;
+    enqueued.finishedAtPs = this.submittedAtPs;
+    enqueued.complete(undefined);
   }
 
   #refuseSubmission(): void {
-    if (this.#enqueued?.pending !== true) return;
-    this.#enqueued.finishedAtPs = this.finishedAtPs;
-    this.#enqueued.fail(this.#error);
+    const enqueued = this.#extras?.enqueued;
+    if (enqueued?.pending !== true) return;
+    enqueued.finishedAtPs = this.finishedAtPs;
+    enqueued.fail(this.#outcome);
   }
 
   /** Tells the callbacks; what one of them throws becomes the error of an operation that had none. */
   #tell(error: unknown): { readonly error: unknown } | undefined {
-    if (this.#onSettled === undefined) return undefined;
+    const callbacks = this.#extras?.onSettled;
+    if (callbacks === undefined) return undefined;
     let fault: { readonly error: unknown } | undefined;
-    for (const callback of this.#onSettled) {
+    for (const callback of callbacks) {
       try {
         callback(error);
       } catch (thrown) {
@@ -221,8 +266,8 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   #promise(): Promise<T> {
     if (this.#settled === undefined) {
-      if (this.#status === "done") this.#settled = Promise.resolve(this.#result as T);
-      else if (this.#status === "failed") this.#settled = Promise.reject(this.#error);
+      if (this.#status === "done") this.#settled = Promise.resolve(this.#outcome as T);
+      else if (this.#status === "failed") this.#settled = Promise.reject(this.#outcome);
       else {
         this.#settled = new Promise<T>((resolve, reject) => {
           this.#resolve = resolve as (value: unknown) => void;
@@ -233,3 +278,5 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#settled;
   }
 }
+
+const none: Extras = {};

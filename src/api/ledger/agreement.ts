@@ -4,17 +4,19 @@
  * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one comparison a
  * rank tells that nothing has to be compared anew, and what a backend has worked out from the arguments comes back with it.
  */
-import type { Kept } from "../backend.ts";
+import type { Kept, RankCall } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Posting } from "./posting.ts";
 
 /** An agreement; as `CallSet.kept` it is what backends know it as. */
 export class Agreement implements Kept {
   work: object | undefined;
-  /** By rank, those of this process. */
+  /** The calls, by rank: those of this process. */
+  readonly calls: readonly RankCall[];
   readonly #prepared: readonly Prepared<unknown>[];
 
-  private constructor(postings: readonly Posting[]) {
+  private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
+    this.calls = calls;
     this.#prepared = postings.map(({ prepared }) => prepared);
   }
 
@@ -26,8 +28,8 @@ export class Agreement implements Kept {
   }
 
   /** Notes that these calls agree. */
-  static reached(postings: readonly Posting[]): Agreement {
-    const agreement = new Agreement(postings);
+  static reached(postings: readonly Posting[], calls: readonly RankCall[]): Agreement {
+    const agreement = new Agreement(postings, calls);
     const [first] = postings;
     if (first !== undefined) first.prepared.agreement = agreement;
     return agreement;

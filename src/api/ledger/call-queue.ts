@@ -1,25 +1,39 @@
 /** Calls that were handed to a session which queues them: the ledger goes on while they are at work. */
-import type { Settled } from "../backend.ts";
+import type { Waiting } from "../backend.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting } from "./posting.ts";
 
+/** Told when queued calls are done. */
+type Settle = (postings: readonly Posting[], error: unknown) => void;
+
 /** A call in the queue, linked with those before and after it: most leave in the order in which they came. */
-interface Link {
+class QueuedCall implements Waiting {
   readonly postings: readonly Posting[];
-  before: Link | undefined;
-  after: Link | undefined;
-  isQueued: boolean;
+  readonly #queue: CallQueue;
+  before: QueuedCall | undefined;
+  after: QueuedCall | undefined;
+  isQueued = true;
+
+  constructor(queue: CallQueue, postings: readonly Posting[], before: QueuedCall | undefined) {
+    this.#queue = queue;
+    this.postings = postings;
+    this.before = before;
+  }
+
+  settled(error?: unknown): void {
+    this.#queue.settled(this, error);
+  }
 }
 
 /** The queued calls of one communicator. */
 export class CallQueue {
   readonly #monitor: Monitor;
-  readonly #settle: (postings: readonly Posting[], error: unknown) => void;
-  #first: Link | undefined;
-  #last: Link | undefined;
+  readonly #settle: Settle;
+  #first: QueuedCall | undefined;
+  #last: QueuedCall | undefined;
   #size = 0;
 
-  constructor(monitor: Monitor, settle: (postings: readonly Posting[], error: unknown) => void) {
+  constructor(monitor: Monitor, settle: Settle) {
     this.#monitor = monitor;
     this.#settle = settle;
   }
@@ -29,47 +43,50 @@ export class CallQueue {
   }
 
   /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
-  add(postings: readonly Posting[], hand: (settled: Settled) => void): void {
-    const link = this.#join(postings);
+  add(postings: readonly Posting[], hand: (waiting: Waiting) => void): void {
+    const call = this.#join(postings);
     this.#monitor.executing(1);
     try {
-      hand((error) => {
-        if (this.#remove(link)) this.#settle(postings, error);
-      });
+      hand(call);
     } catch (error) {
-      this.#remove(link);
+      this.#remove(call);
       throw error;
     }
     for (const { op } of postings) op.submit();
   }
 
+  /** A queued call is done, or failed. */
+  settled(call: QueuedCall, error: unknown): void {
+    if (this.#remove(call)) this.#settle(call.postings, error);
+  }
+
   /** What every rank has queued, oldest first. */
   postings(): Posting[] {
     const all: Posting[] = [];
-    for (let link = this.#first; link !== undefined; link = link.after) all.push(...link.postings);
+    for (let call = this.#first; call !== undefined; call = call.after) all.push(...call.postings);
     return all;
   }
 
-  #join(postings: readonly Posting[]): Link {
-    const link: Link = { postings, before: this.#last, after: undefined, isQueued: true };
-    if (this.#last === undefined) this.#first = link;
-    else this.#last.after = link;
-    this.#last = link;
+  #join(postings: readonly Posting[]): QueuedCall {
+    const call = new QueuedCall(this, postings, this.#last);
+    if (this.#last === undefined) this.#first = call;
+    else this.#last.after = call;
+    this.#last = call;
     this.#size++;
-    return link;
+    return call;
   }
 
-  /** False when they were gone already. */
-  #remove(link: Link): boolean {
-    if (!link.isQueued) return false;
-    link.isQueued = false;
-    const { before, after } = link;
+  /** False when it was gone already. */
+  #remove(call: QueuedCall): boolean {
+    if (!call.isQueued) return false;
+    call.isQueued = false;
+    const { before, after } = call;
     if (before === undefined) this.#first = after;
     else before.after = after;
     if (after === undefined) this.#last = before;
     else after.before = before;
-    link.before = undefined;
-    link.after = undefined;
+    call.before = undefined;
+    call.after = undefined;
     this.#size--;
     this.#monitor.executing(-1);
     return true;

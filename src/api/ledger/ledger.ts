@@ -8,14 +8,18 @@
 import type { CommInfo } from "../backend.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
-import { CommOp } from "../op.ts";
+import type { Prepared } from "../member/prepared.ts";
+import { CommOp, type OpMaker } from "../op.ts";
 import { Batch, takeHalves, takeMeetings } from "./batch.ts";
+import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue } from "./call-queue.ts";
-import { missingRanks, watchDeadline } from "./deadlines.ts";
+import { missingRanks, timeoutError, watchDeadline } from "./deadlines.ts";
+import { Failures } from "./failures.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { errorByRank, type ServeHost, serveMeetings, serveSlot, timeoutError } from "./serve.ts";
+import { repeated, repeatsFreely } from "./repeated.ts";
+import { errorByRank, type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
@@ -41,40 +45,41 @@ export class Ledger {
   readonly comm: CommInfo;
   readonly #serve: ServeHost;
   readonly #monitor: Monitor;
-  readonly #host: LedgerHost;
   readonly #lines: Lines;
-  #next: number[];
-  #nextTransfer: number[];
+  readonly #makers: readonly OpMaker[];
+  readonly #numbers: CallNumbers;
   #slots: Slot[] = [];
   #firstNumber = 0;
   #executing = false;
+  /** No other rank of it lives in this process. */
+  readonly #isAlone: boolean;
+  readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
   readonly #queued: CallQueue;
   #settling = 0;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
-  #unseen: CommOp[][];
-  readonly #failures: number[];
-  /** Calls of which one half has failed already. */
-  readonly #halfFailed = new WeakSet<CommOp>();
+  readonly #failures: Failures;
 
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
     this.comm = comm;
     this.#monitor = monitor;
-    this.#host = host;
     this.#lines = new Lines(comm);
     this.#queued = new CallQueue(monitor, (postings, error) => this.#settle(postings, error));
-    this.#next = comm.ranks.map(() => 0);
-    this.#nextTransfer = comm.ranks.map(() => 0);
-    this.#unseen = comm.ranks.map(() => []);
-    this.#failures = comm.ranks.map(() => 0);
+    this.#makers = comm.ranks.map((worldRank, rank) => {
+      return { rank, worldRank, asker: worldRank, watcher: monitor };
+    });
+    this.#numbers = new CallNumbers(comm.ranks.length);
+    this.#failures = new Failures(comm, () => host.unseen(this));
+    this.#isAlone = comm.local.length === 1;
+    this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
       session: host.session,
       comm,
       windows: new Windows(),
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
-      fail: (posting, error) => this.#failed(posting.op, error),
+      fail: (posting, error) => this.#failures.add(posting.op, error),
       later: (settle) => this.#later(settle),
       queue: (postings, hand) => this.#queued.add(postings, hand),
       overdue: (posting, missing) => this.timeOut(posting, missing),
@@ -83,8 +88,9 @@ export class Ledger {
 
   /** An operation for a rank's next call. */
   createOp(rank: number): CommOp {
-    const worldRank = this.comm.ranks[rank] as number;
-    return new CommOp(rank, worldRank, this.#monitor, this.#monitor.asker ?? worldRank);
+    const maker = this.#makers[rank] as OpMaker;
+    const { asker } = this.#monitor;
+    return new CommOp(asker === undefined || asker === maker.asker ? maker : { ...maker, asker });
   }
 
   /** True when some rank has calls that are not done. */
@@ -95,9 +101,7 @@ export class Ledger {
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
     if (!this.#admit(rank, posting.op)) return;
-    const number = this.#next[rank] as number;
-    this.#next[rank] = number + 1;
-    posting.op.assign(number);
+    const number = this.#numbers.collective(rank, posting.op);
     const index = number - this.#firstNumber;
     this.#slots[index] ??= new Slot(number, this.comm);
     const slot = this.#slots[index];
@@ -110,52 +114,49 @@ export class Ledger {
     if (slot.complete) this.#pump();
   }
 
+  /**
+   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
+   * false where it has to be posted as others are. With no other rank here to wait for it goes there without a place in line.
+   */
+  repeat(rank: number, prepared: Prepared<unknown>, op: CommOp): boolean {
+    const { agreement, made } = prepared;
+    if (made === undefined || !this.#repeatsFreely) return false;
+    const posting = repeated(made, prepared, op);
+    const isNext = this.#isAlone && !this.#executing && this.#lines.head(rank) === undefined;
+    if (!isNext || agreement?.work === undefined) this.post(rank, posting);
+    else if (this.#admit(rank, op)) {
+      const number = this.#numbers.collective(rank, op);
+      this.#firstNumber = number + 1;
+      serveAgain(this.#serve, number, [posting], agreement);
+      this.#monitor.moved();
+    }
+    return true;
+  }
+
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
-    for (const { op } of admitted) op.assign(this.#transferNumber(rank, op));
+    for (const { op } of admitted) this.#numbers.message(rank, op);
     this.#lines.join(rank, new Batch(rank, admitted));
     for (const transfer of admitted) this.#watch(transfer);
     this.#monitor.moved();
     this.#pump();
   }
 
-  /** The next number of a rank's sends and receives; both halves of a call have the same. */
-  #transferNumber(rank: number, { callOp }: CommOp): number {
-    if (callOp.call >= 0) return callOp.call;
-    const number = this.#nextTransfer[rank] as number;
-    this.#nextTransfer[rank] = number + 1;
-    return number;
-  }
-
   /** A failure of this rank that nobody has looked at; it makes every later call fail too. */
   poison(rank: number): CommError | undefined {
-    const unseen = this.#unseen[rank] as CommOp[];
-    if (unseen.length === 0) return undefined;
-    const still = unseen.filter((op) => !op.isObserved);
-    this.#unseen[rank] = still;
-    const first = still[0];
-    if (first === undefined) return undefined;
-    const { name, ranks } = this.comm;
-    const what = first.call < 0 ? "a call" : `call ${first.call}`;
-    return new CommAbortedError(
-      {
-        headline: `${what} on "${name}" failed and nobody awaited it`,
-        hint: "await every operation, or handle its rejection",
-      },
-      { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },
-    );
+    return this.#failures.poison(rank);
   }
 
   /** How many of a rank's calls have failed, since the communicator was made. */
   failures(rank: number): number {
-    return this.#failures[rank] as number;
+    return this.#failures.count(rank);
   }
 
   /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
   refuse(op: CommOp, error: unknown): void {
-    this.#failed(op, error);
+    this.#failures.add(op, error);
   }
 
   /** The operations of a rank that have not settled. */
@@ -171,7 +172,7 @@ export class Ledger {
   cancel(op: CommOp, error: CommError): void {
     if (!op.pending) return;
     const submitted = op.status === "submitted";
-    this.#failed(op, error);
+    this.#failures.add(op, error);
     if (submitted) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
     this.#pump();
@@ -181,7 +182,7 @@ export class Ledger {
   timeOut(posting: Posting, missing: readonly number[]): void {
     const error = timeoutError(this.comm, posting, missing);
     posting.op.finishedAtPs = posting.deadlinePs ?? 0;
-    this.#failed(posting.op, error);
+    this.#failures.add(posting.op, error);
     this.#abortAfter(posting.op, error, "timed out in");
   }
 
@@ -207,7 +208,10 @@ export class Ledger {
     const { abort } = this.#serve.session;
     if (this.#queued.size === 0 || abort === undefined) return;
     for (const { op, call } of this.#queued.postings()) {
-      this.#failed(op, death(op.rank, op.asker, { collective: call.collective, call: op.call }));
+      this.#failures.add(
+        op,
+        death(op.rank, op.asker, { collective: call.collective, call: op.call }),
+      );
     }
     const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
     abort.call(this.#serve.session, this.comm, new UnservedError(refuse));
@@ -224,7 +228,10 @@ export class Ledger {
       for (const { op, call } of this.#lines.postings(rank)) {
         if (op.status !== "waiting") continue;
         op.finishedAtPs = atPs;
-        this.#failed(op, death(rank, op.asker, { collective: call.collective, call: op.call }));
+        this.#failures.add(
+          op,
+          death(rank, op.asker, { collective: call.collective, call: op.call }),
+        );
       }
     });
     if (!this.#executing) this.#lines.clear();
@@ -238,9 +245,8 @@ export class Ledger {
     this.#lines.clear();
     this.#slots = [];
     this.#firstNumber = 0;
-    this.#next = this.comm.ranks.map(() => 0);
-    this.#nextTransfer = this.comm.ranks.map(() => 0);
-    this.#unseen = this.comm.ranks.map(() => []);
+    this.#numbers.reset();
+    this.#failures.forgive();
   }
 
   /** Resolves when no complete call is being executed or about to wake its ranks. */
@@ -288,7 +294,7 @@ export class Ledger {
 
   #admit(rank: number, op: CommOp): boolean {
     const refusal = this.#death?.(rank, op.asker) ?? this.poison(rank);
-    if (refusal !== undefined) this.#failed(op, refusal);
+    if (refusal !== undefined) this.#failures.add(op, refusal);
     return refusal === undefined;
   }
 
@@ -370,7 +376,7 @@ export class Ledger {
       for (const { op, call, prepared } of postings) op.complete(prepared.resultOf(call));
     } else {
       const errorOf = errorByRank(error);
-      for (const { op } of postings) this.#failed(op, errorOf(op.rank));
+      for (const { op } of postings) this.#failures.add(op, errorOf(op.rank));
     }
     this.#monitor.moved();
     this.#rest();
@@ -384,16 +390,5 @@ export class Ledger {
       this.#monitor.executing(-1);
       this.#pump();
     });
-  }
-
-  #failed(op: CommOp, error: unknown): void {
-    if (!op.pending) return;
-    if (!this.#halfFailed.has(op.callOp)) this.#failures[op.rank] = this.failures(op.rank) + 1;
-    if (op.callOp !== op) this.#halfFailed.add(op.callOp);
-    if (!op.isObserved) {
-      this.#unseen[op.rank]?.push(op);
-      this.#host.unseen(this);
-    }
-    op.fail(error);
   }
 }

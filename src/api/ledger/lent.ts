@@ -49,7 +49,8 @@ export function writtenTransfer(
   return (posting) => writtenError(toldOf(comm, posting), fault);
 }
 
-function isGone({ send, recv, recorded }: RankCall): boolean {
+/** True when a buffer of a call was disposed, or transferred away. */
+export function isGone({ send, recv, recorded }: RankCall): boolean {
   return isLost(send) || isLost(recv) || recorded?.buffers.some(isLost) === true;
 }
 

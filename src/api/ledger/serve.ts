@@ -9,11 +9,11 @@ import type {
   HalfTransfer,
   RankCall,
   Session,
-  Settled,
   Transfer,
+  Waiting,
 } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
-import { CommAbortedError, type CommError, CommTimeoutError } from "../errors.ts";
+import { CommAbortedError, type CommError } from "../errors.ts";
 import { isGiven } from "../member/prepared.ts";
 import { Agreement } from "./agreement.ts";
 import type { Batch, Meeting } from "./batch.ts";
@@ -25,7 +25,7 @@ import {
   transferMismatch,
 } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
-import { disposedTransfer, refuseWritten, writtenTransfer } from "./lent.ts";
+import { disposedTransfer, isGone, refuseWritten, writtenTransfer } from "./lent.ts";
 import type { Posting, SignatureField, TransferPosting } from "./posting.ts";
 import { recordedFault } from "./recorded.ts";
 import type { Slot } from "./slot.ts";
@@ -46,7 +46,7 @@ export interface ServeHost {
   /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
   later(settle: () => void): void;
   /** Has calls handed to a session that queues them, and settles them when it is done. */
-  queue(postings: readonly Posting[], hand: (settled: Settled) => void): void;
+  queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting, missing: readonly number[]): void;
 }
@@ -59,21 +59,59 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
     return;
   }
-  const differ = (mismatch: Mismatch): void =>
-    failAll(host, postings, (rank) => mismatchError(slot, mismatch, rank));
-  const calls = postings.map(callOf);
   const apart = comparedAcross(host, slot);
   if (apart === undefined) {
     const known = Agreement.known(postings);
-    const mismatch = known === undefined ? disagreement(host, slot, calls) : undefined;
-    if (mismatch !== undefined) return differ(mismatch);
-    return perform(host, slot, postings, calls, known ?? Agreement.reached(postings));
+    return known === undefined
+      ? serveNew(host, slot, postings)
+      : serveKnown(host, slot, postings, known);
   }
+  const calls = postings.map(callOf);
   const serve = (mismatch: Mismatch | undefined): void | Promise<void> =>
     mismatch === undefined
-      ? perform(host, slot, postings, calls, Agreement.reached(postings))
-      : differ(mismatch);
+      ? perform(host, slot, postings, calls, Agreement.reached(postings, calls))
+      : differ(host, slot, mismatch);
   return apart.then(serve, (error) => failAll(host, postings, () => error));
+}
+
+/** Serves a call that was not made before. */
+function serveNew(host: ServeHost, slot: Slot, postings: readonly Posting[]): void | Promise<void> {
+  const calls = postings.map(callOf);
+  const mismatch = disagreement(host, slot, calls);
+  if (mismatch !== undefined) return differ(host, slot, mismatch);
+  return perform(host, slot, postings, calls, Agreement.reached(postings, calls));
+}
+
+/** Serves a call that all ranks have made before with the same arguments. */
+function serveKnown(
+  host: ServeHost,
+  slot: Slot,
+  postings: readonly Posting[],
+  known: Agreement,
+): void | Promise<void> {
+  const { enqueueAgain, lending } = host.session;
+  const again = known.work !== undefined && enqueueAgain !== undefined && lending === undefined;
+  if (again && !known.calls.some(isGone)) return serveAgain(host, slot.number, postings, known);
+  return perform(host, slot, postings, postings.map(callOf), known);
+}
+
+/** Has a session queue calls again that it has worked out before; their buffers are all there. */
+export function serveAgain(
+  host: ServeHost,
+  number: number,
+  postings: readonly Posting[],
+  known: Agreement,
+): void {
+  const { session } = host;
+  try {
+    host.queue(postings, (waiting) => session.enqueueAgain?.(known, number, waiting));
+  } catch (error) {
+    failAll(host, postings, errorByRank(error));
+  }
+}
+
+function differ(host: ServeHost, slot: Slot, mismatch: Mismatch): void {
+  failAll(host, slot.posted, (rank) => mismatchError(slot, mismatch, rank));
 }
 
 /** What keeps a complete call from being served; `undefined` when all ranks mean the same. */
@@ -206,7 +244,7 @@ type Work = undefined | typeof queued | Promise<unknown>;
 function submit(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const { session } = host;
   if (session.enqueue !== undefined) {
-    host.queue(postings, (settled) => session.enqueue?.(set, settled));
+    host.queue(postings, (waiting) => session.enqueue?.(set, waiting));
     return queued;
   }
   return submitted([postings], session.execute(set));
@@ -221,8 +259,8 @@ function submitTransfers(
 ): Work {
   const { session, comm } = host;
   if (session.enqueueExchange !== undefined) {
-    host.queue(calls.flat(), (settled) => {
-      session.enqueueExchange?.(comm, transfers, halves, settled);
+    host.queue(calls.flat(), (waiting) => {
+      session.enqueueExchange?.(comm, transfers, halves, waiting);
     });
     return queued;
   }
@@ -342,31 +380,5 @@ function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAb
       hint: "nothing was written; the communicator is still in step",
     },
     { rank, size: slot.postings.length, comm: slot.comm.name, call: slot.number, ranks },
-  );
-}
-
-/** The error of a call that was not done in time; `missing` are the ranks that had not made it. */
-export function timeoutError(
-  comm: CommInfo,
-  posting: Posting,
-  missing: readonly number[],
-): CommTimeoutError {
-  const { op, call, calledAtPs, deadlinePs = 0 } = posting;
-  const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
-  const why =
-    missing.length === 0 ? "all ranks had made it" : `${ranksText(missing)} had not made it`;
-  return new CommTimeoutError(
-    {
-      headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
-      hint: "the communicator was aborted; virtual time counts on the simulation",
-    },
-    {
-      rank: op.rank,
-      size: comm.ranks.length,
-      comm: comm.name,
-      collective: call.collective,
-      call: op.call,
-      ranks: missing,
-    },
   );
 }

@@ -5,7 +5,10 @@
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
 import { dataTypes } from "./mapping.ts";
-import type { NcclCalls } from "./result/nccl.ts";
+import type { NcclCollectiveCalls } from "./result/nccl-collectives.ts";
+
+/** The NCCL calls that move and reduce data. */
+export type Issuing = Omit<NcclCollectiveCalls, "preMulSum" | "destroyOp">;
 
 /** One local rank's call, with what NCCL needs to make it. */
 export interface Part {
@@ -26,7 +29,7 @@ export interface Part {
 /** Calls that belong into one group. */
 export interface Step {
   /** Makes those of one part. */
-  readonly make: (nccl: NcclCalls, part: Part) => void;
+  readonly make: (nccl: Issuing, part: Part) => void;
   /** A part is one NCCL call, which is a group of its own. */
   readonly single: boolean;
 }
@@ -172,19 +175,13 @@ const allToAllv: Make = (nccl, part) => {
   }
 };
 
-function sendTo(nccl: NcclCalls, part: Part, peer: number, start: number, count: number): void {
+function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
 }
 
-function receiveFrom(
-  nccl: NcclCalls,
-  part: Part,
-  peer: number,
-  start: number,
-  count: number,
-): void {
+function receiveFrom(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);

@@ -12,14 +12,24 @@ const compareMs = 600_000;
 /** Opens this process's session in one life of a job. */
 export type OpenLife = (membership: Membership) => Promise<Session>;
 
+/** How many collective calls were made on a communicator. */
+interface Made {
+  calls: number;
+}
+
 /** A membership as a session sees it. */
 export class Job {
   readonly #membership: Membership;
   readonly #open: OpenLife;
   readonly #rollCall: RollCall;
   /** Collective calls that this process has made: by communicator, and by its name, which the newest so named has. */
-  readonly #made = new WeakMap<CommInfo, { calls: number }>();
+  readonly #made = new WeakMap<CommInfo, Made>();
   readonly #madeByName: Record<string, { readonly calls: number }> = {};
+  /** Where the last call was made: calls in a row are mostly made there too. */
+  #latest: { readonly comm: CommInfo | undefined; readonly made: Made } = {
+    comm: undefined,
+    made: { calls: 0 },
+  };
   #handedOver = false;
 
   readonly #checks: Checks;
@@ -39,18 +49,28 @@ export class Job {
 
   /** This process has made a collective call. */
   made(comm: CommInfo, number: number): void {
+    if (comm !== this.#latest.comm) this.#latest = { comm, made: this.#madeOn(comm) };
+    this.#latest.made.calls = number + 1;
+  }
+
+  #madeOn(comm: CommInfo): Made {
     let made = this.#made.get(comm);
     if (made === undefined) {
       made = { calls: 0 };
       this.#made.set(comm, made);
       this.#madeByName[communicatorKey(comm)] = made;
     }
-    made.calls = number + 1;
+    return made;
+  }
+
+  /** Whether calls are compared on some communicator. */
+  get comparesAny(): boolean {
+    return this.#checks !== "off";
   }
 
   /** Whether calls on a communicator are compared at all. */
   compares(comm: CommInfo): boolean {
-    return this.#checks !== "off" && comm.ranks.length === this.#membership.size;
+    return this.comparesAny && comm.ranks.length === this.#membership.size;
   }
 
   /** Every rank's signature of a call; `undefined` when it need not be compared. */

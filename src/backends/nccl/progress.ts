@@ -4,9 +4,10 @@
  * One event per stream covers everything that was submitted in the same turn. Its completion is looked for at once for
  * some microseconds (small collectives are done by then), then between other events of the loop, then by timers.
  */
-import type { Settled } from "../../api/index.ts";
+import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
+import { Mark } from "./mark.ts";
 
 /** How long, and how, completion is waited for. */
 export interface Patience {
@@ -21,18 +22,6 @@ const defaultPatience: Patience = { spinUs: 50, turnsMs: 20 };
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
 const pausePart = 1 / 200;
-
-interface Waiter {
-  /** Whose work it is: that of a communicator, or of nobody in particular. */
-  readonly owner: object | undefined;
-  readonly settled: Settled;
-}
-
-interface Mark {
-  readonly devices: Set<Device>;
-  waiters: Waiter[];
-  events: { readonly device: Device; readonly event: bigint }[];
-}
 
 /** The work of one process on its devices. */
 export class Progress {
@@ -52,28 +41,24 @@ export class Progress {
   /** Resolves when what was put on these devices' streams so far is done. */
   after(devices: readonly Device[], owner?: object): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.whenDone(devices, owner, (error) => (error === undefined ? resolve() : reject(error)));
+      const settled = (error?: unknown): void => (error === undefined ? resolve() : reject(error));
+      this.whenDone(devices, owner, { settled });
     });
   }
 
   /** Tells when what was put on these devices' streams so far is done. */
-  whenDone(devices: readonly Device[], owner: object | undefined, settled: Settled): void {
+  whenDone(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
     if (this.#next === undefined) {
-      this.#next = { devices: new Set(), waiters: [], events: [] };
+      this.#next = new Mark();
       queueMicrotask(() => this.#record());
     }
-    const { devices: marked, waiters } = this.#next;
-    for (const device of devices) marked.add(device);
-    waiters.push({ owner, settled });
+    this.#next.add(devices, owner, waiting);
   }
 
   /** Rejects those who wait for the work of a communicator: it was given up. */
   giveUp(owner: object, error: unknown): void {
-    for (const mark of [...this.#open, ...(this.#next === undefined ? [] : [this.#next])]) {
-      const lost = mark.waiters.filter((waiter) => waiter.owner === owner);
-      mark.waiters = mark.waiters.filter((waiter) => waiter.owner !== owner);
-      for (const { settled } of lost) settled(error);
-    }
+    for (const mark of [...this.#open]) mark.giveUp(owner, error);
+    this.#next?.giveUp(owner, error);
   }
 
   /** Rejects everyone who waits: the work does not end. */
@@ -153,9 +138,7 @@ export class Progress {
       while (done < open.length && this.#isDone(open[done] as Mark)) done++;
       if (done === 0) return;
       this.#open = open.slice(done);
-      for (const mark of open.slice(0, done)) {
-        for (const { settled } of mark.waiters) settled();
-      }
+      for (const mark of open.slice(0, done)) mark.settle();
     } catch (error) {
       const lost = this.#open;
       this.#open = [];
@@ -177,8 +160,7 @@ export class Progress {
   }
 
   #fail(mark: Mark, error: unknown): void {
-    for (const { settled } of mark.waiters) settled(error);
-    mark.waiters = [];
+    mark.settle(error);
     for (const { device, event } of mark.events) {
       const spare = this.#spare.get(device);
       if (spare === undefined) this.#spare.set(device, [event]);

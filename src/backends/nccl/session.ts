@@ -9,12 +9,13 @@ import {
   type Explanation,
   type HalfTransfer,
   InvalidArgumentError,
+  type Kept,
   type Memory,
   type Question,
   type Session,
-  type Settled,
   type Transfer,
   UnsupportedError,
+  type Waiting,
 } from "../../api/index.ts";
 import { Answers } from "./answers.ts";
 import type { BusPlace } from "./bus-order.ts";
@@ -33,6 +34,7 @@ import { pinnedVariables } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
+import type { ReadyCall } from "./ready-call.ts";
 import { messageEnds } from "./submit.ts";
 import { finishing, Submitter } from "./submitter.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
@@ -73,6 +75,7 @@ export class NcclSession implements Session {
   readonly generation: number;
   readonly origins: readonly number[];
   readonly capabilities: Capabilities;
+  readonly signatures: Session["signatures"];
   readonly #parts: SessionParts;
   /** Present where calls take arrays. */
   readonly #arrays: CopiedArrays | undefined;
@@ -109,6 +112,10 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#comms.set(world.info.id, world);
+    if (job?.comparesAny === true) {
+      this.signatures = (comm, number, own) =>
+        job.compares(comm) ? job.signatures(comm, number, own()) : undefined;
+    }
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
@@ -170,10 +177,10 @@ export class NcclSession implements Session {
   }
 
   execute(set: CallSet): Promise<void> {
-    return promised((settled) => this.enqueue(set, settled));
+    return promised((waiting) => this.enqueue(set, waiting));
   }
 
-  enqueue(set: CallSet, settled: Settled): void {
+  enqueue(set: CallSet, waiting: Waiting): void {
     const { comm: info, calls, number } = set;
     const comm = this.#comm(info);
     this.#parts.job?.made(info, number);
@@ -181,7 +188,18 @@ export class NcclSession implements Session {
     const launched = graph instanceof CapturedGraph;
     const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
     if (!launched) this.#parts.readPlans?.(info.name);
-    this.#parts.progress.whenDone(comm.devices, comm, finishing(settled, finish));
+    this.#parts.progress.whenDone(comm.devices, comm, finishing(waiting, finish));
+  }
+
+  enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
+    const ready = work as ReadyCall;
+    const { info, devices } = ready.comm;
+    const comm = this.#comm(info);
+    const { job, readPlans, progress } = this.#parts;
+    job?.made(info, number);
+    ready.make();
+    readPlans?.(info.name);
+    progress.whenDone(devices, comm, waiting);
   }
 
   exchange(
@@ -189,20 +207,20 @@ export class NcclSession implements Session {
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
   ): Promise<void> {
-    return promised((settled) => this.enqueueExchange(comm, transfers, halves, settled));
+    return promised((waiting) => this.enqueueExchange(comm, transfers, halves, waiting));
   }
 
   enqueueExchange(
     info: CommInfo,
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
-    settled: Settled,
+    waiting: Waiting,
   ): void {
     const comm = this.#comm(info);
     const ends = messageEnds(transfers, halves);
     const finish = this.#submitter.messages(comm, ends);
     const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#parts.progress.whenDone(devices, comm, finishing(settled, finish));
+    this.#parts.progress.whenDone(devices, comm, finishing(waiting, finish));
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -258,11 +276,6 @@ export class NcclSession implements Session {
     this.#comms.delete(info.id);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#end(this.#parts.progress.after(devices).then(() => this.#ends.one(comm)));
-  }
-
-  signatures(comm: CommInfo, number: number, own: () => string): Promise<string[]> | undefined {
-    const { job } = this.#parts;
-    return job?.compares(comm) === true ? job.signatures(comm, number, own()) : undefined;
   }
 
   missing(comm: CommInfo, number: number): Promise<readonly number[]> {
@@ -376,8 +389,8 @@ export class NcclSession implements Session {
   }
 }
 
-function promised(begin: (settled: Settled) => void): Promise<void> {
+function promised(begin: (waiting: Waiting) => void): Promise<void> {
   return new Promise((resolve, reject) => {
-    begin((error) => (error === undefined ? resolve() : reject(error)));
+    begin({ settled: (error) => (error === undefined ? resolve() : reject(error)) });
   });
 }

@@ -2,16 +2,11 @@
 import type { HalfTransfer, RankCall, Transfer } from "../../api/index.ts";
 import { copyAlone, isCopyAlone } from "./alone.ts";
 import type { NcclCommunicator } from "./communicators.ts";
-import { type Part, type Step, stepsOf } from "./issue.ts";
+import { type Part, stepsOf } from "./issue.ts";
 import { dataTypes } from "./mapping.ts";
 import type { Member } from "./member.ts";
+import { ReadyCall } from "./ready-call.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-
-/** The NCCL calls of one call of all ranks, which can be made again and again. */
-export interface ReadyCall {
-  readonly steps: readonly Step[];
-  readonly parts: readonly Part[];
-}
 
 /**
  * Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. Gives what
@@ -27,14 +22,15 @@ export function submitCall(
     copyAlone(first, (comm.members.get(0) as Member).local);
     return undefined;
   }
-  const steps = stepsOf(first, comm.size);
   const parts: Part[] = [];
   const endOps = (): void => {
     for (const { call, op } of parts) comm.endOp(call, op);
   };
+  let ready: ReadyCall;
   try {
     for (const call of calls) parts.push(comm.part(call));
-    submitReady(nccl, { steps, parts });
+    ready = new ReadyCall(nccl, comm, stepsOf(first, comm.size), parts);
+    ready.make();
   } catch (error) {
     // Operators that cannot be ended either must not hide why the call failed.
     try {
@@ -43,24 +39,7 @@ export function submitCall(
     throw error;
   }
   endOps();
-  return calls.some(({ op }) => typeof op === "object") ? undefined : { steps, parts };
-}
-
-/** Makes NCCL calls that are ready. */
-export function submitReady(nccl: NcclCalls, { steps, parts }: ReadyCall): void {
-  for (const step of steps) submitStep(nccl, step, parts);
-}
-
-/** One step of a call: a group of its own when more than one rank or more than one NCCL call is in it. */
-function submitStep(nccl: NcclCalls, step: Step, parts: readonly Part[]): void {
-  const [only] = parts;
-  if (step.single && parts.length === 1 && only !== undefined) {
-    step.make(nccl, only);
-    return;
-  }
-  nccl.group(() => {
-    for (const part of parts) step.make(nccl, part);
-  });
+  return calls.some(({ op }) => typeof op === "object") ? undefined : ready;
 }
 
 /** Both ends of messages, and those ends whose other one lives elsewhere. */

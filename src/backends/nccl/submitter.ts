@@ -1,12 +1,12 @@
 /** Puts calls, messages and recordings on the streams of a session's ranks, with copies of the arrays that they were given. */
-import type { CallSet, HalfTransfer, RankCall, Settled } from "../../api/index.ts";
+import type { CallSet, HalfTransfer, RankCall, Waiting } from "../../api/index.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import type { CopiedArrays, Finish } from "./copied-arrays.ts";
 import { CapturedGraph } from "./graphs.ts";
 import type { LocalRank } from "./local-rank.ts";
 import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-import { type ReadyCall, submitCall, submitMessages, submitReady } from "./submit.ts";
+import { submitCall, submitMessages } from "./submit.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
@@ -24,10 +24,6 @@ export class Submitter {
 
   /** One call of all ranks. */
   call(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
-    if (kept?.work !== undefined) {
-      submitReady(this.#nccl, kept.work as ReadyCall);
-      return undefined;
-    }
     comm.windows.cover(calls);
     return this.#copying(comm, calls, (move) => {
       if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));
@@ -85,17 +81,19 @@ export class Submitter {
   }
 }
 
-/** Tells `settled` when copies that follow the work are ended as well. */
-export function finishing(settled: Settled, finish: Finish | undefined): Settled {
-  if (finish === undefined) return settled;
-  return (error) => {
-    try {
-      finish(error !== undefined);
-    } catch (fault) {
-      settled(error ?? fault);
-      return;
-    }
-    settled(error);
+/** Tells `waiting` when copies that follow the work are ended as well. */
+export function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
+  if (finish === undefined) return waiting;
+  return {
+    settled(error) {
+      try {
+        finish(error !== undefined);
+      } catch (fault) {
+        waiting.settled(error ?? fault);
+        return;
+      }
+      waiting.settled(error);
+    },
   };
 }
 
