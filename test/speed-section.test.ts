@@ -55,6 +55,16 @@ describe("the section of a result of NCCL", () => {
     expect(stdout).toContain("20 processes ended without closing their world: 19");
     expect(stdout).not.toContain("opened, used and closed");
   });
+  test("compares neighbouring measurements where they were kept", () => {
+    const turns = (...turns_us: number[]) => ({ ...cell(turns_us[1] as number), turns_us });
+    const peers = { twinccl: turns(6, 7, 20), native: turns(5, 12, 16) };
+    const kept = join(folder, "turns.json");
+    const rows = [row("allReduce", "eager", 8, peers), row("broadcast", "eager", 2048, peers)];
+    writeFileSync(kept, JSON.stringify({ ...document, results: rows }));
+    const { stdout } = tool(kept, "--print");
+    expect(stdout).toContain("| 8 B | 7.0 | 12.0 | 1.20 |");
+    expect(stdout).toContain("| broadcast | 2 KiB | 7.0 | 12.0 |  | 1.20 |");
+  });
   test("is written where it belongs, again without a change, and a wrong figure is found", () => {
     const page = join(folder, "PAGE.md");
     const before = "# Name\n\n## Measured\n\nText.\n\n## How it is tested\n\nMore.\n";

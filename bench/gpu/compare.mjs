@@ -49,6 +49,7 @@ class Cell {
     if (this.walls.length === 0) return { not_run: this.error ?? "out of time" };
     return {
       ...spread(this.walls),
+      turns_us: this.walls.map((us) => Number(us.toFixed(3))),
       ...(this.events.length > 0 && { device_us: spread(this.events).median_us }),
       ...(this.issues.length > 0 && { issue_us: spread(this.issues).median_us }),
       right: this.right,
@@ -78,24 +79,33 @@ export async function warm(rows, peers) {
 }
 
 /**
- * Measures all rows `rounds` times, or for as long as there is time. Results are checked in the first round. The order of
- * the peers turns from round to round, so that none is always measured after the same other one.
+ * Measures all rows `rounds` times, or for as long as there is time, in each round so many times as a row has turns.
+ * Results are checked in the first round. The order of the peers changes from turn to turn, so that none is always measured
+ * after the same other one.
  */
 export async function compare(rows, peers, { rounds, deadline, onProgress }) {
   const cells = rows.map(() => new Map(peers.map((peer) => [peer, new Cell()])));
   let done = 0;
+  let turn = 0;
   for (let round = 0; round < rounds; round++) {
-    const turned = [...peers.slice(round % peers.length), ...peers.slice(0, round % peers.length)];
-    const order = round % 2 === 0 ? turned : turned.reverse();
     for (const [at, row] of rows.entries()) {
       if (performance.now() > deadline) return resultsOf(rows, cells, done);
       onProgress?.({ round, rounds, at, row });
-      const line = row.command(round === 0 ? 1 : 0);
-      for (const peer of order) await cells[at].get(peer).measure(peer, line);
+      for (let again = 0; again < (row.turns ?? 1); again++) {
+        const line = row.command(round + again === 0 ? 1 : 0);
+        for (const peer of inOrder(peers, turn++)) await cells[at].get(peer).measure(peer, line);
+      }
     }
     done = round + 1;
   }
   return resultsOf(rows, cells, done);
+}
+
+/** The peers, another one first in every turn, and backwards once each was first. */
+function inOrder(peers, turn) {
+  const first = turn % peers.length;
+  const turned = [...peers.slice(first), ...peers.slice(0, first)];
+  return Math.floor(turn / peers.length) % 2 === 0 ? turned : turned.reverse();
 }
 
 function resultsOf(rows, cells, rounds) {

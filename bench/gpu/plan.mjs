@@ -27,13 +27,14 @@ const sizesOf = (collective, quick) => {
 
 /**
  * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: whoever waited for its turn
- * needs some milliseconds until it has a processor of its own again, and caches that are warm.
+ * needs some milliseconds until it has a processor of its own again, and caches that are warm. They have several turns in
+ * a round: processors that others share are faster at times, and only neighbouring turns are alike.
  */
 function repeats(bytes) {
-  if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200 };
-  if (bytes <= 2 ** 20) return { iterations: 400, warmup: 100 };
-  if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10 };
-  return { iterations: 20, warmup: 5 };
+  if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200, turns: 3 };
+  if (bytes < 2 ** 20) return { iterations: 400, warmup: 100, turns: 3 };
+  if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10, turns: 1 };
+  return { iterations: 20, warmup: 5, turns: 1 };
 }
 
 /** The modes of a collective: how its calls are issued, and in which memory. */
@@ -74,9 +75,9 @@ export function rowsOf(ranks, { quick }) {
     modesOf(collective).flatMap(({ mode, graphCalls: calls, symmetric }) =>
       sizesOf(collective, quick).map((wanted) => {
         const { count, bytes, traffic } = shapeOf(collective, wanted, ranks);
-        const { iterations, warmup } = repeats(bytes);
+        const { iterations, warmup, turns } = repeats(bytes);
         return {
-          ...{ collective, mode, bytes, count, iterations, warmup },
+          ...{ collective, mode, bytes, count, iterations, warmup, turns },
           command: (check) =>
             [
               "measure",
@@ -105,7 +106,7 @@ export function simRow(row, ranks) {
     .command(1)
     .split(" ");
   const words = [verb, collective, calls, symmetric, count, 20, 5, check, ...traffic];
-  return { ...row, ranks, iterations: 20, warmup: 5, command: () => words.join(" ") };
+  return { ...row, ranks, iterations: 20, warmup: 5, turns: 1, command: () => words.join(" ") };
 }
 
 /** Awaited calls, one at a time. */

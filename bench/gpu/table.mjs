@@ -1,16 +1,11 @@
 // The comparison as text: one table a collective and mode, microseconds of each peer and what ours is of theirs.
 import { sizeText } from "twinccl/bench";
+import { ratioOf } from "./ratio.mjs";
 
 const timeText = (us) => us.toFixed(us >= 1000 ? 0 : us >= 100 ? 1 : 2);
 
 /** Median time of a peer in a row; `undefined` where it was not run. */
 export const medianOf = ({ peers }, name) => peers[name]?.median_us;
-
-/** Ours over theirs; `undefined` unless both ran. */
-export function ratioOf(row, ours, theirs) {
-  const [own, other] = [medianOf(row, ours), medianOf(row, theirs)];
-  return own === undefined || other === undefined ? undefined : own / other;
-}
 
 /** The ratios that matter: the same way of driving the GPUs on both sides. */
 export const ratios = [

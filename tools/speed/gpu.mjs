@@ -1,5 +1,7 @@
 // A result of `npm run bench:gpu -- --out FILE` as a section of README.md.
 
+import { ratioOf } from "../../bench/gpu/ratio.mjs";
+
 export const sizeText = (bytes) => {
   for (const [unit, size] of [
     ["MiB", 2 ** 20],
@@ -29,8 +31,7 @@ const allReduceColumns = [
 ];
 
 function ratioText(row) {
-  const [ours, theirs] = [medianOf(row, "twinccl"), medianOf(row, "native")];
-  return ours === undefined || theirs === undefined ? "" : (ours / theirs).toFixed(2);
+  return ratioOf(row, "twinccl", "native")?.toFixed(2) ?? "";
 }
 
 function allReduceTable(rows) {
@@ -118,7 +119,8 @@ export function gpuSection(document, path) {
 
 ${facts.join(", ")}. Microseconds per call of float32, least is best: medians of ${rounds} rounds in which
 all were measured in turn, with the same sizes, numbers of calls and library. One process for each GPU unless one process
-drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. \`native\` is a C++ loop over NCCL
+drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
+neighbouring measurements. \`native\` is a C++ loop over NCCL
 ([bench/native](bench/native)), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
 what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
 

@@ -73,7 +73,7 @@ describe("compare", () => {
     expect(rounds).toBe(3);
     expect(results[0]?.peers["ours"]).toMatchObject({ median_us: 120, samples: 3, right: true });
   });
-  test("asks one peer at a time, and turns their order", async () => {
+  test("asks one peer at a time, each before the other as often as after it", async () => {
     const log: string[] = [];
     const noting = (name: string): PeerLike => ({
       name,
@@ -84,12 +84,17 @@ describe("compare", () => {
         return { answers: [{ wall_us: 1, right: null }] };
       },
     });
-    const rows = [row("a"), row("b")];
+    const rows = [{ ...row("a"), turns: 3 }, row("b")];
     await compare(rows, [noting("x"), noting("y")], { ...always, rounds: 2 });
-    const [first, second] = [log.slice(0, 4), log.slice(4)];
-    expect(first).toEqual(["x:a 1", "y:a 1", "x:b 1", "y:b 1"]);
-    expect(second.map((each) => each.slice(2))).toEqual(["a 0", "a 0", "b 0", "b 0"]);
-    expect(new Set(second.slice(0, 2))).toEqual(new Set(["x:a 0", "y:a 0"]));
+    const pairs = Array.from({ length: log.length / 2 }, (_, at) => log.slice(2 * at, 2 * at + 2));
+    const asked = ["a 1", "a 0", "a 0", "b 1", "a 0", "a 0", "a 0", "b 0"];
+    expect(pairs.map((pair) => pair.map((each) => each.slice(2)))).toEqual(
+      asked.map((line) => [line, line]),
+    );
+    expect(pairs.map((pair) => pair.map(([name]) => name).join(""))).toEqual([
+      ...["xy", "yx", "yx", "xy"],
+      ...["xy", "yx", "yx", "xy"],
+    ]);
   });
   test("goes on without a peer that refuses a row, and without one that dies", async () => {
     const fine = await peerOf("fine", 1, "return { wall_us: 5, right: true };");
