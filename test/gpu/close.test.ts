@@ -1,0 +1,53 @@
+/** Closing takes a bounded time on real GPUs, whatever the other ranks do, and leaves a process that ends by itself. */
+import { describe, expect } from "vitest";
+import { type JobResults, runJob } from "./launched-jobs.ts";
+import { gpuSizes, testOn } from "./machine.ts";
+
+const found = (await gpuSizes()).length;
+const size = Math.min(2, found);
+
+interface Closed {
+  readonly tookMs?: number;
+  readonly failure?: { readonly name: string; readonly code: string };
+  readonly open?: unknown;
+  readonly warnings: readonly object[];
+}
+
+/** What NCCL may take to end or abort, and what is left to slow machines. */
+const [ncclMs, slackMs] = [10_000, 5_000];
+
+/** Rank 0 closes while the others do nothing for so long. */
+async function closed(
+  how: "open" | "idle",
+  patienceMs: number,
+  stuckMs: number,
+): Promise<JobResults<Closed> & { readonly first: Closed }> {
+  const job = await runJob<Closed>(size, "close.mjs", how, String(patienceMs), String(stuckMs));
+  expect(job.status, job.text).toBe(0);
+  return { ...job, first: job.results[0] as Closed };
+}
+
+describe("a rank that closes while the others are stuck", () => {
+  testOn(2, found)(
+    "waits for its open call as long as it was told to, then aborts it",
+    async () => {
+      const patienceMs = 5000;
+      const { first, text } = await closed("open", patienceMs, 20_000);
+      expect(first.tookMs, text).toBeGreaterThan(patienceMs - 100);
+      expect(first.tookMs, text).toBeLessThan(patienceMs + ncclMs + slackMs);
+      expect(first.open, text).toMatchObject({
+        name: "CommAbortedError",
+        code: "ERR_COMM_ABORTED",
+      });
+    },
+  );
+
+  testOn(2, found)("waits for their part in the end no longer than a bound", async () => {
+    const { first, text } = await closed("idle", 60_000, 15_000);
+    expect(first.tookMs, text).toBeLessThan(2 * ncclMs + slackMs);
+    expect(first.failure, text).toBeUndefined();
+    // Whoever had to give up waiting says so.
+    const warned = (first.tookMs as number) >= ncclMs ? [{ code: "ERR_COMM_TIMEOUT" }] : [];
+    expect(first.warnings, text).toMatchObject(warned);
+  });
+});
