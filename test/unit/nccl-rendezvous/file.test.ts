@@ -159,11 +159,43 @@ describe("what is not believed", () => {
     expect(statSync(`${path}-elsewhere`, { throwIfNoEntry: false })).toBeUndefined();
   });
 
-  test("a file with a second name, or of another kind, is waited out", async () => {
+  test.each([
+    "a diary\n",
+    "{}\n",
+    '{"format":"something else"}\n',
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n",
+  ])("a file of something else, which stays as it is: %j", async (content) => {
     const path = freshPath();
-    write(path, { format: "something else" });
-    const error = await errorOf(join(path, 1, { deadlineMs: 80 }));
-    expect(error.message).toContain("the file is not complete");
+    write(path, content);
+    const before = new Date(Date.now() - 60_000);
+    utimesSync(path, before, before);
+    for (const rank of [0, 1]) {
+      const error = await errorOf(join(path, rank, { size: 2, deadlineMs: 300 }));
+      expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS" });
+      expect(error.message).toContain("the file holds something else than a rendezvous");
+    }
+    expect(readFileSync(path, "utf8")).toBe(content);
+  });
+
+  test("a record with a field that is none, by either rank", async () => {
+    const path = freshPath();
+    await leftBehind(path, "job");
+    const record = recordAt(path);
+    const wrong = [
+      ...["jobId", "nonce", "secret", "host", "port", "creator"].map((name) => ({ [name]: null })),
+      ...[0, 65_536, "7000"].map((port) => ({ port })),
+      { creator: { ...record.creator, pid: "1" } },
+    ];
+    for (const fields of wrong) {
+      write(path, { ...record, ...fields });
+      const follows = await errorOf(join(path, 1, { deadlineMs: 50 }));
+      expect(follows.message, JSON.stringify(fields)).toContain("the file is not complete");
+      const hosts = await errorOf(join(path, 0, { deadlineMs: 50 }));
+      expect(hosts.message, JSON.stringify(fields)).toContain("somebody else is writing the file");
+    }
+  });
+
+  test("a file with a second name is waited out", async () => {
     const other = freshPath();
     await leftBehind(other, "job");
     linkSync(other, `${other}-second`);

@@ -31,6 +31,9 @@ export interface FileRecord {
 /** First words of every such file. */
 export const format = "twinccl rendezvous 1";
 
+/** How every such file begins; what begins otherwise is somebody else's, and never taken away. */
+const beginning = '{"format":"twinccl rendezvous ';
+
 const mostBytes = 4_096;
 /** A file that was not completed for so long was left behind by a process that ended meanwhile. */
 const writingMs = 5_000;
@@ -68,7 +71,11 @@ export function readRecord(path: string): Found {
     const reason = distrust(stat);
     if (reason !== undefined) return { kind: "refused", reason };
     const bytes = Buffer.alloc(mostBytes);
-    const record = parse(bytes.toString("utf8", 0, readSync(file, bytes, 0, mostBytes, 0)));
+    const text = bytes.toString("utf8", 0, readSync(file, bytes, 0, mostBytes, 0));
+    if (!text.startsWith(beginning.slice(0, text.length))) {
+      return { kind: "refused", reason: "holds something else than a rendezvous" };
+    }
+    const record = parse(text);
     const isOld = Date.now() - stat.mtimeMs > writingMs;
     // Two names for a moment: somebody is putting it back.
     if (record === undefined || stat.nlink !== 1) return { kind: "unfinished", isOld };
@@ -126,8 +133,20 @@ function parse(text: string): FileRecord | undefined {
   if (!text.endsWith("\n")) return undefined;
   try {
     const record = JSON.parse(text) as FileRecord;
-    return record.format === format ? record : undefined;
+    return record.format === format && isWhole(record) ? record : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** Every field is what it is to be. */
+function isWhole({ jobId, nonce, secret, host, port, creator }: FileRecord): boolean {
+  const { boot, namespace, pid, started, atMs } = creator;
+  const texts: readonly unknown[] = [jobId, nonce, secret, host, creator.host];
+  return (
+    [...texts, boot, namespace, started].every((text) => typeof text === "string") &&
+    [port, pid, atMs].every(Number.isSafeInteger) &&
+    port > 0 &&
+    port < 65_536
+  );
 }
