@@ -1,5 +1,6 @@
 /** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
 import { statSync } from "node:fs";
+import { limits } from "../backends/nccl/rendezvous/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/run-job.ts";
 import {
@@ -51,7 +52,7 @@ async function runLaunch(args: readonly string[], context: Context): Promise<num
   const { own, script } = splitAtScript(args, options);
   const parsed = parseOptions(own, options, 0);
   if (!parsed.has("ranks")) throw new UsageError("--ranks: say how many processes to start: -n N");
-  const size = parsed.integer("ranks", 1, 1);
+  const size = parsed.integer("ranks", 1, 1, limits.ranks);
   const onFailure = oneOf("--on-failure", parsed.text("on-failure") ?? "kill", ["kill", "keep"]);
   const graceMs = graceOf(parsed);
   if (parsed.has("one-gpu-each")) requireDevices(size, process.env["CUDA_VISIBLE_DEVICES"]);

@@ -1,5 +1,6 @@
 /** The processes of a job: starts them, watches them, stops them. */
 import { type ChildProcess, spawn } from "node:child_process";
+import type { Readable } from "node:stream";
 import { Guardian } from "./guardian.ts";
 import { LinePrefixer, Throttle } from "./lines.ts";
 import type { RankEnd } from "./rank-end.ts";
@@ -107,8 +108,9 @@ export class Job {
     rank: number,
     write: (text: string) => void,
   ): Promise<void> {
-    const source = child[name];
-    if (source === null) return Promise.resolve();
+    // A process for which no file handle was left has no streams either.
+    const source = child[name] as Readable | null | undefined;
+    if (source === null || source === undefined) return Promise.resolve();
     const throttle = this.#throttles[name === "stdout" ? 0 : 1];
     const prefixer = new LinePrefixer(this.#options.prefix?.(rank) ?? `[${rank}] `);
     const put = (text: string): void => {

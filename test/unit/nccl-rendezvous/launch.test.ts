@@ -94,6 +94,16 @@ describe("a failure", () => {
     expect(err).toMatch(/rank 0 failed first after \d\.\d s: SIGKILL; rank 1 stopped/);
   });
 
+  test("of processes for which no file handles are left is told by rank, and stops the others", async () => {
+    const waits = script("waits.mjs", `console.log("pid " + process.pid); await pause(60_000);`);
+    const limited = 'ulimit -n 200; exec "$@"';
+    const job = launch(["-n", "100", "--grace", "1", waits], {}, ["sh", "-c", limited, "sh"]);
+    const { status, err, lines } = await job.ended;
+    expect(status).toBe(127);
+    expect(err).toMatch(/rank \d+ failed first after .* s: it could not start: .*EMFILE/);
+    await expectGone(pidsOf(lines));
+  });
+
   test("of a script that does not even start is told apart by rank", async () => {
     const path = script("throws.mjs", `throw new Error("not today");`);
     const { status, err } = await launch(["-n", "1", path]).ended;
@@ -198,6 +208,7 @@ describe("wrong usage", () => {
     ["launch", /say how many processes to start/],
     ["launch -n 2", /name a script to start/],
     ["launch -n 0 x.mjs", /--ranks: found "0"/],
+    ["launch -n 70000 x.mjs", /--ranks: found "70000", needs a whole number in 1\.\.65536/],
     ["launch -n 2 no-such.mjs", /there is no file no-such\.mjs/],
     ["launch -n 2 --fast x.mjs", /unknown option '--fast'/],
     [

@@ -51,9 +51,14 @@ export interface Launch {
   readonly ended: Promise<Launched>;
 }
 
-/** Starts `twinccl launch`. */
-export function launch(args: readonly string[], env: NodeJS.ProcessEnv = {}): Launch {
-  const child = spawn(process.execPath, [main, "launch", ...args], {
+/** Starts `twinccl launch`; by another program where one is given, which gets the whole command. */
+export function launch(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+  by: readonly string[] = [],
+): Launch {
+  const [program = "", ...rest] = [...by, process.execPath, main, "launch", ...args];
+  const child = spawn(program, rest, {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });

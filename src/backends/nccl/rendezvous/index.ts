@@ -16,5 +16,6 @@
  */
 export { rendezvousFor } from "./choose.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
+export { limits } from "./limits.ts";
 export type { Membership } from "./rendezvous.ts";
 export { StoreServer } from "./store-server.ts";
