@@ -47,7 +47,7 @@ export class Job {
     );
   }
 
-  /** This process has made a collective call. */
+  /** This process has made a collective call on a communicator, which the same object must stand for every time. */
   made(comm: CommInfo, number: number): void {
     if (comm !== this.#latest.comm) this.#latest = { comm, made: this.#madeOn(comm) };
     this.#latest.made.calls = number + 1;

@@ -181,8 +181,9 @@ export class NcclSession implements Session {
   }
 
   enqueue(set: CallSet, waiting: Waiting): void {
-    const { comm: info, calls, number } = set;
-    const comm = this.#comm(info);
+    const { calls, number } = set;
+    const comm = this.#comm(set.comm);
+    const { info } = comm;
     this.#parts.job?.made(info, number);
     const graph = calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;

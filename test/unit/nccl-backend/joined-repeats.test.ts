@@ -1,0 +1,146 @@
+/** Calls made again by ranks of different processes: who has made them, and what they are compared with. */
+import {
+  type CallOptions,
+  type CommError,
+  type CommOp,
+  type ConnectedCommunicator,
+  connect,
+  type DeviceBuffer,
+} from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import type { Checks } from "../../../src/backends/nccl/job.ts";
+import { openJoined } from "../../../src/backends/nccl/open.ts";
+import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import type { NcclSession } from "../../../src/backends/nccl/session.ts";
+import { within } from "../../support/planted.ts";
+import { place } from "../nccl-rendezvous/stores.ts";
+import { cleanGpus } from "./gpus.ts";
+
+/** One rank of a job, and what it asked of the others. */
+interface Joined {
+  readonly comm: ConnectedCommunicator;
+  readonly session: NcclSession;
+  /** Keys of the exchanges about calls. */
+  readonly compared: string[];
+}
+
+/** Joins all ranks of a job, each as a process of its own would. */
+async function joinAll(size: number, checks?: Checks): Promise<Joined[]> {
+  const gpus = cleanGpus();
+  const members = await (await place(size)).joinAll();
+  return Promise.all(
+    members.map(async (member, rank): Promise<Joined> => {
+      const compared: string[] = [];
+      let session: NcclSession | undefined;
+      const comm = await connect({
+        backend: {
+          name: "nccl",
+          probe: () => ({ ok: true, reason: "fake GPUs" }),
+          open: () => Promise.reject(new Error("this backend only joins")),
+          join: async (request) => {
+            const setup = { ...gpus.setup, checks };
+            const watched = noting(member, compared);
+            session = await openJoined(setup, { device: rank }, watched, request);
+            return session;
+          },
+        },
+        timeoutMs: 5_000,
+      });
+      return { comm, session: session as unknown as NcclSession, compared };
+    }),
+  );
+}
+
+/** A membership whose exchanges about calls are noted. */
+function noting(member: Membership, compared: string[]): Membership {
+  return new Proxy(member, {
+    get(target, name) {
+      const value = Reflect.get(target, name, target) as unknown;
+      if (name !== "exchange") return typeof value === "function" ? value.bind(target) : value;
+      return (key: string, ...rest: [Uint8Array]) => {
+        if (key.startsWith("call ")) compared.push(key);
+        return target.exchange(key, ...rest);
+      };
+    },
+  });
+}
+
+/** Has every rank make the same call. */
+function onAll<T>(ranks: readonly Joined[], call: (joined: Joined) => PromiseLike<T>) {
+  return within(5000, Promise.all(ranks.map(call)));
+}
+
+const closeAll = (ranks: readonly Joined[]) => onAll(ranks, ({ comm }) => comm.close());
+
+describe("calls made again in a job", () => {
+  test.each([
+    ["a new call", ({ comm }: Joined, options: CallOptions = {}) => comm.barrier(options)],
+    ["one more of them", (joined: Joined, options?: CallOptions) => allReduce(joined, options)],
+  ])("count when a deadline asks who is missing in %s", async (_, call) => {
+    const ranks = await joinAll(3);
+    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+    // Rank 2 stays away from call 3.
+    const [asker, other, away] = ranks as [Joined, Joined, Joined];
+    const waiting = call(other).catch((error) => (error as CommError).code);
+    const late = call(asker, { timeoutMs: 60 }).catch((error) => error);
+    expect(await within(5000, late)).toMatchObject({
+      code: "ERR_COMM_TIMEOUT",
+      call: 3,
+      ranks: [2],
+    });
+    const alone = call(away).catch((error) => (error as CommError).code);
+    for (const { comm } of ranks) comm.abort(new Error("enough"));
+    expect(await Promise.all([waiting, alone])).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
+    await closeAll(ranks);
+  });
+
+  test('are compared every time with checks: "always"', async () => {
+    const ranks = await joinAll(2, "always");
+    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+    const compared = ["call 0/0", "call 0/1", "call 0/2"];
+    expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
+    const outcomes = await onAll(ranks, (joined) =>
+      (joined.comm.rank === 0 ? reduceAgain(joined) : joined.comm.barrier()).then(
+        () => "done",
+        (error) => [(error as CommError).code, (error as CommError).call],
+      ),
+    );
+    expect(outcomes).toEqual([
+      ["ERR_COMM_MISMATCH", 3],
+      ["ERR_COMM_MISMATCH", 3],
+    ]);
+    expect(await onAll(ranks, reduceAgain)).toEqual([16, 16]);
+    await closeAll(ranks);
+  });
+
+  test.each([
+    ["once", ["call 0/0", "call 0/3"]],
+    ["off", []],
+  ] as const)("are handed over as they are with checks: %j", async (checks, compared) => {
+    const ranks = await joinAll(2, checks);
+    const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueAgain"));
+    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+    await onAll(ranks, ({ comm }) => comm.barrier());
+    await onAll(ranks, reduceAgain);
+    await onAll(ranks, ({ comm }) => comm.barrier());
+    expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
+    for (const { mock } of again) {
+      expect(mock.calls.map(([, number]) => number)).toEqual([1, 2, 4, 5]);
+    }
+    await closeAll(ranks);
+  });
+});
+
+const buffers = new WeakMap<ConnectedCommunicator, DeviceBuffer<"int32">>();
+
+/** The same call every time. */
+function allReduce({ comm }: Joined, options: CallOptions = {}): CommOp<DeviceBuffer<"int32">> {
+  const send = buffers.get(comm) ?? comm.alloc("int32", 1).fill(1);
+  buffers.set(comm, send);
+  return comm.allReduce({ send, op: "sum", ...options });
+}
+
+/** Awaits it; gives the sum, which doubles. */
+async function reduceAgain(joined: Joined): Promise<number> {
+  return (await (await allReduce(joined)).toHost())[0] as number;
+}
