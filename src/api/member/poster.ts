@@ -106,7 +106,7 @@ export class Poster {
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
   #repeat(collective: CollectiveName, args: CallOptions | undefined, op: CommOp): boolean {
     if (this.#collecting !== undefined || !this.hooks.idle) return false;
-    if ((args?.signal ?? args?.timeoutMs) !== undefined) return false;
+    if (args?.signal !== undefined || args?.timeoutMs !== undefined) return false;
     const known = this.#repeats.find(collective, args);
     if (known?.made === undefined || diagnosticsOf(collective) !== undefined) return false;
     if (!this.#ledger.repeat(this.facts.rank, known, op)) return false;
@@ -381,7 +381,9 @@ export class Poster {
 
   /** Throws for a signal or deadline that is none, or that has already passed. */
   assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
-    this.check.options(options?.signal, options?.timeoutMs);
+    this.check
+      .begin(collective, options === undefined ? {} : options)
+      .options(options?.signal, options?.timeoutMs);
     if (options?.signal?.aborted === true) throw this.#cancelled(collective, -1, options.signal);
   }
 

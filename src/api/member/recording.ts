@@ -142,7 +142,7 @@ export class RecordedGraph extends Recording {
     const whole = poster.createOp<void>();
     try {
       poster.assertOpen("replay");
-      poster.assertOptions("capture", options);
+      poster.assertOptions("replay", options);
       this.assertReplayable(this.#calls);
       const calledAtPs = poster.nowPs;
       const parts: CommOp[] = [];

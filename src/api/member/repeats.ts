@@ -58,7 +58,7 @@ export class Repeats {
 
   /** What was made of the same call before; `undefined` when it has to be checked. */
   find(collective: CollectiveName, args: object | undefined): Prepared<unknown> | undefined {
-    if (collective === "barrier") return this.#barrier;
+    if (collective === "barrier") return isObject(args) ? this.#barrier : undefined;
     const given = (args ?? none) as Arguments;
     const { send, recv, op, root } = given;
     const buffer = send ?? recv;
@@ -85,6 +85,7 @@ export class Repeats {
     const { send, recv, op, root } = given;
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
+    if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
     const lists = hasLists(given) ? listsOf(given) : undefined;
     const last: Remembered = { by: this, collective, send, recv, op, root, prepared, lists };
     buffer.lastCall = last;
@@ -92,6 +93,10 @@ export class Repeats {
 }
 
 const none: Arguments = {};
+
+function isObject(args: unknown): boolean {
+  return typeof args === "object" && args !== null;
+}
 
 function hasLists({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): boolean {
   return (sendCounts ?? sendOffsets ?? recvCounts ?? recvOffsets) !== undefined;

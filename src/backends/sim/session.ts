@@ -78,6 +78,7 @@ const withoutProgram: ReadonlySet<CollectiveName> = new Set([
   "group",
   "split",
   "capture",
+  "replay",
 ]);
 
 /** Addresses are multiples of this, as CUDA's are. */

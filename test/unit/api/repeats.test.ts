@@ -170,6 +170,73 @@ describe.each([
     );
   });
 
+  test("is refused by its own name with options that are none", async () => {
+    await inWorld(
+      2,
+      async (comm) => {
+        const [send, recv] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+        const none = null as never;
+        for (let round = 0; round < 3; round++) {
+          for (const options of [{ timeoutMs: 0 }, { signal: none }]) {
+            const [field] = Object.keys(options);
+            for (const [collective, call] of [
+              ["allReduce", () => comm.allReduce({ send, op: "sum", ...options })],
+              ["broadcast", () => comm.broadcast({ recv, root: 0, ...options })],
+              ["barrier", () => comm.barrier(options)],
+            ] as const) {
+              await expect(call()).rejects.toMatchObject({
+                message: expect.stringMatching(`^${collective}: ${field}: found`),
+                collective,
+                field,
+              });
+            }
+          }
+          for (const options of [none, 5 as never]) {
+            await expect(comm.barrier(options)).rejects.toMatchObject({
+              collective: "barrier",
+              field: "arguments",
+            });
+          }
+          await comm.allReduce({ send, op: "sum" });
+          await comm.broadcast({ recv, root: 0 });
+          await comm.barrier();
+        }
+      },
+      open(),
+    );
+  });
+
+  test("of a recording is refused by that name with options that are none", async () => {
+    await inWorld(
+      2,
+      async (comm) => {
+        const [send, recv] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+        const peer = 1 - comm.rank;
+        const graphs = [
+          await comm.capture(() => void comm.allReduce({ send, op: "sum" })),
+          await comm.capture(() => void comm.sendRecv({ send, recv, to: peer, from: peer })),
+        ];
+        for (const graph of graphs) {
+          await comm.barrier();
+          for (const timeoutMs of [0, -1]) {
+            await expect(graph.replay({ timeoutMs })).rejects.toMatchObject({
+              message: expect.stringMatching(/^replay: timeoutMs: found/),
+              collective: "replay",
+              field: "timeoutMs",
+            });
+          }
+          const signal = AbortSignal.abort("no more");
+          await expect(graph.replay({ signal })).rejects.toMatchObject({
+            message: expect.stringMatching(/^replay: cancelled/),
+            collective: "replay",
+          });
+          await graph.replay();
+        }
+      },
+      open(),
+    );
+  });
+
   test("is compared again when another rank makes another call", async () => {
     const fields = await inWorld(3, async (comm) => {
       const send = comm.alloc("int32", 4);
@@ -236,6 +303,31 @@ describe("a repeated call", () => {
       await comm.allReduce({ send, op: "sum" });
       expect(comm.stats().calls).toEqual({ allReduce: 2 });
     });
+  });
+
+  test.each([
+    ["on the simulation", () => sim()],
+    ["on fake GPUs", () => cleanGpus({ staging: "copy" }).backend()],
+  ])("looks at the array that it receives into every time, %s", async (_, open) => {
+    await inWorld(
+      2,
+      async (comm) => {
+        const send = comm.alloc("int32", 1).fill(4);
+        const recv = new Int32Array(1);
+        for (let round = 1; round < 4; round++) {
+          recv.fill(0);
+          await comm.allReduce({ send, recv, op: "sum" });
+          expect(recv[0]).toBe(8);
+        }
+        structuredClone(recv.buffer, { transfer: [recv.buffer] });
+        await expect(comm.allReduce({ send, recv, op: "sum" })).rejects.toMatchObject({
+          code: "ERR_COMM_ARG",
+          collective: "allReduce",
+          field: "recv",
+        });
+      },
+      open(),
+    );
   });
 
   test("takes its virtual time wherever its ranks stand", async () => {

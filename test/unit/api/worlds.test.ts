@@ -203,6 +203,9 @@ describe("explain and supports", () => {
       expect(String(plan)).toContain(collective);
       expect(plan.claim).toMatch(/^the same bits as NCCL 2\.28\.9|^copies bytes/);
     }
+    for (const collective of ["send", "recv", "group", "split", "capture", "replay"] as const) {
+      expect(comm.supports({ collective }), collective).toBe(true);
+    }
     expect(comm.supports({ collective: "allRedude" as never })).toBe(false);
     expect(() => comm.explain({ collective: "allRedude" as never })).toThrowError(
       expect.objectContaining({ code: "ERR_COMM_UNSUPPORTED" }),
