@@ -44,9 +44,9 @@ async function submits(comm) {
   await last;
 }
 
-function inert() {
+function inert(options = {}) {
   const library = buildInert();
-  return nccl({ ncclLibrary: library, cudartLibrary: library });
+  return nccl({ ncclLibrary: library, cudartLibrary: library, ...options });
 }
 
 /** By name: what is measured, and how it is set up. */
@@ -78,8 +78,12 @@ export const paths = {
     about: "all-reduce submitted by one rank of the NCCL backend to a library that does nothing",
     open: () => inWorld(inert(), 1, calls, submits),
   },
+  "submit-deadline": {
+    about: "the same where every call has a deadline",
+    open: () => inWorld(inert({ timeoutMs: 60_000 }), 1, calls, submits),
+  },
   "submit-four": {
-    about: "the same by four ranks of one process",
+    about: "the same as submit-one by four ranks of one process",
     open: () => inWorld(inert(), 4, calls, submits),
   },
 };

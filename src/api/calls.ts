@@ -23,7 +23,7 @@ type HostDType<B> = { [D in DType]: B extends HostArray<D> ? D : never }[DType];
 export interface CallOptions {
   /** Cancels the call before it is submitted; after that it aborts the communicator. */
   readonly signal?: AbortSignal;
-  /** Deadline in milliseconds from this call on; virtual time on the simulation. */
+  /** Deadline in milliseconds from this call on, `Infinity` for none; virtual time on the simulation. */
   readonly timeoutMs?: number;
 }
 

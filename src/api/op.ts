@@ -30,6 +30,12 @@ export interface OpMaker {
   readonly watcher: OpWatcher;
 }
 
+/** What waits for an operation to settle in time. */
+export interface OpDeadline {
+  /** It settled. */
+  settled(): void;
+}
+
 /** What few operations have. */
 interface Extras {
   enqueued?: CommOp<void>;
@@ -49,6 +55,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   finishedAtPs = 0;
   /** Virtual time at which the last rank had made the call, in picoseconds. */
   submittedAtPs = 0;
+  /** Told when the operation settles, before all others. */
+  deadline: OpDeadline | undefined;
   #call = -1;
   #status: OpStatus = "waiting";
   #observed = false;
@@ -209,6 +217,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.submit();
     this.#status = "done";
     this.#outcome = value;
+    this.#leaveDeadline();
     const fault = this.#tell(undefined);
     if (fault !== undefined) {
       this.#status = "failed";
@@ -224,10 +233,18 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (!this.pending) return;
     this.#status = "failed";
     this.#outcome = error;
+    this.#leaveDeadline();
     this.#refuseSubmission();
     this.#tell(error);
     if (this.#observed) this.#maker.watcher.woken(this);
     this.#reject?.(error);
+  }
+
+  /** It holds the call, which must not stay in memory for as long as the operation. */
+  #leaveDeadline(): void {
+    if (this.deadline === undefined) return;
+    this.deadline.settled();
+    this.deadline = undefined;
   }
 
   #more(): Extras {

@@ -13,10 +13,11 @@ import { CommOp, type OpMaker } from "../op.ts";
 import { Batch, takeHalves, takeMeetings } from "./batch.ts";
 import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue } from "./call-queue.ts";
-import { missingRanks, timeoutError, watchDeadline } from "./deadlines.ts";
+import { Deadlines } from "./deadlines.ts";
 import { Failures } from "./failures.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
+import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
 import { errorByRank, type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
@@ -56,6 +57,8 @@ export class Ledger {
   readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
   readonly #queued: CallQueue;
+  /** Where time is real. */
+  readonly #deadlines: Deadlines | undefined;
   #settling = 0;
   #idle: (() => void)[] = [];
   #death: Death | undefined;
@@ -69,6 +72,8 @@ export class Ledger {
     this.#makers = comm.ranks.map((worldRank, rank) => {
       return { rank, worldRank, asker: worldRank, watcher: monitor };
     });
+    const { clock } = host.session;
+    this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm.ranks.length);
     this.#failures = new Failures(comm, () => host.unseen(this));
     this.#isAlone = comm.local.length === 1;
@@ -109,7 +114,7 @@ export class Ledger {
     slot.postings[rank] = posting;
     slot.arrived++;
     this.#lines.join(rank, slot);
-    this.#watch(posting);
+    this.#deadlines?.watch(posting);
     this.#monitor.moved();
     if (slot.complete) this.#pump();
   }
@@ -118,15 +123,16 @@ export class Ledger {
    * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
    * false where it has to be posted as others are. With no other rank here to wait for it goes there without a place in line.
    */
-  repeat(rank: number, prepared: Prepared<unknown>, op: CommOp): boolean {
+  repeat(rank: number, prepared: Prepared<unknown>, op: CommOp, deadlinePs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
-    const posting = repeated(made, prepared, op);
+    const posting = repeated(made, prepared, op, deadlinePs);
     const isNext = this.#isAlone && !this.#executing && this.#lines.head(rank) === undefined;
     if (!isNext || agreement?.work === undefined) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
       const number = this.#numbers.collective(rank, op);
       this.#firstNumber = number + 1;
+      this.#deadlines?.watch(posting);
       serveAgain(this.#serve, number, [posting], agreement);
       this.#monitor.moved();
     }
@@ -139,7 +145,7 @@ export class Ledger {
     if (admitted.length === 0) return;
     for (const { op } of admitted) this.#numbers.message(rank, op);
     this.#lines.join(rank, new Batch(rank, admitted));
-    for (const transfer of admitted) this.#watch(transfer);
+    for (const transfer of admitted) this.#deadlines?.watch(transfer);
     this.#monitor.moved();
     this.#pump();
   }
@@ -276,14 +282,11 @@ export class Ledger {
     return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
   }
 
-  /** Where time is real, a timer watches the deadline. */
-  #watch(posting: Posting): void {
-    if (posting.deadlinePs === undefined || this.#serve.session.clock !== undefined) return;
-    watchDeadline(posting, async () => {
-      const here = this.headWait(posting.op.rank)?.missing ?? [];
-      const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
-      if (posting.op.pending) this.timeOut(posting, missing);
-    });
+  /** A deadline has passed in real time. */
+  async #expire(posting: Posting): Promise<void> {
+    const here = this.headWait(posting.op.rank)?.missing ?? [];
+    const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
+    if (posting.op.pending) this.timeOut(posting, missing);
   }
 
   #open(): Posting[] {

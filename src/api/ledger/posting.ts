@@ -26,3 +26,8 @@ export interface TransferPosting extends Posting {
   /** The other rank in the communicator; it may be this one. */
   readonly peer: number;
 }
+
+/** When a call must be done that was asked for at a virtual time; `undefined` for no deadline. */
+export function deadlineFrom(calledAtPs: number, timeoutMs = Infinity): number | undefined {
+  return timeoutMs === Infinity ? undefined : calledAtPs + timeoutMs * 1e9;
+}

@@ -4,14 +4,19 @@ import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { Posting } from "./posting.ts";
 
-/** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when it is late. */
+/** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when in virtual time. */
 export function repeatsFreely(session: Session): boolean {
-  const { enqueueAgain, signatures, posted, lending, clock, timeoutMs } = session;
+  const { enqueueAgain, signatures, posted, lending, clock } = session;
   if (enqueueAgain === undefined) return false;
-  return (signatures ?? posted ?? lending ?? clock ?? timeoutMs) === undefined;
+  return (signatures ?? posted ?? lending ?? clock) === undefined;
 }
 
-/** The posting of a call as it was made before. */
-export function repeated(call: RankCall, prepared: Prepared<unknown>, op: CommOp): Posting {
-  return { call, prepared, op, calledAtPs: 0, deadlinePs: undefined, cancellable: false };
+/** The posting of a call as it was made before, where time is real. */
+export function repeated(
+  call: RankCall,
+  prepared: Prepared<unknown>,
+  op: CommOp,
+  deadlinePs: number | undefined,
+): Posting {
+  return { call, prepared, op, calledAtPs: 0, deadlinePs, cancellable: false };
 }

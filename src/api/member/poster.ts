@@ -15,7 +15,7 @@ import {
 } from "../errors.ts";
 import { HookList, type OpInfo } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Posting, TransferPosting } from "../ledger/posting.ts";
+import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { Books } from "./books.ts";
 import { type Collected, Collecting, type Work } from "./collecting.ts";
@@ -106,10 +106,12 @@ export class Poster {
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
   #repeat(collective: CollectiveName, args: CallOptions | undefined, op: CommOp): boolean {
     if (this.#collecting !== undefined || !this.hooks.idle) return false;
-    if (args?.signal !== undefined || args?.timeoutMs !== undefined) return false;
+    if (args?.signal !== undefined) return false;
     const known = this.#repeats.find(collective, args);
     if (known?.made === undefined || diagnosticsOf(collective) !== undefined) return false;
-    if (!this.#ledger.repeat(this.facts.rank, known, op)) return false;
+    if (args?.timeoutMs !== undefined) this.assertOptions(collective, args);
+    const deadlinePs = deadlineFrom(0, args?.timeoutMs ?? this.#session.timeoutMs);
+    if (!this.#ledger.repeat(this.facts.rank, known, op, deadlinePs)) return false;
     this.#books.enter(known.made);
     this.#lendTo(op, known.made);
     return true;
@@ -306,8 +308,7 @@ export class Poster {
     { options, calledAtPs }: Collected,
     op: CommOp,
   ): Posting {
-    const timeoutMs = options?.timeoutMs ?? this.#session.timeoutMs;
-    const deadlinePs = timeoutMs === undefined ? undefined : calledAtPs + timeoutMs * 1e9;
+    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#session.timeoutMs);
     const { lending } = this.#session;
     if (lending !== undefined) {
       lending.lend(this.#ledger.comm, call);
@@ -381,9 +382,8 @@ export class Poster {
 
   /** Throws for a signal or deadline that is none, or that has already passed. */
   assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
-    this.check
-      .begin(collective, options === undefined ? {} : options)
-      .options(options?.signal, options?.timeoutMs);
+    const check = this.check.begin(collective, options === undefined ? {} : options);
+    check.options(options?.signal, options?.timeoutMs);
     if (options?.signal?.aborted === true) throw this.#cancelled(collective, -1, options.signal);
   }
 

@@ -1,0 +1,254 @@
+/** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { Alarm } from "../../../src/api/ledger/alarm.ts";
+import { Deadlines } from "../../../src/api/ledger/deadlines.ts";
+import type { Posting } from "../../../src/api/ledger/posting.ts";
+import { CommOp } from "../../../src/api/op.ts";
+import { randomWords } from "../../support/seed.ts";
+
+const watcher = { observed: () => undefined, woken: () => undefined };
+
+/** A call that must be done in so many milliseconds from when it is watched. */
+function callWith(timeoutMs: number): Posting {
+  const op = new CommOp({ rank: 0, worldRank: 0, asker: 0, watcher });
+  return { op, calledAtPs: 0, deadlinePs: timeoutMs * 1e9 } as Posting;
+}
+
+/** Deadlines, and which calls were not done in time, with when that was found. */
+class Watched {
+  readonly late: [call: number, atMs: number][] = [];
+  readonly calls: Posting[] = [];
+  readonly #startMs = performance.now();
+  readonly #deadlines = new Deadlines(async (posting) => {
+    this.late.push([this.calls.indexOf(posting), this.nowMs]);
+    posting.op.fail(new Error("late"));
+  });
+
+  get nowMs(): number {
+    return performance.now() - this.#startMs;
+  }
+
+  watch(...timeoutsMs: readonly number[]): CommOp[] {
+    return timeoutsMs.map((timeoutMs) => {
+      const posting = callWith(timeoutMs);
+      this.calls.push(posting);
+      this.#deadlines.watch(posting);
+      return posting.op;
+    });
+  }
+}
+
+/** Timers that keep the process alive. */
+function livingTimers(): number {
+  return vi.getTimerCount() - resting.size;
+}
+
+/** Timers that were told to keep nothing alive. */
+const resting = new Set<object>();
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  const faked = globalThis.setTimeout;
+  vi.spyOn(globalThis, "setTimeout").mockImplementation(((run: () => void, delayMs: number) => {
+    const timer = faked(() => {
+      resting.delete(timer);
+      run();
+    }, delayMs);
+    const { ref, unref } = timer;
+    timer.ref = () => {
+      resting.delete(timer);
+      return ref.call(timer);
+    };
+    timer.unref = () => {
+      resting.add(timer);
+      return unref.call(timer);
+    };
+    return timer;
+  }) as typeof setTimeout);
+  const clear = globalThis.clearTimeout;
+  vi.spyOn(globalThis, "clearTimeout").mockImplementation((timer) => {
+    resting.delete(timer as object);
+    clear(timer);
+  });
+});
+
+afterEach(() => {
+  resting.clear();
+  vi.restoreAllMocks();
+  vi.useRealTimers();
+});
+
+describe("deadlines", () => {
+  test("of different lengths come due in the order of their ends", async () => {
+    const watched = new Watched();
+    watched.watch(50, 20, 80, 20);
+    await vi.advanceTimersByTimeAsync(10);
+    watched.watch(20, 5, 1000);
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(watched.late).toEqual([
+      [5, 15],
+      [1, 20],
+      [3, 20],
+      [4, 30],
+      [0, 50],
+      [2, 80],
+      [6, 1010],
+    ]);
+  });
+
+  test("that pass in one blocked turn come in the order of their ends", async () => {
+    const watched = new Watched();
+    watched.watch(30, 10, 20, 10, 40);
+    await vi.advanceTimersByTimeAsync(9);
+    const spent = vi.spyOn(performance, "now").mockReturnValue(performance.now() + 26);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(watched.late.map(([call]) => call)).toEqual([1, 3, 2, 0]);
+    spent.mockRestore();
+    await vi.advanceTimersByTimeAsync(30);
+    expect(watched.late.map(([call]) => call)).toEqual([1, 3, 2, 0, 4]);
+  });
+
+  test("of thousands of calls cost one timer a deadline, and find the one that is late", async () => {
+    const watched = new Watched();
+    for (let round = 0; round < 50; round++) {
+      const ops = watched.watch(...new Array<number>(100).fill(100));
+      for (const op of ops) {
+        if (round !== 19 || op !== ops[63]) op.complete(undefined);
+      }
+      await vi.advanceTimersByTimeAsync(1);
+    }
+    await vi.advanceTimersByTimeAsync(500);
+    expect(watched.late).toEqual([[1963, 119]]);
+    expect(vi.mocked(setTimeout).mock.calls.length).toBeLessThanOrEqual(2);
+  });
+
+  test("that pass while later calls are done are found, whoever is done first", async () => {
+    const watched = new Watched();
+    const [first, second, third, other] = watched.watch(30, 30, 30, 60);
+    third?.complete(undefined);
+    other?.complete(undefined);
+    await vi.advanceTimersByTimeAsync(29);
+    expect([first, second].map((op) => op?.status)).toEqual(["waiting", "waiting"]);
+    second?.complete(undefined);
+    await vi.advanceTimersByTimeAsync(100);
+    expect(watched.late).toEqual([[0, 30]]);
+  });
+
+  test("are those of every open call and no other, like a timer for each", async () => {
+    for (let seed = 0; seed < 200; seed++) {
+      const next = randomWords(seed);
+      const watched = new Watched();
+      const expected: [number, number][] = [];
+      const dueMs: number[] = [];
+      for (let step = 0; step < 60; step++) {
+        const open = watched.calls.flatMap(({ op }, call) => (op.pending ? [call] : []));
+        const chosen = open[next() % Math.max(1, open.length)];
+        if (next() % 3 > 0) {
+          const timeoutMs = [20, 20, 20, 7, 1 + (next() % 40)][next() % 5] as number;
+          watched.watch(timeoutMs);
+          dueMs.push(watched.nowMs + timeoutMs);
+        } else if (next() % 2 > 0 && chosen !== undefined) {
+          const { op } = watched.calls[chosen] as Posting;
+          if (next() % 2 > 0) op.complete(undefined);
+          else op.fail(new Error("of its own"));
+        } else {
+          const byMs = watched.nowMs + (next() % 12);
+          const due = open.filter((call) => (dueMs[call] as number) <= byMs);
+          due.sort((a, b) => (dueMs[a] as number) - (dueMs[b] as number));
+          expected.push(...due.map((call): [number, number] => [call, dueMs[call] as number]));
+          await vi.advanceTimersByTimeAsync(byMs - watched.nowMs);
+        }
+        const late = [...watched.late].sort(([a, at], [b, by]) => at - by || a - b);
+        expect(late).toEqual([...expected].sort(([a, at], [b, by]) => at - by || a - b));
+        const isOpen = watched.calls.some(({ op }) => op.pending);
+        expect(livingTimers()).toBe(isOpen ? 1 : 0);
+      }
+      for (const { op } of watched.calls) op.complete(undefined);
+    }
+  });
+
+  test("longer than a runtime's timers last do not pass at once", async () => {
+    const watched = new Watched();
+    watched.watch(3e9);
+    await vi.advanceTimersByTimeAsync(2 ** 31);
+    expect(watched.late).toEqual([]);
+    await vi.advanceTimersByTimeAsync(3e9 - 2 ** 31);
+    expect(watched.late).toEqual([[0, 3e9]]);
+  });
+
+  test("do not pass before their time where a timer comes early", async () => {
+    const plain = vi.mocked(setTimeout).getMockImplementation() as (
+      run: () => void,
+      delayMs: number,
+    ) => NodeJS.Timeout;
+    vi.mocked(setTimeout).mockImplementation(((run: () => void, delayMs: number) =>
+      plain(run, delayMs - 3)) as typeof setTimeout);
+    const watched = new Watched();
+    watched.watch(20, 25);
+    await vi.advanceTimersByTimeAsync(100);
+    expect(watched.late).toEqual([
+      [0, 20],
+      [1, 25],
+    ]);
+  });
+});
+
+describe("the timer", () => {
+  test("keeps nothing alive once no deadline is open, and is taken again", async () => {
+    const watched = new Watched();
+    for (let call = 0; call < 20; call++) {
+      const [op] = watched.watch(100);
+      expect(livingTimers()).toBe(1);
+      op?.complete(undefined);
+      expect(livingTimers()).toBe(0);
+      await vi.advanceTimersByTimeAsync(1);
+    }
+    expect(setTimeout).toHaveBeenCalledTimes(1);
+    await vi.advanceTimersByTimeAsync(200);
+    expect(vi.getTimerCount()).toBe(0);
+    watched.watch(10);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(watched.late).toEqual([[20, 230]]);
+  });
+
+  test("is set anew for a deadline that comes earlier, also when it rests", async () => {
+    const watched = new Watched();
+    const [long] = watched.watch(500);
+    watched.watch(40);
+    await vi.advanceTimersByTimeAsync(100);
+    long?.complete(undefined);
+    watched.watch(30);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(watched.late).toEqual([
+      [1, 40],
+      [2, 130],
+    ]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test("tells nobody when it rests", async () => {
+    const alarm = new Alarm();
+    const ring = vi.fn();
+    alarm.ringBy(performance.now() + 10, performance.now(), ring);
+    alarm.rest();
+    await vi.advanceTimersByTimeAsync(20);
+    expect(ring).not.toHaveBeenCalled();
+  });
+
+  test("is stopped where the runtime's timers are numbers and cannot rest", async () => {
+    const plain = vi.mocked(setTimeout).getMockImplementation() as (
+      run: () => void,
+      delayMs: number,
+    ) => NodeJS.Timeout;
+    vi.mocked(setTimeout).mockImplementation(((run: () => void, delayMs: number) =>
+      Number(plain(run, delayMs))) as unknown as typeof setTimeout);
+    const watched = new Watched();
+    const [op] = watched.watch(100);
+    expect(vi.getTimerCount()).toBe(1);
+    op?.complete(undefined);
+    expect(vi.getTimerCount()).toBe(0);
+    watched.watch(10);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(watched.late).toEqual([[1, 10]]);
+  });
+});
