@@ -17,11 +17,12 @@ export interface Patience {
   readonly turnsMs: number;
 }
 
-const defaultPatience: Patience = { spinUs: 50, turnsMs: 20 };
+/** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
+const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
 
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
-const pausePart = 1 / 200;
+const pausePart = 1 / 100;
 
 /** The work of one process on its devices. */
 export class Progress {
