@@ -63,6 +63,9 @@ inline void issueOne(const Rank& rank, const Command& c, int size) {
   else if (name == "broadcast") CHECK(ncclBroadcast(a, a, c.count, ncclFloat, 0, rank.comm, rank.stream));
   else if (name == "allGather") CHECK(ncclAllGather(a, b, c.count, ncclFloat, rank.comm, rank.stream));
   else if (name == "reduceScatter") CHECK(ncclReduceScatter(a, b, c.count, ncclFloat, ncclSum, rank.comm, rank.stream));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  else if (name == "allToAll") CHECK(ncclAlltoAll(a, b, c.count, ncclFloat, rank.comm, rank.stream));
+#endif
   else if (name == "allToAll" || name == "allToAllv") allToAllv(rank, buffers, c, size);
   else throw std::runtime_error("no such collective: " + name);
 }

@@ -79,7 +79,7 @@ export class Answers {
       let us = 0;
       for (const step of stepsOf(calls[0] as RankCall, comm.size)) {
         us += nccl.estimateUs(() => {
-          for (const part of parts) step.make(nccl, part);
+          for (const part of parts) step(nccl, part);
         });
       }
       return 1000 * us;

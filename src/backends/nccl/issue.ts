@@ -1,6 +1,6 @@
 /**
- * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank; the others are sends and
- * receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different
+ * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank (blocks of one length are since
+ * 2.28, where copies by sends and receives are the same); the others are sends and receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different
  * lengths is one reduce per root, each a group of its own: several collectives in one group would be cut differently.
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
@@ -26,15 +26,8 @@ export interface Part {
   readonly scratch: bigint;
 }
 
-/** Calls that belong into one group. */
-export interface Step {
-  /** Makes those of one part. */
-  readonly make: (nccl: Issuing, part: Part) => void;
-  /** A part is one NCCL call, which is a group of its own. */
-  readonly single: boolean;
-}
-
-type Make = Step["make"];
+/** Makes the NCCL calls of one part; those of all parts belong into one group. */
+export type Step = (nccl: Issuing, part: Part) => void;
 
 /** The groups of a collective, one after another. */
 export function stepsOf({ collective }: RankCall, size: number): readonly Step[] {
@@ -58,10 +51,11 @@ export function stepsOf({ collective }: RankCall, size: number): readonly Step[]
     case "scatter":
       return steps.scatter;
     case "allToAll":
+      return steps.allToAll;
     case "allToAllv":
       return steps.allToAllv;
     case "reduceScatterv":
-      return Array.from({ length: size }, (_, root) => ({ make: reduceTo(root), single: true }));
+      return Array.from({ length: size }, (_, root) => reduceTo(root));
     default:
       return [];
   }
@@ -84,13 +78,13 @@ function typeOf({ dtype }: RankCall): number {
   return dtype === undefined ? 0 : dataTypes[dtype];
 }
 
-const allReduce: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+const allReduce: Step = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.allReduce(send, recv, call.count, typeOf(call), op, comm, stream);
 
-const reduce: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+const reduce: Step = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.reduce(send, recv, call.count, typeOf(call), op, call.root, comm, stream);
 
-const broadcast: Make = (nccl, { call, send, recv, comm, stream }) =>
+const broadcast: Step = (nccl, { call, send, recv, comm, stream }) =>
   nccl.broadcast(
     call.send === undefined ? recv : send,
     recv,
@@ -101,18 +95,18 @@ const broadcast: Make = (nccl, { call, send, recv, comm, stream }) =>
     stream,
   );
 
-const allGather: Make = (nccl, { call, send, recv, comm, stream }) =>
+const allGather: Step = (nccl, { call, send, recv, comm, stream }) =>
   nccl.allGather(send, recv, call.count, typeOf(call), comm, stream);
 
-const reduceScatter: Make = (nccl, { call, send, recv, comm, stream, op }) =>
+const reduceScatter: Step = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.reduceScatter(send, recv, call.count, typeOf(call), op, comm, stream);
 
 /** Never a count of 0: NCCL would drop such a call. */
-const barrier: Make = (nccl, { comm, stream, scratch }) =>
+const barrier: Step = (nccl, { comm, stream, scratch }) =>
   nccl.allReduce(scratch, scratch, 1, dataTypes.uint8, 0, comm, stream);
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
-function reduceTo(root: number): Make {
+function reduceTo(root: number): Step {
   return (nccl, { call, send, recv, comm, stream, op }) => {
     const counts = call.sendCounts as readonly number[];
     const count = counts[root] as number;
@@ -123,7 +117,7 @@ function reduceTo(root: number): Make {
   };
 }
 
-const allGatherv: Make = (nccl, part) => {
+const allGatherv: Step = (nccl, part) => {
   const { call, size } = part;
   const counts = call.recvCounts as readonly number[];
   for (let peer = 0; peer < size; peer++) {
@@ -132,8 +126,12 @@ const allGatherv: Make = (nccl, part) => {
   }
 };
 
-const gather: Make = (nccl, part) => {
-  const { call, size } = part;
+const gather: Step = (nccl, part) => {
+  const { call, size, send, recv, comm, stream } = part;
+  if (nccl.hasBlocks && call.count > 0) {
+    nccl.gather(send, recv, call.count, typeOf(call), call.root, comm, stream);
+    return;
+  }
   sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
   if (call.rank !== call.root) return;
   for (let peer = 0; peer < size; peer++) {
@@ -144,8 +142,12 @@ const gather: Make = (nccl, part) => {
   }
 };
 
-const scatter: Make = (nccl, part) => {
-  const { call, size } = part;
+const scatter: Step = (nccl, part) => {
+  const { call, size, send, recv, comm, stream } = part;
+  if (nccl.hasBlocks && call.count > 0) {
+    nccl.scatter(send, recv, call.count, typeOf(call), call.root, comm, stream);
+    return;
+  }
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
       const counts = call.sendCounts;
@@ -157,8 +159,14 @@ const scatter: Make = (nccl, part) => {
   receiveFrom(nccl, part, call.root, 0, call.recv?.length ?? 0);
 };
 
+const allToAll: Step = (nccl, part) => {
+  const { call, send, recv, comm, stream } = part;
+  if (!nccl.hasBlocks) allToAllv(nccl, part);
+  else if (call.count > 0) nccl.allToAll(send, recv, call.count, typeOf(call), comm, stream);
+};
+
 /** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
-const allToAllv: Make = (nccl, part) => {
+const allToAllv: Step = (nccl, part) => {
   const { call, size } = part;
   for (let step = 0; step < size; step++) {
     const to = (call.rank + step) % size;
@@ -201,19 +209,17 @@ function sumBefore(counts: readonly number[], index: number): number {
   return sum;
 }
 
-const single = (make: Make): readonly Step[] => [{ make, single: true }];
-const several = (make: Make): readonly Step[] => [{ make, single: false }];
-
 /** Collectives that are one group whatever the number of ranks. */
 const steps = {
-  allReduce: single(allReduce),
-  reduce: single(reduce),
-  broadcast: single(broadcast),
-  allGather: single(allGather),
-  reduceScatter: single(reduceScatter),
-  barrier: single(barrier),
-  allGatherv: several(allGatherv),
-  gather: several(gather),
-  scatter: several(scatter),
-  allToAllv: several(allToAllv),
+  allReduce: [allReduce],
+  reduce: [reduce],
+  broadcast: [broadcast],
+  allGather: [allGather],
+  reduceScatter: [reduceScatter],
+  barrier: [barrier],
+  allGatherv: [allGatherv],
+  gather: [gather],
+  scatter: [scatter],
+  allToAll: [allToAll],
+  allToAllv: [allToAllv],
 } as const;

@@ -14,7 +14,7 @@ export class ReadyCall {
   readonly comm: NcclCommunicator;
   readonly #deeds: readonly Deed[];
 
-  /** One group a step, where more than one rank or more than one NCCL call is in it. */
+  /** One group a step, where more than one NCCL call is in it. */
   constructor(
     nccl: NcclCalls,
     comm: NcclCommunicator,
@@ -22,13 +22,11 @@ export class ReadyCall {
     parts: readonly Part[],
   ) {
     this.comm = comm;
-    this.#deeds = steps.map((step) => {
+    this.#deeds = steps.flatMap((step) => {
       const deeds: Deed[] = [];
       const issuing = noting(nccl, deeds);
-      for (const part of parts) step.make(issuing, part);
-      const [only] = deeds;
-      const single = step.single && parts.length === 1;
-      return single && only !== undefined ? only : () => nccl.group(() => allOf(deeds));
+      for (const part of parts) step(issuing, part);
+      return deeds.length > 1 ? [() => nccl.group(() => allOf(deeds))] : deeds;
     });
   }
 
@@ -46,6 +44,7 @@ function allOf(deeds: readonly Deed[]): void {
 function noting(nccl: Issuing, deeds: Deed[]): Issuing {
   const note = (deed: Deed): void => void deeds.push(deed);
   return {
+    hasBlocks: nccl.hasBlocks,
     allReduce: (from, into, count, type, op, comm, stream) =>
       note(() => nccl.allReduce(from, into, count, type, op, comm, stream)),
     reduce: (from, into, count, type, op, root, comm, stream) =>
@@ -56,6 +55,12 @@ function noting(nccl: Issuing, deeds: Deed[]): Issuing {
       note(() => nccl.allGather(from, into, count, type, comm, stream)),
     broadcast: (from, into, count, type, root, comm, stream) =>
       note(() => nccl.broadcast(from, into, count, type, root, comm, stream)),
+    allToAll: (from, into, count, type, comm, stream) =>
+      note(() => nccl.allToAll(from, into, count, type, comm, stream)),
+    gather: (from, into, count, type, root, comm, stream) =>
+      note(() => nccl.gather(from, into, count, type, root, comm, stream)),
+    scatter: (from, into, count, type, root, comm, stream) =>
+      note(() => nccl.scatter(from, into, count, type, root, comm, stream)),
     send: (buffer, count, type, peer, comm, stream) =>
       note(() => nccl.send(buffer, count, type, peer, comm, stream)),
     recv: (buffer, count, type, peer, comm, stream) =>

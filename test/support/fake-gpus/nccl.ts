@@ -1,10 +1,12 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import { Clique, type CollectiveOp, End, Kernel, type Op } from "./clique.ts";
+import { blockCalls } from "./blocks.ts";
+import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { allocateHere, freeIdle } from "./cuda.ts";
 import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
 import { type Machine, ncclError, watched } from "./machine.ts";
+import { type Group, type SplitWish, State } from "./nccl-state.ts";
 
 /** `ncclDataType_t`, by value. */
 const dtypes: readonly DType[] = [
@@ -21,15 +23,6 @@ const dtypes: readonly DType[] = [
   "float8e4m3",
   "float8e5m2",
 ];
-
-/** What a group has collected: work by end and stream, and what happens to communicators when it closes. */
-interface Group {
-  readonly work: { readonly end: End; readonly stream: bigint; readonly op: Op }[];
-  readonly later: (() => void)[];
-  /** One process's calls of one kind that must cover all of its ends. */
-  readonly covered: Map<Clique, Set<End>>;
-  readonly process: object;
-}
 
 /** The fake library: its calls, and how tests reach into its communicators. */
 export interface FakeNccl {
@@ -50,95 +43,6 @@ export function fakeNccl(machine: Machine): FakeNccl {
     ...windowCalls(machine, state),
   });
   return { calls, ends: state.ends, hangAborts: () => state.hangAborts() };
-}
-
-class State {
-  readonly ends = new Map<bigint, End>();
-  readonly joining = new Map<string, Clique>();
-  readonly splits = new Map<Clique, SplitWish[]>();
-  group: Group | undefined;
-  depth = 0;
-  ids = 0;
-  abortsHang = false;
-
-  hangAborts(): void {
-    this.abortsHang = true;
-  }
-
-  readonly #machine: Machine;
-
-  constructor(machine: Machine) {
-    this.#machine = machine;
-  }
-
-  end(handle: bigint): End {
-    const end = this.ends.get(handle);
-    if (end !== undefined) return end;
-    this.#machine.complain(`communicator ${handle} is used after its end`);
-    throw ncclError("nccl", 4, "ncclInvalidArgument");
-  }
-
-  /** Runs calls as a group, or as part of the one that is open. */
-  inGroup(calls: (group: Group) => void): void {
-    if (this.group !== undefined) {
-      calls(this.group);
-      return;
-    }
-    const group: Group = { work: [], later: [], covered: new Map(), process: {} };
-    this.group = group;
-    try {
-      calls(group);
-    } finally {
-      this.group = undefined;
-    }
-    this.#close(group);
-  }
-
-  cover(group: Group, end: End): void {
-    const ends = group.covered.get(end.clique) ?? new Set();
-    ends.add(end);
-    group.covered.set(end.clique, ends);
-  }
-
-  #close(group: Group): void {
-    for (const [clique, ends] of group.covered) {
-      const process = [...ends][0]?.process;
-      const missing = clique.ends.flatMap((end) =>
-        end !== undefined && end.process === process && !ends.has(end) ? [end.rank] : [],
-      );
-      if (missing.length > 0)
-        this.#machine.complain(`a group leaves out ranks ${missing.join(", ")}`);
-    }
-    const kernels = new Map<End, { readonly stream: bigint; readonly ops: Op[] }>();
-    for (const { end, stream, op } of group.work) {
-      const kernel = kernels.get(end) ?? { stream, ops: [] };
-      kernel.ops.push(op);
-      kernels.set(end, kernel);
-    }
-    for (const [end, { stream: handle, ops }] of kernels) {
-      const stream = this.#machine.stream(handle);
-      if (stream.device !== end.device)
-        this.#machine.complain("a stream of another device is used");
-      stream.put(() => new Kernel(end, ops, stream));
-    }
-    for (const act of group.later) act();
-  }
-
-  leaks(): string[] {
-    return [...this.ends.values()].flatMap(({ rank, operators, windows, clique }) => [
-      `rank ${rank} of a communicator of ${clique.size}`,
-      ...[...operators.keys()].map((op) => `operator ${op}`),
-      ...[...windows.keys()].map((window) => `window ${window}`),
-    ]);
-  }
-}
-
-interface SplitWish {
-  readonly end: End;
-  readonly color: number | undefined;
-  readonly key: number;
-  readonly child: BigUint64Array;
-  readonly process: object;
 }
 
 type Part<K extends keyof NcclCalls> = Pick<NcclCalls, K>;
@@ -300,6 +204,10 @@ function dataCalls(
   | "reduceScatter"
   | "allGather"
   | "broadcast"
+  | "hasBlocks"
+  | "allToAll"
+  | "gather"
+  | "scatter"
   | "send"
   | "recv"
   | "preMulSum"
@@ -333,7 +241,23 @@ function dataCalls(
     const folded = op === undefined ? undefined : operator(comm, op, dtype);
     submit(comm, stream, { root: -1, ...fields, dtype, op: folded });
   };
+  const message = {
+    send: (buffer, count, type, peer, comm, stream) =>
+      submit(comm, stream, { kind: "send", buffer, count, dtype: dtypes[type] as DType, peer }),
+    recv: (buffer, count, type, peer, comm, stream) =>
+      submit(comm, stream, { kind: "recv", buffer, count, dtype: dtypes[type] as DType, peer }),
+  } satisfies Part<"send" | "recv">;
   return {
+    hasBlocks: machine.ncclVersion >= 22800,
+    ...message,
+    ...blockCalls({
+      ...{ ...message, dtypes },
+      group: (calls) => state.inGroup(calls),
+      place: (comm) => {
+        const { rank, clique } = state.end(comm);
+        return { rank, size: clique.size };
+      },
+    }),
     allReduce: (send, recv, count, type, op, comm, stream) =>
       collective({ kind: "allReduce", send, recv, count }, type, comm, stream, op),
     reduce: (send, recv, count, type, op, root, comm, stream) =>
@@ -344,10 +268,6 @@ function dataCalls(
       collective({ kind: "allGather", send, recv, count }, type, comm, stream),
     broadcast: (send, recv, count, type, root, comm, stream) =>
       collective({ kind: "broadcast", send, recv, count, root }, type, comm, stream),
-    send: (buffer, count, type, peer, comm, stream) =>
-      submit(comm, stream, { kind: "send", buffer, count, dtype: dtypes[type] as DType, peer }),
-    recv: (buffer, count, type, peer, comm, stream) =>
-      submit(comm, stream, { kind: "recv", buffer, count, dtype: dtypes[type] as DType, peer }),
     preMulSum(scalar, type, comm) {
       const end = state.end(comm);
       const op = end.nextOperator++;

@@ -22,7 +22,9 @@ const id = Uint8Array.from({ length: 128 }, (_, i) => 128 + i);
 const idText = Buffer.from(id).toString("hex");
 const out = () => new BigUint64Array(1);
 
-const ncclTrials: { readonly [K in Exclude<keyof NcclCalls, "hasWindows">]: Trial<NcclCalls> } = {
+const ncclTrials: {
+  readonly [K in Exclude<keyof NcclCalls, "hasWindows" | "hasBlocks">]: Trial<NcclCalls>;
+} = {
   version: { call: (x) => x.version(), arrives: "ncclGetVersion", out: [22304n], gives: 22304 },
   uniqueId: {
     call: (x) => x.uniqueId(),
@@ -83,6 +85,18 @@ const ncclTrials: { readonly [K in Exclude<keyof NcclCalls, "hasWindows">]: Tria
   broadcast: {
     call: (x) => x.broadcast(a, b, big, 1, 6, c, d),
     arrives: `ncclBroadcast send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
+  },
+  allToAll: {
+    call: (x) => x.allToAll(a, b, big, 1, c, d),
+    arrives: `ncclAlltoAll send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
+  },
+  gather: {
+    call: (x) => x.gather(a, b, big, 1, 6, c, d),
+    arrives: `ncclGather send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
+  },
+  scatter: {
+    call: (x) => x.scatter(a, b, big, 1, 6, c, d),
+    arrives: `ncclScatter send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
   },
   send: {
     call: (x) => x.send(a, big, 1, 6, c, d),
@@ -243,9 +257,10 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   });
 
   test("every method is tried", () => {
-    expect(Object.keys(nccl).sort()).toEqual([...Object.keys(ncclTrials), "hasWindows"].sort());
+    const known = [...Object.keys(ncclTrials), "hasWindows", "hasBlocks"];
+    expect(Object.keys(nccl).sort()).toEqual(known.sort());
     expect(Object.keys(cuda).sort()).toEqual([...Object.keys(cudaTrials), "hostView"].sort());
-    expect(nccl.hasWindows).toBe(true);
+    expect(nccl).toMatchObject({ hasWindows: true, hasBlocks: true });
   });
 
   test.each(Object.entries(ncclTrials))("nccl.%s", async (_, trial) => {

@@ -50,6 +50,37 @@ export interface NcclCollectiveCalls {
     comm: bigint,
     stream: bigint,
   ): void;
+  /** Whether the library has the three calls that exchange blocks of one length; else they are sends and receives. */
+  readonly hasBlocks: boolean;
+  /** A block of `count` elements for and from every rank. */
+  allToAll(
+    send: bigint,
+    recv: bigint,
+    count: number,
+    type: number,
+    comm: bigint,
+    stream: bigint,
+  ): void;
+  /** A block of `count` elements from every rank for the root. */
+  gather(
+    send: bigint,
+    recv: bigint,
+    count: number,
+    type: number,
+    root: number,
+    comm: bigint,
+    stream: bigint,
+  ): void;
+  /** A block of `count` elements from the root for every rank. */
+  scatter(
+    send: bigint,
+    recv: bigint,
+    count: number,
+    type: number,
+    root: number,
+    comm: bigint,
+    stream: bigint,
+  ): void;
   send(
     buffer: bigint,
     count: number,
@@ -72,7 +103,7 @@ export interface NcclCollectiveCalls {
 }
 
 /** Wraps these calls. */
-export function collectiveCalls({ get, check }: NcclLibrary): NcclCollectiveCalls {
+export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls {
   const [allReduce, reduce, reduceScatter] = [
     get("allReduce"),
     get("reduce"),
@@ -80,7 +111,9 @@ export function collectiveCalls({ get, check }: NcclLibrary): NcclCollectiveCall
   ];
   const [allGather, broadcast] = [get("allGather"), get("broadcast")];
   const [send, recv] = [get("send"), get("recv")];
+  const hasBlocks = has("alltoAll") && has("gather") && has("scatter");
   return {
+    hasBlocks,
     allReduce: (from, into, count, type, op, comm, stream) =>
       check(allReduce(from, into, count, type, op, comm, stream), "ncclAllReduce", comm),
     reduce: (from, into, count, type, op, root, comm, stream) =>
@@ -91,6 +124,12 @@ export function collectiveCalls({ get, check }: NcclLibrary): NcclCollectiveCall
       check(allGather(from, into, count, type, comm, stream), "ncclAllGather", comm),
     broadcast: (from, into, count, type, root, comm, stream) =>
       check(broadcast(from, into, count, type, root, comm, stream), "ncclBroadcast", comm),
+    allToAll: (from, into, count, type, comm, stream) =>
+      check(get("alltoAll")(from, into, count, type, comm, stream), "ncclAlltoAll", comm),
+    gather: (from, into, count, type, root, comm, stream) =>
+      check(get("gather")(from, into, count, type, root, comm, stream), "ncclGather", comm),
+    scatter: (from, into, count, type, root, comm, stream) =>
+      check(get("scatter")(from, into, count, type, root, comm, stream), "ncclScatter", comm),
     send: (buffer, count, type, peer, comm, stream) =>
       check(send(buffer, count, type, peer, comm, stream), "ncclSend", comm),
     recv: (buffer, count, type, peer, comm, stream) =>
