@@ -1,41 +1,64 @@
 /** Calls that were handed to a session which queues them: the ledger goes on while they are at work. */
-import type { Waiting } from "../backend.ts";
+import type { Session, Waiting } from "../backend.ts";
+import type { Agreement } from "./agreement.ts";
 import type { Monitor } from "./monitor.ts";
 import type { Posting } from "./posting.ts";
 
-/** Told when queued calls are done. */
-type Settle = (postings: readonly Posting[], error: unknown) => void;
-
-/** A call in the queue, linked with those before and after it: most leave in the order in which they came. */
-class QueuedCall implements Waiting {
-  readonly postings: readonly Posting[];
-  readonly #queue: CallQueue;
+/** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
+export abstract class QueuedCall implements Waiting {
+  /** `undefined` while it is in none. */
+  queue: CallQueue | undefined;
   before: QueuedCall | undefined;
   after: QueuedCall | undefined;
-  isQueued = true;
 
-  constructor(queue: CallQueue, postings: readonly Posting[], before: QueuedCall | undefined) {
-    this.#queue = queue;
-    this.postings = postings;
-    this.before = before;
-  }
+  /** What its ranks posted. */
+  abstract readonly postings: readonly Posting[];
+
+  /** The session has taken it. */
+  abstract submitted(): void;
+
+  /** Gives its ranks their results. */
+  abstract complete(): void;
 
   settled(error?: unknown): void {
-    this.#queue.settled(this, error);
+    this.queue?.settled(this, error);
   }
 }
 
+/** A call of those of its ranks that live in this process. */
+export class PostedCall extends QueuedCall {
+  readonly postings: readonly Posting[];
+
+  constructor(postings: readonly Posting[]) {
+    super();
+    this.postings = postings;
+  }
+
+  submitted(): void {
+    for (const { op } of this.postings) op.submit();
+  }
+
+  complete(): void {
+    for (const { op, call, prepared } of this.postings) op.complete(prepared.resultOf(call));
+  }
+}
+
+/** Told when a queued call has left: `undefined` for no error. */
+type Left = (call: QueuedCall, error: unknown) => void;
+
 /** The queued calls of one communicator. */
 export class CallQueue {
+  readonly #session: Session;
   readonly #monitor: Monitor;
-  readonly #settle: Settle;
+  readonly #left: Left;
   #first: QueuedCall | undefined;
   #last: QueuedCall | undefined;
   #size = 0;
 
-  constructor(monitor: Monitor, settle: Settle) {
+  constructor(session: Session, monitor: Monitor, left: Left) {
+    this.#session = session;
     this.#monitor = monitor;
-    this.#settle = settle;
+    this.#left = left;
   }
 
   get size(): number {
@@ -44,20 +67,33 @@ export class CallQueue {
 
   /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
   add(postings: readonly Posting[], hand: (waiting: Waiting) => void): void {
-    const call = this.#join(postings);
-    this.#monitor.executing(1);
+    const call = new PostedCall(postings);
+    this.#join(call);
     try {
       hand(call);
     } catch (error) {
       this.#remove(call);
       throw error;
     }
-    for (const { op } of postings) op.submit();
+    call.submitted();
+  }
+
+  /** Has the session queue a call again that it has worked out before. What it throws was not queued. */
+  addAgain(call: QueuedCall, known: Agreement, number: number): void {
+    this.#join(call);
+    try {
+      this.#session.enqueueAgain?.(known, number, call);
+    } catch (error) {
+      this.#remove(call);
+      throw error;
+    }
+    call.submitted();
   }
 
   /** A queued call is done, or failed. */
   settled(call: QueuedCall, error: unknown): void {
-    if (this.#remove(call)) this.#settle(call.postings, error);
+    this.#remove(call);
+    this.#left(call, error);
   }
 
   /** What every rank has queued, oldest first. */
@@ -67,28 +103,26 @@ export class CallQueue {
     return all;
   }
 
-  #join(postings: readonly Posting[]): QueuedCall {
-    const call = new QueuedCall(this, postings, this.#last);
+  #join(call: QueuedCall): void {
+    call.queue = this;
+    call.before = this.#last;
     if (this.#last === undefined) this.#first = call;
     else this.#last.after = call;
     this.#last = call;
     this.#size++;
-    return call;
+    this.#monitor.executing(1);
   }
 
-  /** False when it was gone already. */
-  #remove(call: QueuedCall): boolean {
-    if (!call.isQueued) return false;
-    call.isQueued = false;
+  #remove(call: QueuedCall): void {
     const { before, after } = call;
     if (before === undefined) this.#first = after;
     else before.after = after;
     if (after === undefined) this.#last = before;
     else after.before = before;
+    call.queue = undefined;
     call.before = undefined;
     call.after = undefined;
     this.#size--;
     this.#monitor.executing(-1);
-    return true;
   }
 }

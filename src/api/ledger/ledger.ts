@@ -12,14 +12,14 @@ import type { Prepared } from "../member/prepared.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Batch, takeHalves, takeMeetings } from "./batch.ts";
 import { CallNumbers } from "./call-numbers.ts";
-import { CallQueue } from "./call-queue.ts";
+import { CallQueue, type QueuedCall } from "./call-queue.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Failures } from "./failures.ts";
 import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { repeated, repeatsFreely } from "./repeated.ts";
+import { RepeatedCall, repeatsFreely } from "./repeated.ts";
 import { errorByRank, type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { UnservedError } from "./unserved.ts";
@@ -68,7 +68,7 @@ export class Ledger {
     this.comm = comm;
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
-    this.#queued = new CallQueue(monitor, (postings, error) => this.#settle(postings, error));
+    this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
     this.#makers = comm.ranks.map((worldRank, rank) => {
       return { rank, worldRank, asker: worldRank, watcher: monitor };
     });
@@ -87,6 +87,7 @@ export class Ledger {
       fail: (posting, error) => this.#failures.add(posting.op, error),
       later: (settle) => this.#later(settle),
       queue: (postings, hand) => this.#queued.add(postings, hand),
+      queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
   }
@@ -126,14 +127,14 @@ export class Ledger {
   repeat(rank: number, prepared: Prepared<unknown>, op: CommOp, deadlinePs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
-    const posting = repeated(made, prepared, op, deadlinePs);
+    const posting = new RepeatedCall(made, prepared, op, deadlinePs);
     const isNext = this.#isAlone && !this.#executing && this.#lines.head(rank) === undefined;
     if (!isNext || agreement?.work === undefined) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
       const number = this.#numbers.collective(rank, op);
       this.#firstNumber = number + 1;
       this.#deadlines?.watch(posting);
-      serveAgain(this.#serve, number, [posting], agreement);
+      serveAgain(this.#serve, posting, agreement, number);
       this.#monitor.moved();
     }
     return true;
@@ -374,12 +375,12 @@ export class Ledger {
     return !this.#executing && this.#queued.size === 0;
   }
 
-  #settle(postings: readonly Posting[], error: unknown): void {
-    if (error === undefined) {
-      for (const { op, call, prepared } of postings) op.complete(prepared.resultOf(call));
-    } else {
+  /** A call has left the queue. */
+  #left(call: QueuedCall, error: unknown): void {
+    if (error === undefined) call.complete();
+    else {
       const errorOf = errorByRank(error);
-      for (const { op } of postings) this.#failures.add(op, errorOf(op.rank));
+      for (const { op } of call.postings) this.#failures.add(op, errorOf(op.rank));
     }
     this.#monitor.moved();
     this.#rest();

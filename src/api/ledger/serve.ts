@@ -17,6 +17,7 @@ import { CommAbortedError, type CommError } from "../errors.ts";
 import { isGiven } from "../member/prepared.ts";
 import { Agreement } from "./agreement.ts";
 import type { Batch, Meeting } from "./batch.ts";
+import { PostedCall, type QueuedCall } from "./call-queue.ts";
 import {
   type Mismatch,
   mismatchError,
@@ -47,6 +48,8 @@ export interface ServeHost {
   later(settle: () => void): void;
   /** Has calls handed to a session that queues them, and settles them when it is done. */
   queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
+  /** The same for a call that the session has worked out before. */
+  queueAgain(call: QueuedCall, known: Agreement, number: number): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting, missing: readonly number[]): void;
 }
@@ -91,22 +94,23 @@ function serveKnown(
 ): void | Promise<void> {
   const { enqueueAgain, lending } = host.session;
   const again = known.work !== undefined && enqueueAgain !== undefined && lending === undefined;
-  if (again && !known.calls.some(isGone)) return serveAgain(host, slot.number, postings, known);
+  if (again && !known.calls.some(isGone)) {
+    return serveAgain(host, new PostedCall(postings), known, slot.number);
+  }
   return perform(host, slot, postings, postings.map(callOf), known);
 }
 
-/** Has a session queue calls again that it has worked out before; their buffers are all there. */
+/** Has a session queue a call again that it has worked out before; its buffers are all there. */
 export function serveAgain(
   host: ServeHost,
-  number: number,
-  postings: readonly Posting[],
+  call: QueuedCall,
   known: Agreement,
+  number: number,
 ): void {
-  const { session } = host;
   try {
-    host.queue(postings, (waiting) => session.enqueueAgain?.(known, number, waiting));
+    host.queueAgain(call, known, number);
   } catch (error) {
-    failAll(host, postings, errorByRank(error));
+    failAll(host, call.postings, errorByRank(error));
   }
 }
 
