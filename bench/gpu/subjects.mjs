@@ -49,6 +49,14 @@ const subjects = {
       ...{ file: program(), args: ["rank", `${size}`, `${maxBytes}`, `${rank}`, id], env },
     }));
   },
+  koffi: ({ size, folder, env }) => {
+    const id = join(folder, `${randomBytes(6).toString("hex")}.id`);
+    return ranksOf(size).map((rank) => ({
+      file: process.execPath,
+      args: [here("koffi-peer.mjs"), `${size}`, `${maxBytes}`, `${rank}`, id],
+      env,
+    }));
+  },
   torch: async ({ size, folder, env }) => {
     const launch = await launched(size, folder);
     const args = [here("../torch/peer.py"), `${maxBytes}`];

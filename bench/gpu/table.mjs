@@ -10,6 +10,7 @@ export const medianOf = ({ peers }, name) => peers[name]?.median_us;
 /** The ratios that matter: the same way of driving the GPUs on both sides. */
 export const ratios = [
   { title: "/native", ours: "twinccl", theirs: "native" },
+  { title: "koffi/native", ours: "koffi", theirs: "native" },
   { title: "/torch", ours: "twinccl", theirs: "torch" },
   { title: "one /native", ours: "twinccl, one process", theirs: "native, one process" },
 ];

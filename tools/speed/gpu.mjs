@@ -21,6 +21,7 @@ export const table = (head, rows) =>
 const allReduceColumns = [
   ["eager", "twinccl"],
   ["eager", "native"],
+  ["eager", "koffi"],
   ["eager", "torch"],
   ["graph", "twinccl"],
   ["graph", "native"],
@@ -121,7 +122,7 @@ ${facts.join(", ")}. Microseconds per call of float32, least is best: medians of
 all were measured in turn, with the same sizes, numbers of calls and library. One process for each GPU unless one process
 drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
 neighbouring measurements. \`native\` is a C++ loop over NCCL
-([bench/native](bench/native)), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
+([bench/native](bench/native)), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
 what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
 
 ${allReduceTable(document.results)}
