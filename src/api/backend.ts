@@ -143,15 +143,18 @@ export interface Session {
   /** Has `listener` told of every rank whose process is gone. */
   onLost?(listener: (rank: number, reason: string) => void): void;
   /**
-   * Present in a job of several processes whose calls are compared: every rank's signature of a call, by rank, given this one's;
-   * `undefined` when this call need not be compared. Rejects when not all ranks make it in time.
+   * Present in a job of several processes whose calls are compared: has `judge` told what all ranks of the communicator say
+   * of a call, by rank, and gives its verdict, which is `undefined` when they agree. That is remembered: a call of a kind
+   * that ranks have agreed on may be let through, for which the answer is `undefined` at once. Kinds are equal on all ranks
+   * that make the same calls. Rejects when a rank is lost meanwhile.
    */
-  signatures?:
-    | ((
+  compare?:
+    | (<Fault>(
         comm: CommInfo,
         number: number,
-        own: () => string,
-      ) => Promise<readonly string[]> | undefined)
+        own: () => OwnWords,
+        judge: (words: readonly string[]) => Fault | undefined,
+      ) => Promise<Fault | undefined> | undefined)
     | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
@@ -167,6 +170,14 @@ export interface Session {
   readonly clock?: VirtualClock;
   /** Gives everything back. Idempotent. */
   close(): void | Promise<void>;
+}
+
+/** What one rank tells the others of its call. */
+export interface OwnWords {
+  /** What ranks that make the same call have in common. */
+  readonly kind: string;
+  /** All that the others need to know. */
+  readonly words: string;
 }
 
 /** Waits for queued calls. */

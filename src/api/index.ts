@@ -11,6 +11,7 @@ export type {
   Lending,
   LendingFault,
   OpenRequest,
+  OwnWords,
   Probe,
   RankCall,
   Rebuilt,

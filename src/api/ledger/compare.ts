@@ -78,8 +78,14 @@ function outliers(values: readonly string[]): number[] {
   return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
+/** What of a call says how long its blocks are. */
+export type Lengths = Pick<
+  RankCall,
+  "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
+>;
+
 /** Lengths that must fit each other across ranks without being equal. */
-export function transposeFault(calls: readonly RankCall[]): Mismatch | undefined {
+export function transposeFault(calls: readonly Lengths[]): Mismatch | undefined {
   const root = calls[calls[0]?.root ?? -1];
   switch (calls[0]?.collective) {
     case "allToAllv":
@@ -94,7 +100,7 @@ export function transposeFault(calls: readonly RankCall[]): Mismatch | undefined
 }
 
 /** With counts given on both sides, what i sends to j must be what j expects from i. */
-function allToAllvFault(calls: readonly RankCall[]): Mismatch | undefined {
+function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
   for (let from = 0; from < calls.length; from++) {
     for (let to = 0; to < calls.length; to++) {
       const sent = calls[from]?.sendCounts?.[to];
@@ -116,8 +122,8 @@ function allToAllvFault(calls: readonly RankCall[]): Mismatch | undefined {
 
 /** Each rank's length must be what the root has for it. */
 function rootedFault(
-  calls: readonly RankCall[],
-  root: RankCall | undefined,
+  calls: readonly Lengths[],
+  root: Lengths | undefined,
   field: "recvCounts" | "sendCounts",
   verb: string,
 ): Mismatch | undefined {

@@ -88,6 +88,7 @@ export class Ledger {
       later: (settle) => this.#later(settle),
       queue: (postings, hand) => this.#queued.add(postings, hand),
       queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
+      abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
   }

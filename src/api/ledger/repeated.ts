@@ -7,9 +7,9 @@ import type { Posting } from "./posting.ts";
 
 /** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when in virtual time. */
 export function repeatsFreely(session: Session): boolean {
-  const { enqueueAgain, signatures, posted, lending, clock } = session;
+  const { enqueueAgain, compare, posted, lending, clock } = session;
   if (enqueueAgain === undefined) return false;
-  return (signatures ?? posted ?? lending ?? clock) === undefined;
+  return (compare ?? posted ?? lending ?? clock) === undefined;
 }
 
 /** A call as it was made before, where time is real: its posting, which may stand in a queue by itself. */

@@ -15,19 +15,14 @@ import type {
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { isGiven } from "../member/prepared.ts";
+import { callsOf, comparedAcross } from "./across.ts";
 import { Agreement } from "./agreement.ts";
 import type { Batch, Meeting } from "./batch.ts";
 import { PostedCall, type QueuedCall } from "./call-queue.ts";
-import {
-  type Mismatch,
-  mismatchError,
-  mismatchOf,
-  signatureMismatch,
-  transferMismatch,
-} from "./compare.ts";
+import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { disposedTransfer, isGone, refuseWritten, writtenTransfer } from "./lent.ts";
-import type { Posting, SignatureField, TransferPosting } from "./posting.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
 import { recordedFault } from "./recorded.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
@@ -50,6 +45,8 @@ export interface ServeHost {
   queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
   /** The same for a call that the session has worked out before. */
   queueAgain(call: QueuedCall, known: Agreement, number: number): void;
+  /** A rank has given up a call that those of other processes go on with: here the communicator is over. */
+  abandon(posting: Posting): void;
   /** A call took longer than its deadline. */
   overdue(posting: Posting, missing: readonly number[]): void;
 }
@@ -57,24 +54,45 @@ export interface ServeHost {
 /** Serves a complete collective call. A promise means that the session is still at it. */
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   const postings = slot.posted;
-  if (!postings.every(isPending)) {
+  const givenUp = postings.find((posting) => !isPending(posting));
+  if (givenUp !== undefined) {
+    // Ranks of other processes do not hear of it, and go on with the call.
+    if (postings.length < slot.postings.length) return abandon(host, givenUp);
     const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
     failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
     return;
   }
   const apart = comparedAcross(host, slot);
-  if (apart === undefined) {
-    const known = Agreement.known(postings);
-    return known === undefined
-      ? serveNew(host, slot, postings)
-      : serveKnown(host, slot, postings, known);
-  }
-  const calls = postings.map(callOf);
-  const serve = (mismatch: Mismatch | undefined): void | Promise<void> =>
-    mismatch === undefined
-      ? perform(host, slot, postings, calls, Agreement.reached(postings, calls))
-      : differ(host, slot, mismatch);
-  return apart.then(serve, (error) => failAll(host, postings, () => error));
+  if (apart === undefined) return serveHere(host, slot, postings);
+  const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
+    if (mismatch !== undefined) return differ(host, slot, mismatch);
+    const late = postings.find((posting) => !isPending(posting));
+    return late === undefined ? serveHere(host, slot, postings) : abandon(host, late);
+  };
+  return apart.then(serve, (error) => {
+    for (const posting of postings) {
+      host.fail(posting, error);
+      abandon(host, posting);
+    }
+  });
+}
+
+/** Whatever its session has of the communicator goes too. */
+function abandon(host: ServeHost, posting: Posting): void {
+  host.abandon(posting);
+  host.session.abort?.(host.comm, posting.op.error);
+}
+
+/** Serves a call on which ranks of other processes agree, as far as they are asked. */
+function serveHere(
+  host: ServeHost,
+  slot: Slot,
+  postings: readonly Posting[],
+): void | Promise<void> {
+  const known = Agreement.known(postings);
+  return known === undefined
+    ? serveNew(host, slot, postings)
+    : serveKnown(host, slot, postings, known);
 }
 
 /** Serves a call that was not made before. */
@@ -125,8 +143,10 @@ function disagreement(
   calls: readonly RankCall[],
 ): Mismatch | undefined {
   const fault = mismatchOf(slot) ?? windows.join(calls);
-  if (fault !== undefined || slot.arrived < slot.postings.length) return fault;
-  return calls[0]?.collective === "capture" ? recordedFault(calls, windows) : undefined;
+  if (fault !== undefined || calls[0]?.collective !== "capture") return fault;
+  if (slot.arrived === slot.postings.length) return recordedFault(calls, windows);
+  for (const call of calls.flatMap(callsOf)) windows.join([call]);
+  return undefined;
 }
 
 function isPending({ op }: Posting): boolean {
@@ -135,21 +155,6 @@ function isPending({ op }: Posting): boolean {
 
 function callOf({ call }: Posting): RankCall {
   return call;
-}
-
-/** Compares a call with those of other processes, where that is asked for. */
-function comparedAcross(
-  { session, comm }: ServeHost,
-  slot: Slot,
-): Promise<Mismatch | undefined> | undefined {
-  const [own] = slot.posted;
-  if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
-  const told = session.signatures?.(comm, slot.number, () =>
-    JSON.stringify(own.prepared.signature),
-  );
-  return told?.then((texts) =>
-    signatureMismatch(texts.map((text) => JSON.parse(text) as readonly SignatureField[])),
-  );
 }
 
 /** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */

@@ -9,6 +9,7 @@ import type { RankCall } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
 import { differing, type Mismatch } from "./compare.ts";
+import type { SignatureField } from "./posting.ts";
 
 /** A buffer of a call that lies in symmetric memory. */
 type Side = "send" | "recv";
@@ -38,6 +39,39 @@ export class Windows {
     return undefined;
   }
 
+  /**
+   * What one rank says of the windows that its calls would lie in, one call after another: ranks whose calls lie in common
+   * windows say the same. Makes none.
+   */
+  fieldsOf(
+    calls: readonly RankCall[],
+    prefixOf: (index: number) => string,
+  ): readonly SignatureField[] {
+    const trial = new Windows();
+    trial.#made = this.#made;
+    return calls.flatMap((call, index): SignatureField[] => {
+      const place = symmetricPlace(call);
+      const prefix = prefixOf(index);
+      if (place === undefined) return [[`${prefix}symmetric send`, "none"]];
+      const reached = reachedBuffers(call.collective);
+      for (const side of sides) trial.#adopt(this, call, side);
+      const fields = sides.flatMap((side): SignatureField[] => {
+        const window: SignatureField = [`${prefix}symmetric ${side}`, trial.#window(call, side)];
+        const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
+        return reached?.[side] === true ? [window, at] : [window];
+      });
+      for (const side of sides) trial.#make([call], side);
+      return fields;
+    });
+  }
+
+  /** Takes over the number that a buffer's allocation has in another numbering. */
+  #adopt(other: Windows, call: RankCall, side: Side): void {
+    const allocation = call[side]?.allocation;
+    const number = allocation && other.#numbers.get(allocation);
+    if (allocation !== undefined && number !== undefined) this.#numbers.set(allocation, number);
+  }
+
   #window(call: RankCall, side: Side): string {
     const { allocation } = call[side] as DeviceBuffer;
     const number = this.#numbers.get(allocation);
@@ -59,7 +93,8 @@ export class Windows {
   }
 }
 
-const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
+/** What the windows of all ranks must be. */
+export const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
 const placeLaw = "ranks reach it at the same place of everyone's window";
 
 function isSymmetric(call: RankCall): boolean {

@@ -1,5 +1,5 @@
 /** Recordings as a rank holds them: replayed, disposed, and refused afterwards. */
-import type { RecordedCalls } from "../backend.ts";
+import type { CommInfo, RecordedCalls } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
@@ -83,7 +83,7 @@ export class NativeGraph extends Recording {
       call: { count: calls.length, recorded, graph },
       signature: [
         ["collective", "replay"],
-        ["graph", graphNumber(graph)],
+        ["graph", graphNumbers.get(graph)],
       ],
       resultOf: () => undefined,
     };
@@ -113,16 +113,16 @@ export class NativeGraph extends Recording {
 }
 
 const graphNumbers = new WeakMap<object, number>();
-let graphsMade = 0;
+const graphsMade = new WeakMap<CommInfo, number>();
 
-/** Ranks of one process compare which recording they replay. */
-function graphNumber(graph: object): number {
-  let number = graphNumbers.get(graph);
-  if (number === undefined) {
-    number = ++graphsMade;
-    graphNumbers.set(graph, number);
-  }
-  return number;
+/**
+ * Numbers a recording among those of its communicator: ranks compare which one they replay. Other communicators do not
+ * count, of which processes may have different ones.
+ */
+export function numberGraph(comm: CommInfo, graph: object): void {
+  const number = (graphsMade.get(comm) ?? 0) + 1;
+  graphsMade.set(comm, number);
+  graphNumbers.set(graph, number);
 }
 
 /** Recorded calls of one rank, which are made again. */

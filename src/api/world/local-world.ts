@@ -26,6 +26,7 @@ import { recordedSets } from "../ledger/recorded.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 import { assertTargetsApart } from "../ledger/targets.ts";
 import type { Member } from "../member/member.ts";
+import { numberGraph } from "../member/recording.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
@@ -264,6 +265,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     const recorded = recordedSets(set);
     for (const each of recorded ?? []) this.prepare(each);
     const graph = recorded && this.#session.capture?.(set.comm, recorded);
+    if (graph !== undefined) numberGraph(set.comm, graph);
     for (const call of set.calls) call.graph = graph;
     return undefined;
   }

@@ -1,13 +1,9 @@
 /** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
 import type { CommInfo, Session } from "../../api/index.ts";
+import { CommunicatorKeys } from "./communicator-keys.ts";
+import { type Checks, Comparisons } from "./comparisons.ts";
 import type { Membership } from "./rendezvous/index.ts";
-import { communicatorKey, RollCall } from "./roll-call.ts";
-
-/** When the ranks of several processes compare their calls. */
-export type Checks = "off" | "once" | "always";
-
-/** How long a comparison waits for the other ranks, where no deadline ends the call before. */
-const compareMs = 600_000;
+import { RollCall } from "./roll-call.ts";
 
 /** Opens this process's session in one life of a job. */
 export type OpenLife = (membership: Membership) => Promise<Session>;
@@ -22,29 +18,28 @@ export class Job {
   readonly #membership: Membership;
   readonly #open: OpenLife;
   readonly #rollCall: RollCall;
-  /** Collective calls that this process has made: by communicator, and by its name, which the newest so named has. */
+  readonly #keys = new CommunicatorKeys();
+  /** Collective calls that this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
-  readonly #madeByName: Record<string, { readonly calls: number }> = {};
+  readonly #madeByKey = new Map<string, { readonly calls: number }>();
   /** Where the last call was made: calls in a row are mostly made there too. */
   #latest: { readonly comm: CommInfo | undefined; readonly made: Made } = {
     comm: undefined,
     made: { calls: 0 },
   };
   #handedOver = false;
-
-  readonly #checks: Checks;
-  /** Kinds of calls that were compared, by communicator. */
-  readonly #compared = new Set<string>();
+  readonly comparisons: Comparisons;
 
   constructor(membership: Membership, open: OpenLife, checks: Checks = "off") {
-    this.#checks = checks;
+    const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
+    this.comparisons = new Comparisons(membership, checks, {
+      keyOf,
+      missing: (comm, number) => this.missing(comm, number),
+    });
     this.#membership = membership;
     this.#open = open;
-    this.#rollCall = new RollCall(membership, () =>
-      Object.fromEntries(
-        Object.entries(this.#madeByName).map(([name, { calls }]) => [name, calls] as const),
-      ),
-    );
+    const made = () => Array.from(this.#madeByKey, ([key, { calls }]) => [key, calls] as const);
+    this.#rollCall = new RollCall(membership, keyOf, () => Object.fromEntries(made()));
   }
 
   /** This process has made a collective call on a communicator, which the same object must stand for every time. */
@@ -58,33 +53,19 @@ export class Job {
     if (made === undefined) {
       made = { calls: 0 };
       this.#made.set(comm, made);
-      this.#madeByName[communicatorKey(comm)] = made;
+      this.#madeByKey.set(this.#keys.of(comm), made);
     }
     return made;
   }
 
-  /** Whether calls are compared on some communicator. */
-  get comparesAny(): boolean {
-    return this.#checks !== "off";
+  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    this.#keys.born(parent, number, children);
   }
 
-  /** Whether calls on a communicator are compared at all. */
-  compares(comm: CommInfo): boolean {
-    return this.comparesAny && comm.ranks.length === this.#membership.size;
-  }
-
-  /** Every rank's signature of a call; `undefined` when it need not be compared. */
-  signatures(comm: CommInfo, number: number, own: string): Promise<string[]> | undefined {
-    if (!this.compares(comm)) return undefined;
-    const kind = `${communicatorKey(comm)} ${own}`;
-    if (this.#checks === "once" && this.#compared.has(kind)) return undefined;
-    this.#compared.add(kind);
-    const key = `call ${comm.id}/${number}`;
-    const bytes = new TextEncoder().encode(own);
-    const options = { timeoutMs: compareMs };
-    return this.#membership
-      .exchange(key, bytes, options)
-      .then((all) => all.map((each) => new TextDecoder().decode(each)));
+  /** A communicator was closed by its ranks. */
+  over(comm: CommInfo): void {
+    this.#madeByKey.delete(this.#keys.of(comm));
   }
 
   /** World ranks that have not made a call, as far as they say. */

@@ -8,9 +8,10 @@ import {
   type JoinRequest,
 } from "../../api/index.ts";
 import { initAll, initOne, type NcclCommunicator } from "./communicators.ts";
+import type { Checks } from "./comparisons.ts";
 import { CurrentDevice, Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
-import { type Checks, Job } from "./job.ts";
+import { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
 import type { NcclOptions } from "./options.ts";

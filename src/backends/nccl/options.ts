@@ -40,7 +40,9 @@ export interface NcclOptions {
   /**
    * Whether the ranks of several processes compare their calls before NCCL sees them: `once` for every new kind of call of
    * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
-   * Calls of ranks in one process are always compared.
+   * A difference is a `CollectiveMismatchError` on every rank, and nothing has run; with `once`, a call that departs from
+   * what was agreed on before is told on its own rank alone. Messages, and communicators of some of the ranks, are not
+   * compared. Calls of ranks in one process are always compared.
    */
   readonly checks?: "off" | "once" | "always";
   /** In-switch reduction, whose bits cannot be predicted; off unless asked for. */

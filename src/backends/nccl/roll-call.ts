@@ -16,20 +16,18 @@ const questionMs = 600_000;
 /** Calls made, by communicator. */
 export type Made = Readonly<Record<string, number>>;
 
-/** Names a communicator alike in every process. */
-export function communicatorKey({ name, ranks }: CommInfo): string {
-  return `${name}:${ranks.join(",")}`;
-}
-
 /** Asks and answers on behalf of one process. */
 export class RollCall {
   readonly #membership: Membership;
+  readonly #keyOf: (comm: CommInfo) => string;
   readonly #made: () => Made;
   readonly #end = new AbortController();
   #next = 0;
 
-  constructor(membership: Membership, made: () => Made) {
+  /** `keyOf` names a communicator alike in every process. */
+  constructor(membership: Membership, keyOf: (comm: CommInfo) => string, made: () => Made) {
     this.#membership = membership;
+    this.#keyOf = keyOf;
     this.#made = made;
     void this.#answer();
   }
@@ -46,7 +44,7 @@ export class RollCall {
       others.map(async (each) => {
         const answer = await this.#membership.get(`${key} ${each}`, options).catch(() => undefined);
         const made = answer && (JSON.parse(new TextDecoder().decode(answer)) as Made);
-        return (made?.[communicatorKey(comm)] ?? 0) > number ? [] : [each];
+        return (made?.[this.#keyOf(comm)] ?? 0) > number ? [] : [each];
       }),
     );
     return answers.flat();

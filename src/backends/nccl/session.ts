@@ -75,7 +75,7 @@ export class NcclSession implements Session {
   readonly generation: number;
   readonly origins: readonly number[];
   readonly capabilities: Capabilities;
-  readonly signatures: Session["signatures"];
+  readonly compare: Session["compare"];
   readonly #parts: SessionParts;
   /** Present where calls take arrays. */
   readonly #arrays: CopiedArrays | undefined;
@@ -112,10 +112,8 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#comms.set(world.info.id, world);
-    if (job?.comparesAny === true) {
-      this.signatures = (comm, number, own) =>
-        job.compares(comm) ? job.signatures(comm, number, own()) : undefined;
-    }
+    const comparisons = job?.comparisons;
+    if (comparisons?.areMade === true) this.compare = comparisons.compare.bind(comparisons);
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
@@ -257,6 +255,7 @@ export class NcclSession implements Session {
       split(libraries.nccl, current, parent, set.calls, children, config),
     );
     for (const comm of made) this.#comms.set(comm.info.id, comm);
+    this.#parts.job?.born(set.comm, set.number, children);
     readPlans?.(children.map(({ name }) => name).join(" and "));
   }
 
@@ -275,6 +274,7 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#comms.delete(info.id);
+    this.#parts.job?.over(info);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#end(this.#parts.progress.after(devices).then(() => this.#ends.one(comm)));
   }

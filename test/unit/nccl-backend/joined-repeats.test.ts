@@ -8,7 +8,7 @@ import {
   type DeviceBuffer,
 } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
-import type { Checks } from "../../../src/backends/nccl/job.ts";
+import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";
@@ -97,7 +97,7 @@ describe("calls made again in a job", () => {
   test('are compared every time with checks: "always"', async () => {
     const ranks = await joinAll(2, "always");
     for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
-    const compared = ["call 0/0", "call 0/1", "call 0/2"];
+    const compared = ["call world 0", "call world 1", "call world 2"];
     expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
     const outcomes = await onAll(ranks, (joined) =>
       (joined.comm.rank === 0 ? reduceAgain(joined) : joined.comm.barrier()).then(
@@ -114,7 +114,7 @@ describe("calls made again in a job", () => {
   });
 
   test.each([
-    ["once", ["call 0/0", "call 0/3"]],
+    ["once", ["call world 0", "call world 3"]],
     ["off", []],
   ] as const)("are handed over as they are with checks: %j", async (checks, compared) => {
     const ranks = await joinAll(2, checks);

@@ -1,0 +1,19 @@
+/** Names for communicators on which all processes agree, and which no two communicators of a job share. */
+import type { CommInfo } from "../../api/index.ts";
+
+/** The names that one process gives. */
+export class CommunicatorKeys {
+  readonly #keys = new WeakMap<CommInfo, string>();
+
+  /** The name of a communicator: it says which call of which other one made it. */
+  of(comm: CommInfo): string {
+    return this.#keys.get(comm) ?? "world";
+  }
+
+  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    for (const [index, child] of children.entries()) {
+      this.#keys.set(child, `${this.of(parent)}/${number}.${index}`);
+    }
+  }
+}
