@@ -21,10 +21,13 @@ interface EveryCall {
 }
 
 /** The same calls in a simulated world. */
-async function simulated(options: object): Promise<Readonly<Record<string, string>>[]> {
+async function simulated(
+  ranks: number,
+  options: object,
+): Promise<Readonly<Record<string, string>>[]> {
   const path = new URL("jobs/every-call.mjs", import.meta.url).href;
   const { everyCall } = await import(path);
-  const world = await createWorld({ backend: sim(), size });
+  const world = await createWorld({ backend: sim(), size: ranks });
   try {
     return await world.run((comm) => everyCall(comm, options));
   } finally {
@@ -57,19 +60,24 @@ function assertBarrierHeld(results: readonly (EveryCall | undefined)[]): void {
 }
 
 describe("one process per GPU", () => {
-  testOn(2, found)("gives the simulation's bits; case 9: a barrier really holds", async () => {
-    const { status, results, text } = await runJob<EveryCall>(size, "every-call-job.mjs");
-    expect(status, text).toBe(0);
-    assertSame(await simulated({}), results, text);
-    assertBarrierHeld(results);
-  });
+  for (const ranks of [2, 4, 8]) {
+    testOn(ranks, found)(
+      `gives the simulation's bits on ${ranks}; case 9: a barrier really holds`,
+      async () => {
+        const { status, results, text } = await runJob<EveryCall>(ranks, "every-call-job.mjs");
+        expect(status, text).toBe(0);
+        assertSame(await simulated(ranks, {}), results, text);
+        assertBarrierHeld(results);
+      },
+    );
+  }
 
   testOn(2, found)(
     "on two imitated nodes gives exact results; case 13: small messages over sockets take far below a millisecond",
     async () => {
       const job = await runJob<EveryCall>(size, "every-call-job.mjs", "--nodes", "2");
       expect(job.status, job.text).toBe(0);
-      assertSame(await simulated({ exact: true, symmetric: false }), job.results, job.text);
+      assertSame(await simulated(size, { exact: true, symmetric: false }), job.results, job.text);
       assertBarrierHeld(job.results);
       const times = job.results.map((each) => each!.smallMs);
       process.stderr.write(

@@ -189,6 +189,26 @@ describe("ranks of several processes", () => {
     }
   });
 
+  test("are waited for until the call's signal says otherwise, which ends the communicator", async () => {
+    const gpus = cleanGpus();
+    const [a, b] = await new Job(gpus, 2).connectAll();
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const giving = new AbortController();
+    const send = a.alloc("int32", 4);
+    const op = a.allReduce({ send, op: "sum", signal: giving.signal });
+    await op.enqueued;
+    const why = new Error("enough");
+    giving.abort(why);
+    await expect(op).rejects.toMatchObject({
+      ...{ name: "CommAbortedError", code: "ERR_COMM_ABORTED", collective: "allReduce" },
+      ...{ call: 0, rank: 0, cause: why },
+    });
+    await expect(a.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await turns();
+    expect(gpus.machine.count("abortInBackground")).toBe(1);
+    await inFastTime(() => Promise.all([a.close(), b.close()]));
+  });
+
   test("whose calls stay open are given up when closing has waited long enough", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);

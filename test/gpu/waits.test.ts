@@ -1,0 +1,39 @@
+/** A rank that waits for others leaves its core alone, and stops waiting when its signal says so. */
+import { expect } from "vitest";
+import { runJob } from "./launched-jobs.ts";
+import { gpuSizes, testOn } from "./machine.ts";
+
+const found = (await gpuSizes()).length;
+const size = Math.min(2, found);
+
+interface Waited {
+  readonly rank: number;
+  readonly sums: readonly number[];
+  readonly waitedMs: number;
+  readonly busyMs: number;
+  readonly givenUp?: { readonly tookMs: number };
+}
+
+testOn(2, found)("a long wait burns no core; a signal ends the next, and all rebuild", async () => {
+  const awayMs = 4000;
+  const job = await runJob<Waited>(size, "waits.mjs", String(awayMs));
+  expect(job.status, job.text).toBe(0);
+  for (const result of job.results) expect(result?.sums, job.text).toEqual([size, size, size]);
+  const [first] = job.results as readonly [Waited];
+  expect(first.waitedMs).toBeGreaterThan(awayMs / 2);
+  const share = first.busyMs / first.waitedMs;
+  process.stderr.write(`a waiting process used ${(100 * share).toFixed(1)} % of a core\n`);
+  // One that looks without a pause uses all of it.
+  expect(share, job.text).toBeLessThan(0.5);
+  expect(first, job.text).toMatchObject({
+    givenUp: {
+      name: "CommAbortedError",
+      code: "ERR_COMM_ABORTED",
+      collective: "allReduce",
+      call: 3,
+    },
+    next: "ERR_COMM_ABORTED",
+  });
+  expect(first.givenUp?.tookMs).toBeGreaterThan(250);
+  expect(first.givenUp?.tookMs).toBeLessThan(2000);
+});
