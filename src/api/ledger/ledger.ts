@@ -286,7 +286,8 @@ export class Ledger {
 
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
-    const here = this.headWait(posting.op.rank)?.missing ?? [];
+    const { rank, status } = posting.op;
+    const here = status === "waiting" ? (this.headWait(rank)?.missing ?? []) : [];
     const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
     if (posting.op.pending) this.timeOut(posting, missing);
   }
