@@ -4,6 +4,7 @@ import { Alarm } from "../../../src/api/ledger/alarm.ts";
 import { Deadlines } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { CommOp } from "../../../src/api/op.ts";
+import { LivingTimers } from "../../support/living-timers.ts";
 import { randomWords } from "../../support/seed.ts";
 
 const watcher = { observed: () => undefined, woken: () => undefined };
@@ -38,45 +39,11 @@ class Watched {
   }
 }
 
-/** Timers that keep the process alive. */
-function livingTimers(): number {
-  return vi.getTimerCount() - resting.size;
-}
-
-/** Timers that were told to keep nothing alive. */
-const resting = new Set<object>();
-
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
-  const faked = globalThis.setTimeout;
-  vi.spyOn(globalThis, "setTimeout").mockImplementation(((run: () => void, delayMs: number) => {
-    const timer = faked(() => {
-      resting.delete(timer);
-      run();
-    }, delayMs);
-    const { ref, unref } = timer;
-    timer.ref = () => {
-      resting.delete(timer);
-      return ref.call(timer);
-    };
-    timer.unref = () => {
-      resting.add(timer);
-      return unref.call(timer);
-    };
-    return timer;
-  }) as typeof setTimeout);
-  const clear = globalThis.clearTimeout;
-  vi.spyOn(globalThis, "clearTimeout").mockImplementation((timer) => {
-    resting.delete(timer as object);
-    clear(timer);
-  });
 });
 
-afterEach(() => {
-  resting.clear();
-  vi.restoreAllMocks();
-  vi.useRealTimers();
-});
+afterEach(() => void vi.useRealTimers());
 
 describe("deadlines", () => {
   test("of different lengths come due in the order of their ends", async () => {
@@ -109,6 +76,7 @@ describe("deadlines", () => {
   });
 
   test("of thousands of calls cost one timer a deadline, and find the one that is late", async () => {
+    const timers = new LivingTimers();
     const watched = new Watched();
     for (let round = 0; round < 50; round++) {
       const ops = watched.watch(...new Array<number>(100).fill(100));
@@ -119,7 +87,7 @@ describe("deadlines", () => {
     }
     await vi.advanceTimersByTimeAsync(500);
     expect(watched.late).toEqual([[1963, 119]]);
-    expect(vi.mocked(setTimeout).mock.calls.length).toBeLessThanOrEqual(2);
+    expect(timers.made).toBeLessThanOrEqual(2);
   });
 
   test("that pass while later calls are done are found, whoever is done first", async () => {
@@ -135,6 +103,7 @@ describe("deadlines", () => {
   });
 
   test("are those of every open call and no other, like a timer for each", async () => {
+    const timers = new LivingTimers();
     for (let seed = 0; seed < 200; seed++) {
       const next = randomWords(seed);
       const watched = new Watched();
@@ -161,7 +130,7 @@ describe("deadlines", () => {
         const late = [...watched.late].sort(([a, at], [b, by]) => at - by || a - b);
         expect(late).toEqual([...expected].sort(([a, at], [b, by]) => at - by || a - b));
         const isOpen = watched.calls.some(({ op }) => op.pending);
-        expect(livingTimers()).toBe(isOpen ? 1 : 0);
+        expect(timers.count()).toBe(isOpen ? 1 : 0);
       }
       for (const { op } of watched.calls) op.complete(undefined);
     }
@@ -177,12 +146,7 @@ describe("deadlines", () => {
   });
 
   test("do not pass before their time where a timer comes early", async () => {
-    const plain = vi.mocked(setTimeout).getMockImplementation() as (
-      run: () => void,
-      delayMs: number,
-    ) => NodeJS.Timeout;
-    vi.mocked(setTimeout).mockImplementation(((run: () => void, delayMs: number) =>
-      plain(run, delayMs - 3)) as typeof setTimeout);
+    new LivingTimers((plain) => (run, delayMs) => plain(run, delayMs - 3));
     const watched = new Watched();
     watched.watch(20, 25);
     await vi.advanceTimersByTimeAsync(100);
@@ -195,15 +159,16 @@ describe("deadlines", () => {
 
 describe("the timer", () => {
   test("keeps nothing alive once no deadline is open, and is taken again", async () => {
+    const timers = new LivingTimers();
     const watched = new Watched();
     for (let call = 0; call < 20; call++) {
       const [op] = watched.watch(100);
-      expect(livingTimers()).toBe(1);
+      expect(timers.count()).toBe(1);
       op?.complete(undefined);
-      expect(livingTimers()).toBe(0);
+      expect(timers.count()).toBe(0);
       await vi.advanceTimersByTimeAsync(1);
     }
-    expect(setTimeout).toHaveBeenCalledTimes(1);
+    expect(timers.made).toBe(1);
     await vi.advanceTimersByTimeAsync(200);
     expect(vi.getTimerCount()).toBe(0);
     watched.watch(10);
@@ -236,12 +201,7 @@ describe("the timer", () => {
   });
 
   test("is stopped where the runtime's timers are numbers and cannot rest", async () => {
-    const plain = vi.mocked(setTimeout).getMockImplementation() as (
-      run: () => void,
-      delayMs: number,
-    ) => NodeJS.Timeout;
-    vi.mocked(setTimeout).mockImplementation(((run: () => void, delayMs: number) =>
-      Number(plain(run, delayMs))) as unknown as typeof setTimeout);
+    new LivingTimers((plain) => (run, delayMs) => Number(plain(run, delayMs)) as never);
     const watched = new Watched();
     const [op] = watched.watch(100);
     expect(vi.getTimerCount()).toBe(1);

@@ -1,0 +1,51 @@
+/** Which timers keep the process alive: those that were set and neither came, nor were stopped, nor told to keep nothing alive. */
+import { onTestFinished, vi } from "vitest";
+
+type SetTimeout = (run: () => void, delayMs: number) => NodeJS.Timeout;
+
+/** Timers of the library and of the test, set while the test runs. */
+export class LivingTimers {
+  /** How many were set. */
+  made = 0;
+  readonly #living = new Map<NodeJS.Timeout, number>();
+
+  /** Looks at the timers of this test; `adjust` may change what the runtime gives and takes. */
+  constructor(adjust: (plain: SetTimeout) => SetTimeout = (plain) => plain) {
+    const { setTimeout: set, clearTimeout: clear } = globalThis;
+    const watched: SetTimeout = (run, delayMs) => {
+      const timer = set(() => {
+        this.#living.delete(timer);
+        run();
+      }, delayMs);
+      const { ref, unref } = timer;
+      timer.ref = () => {
+        this.#living.set(timer, delayMs);
+        return ref.call(timer);
+      };
+      timer.unref = () => {
+        this.#living.delete(timer);
+        return unref.call(timer);
+      };
+      this.made++;
+      this.#living.set(timer, delayMs);
+      return timer;
+    };
+    const setting = vi
+      .spyOn(globalThis, "setTimeout")
+      .mockImplementation(adjust(watched) as typeof set);
+    const clearing = vi.spyOn(globalThis, "clearTimeout").mockImplementation((timer) => {
+      this.#living.delete(timer as NodeJS.Timeout);
+      clear(timer);
+    });
+    onTestFinished(() => {
+      setting.mockRestore();
+      clearing.mockRestore();
+    });
+  }
+
+  /** How many live that were set for so many milliseconds. */
+  count(leastMs = 0, mostMs = Infinity): number {
+    const delays = [...this.#living.values()];
+    return delays.filter((delayMs) => delayMs >= leastMs && delayMs <= mostMs).length;
+  }
+}

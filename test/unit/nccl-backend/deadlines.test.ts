@@ -1,0 +1,280 @@
+/** Deadlines where time is real: which call is late, whom its error names, and what becomes of the others. */
+import { type Communicator, createWorld, type World } from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import type { FakeGpus } from "../../support/fake-gpus/index.ts";
+import { LivingTimers } from "../../support/living-timers.ts";
+import { within } from "../../support/planted.ts";
+import { cleanGpus, inWorld, turns } from "./gpus.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
+type Thrown = any;
+
+interface Outcome {
+  readonly code: string;
+  readonly afterMs: number;
+  readonly call?: number;
+  readonly ranks?: readonly number[];
+  readonly message?: string;
+}
+
+/** What comes of a call, and when. */
+async function outcome(op: PromiseLike<unknown>): Promise<Outcome> {
+  const startMs = performance.now();
+  return op.then(
+    () => ({ code: "ok", afterMs: performance.now() - startMs }),
+    ({ code, call, ranks, message }: Thrown) => {
+      return { code, call, ranks, message, afterMs: performance.now() - startMs };
+    },
+  );
+}
+
+const codes = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ code }) => code);
+
+/** How long timers of deadlines are here; those that look at GPUs are shorter, those that bound their end longer. */
+const deadlines = [20, 5000] as const;
+
+/** Calls that a session was handed as known ones. */
+function again(gpus: FakeGpus): ReturnType<typeof vi.fn> {
+  const [session] = gpus.sessions;
+  if (session === undefined) throw new Error("no session was opened");
+  return vi.spyOn(session, "enqueueAgain") as unknown as ReturnType<typeof vi.fn>;
+}
+
+describe("calls made again with a deadline", () => {
+  test.each([
+    ["of the session", 5000, {}],
+    ["of their own", undefined, { timeoutMs: 5000 }],
+    ["of their own beside the session's", 1, { timeoutMs: 5000 }],
+  ])("are handed over as known ones: %s", async (_, timeoutMs, options) => {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ ...(timeoutMs && { timeoutMs }) });
+    await inWorld(gpus, 1, async (world) => {
+      const known = again(gpus);
+      await world.run(async (comm) => {
+        const send = comm.alloc("int32", 3).fill(2);
+        for (let call = 0; call < 20; call++) {
+          void comm.allReduce({ send, op: "sum", timeoutMs: 5000, ...options });
+          if (call % 5 === 0) await comm.allReduce({ send, op: "sum", timeoutMs: 5000 });
+        }
+        await comm.allReduce({ send, op: "sum", timeoutMs: 5000 });
+      });
+      expect(known.mock.calls.length).toBeGreaterThan(20);
+      expect(timers.count(...deadlines)).toBe(0);
+    });
+  });
+
+  test("fail at that of the first, by name, and the others with it", async () => {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ timeoutMs: 60 });
+    const world = await createWorld({ backend: gpus.backend(), size: 1 });
+    const known = again(gpus);
+    const outcomes = await world.run(async (comm) => {
+      const send = comm.alloc("int32", 3);
+      for (let call = 0; call < 3; call++) await comm.allReduce({ send, op: "sum" });
+      gpus.machine.hold();
+      const ops = Array.from({ length: 3000 }, () => comm.allReduce({ send, op: "sum" }));
+      return Promise.all(ops.map(outcome));
+    });
+    const [first, ...others] = outcomes[0] as Outcome[];
+    expect(known.mock.calls.length).toBeGreaterThan(3000);
+    expect(first).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 3, ranks: [] });
+    expect(first?.message).toMatch(/^allReduce: call 3 on "world" was not done within 60 ms: all/);
+    expect(first?.afterMs).toBeGreaterThanOrEqual(59);
+    expect(new Set(codes(others))).toEqual(new Set(["ERR_COMM_ABORTED"]));
+    expect(timers.count(...deadlines)).toBe(0);
+    gpus.machine.release();
+    await world.close();
+  });
+
+  test("have a deadline that counts from each, not from the first", async () => {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ timeoutMs: 400 });
+    await inWorld(gpus, 1, async (world) => {
+      await world.run(async (comm) => {
+        const send = comm.alloc("int32", 3);
+        const startMs = performance.now();
+        while (performance.now() - startMs < 900) {
+          await comm.allReduce({ send, op: "sum" });
+          await new Promise((resolve) => setTimeout(resolve, 7));
+        }
+      });
+      expect(timers.count(...deadlines)).toBe(0);
+    });
+  });
+});
+
+describe("mixed deadlines", () => {
+  test("abort in the name of the earliest end, whoever called first", async () => {
+    for (const timeoutsMs of [
+      [400, 40, 200],
+      [200, 400, 40],
+      [40, 200, 400],
+    ]) {
+      const gpus = cleanGpus();
+      const world = await createWorld({ backend: gpus.backend(), size: 1 });
+      const [outcomes] = await within(
+        5000,
+        world.run(async (comm) => {
+          const send = comm.alloc("int32", 3);
+          gpus.machine.hold();
+          return Promise.all(
+            timeoutsMs.map((timeoutMs) => outcome(comm.allReduce({ send, op: "sum", timeoutMs }))),
+          );
+        }),
+      );
+      gpus.machine.release();
+      await world.close();
+      const late = timeoutsMs.indexOf(40);
+      expect(codes(outcomes as Outcome[])).toEqual(
+        timeoutsMs.map((_, call) => (call === late ? "ERR_COMM_TIMEOUT" : "ERR_COMM_ABORTED")),
+      );
+      expect(outcomes?.[late]?.afterMs).toBeGreaterThanOrEqual(39);
+      expect(outcomes?.[late]?.afterMs).toBeLessThan(190);
+    }
+  });
+
+  test("end a call that is late after a longer one was done, and one made after both", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, async (world) => {
+      const results = await within(
+        5000,
+        world.run(async (comm) => {
+          await comm.barrier({ timeoutMs: 3000 });
+          await comm.barrier({ timeoutMs: 100 });
+          if (comm.rank === 1) return undefined;
+          return outcome(comm.barrier({ timeoutMs: 150 }));
+        }),
+      ).catch(({ cause }: Thrown) => [cause]);
+      const late = results[0] as Outcome;
+      expect(late).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 2, ranks: [1] });
+      expect(late.afterMs).toBeGreaterThanOrEqual(149);
+    });
+  });
+});
+
+describe("a late call", () => {
+  test("that was submitted names nobody who has not made a later one", async () => {
+    const gpus = cleanGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    const [first] = await within(
+      5000,
+      world.run(async (comm) => {
+        gpus.machine.hold();
+        const op = outcome(comm.barrier(comm.rank === 0 ? { timeoutMs: 50 } : {}));
+        if (comm.rank === 0) void comm.barrier().catch(() => undefined);
+        return op;
+      }),
+    );
+    gpus.machine.release();
+    await world.close();
+    expect(first).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 0, ranks: [] });
+  });
+
+  test("is a message that nobody receives, whatever came before", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, async (world) => {
+      const [late] = await within(
+        5000,
+        world.run(async (comm) => {
+          const data = comm.alloc("int8", 4);
+          const recv = comm.alloc("int8", 4);
+          const peer = 1 - comm.rank;
+          await comm.sendRecv({ send: data, recv, to: peer, from: peer, timeoutMs: 2000 });
+          if (comm.rank === 1) return new Promise((resolve) => setTimeout(resolve, 120));
+          return outcome(comm.send({ send: data, peer, timeoutMs: 40 }));
+        }),
+      );
+      expect(late).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+    });
+  });
+
+  test("of a split's communicator leaves the others and their deadlines alone", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, async (world) => {
+      const results = await within(
+        5000,
+        world.run(async (comm) => {
+          const child = await comm.split({ color: 0 });
+          const late =
+            comm.rank === 0 && (await outcome(child?.barrier({ timeoutMs: 40 }) as never));
+          await comm.barrier({ timeoutMs: 1000 });
+          return late ? late.code : undefined;
+        }),
+      );
+      expect(results).toEqual(["ERR_COMM_TIMEOUT", undefined]);
+    });
+  });
+});
+
+describe("no timer is left", () => {
+  /** Opens a world with calls under way that have deadlines, and ends it; what came of the calls. */
+  async function ended(end: (world: World, comm: Communicator) => Promise<void>) {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ timeoutMs: 300 });
+    const world = await createWorld({ backend: gpus.backend(), size: 1 });
+    const outcomes = await world.run(async (comm) => {
+      const send = comm.alloc("int32", 3);
+      await comm.allReduce({ send, op: "sum" });
+      gpus.machine.hold();
+      const ops = [1, 2, 3].map(() => outcome(comm.allReduce({ send, op: "sum" })));
+      ops.push(outcome(comm.allReduce({ send, op: "sum", timeoutMs: 200 })));
+      await turns();
+      expect(timers.count(...deadlines)).toBe(1);
+      await end(world, comm);
+      if (gpus.machine.count("abortInBackground") === 0) gpus.machine.release();
+      return Promise.all(ops);
+    });
+    expect(timers.count(...deadlines)).toBe(0);
+    gpus.machine.release();
+    await new Promise((resolve) => setTimeout(resolve, 350));
+    return { world, outcomes: codes(outcomes[0] as Outcome[]) };
+  }
+
+  test("by an abort", async () => {
+    const { world, outcomes } = await ended(async (one) => one.abort(new Error("enough")));
+    expect(outcomes).toEqual(new Array(4).fill("ERR_COMM_ABORTED"));
+    await world.close();
+  });
+
+  test("by calls that are done", async () => {
+    const { world, outcomes } = await ended(async () => undefined);
+    expect(outcomes).toEqual(new Array(4).fill("ok"));
+    expect(await world.run((comm) => comm.barrier({ timeoutMs: 100 }))).toEqual([undefined]);
+    await world.close();
+  });
+
+  test("by closing, and deadlines are kept after a rebuild", async () => {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ timeoutMs: 60 });
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    await world.run(async (comm) => {
+      for (let call = 0; call < 5; call++) await comm.barrier();
+    });
+    const next = await world.rebuild();
+    expect(timers.count(...deadlines)).toBe(0);
+    const results = await next.run(async (comm) => {
+      for (let call = 0; call < 5; call++) await comm.barrier();
+      return comm.rank === 1 || outcome(comm.barrier());
+    });
+    expect(results[0]).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 5, ranks: [1] });
+    expect((results[0] as Outcome).afterMs).toBeGreaterThanOrEqual(59);
+    await next.close();
+    expect(timers.count(...deadlines)).toBe(0);
+  });
+
+  test("by a timeout of Infinity, which is none", async () => {
+    const timers = new LivingTimers();
+    const gpus = cleanGpus({ timeoutMs: Infinity });
+    await inWorld(gpus, 1, async (world) => {
+      const known = again(gpus);
+      await world.run(async (comm) => {
+        for (let call = 0; call < 5; call++) {
+          const op = comm.barrier(call % 2 === 0 ? {} : { timeoutMs: Infinity });
+          expect(timers.count(...deadlines)).toBe(0);
+          await op;
+        }
+      });
+      expect(known).toHaveBeenCalledTimes(4);
+    });
+  });
+});
