@@ -2,11 +2,17 @@
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 
+/** What stands for a mark in one device's stream. */
+export interface MarkEvent {
+  readonly device: Device;
+  readonly event: bigint;
+}
+
 /** Recorded at the end of a turn; done when the streams have come to it. */
 export class Mark {
   readonly devices = new Set<Device>();
-  /** What stands for it in the streams that have yet to come to it. */
-  readonly events: { readonly device: Device; readonly event: bigint }[] = [];
+  /** Those of the streams that have yet to come to it. */
+  readonly events: MarkEvent[] = [];
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #last: readonly Device[] | undefined;
   /** Whose work each one waits for: that of a communicator, or of nobody in particular. */

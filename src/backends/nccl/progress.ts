@@ -7,7 +7,7 @@
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
-import { Mark } from "./mark.ts";
+import { Mark, type MarkEvent } from "./mark.ts";
 
 /** How long, and how, completion is waited for. */
 export interface Patience {
@@ -95,8 +95,8 @@ export class Progress {
       for (const device of mark.devices) {
         const cuda = device.use();
         const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
-        cuda.eventRecord(event, device.stream);
         mark.events.push({ device, event });
+        cuda.eventRecord(event, device.stream);
       }
     } catch (error) {
       this.#fail(mark, error);
@@ -150,22 +150,23 @@ export class Progress {
   #isDone(mark: Mark): boolean {
     const { events } = mark;
     while (events.length > 0) {
-      const { device, event } = events[events.length - 1] as Mark["events"][number];
-      if (!device.cuda.eventDone(event)) return false;
+      const last = events[events.length - 1] as MarkEvent;
+      if (!last.device.cuda.eventDone(last.event)) return false;
       events.pop();
-      const spare = this.#spare.get(device);
-      if (spare === undefined) this.#spare.set(device, [event]);
-      else spare.push(event);
+      this.#keep(last);
     }
     return true;
   }
 
   #fail(mark: Mark, error: unknown): void {
     mark.settle(error);
-    for (const { device, event } of mark.events) {
-      const spare = this.#spare.get(device);
-      if (spare === undefined) this.#spare.set(device, [event]);
-      else spare.push(event);
-    }
+    for (const each of mark.events) this.#keep(each);
+  }
+
+  /** An event that stands for nothing any more is there for the next mark. */
+  #keep({ device, event }: MarkEvent): void {
+    const spare = this.#spare.get(device);
+    if (spare === undefined) this.#spare.set(device, [event]);
+    else spare.push(event);
   }
 }
