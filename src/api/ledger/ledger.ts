@@ -129,14 +129,13 @@ export class Ledger {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
     const posting = new RepeatedCall(made, prepared, op, deadlinePs);
-    const isNext = this.#isAlone && !this.#executing && this.#lines.head(rank) === undefined;
+    const isNext = this.#isAlone && this.#lines.head(rank) === undefined;
     if (!isNext || agreement?.work === undefined) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
       const number = this.#numbers.collective(rank, op);
       this.#firstNumber = number + 1;
       this.#deadlines?.watch(posting);
       serveAgain(this.#serve, posting, agreement, number);
-      this.#monitor.moved();
     }
     return true;
   }

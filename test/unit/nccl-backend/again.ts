@@ -1,0 +1,39 @@
+/** Worlds on fake GPUs that are watched for calls which their ranks make again. */
+import type { CommError, Communicator, DeviceBuffer, World } from "twinccl";
+import { vi } from "vitest";
+import type { FakeGpus } from "../../support/fake-gpus/index.ts";
+import { within } from "../../support/planted.ts";
+import { cleanGpus, inWorld } from "./gpus.ts";
+
+/** A world on fake GPUs, and which calls its session was given again. */
+export interface Watched {
+  readonly gpus: FakeGpus;
+  readonly world: World;
+  /** Their numbers, in the order in which they came. */
+  again(): number[];
+}
+
+/** Uses a world on fake GPUs whose session is watched, and closes it. */
+export async function watch(
+  size: number,
+  use: (watched: Watched) => Promise<void>,
+  options: Parameters<typeof cleanGpus>[0] = {},
+): Promise<void> {
+  const gpus = cleanGpus(options);
+  await inWorld(gpus, size, async (world) => {
+    const [session] = gpus.sessions;
+    if (session === undefined) throw new Error("a world has a session");
+    const { mock } = vi.spyOn(session, "enqueueAgain");
+    await within(5000, use({ gpus, world, again: () => mock.calls.map(([, number]) => number) }));
+  });
+}
+
+/** A buffer of ones and the call that is made with it again and again. */
+export function doubling(comm: Communicator): { send: DeviceBuffer<"int32">; op: "sum" } {
+  return { send: comm.alloc("int32", 1).fill(1), op: "sum" };
+}
+
+const codeOf = (error: unknown): string => (error as CommError).code;
+/** What has come of an operation: `done`, or the code of its error. */
+export const outcome = (op: PromiseLike<unknown>): Promise<string> =>
+  Promise.resolve(op).then(() => "done", codeOf);
