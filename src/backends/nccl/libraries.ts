@@ -67,7 +67,11 @@ export async function firstLoadable<T extends PrototypeTable>(
   table: T,
   trials: Trial[],
 ): Promise<Bound<T> | undefined> {
-  for (const place of places(wish)) {
+  for (const { lacks, ...place } of places(wish)) {
+    if (lacks !== undefined) {
+      trials.push({ ...place, ok: false, reason: lacks });
+      continue;
+    }
     try {
       const bound = await bind(place.path, table);
       trials.push({ ...place, ok: true, reason: "loaded" });

@@ -1,12 +1,14 @@
 /** Where the native libraries may be: every path that is tried, in order, with the reason it is on the list. */
 import { spawnSync } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 
 /** A path that is handed to the loader, or a bare name that the loader resolves itself. */
 export interface Place {
   readonly path: string;
   readonly why: string;
+  /** Why there is nothing to load, where that was seen already: of a folder without such a file. */
+  readonly lacks?: string;
 }
 
 /** What the caller and the environment say about one library. */
@@ -46,12 +48,14 @@ export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env):
     ...names.map((path) => ({ path, why: "loader path" })),
     ...filesIn(cudaHomes(env), names, "CUDA folder"),
     ...filesIn(usualFolders, names, "usual folder"),
-    ...filesIn(
-      sitePackages().flatMap((site) => wheels.map((wheel) => join(site, wheel))),
-      names,
-      "pip wheel",
-    ),
+    ...(wheels.length === 0 ? [] : inWheels(names, wheels)),
   ];
+}
+
+function inWheels(names: readonly string[], wheels: readonly string[]): Place[] {
+  const folders = sitePackages().flatMap((site) => wheels.map((wheel) => join(site, wheel)));
+  if (folders.length > 0) return filesIn(folders, names, "pip wheel");
+  return [{ path: pythons.join(", "), why: "pip wheel", lacks: "no Python tells its folders" }];
 }
 
 function cudaHomes(env: NodeJS.ProcessEnv): string[] {
@@ -62,19 +66,32 @@ function cudaHomes(env: NodeJS.ProcessEnv): string[] {
 }
 
 function filesIn(folders: readonly string[], names: readonly string[], why: string): Place[] {
-  return folders.flatMap((folder) => {
-    const files = existsSync(folder) ? new Set(readdirSync(folder)) : new Set<string>();
-    return names
-      .filter((name) => files.has(name))
-      .map((name) => ({ path: join(folder, name), why }));
+  return folders.flatMap((folder): Place[] => {
+    const files = filesOf(folder);
+    if (typeof files === "string") return [{ path: folder, why, lacks: files }];
+    const found = names.filter((name) => files.has(name));
+    if (found.length === 0) return [{ path: folder, why, lacks: `holds no ${names.join(", ")}` }];
+    return found.map((name) => ({ path: join(folder, name), why }));
   });
 }
+
+/** The names in a folder, or why there are none. */
+function filesOf(folder: string): ReadonlySet<string> | string {
+  try {
+    return new Set(readdirSync(folder));
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    return code === "ENOENT" ? "no such folder" : message;
+  }
+}
+
+const pythons = ["python3", "python"];
 
 let sites: readonly string[] | undefined;
 
 /** Python's site directories: Python is asked for its paths alone, isolated from the user's settings. */
 function sitePackages(): readonly string[] {
-  sites ??= ["python3", "python"].map(sitesOf).find((found) => found.length > 0) ?? [];
+  sites ??= pythons.map(sitesOf).find((found) => found.length > 0) ?? [];
   return sites;
 }
 

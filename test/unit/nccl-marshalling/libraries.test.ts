@@ -39,12 +39,29 @@ describe("places", () => {
     for (const file of ["libtwin.so", "libtwin.so.2", "libother.so"]) {
       writeFileSync(join(home, "lib64", file), "");
     }
-    expect(places(wish, { CUDA_HOME: home, TWIN_LIBRARY: "" })).toEqual([
+    mkdirSync(join(home, "other", "lib"), { recursive: true });
+    writeFileSync(join(home, "other", "lib64"), "no folder");
+    const env = { CUDA_HOME: home, CUDA_PATH: join(home, "other"), TWIN_LIBRARY: "" };
+    const all = places(wish, env);
+    expect(all.filter(({ why }) => why !== "usual folder")).toEqual([
       { path: "libtwin.so.2", why: "loader path" },
       { path: "libtwin.so", why: "loader path" },
       { path: join(home, "lib64", "libtwin.so.2"), why: "CUDA folder" },
       { path: join(home, "lib64", "libtwin.so"), why: "CUDA folder" },
+      { path: join(home, "lib"), why: "CUDA folder", lacks: "no such folder" },
+      {
+        ...{ path: join(home, "other", "lib64"), why: "CUDA folder" },
+        lacks: expect.stringContaining("ENOTDIR"),
+      },
+      {
+        ...{ path: join(home, "other", "lib"), why: "CUDA folder" },
+        lacks: "holds no libtwin.so.2, libtwin.so",
+      },
     ]);
+    // No machine has such a library there.
+    const usual = all.filter(({ why }) => why === "usual folder");
+    expect(usual.map(({ path }) => path)).toContain("/usr/local/cuda/lib64");
+    for (const { lacks } of usual) expect(lacks).toMatch(/^no such folder$|^holds no /);
   });
 });
 
@@ -87,6 +104,8 @@ describe("a library that does not load", () => {
       const row = new RegExp(`^ +${name.replaceAll(".", "\\.")} +loader path +\\S`, "m");
       expect(found.message).toMatch(row);
     }
+    expect(found.message).toMatch(/^ +\/usr\/local\/cuda\/lib64 +usual folder +\S/m);
+    expect(found.message).toMatch(/ +pip wheel +\S/);
   });
 
   test("is tried again the next time", async () => {
