@@ -157,6 +157,47 @@ describe("deadlines", () => {
   });
 });
 
+describe("calls that are late together", () => {
+  /** Deadlines of calls about which somebody has to be asked; those that were asked about, and the end of asking. */
+  function asking() {
+    const asked: Posting[] = [];
+    const answers: (() => void)[] = [];
+    const deadlines = new Deadlines((posting) => {
+      asked.push(posting);
+      return new Promise((resolve) => answers.push(resolve));
+    });
+    const calls = [10, 20, 20, 20].map(callWith);
+    for (const call of calls) deadlines.watch(call);
+    return { asked, answers, calls };
+  }
+
+  test("are asked about one after the other, as long as they are open", async () => {
+    const { asked, answers, calls } = asking();
+    const [, , third, fourth] = calls;
+    vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(asked).toEqual(calls.slice(0, 1));
+    answers[0]?.();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(asked).toEqual(calls.slice(0, 2));
+    third?.op.fail(new Error("aborted"));
+    answers[1]?.();
+    await vi.advanceTimersByTimeAsync(100);
+    expect(asked.slice(2)).toEqual([fourth]);
+    vi.mocked(performance.now).mockRestore();
+  });
+
+  test("do not wait for an answer about one that is done after all", async () => {
+    const { asked, calls } = asking();
+    vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
+    await vi.advanceTimersByTimeAsync(10);
+    calls[0]?.op.complete(undefined);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(asked).toEqual(calls.slice(0, 2));
+    vi.mocked(performance.now).mockRestore();
+  });
+});
+
 describe("the timer", () => {
   test("keeps nothing alive once no deadline is open, and is taken again", async () => {
     const timers = new LivingTimers();

@@ -141,6 +141,13 @@ describe("a rank that never comes", () => {
     expect(others).toEqual(["away", timeout([0], "recv")]);
   });
 
+  test("is no matter of a deadline of Infinity, which is none", async () => {
+    const results = await judged(2, (comm) =>
+      comm.rank === 1 ? "away" : seen(comm.barrier({ timeoutMs: Infinity })),
+    );
+    expect(results).toEqual([expect.objectContaining({ code: "ERR_COMM_DEADLOCK" }), "away"]);
+  });
+
   test("a split times out too", async () => {
     const results = await judged(2, (comm) =>
       comm.rank === 1 ? "away" : seen(comm.split({ color: 0, timeoutMs: 4 })),
