@@ -56,6 +56,11 @@ export interface Explanation {
   /** What is said about equality with NCCL. */
   readonly claim: string;
   /**
+   * Which memory, and whether in a recording, was the fastest on GPUs for calls of this size; left out where that was not
+   * measured. Symmetric memory changes the bits, so that it is for the caller to ask for.
+   */
+  readonly fastest?: string | undefined;
+  /**
    * The chunk that holds an element of the output.
    *
    * @throws InvalidArgumentError for an element that is no index, or that the output does not have.

@@ -8,6 +8,7 @@ export {
   elementText,
   pieceAt,
 } from "./explain.ts";
+export { fastestPath, fastestPathText } from "./fastest-path.ts";
 export { type PlanFolds, planFolds } from "./folds.ts";
 export { ncclFused } from "./fused.ts";
 export { graphFile } from "./graph-file.ts";

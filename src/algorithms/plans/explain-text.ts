@@ -40,6 +40,9 @@ export function explanationText(
     ...head,
     `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
     `  ${claim}`,
+    ...(explanation.fastest === undefined
+      ? []
+      : [`  fastest, as measured: ${explanation.fastest}`]),
     ...(plan.outline ?? [...chunkTable(explanation, layout()), ...stepTable(plan.program)]),
   ].join("\n");
 }

@@ -59,6 +59,7 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
       return largest(timing().finished) / 1000;
     },
     claim: plan.claim,
+    fastest: plan.fastest,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
     toString: () => explanationText(explanation, question, { plan, layout, refusal: refusal() }),
   };

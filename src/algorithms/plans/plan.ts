@@ -42,6 +42,8 @@ export interface Plan {
   readonly claim: string;
   /** NCCL was to be followed and nothing can be said about this call: traces say so too. */
   readonly unclaimed: boolean;
+  /** The fastest way to make such a call, in words; left out where none was measured. */
+  readonly fastest?: string | undefined;
   /** Why a call that would take this plan is refused; `undefined` when it is not. */
   readonly refusal: string | undefined;
   readonly ranks: number;

@@ -4,11 +4,13 @@
  * It has plans for the collectives whose rules are known; for the others the catalogue's plans stand in.
  */
 
-import { type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
+import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
   type Forced,
+  fastestPath,
+  fastestPathText,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -96,6 +98,7 @@ class TwinPlan implements Plan {
   readonly summary: string;
   readonly claim: string;
   readonly unclaimed = false;
+  readonly fastest: string | undefined;
   readonly refusal: string | undefined;
   readonly ranks: number;
   readonly channels: number;
@@ -112,6 +115,7 @@ class TwinPlan implements Plan {
     this.ranks = plan.ranks;
     this.channels = plan.channels;
     this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} ${plan.channels === 1 ? "channel" : "channels"}`;
+    this.fastest = fastestOf(plan);
     this.refusal = undefinedReason(plan);
     this.claim =
       this.refusal === undefined
@@ -145,4 +149,11 @@ class TwinPlan implements Plan {
   folds(_dtype: DType, op: ReduceOp): PlanFolds {
     return planFolds(this.#plan, op);
   }
+}
+
+/** Sizes count as nccl-tests counts them: with the blocks of all ranks. */
+function fastestOf({ collective, ranks, count, dtype }: NcclPlan): string | undefined {
+  const blocks = collective === "allReduce" ? 1 : ranks;
+  const path = fastestPath(collective, ranks, blocks * count * bytesOf(dtype));
+  return path && fastestPathText(path);
 }
