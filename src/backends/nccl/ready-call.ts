@@ -6,15 +6,15 @@ import type { NcclCommunicator } from "./communicators.ts";
 import type { Issuing, Part, Step } from "./issue.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 
-/** An NCCL call, or a group of them. */
-type Deed = () => void;
+/** Makes an NCCL call, or a group of them. */
+type Noted = () => void;
 
 /** A call that can be made again and again. */
 export class ReadyCall {
   readonly comm: NcclCommunicator;
-  readonly #deeds: readonly Deed[];
+  readonly #noted: readonly Noted[];
 
-  /** One group a step, where more than one NCCL call is in it. */
+  /** One group a step, where more than one NCCL call is in it; nothing for a step that moves nothing. */
   constructor(
     nccl: NcclCalls,
     comm: NcclCommunicator,
@@ -22,27 +22,27 @@ export class ReadyCall {
     parts: readonly Part[],
   ) {
     this.comm = comm;
-    this.#deeds = steps.flatMap((step) => {
-      const deeds: Deed[] = [];
-      const issuing = noting(nccl, deeds);
+    this.#noted = steps.flatMap((step) => {
+      const noted: Noted[] = [];
+      const issuing = noting(nccl, noted);
       for (const part of parts) step(issuing, part);
-      return deeds.length > 1 ? [() => nccl.group(() => allOf(deeds))] : deeds;
+      return noted.length > 1 ? [() => nccl.group(() => makeAll(noted))] : noted;
     });
   }
 
   /** Makes the NCCL calls. */
   make(): void {
-    allOf(this.#deeds);
+    makeAll(this.#noted);
   }
 }
 
-function allOf(deeds: readonly Deed[]): void {
-  for (const deed of deeds) deed();
+function makeAll(noted: readonly Noted[]): void {
+  for (const make of noted) make();
 }
 
 /** Notes calls with their arguments instead of making them. */
-function noting(nccl: Issuing, deeds: Deed[]): Issuing {
-  const note = (deed: Deed): void => void deeds.push(deed);
+function noting(nccl: Issuing, noted: Noted[]): Issuing {
+  const note = (make: Noted): void => void noted.push(make);
   return {
     hasBlocks: nccl.hasBlocks,
     allReduce: (from, into, count, type, op, comm, stream) =>
