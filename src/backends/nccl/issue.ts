@@ -128,7 +128,7 @@ const allGatherv: Step = (nccl, part) => {
 
 const gather: Step = (nccl, part) => {
   const { call, size, send, recv, comm, stream } = part;
-  if (nccl.hasBlocks && call.count > 0) {
+  if (nccl.hasBlocks && call.count > 0 && isEven(call, call.recvCounts, call.recvOffsets)) {
     nccl.gather(send, recv, call.count, typeOf(call), call.root, comm, stream);
     return;
   }
@@ -144,7 +144,7 @@ const gather: Step = (nccl, part) => {
 
 const scatter: Step = (nccl, part) => {
   const { call, size, send, recv, comm, stream } = part;
-  if (nccl.hasBlocks && call.count > 0) {
+  if (nccl.hasBlocks && call.count > 0 && isEven(call, call.sendCounts, call.sendOffsets)) {
     nccl.scatter(send, recv, call.count, typeOf(call), call.root, comm, stream);
     return;
   }
@@ -182,6 +182,21 @@ const allToAllv: Step = (nccl, part) => {
     receiveFrom(nccl, part, source, recvStart, received);
   }
 };
+
+/**
+ * True for blocks of one length, one behind the other; for ranks beside the root too, which have none: what they send or
+ * receive is one message to NCCL whatever the root's are.
+ */
+function isEven(
+  { count }: RankCall,
+  counts: readonly number[] | undefined,
+  offsets: readonly number[] | undefined,
+): boolean {
+  if (counts === undefined) return true;
+  return counts.every(
+    (each, rank) => each === count && offset(offsets, counts, rank) === rank * count,
+  );
+}
 
 function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;

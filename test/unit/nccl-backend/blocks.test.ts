@@ -55,6 +55,51 @@ describe("exchanges of blocks", () => {
     expect(counted(gpus)).toEqual(made);
   });
 
+  test.each([
+    ["of different lengths", [1, 3, 2], [0, 1, 4]],
+    ["of which the root has none", [1, 0, 2], [0, 1, 1]],
+    ["of one length, the last ones first", [2, 2, 2], [4, 2, 0]],
+    ["of one length, apart from each other", [2, 2, 2], [0, 3, 6]],
+  ])("%s lie where the root wants them", async (_, counts, offsets) => {
+    for (const ncclVersion of [22809, 22707]) {
+      const gpus = cleanGpus({ ncclVersion });
+      await inWorld(gpus, size, async (world) => {
+        const there = await world.run(async (comm) => {
+          const length = counts[comm.rank] as number;
+          const own = comm.alloc("int32", length).fill(comm.rank + 1);
+          const back = comm.alloc("int32", length);
+          const whole = comm.alloc("int32", 8);
+          const isRoot = comm.rank === root;
+          await (isRoot
+            ? comm.gather({
+                send: own,
+                recv: whole,
+                root,
+                recvCounts: counts,
+                recvOffsets: offsets,
+              })
+            : comm.gather({ send: own, root }));
+          await (isRoot
+            ? comm.scatter({
+                send: whole,
+                recv: back,
+                root,
+                sendCounts: counts,
+                sendOffsets: offsets,
+              })
+            : comm.scatter({ recv: back, root }));
+          expect(Array.from(await back.toHost())).toEqual(new Array(length).fill(comm.rank + 1));
+          return Array.from(await whole.toHost());
+        });
+        const expected = new Array<number>(8).fill(0);
+        for (const [rank, at] of offsets.entries()) {
+          expected.fill(rank + 1, at, at + (counts[rank] as number));
+        }
+        expect(there[root]).toEqual(expected);
+      });
+    }
+  });
+
   test.each([22809, 22707])("without elements make no call of NCCL %i", async (ncclVersion) => {
     const gpus = cleanGpus({ ncclVersion });
     await inWorld(gpus, size, async (world) => {
