@@ -2,6 +2,7 @@
 import type { Backend, Session } from "../backend.ts";
 import type { Communicator } from "../communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
 import type { RebuildOptions } from "./world.ts";
@@ -45,7 +46,8 @@ export interface ConnectedCommunicator extends Communicator {
  * Which rank this is, and where the others are, say the variables of the launcher: `twinccl launch`, torchrun, Open MPI
  * or a Slurm step. Without any it is a job of one rank.
  *
- * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process.
+ * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process, also where
+ *   `twinccl launch` has started more than one.
  * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.
  * @example
  * const comm = await connect({ backend: sim() });
@@ -75,15 +77,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs, signal }));
   }
-  if (size !== undefined && size !== 1) {
-    throw new UnsupportedError(
-      {
-        headline: `connect: ${backend.name} with ${size} ranks: all its ranks live in one process`,
-        hint: "use createWorld, or twinccl run FILE -n RANKS",
-      },
-      { size, field: "size" },
-    );
-  }
+  assertAlone(backend.name, size);
   return connected(opening, await openWorld(opening, 1));
 }
 

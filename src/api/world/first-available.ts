@@ -1,9 +1,11 @@
 /** Choosing a backend in the open: the first of a list that can be used, with a record of what was tried. */
-import type { Attempt, Backend, OpenRequest, Session } from "../backend.ts";
+import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
 import { BackendUnavailableError } from "../errors.ts";
+import { assertAlone } from "./alone.ts";
 
 /**
  * A backend that opens the first of `backends` whose probe succeeds; `world.selection` tells what was tried.
+ * `connect` joins the job of the first that can be joined; a simulation takes its turn where the job has one rank.
  * Only this choice falls through: a backend passed alone never does.
  *
  * @throws BackendUnavailableError, when opened, naming every backend and why it failed.
@@ -21,13 +23,41 @@ export function firstAvailable(...backends: readonly Backend[]): Backend {
     },
     async open(request): Promise<Session> {
       const attempts = await tryEach(backends, request);
-      const chosen = attempts.findIndex((attempt) => attempt.ok);
-      const backend = backends[chosen];
+      const backend = backends[attempts.findIndex((attempt) => attempt.ok)];
       if (backend === undefined) throw noneAvailable(attempts);
-      const session = await backend.open(request);
-      return Object.defineProperty(session, "selection", { value: attempts, enumerable: true });
+      return chosen(await backend.open(request), attempts);
     },
+    ...(backends.some(({ join }) => join !== undefined) && {
+      join: (request) => joinFirst(backends, request),
+    }),
   };
+}
+
+/** Joins the job on the first backend that is here; one without processes takes part where this process is the whole job. */
+async function joinFirst(backends: readonly Backend[], request: JoinRequest): Promise<Session> {
+  const attempts: Attempt[] = [];
+  const { name, size } = request;
+  for (const backend of backends) {
+    const alone = { name, size: 1 };
+    const probe = backend.join === undefined ? await backend.probe(alone) : undefined;
+    if (probe?.ok === false) attempts.push({ backend: backend.name, ...probe });
+    if (probe?.ok === false) continue;
+    if (backend.join === undefined) assertAlone(backend.name, size, attempts);
+    try {
+      const session = await (backend.join?.(request) ?? backend.open(alone));
+      attempts.push({ backend: backend.name, ok: true, reason: probe?.reason ?? "joined" });
+      return chosen(session, attempts);
+    } catch (error) {
+      if (!(error instanceof BackendUnavailableError)) throw error;
+      const reason = error.message.split("\n")[0] ?? "";
+      attempts.push({ backend: backend.name, ok: false, reason });
+    }
+  }
+  throw noneAvailable(attempts);
+}
+
+function chosen(session: Session, attempts: readonly Attempt[]): Session {
+  return Object.defineProperty(session, "selection", { value: attempts, enumerable: true });
 }
 
 /** Probes one after another and stops at the first success. */

@@ -11,7 +11,7 @@ import {
 } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
 import { sim } from "twinccl/sim";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 
 function missing(name: string, reason: string): Backend {
   return {
@@ -81,6 +81,64 @@ describe("connect", () => {
       code: "ERR_COMM_UNSUPPORTED",
       field: "size",
       hint: expect.stringContaining("twinccl run"),
+    });
+  });
+});
+
+describe("connect in a process that a launcher started", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  /** A backend for jobs of several processes. */
+  const joining = (join: NonNullable<Backend["join"]>): Backend => ({
+    ...missing("gpu", "not asked"),
+    join,
+  });
+  const absent = joining(() =>
+    Promise.reject(new BackendUnavailableError({ headline: "no driver", hint: "install one" })),
+  );
+
+  test("joins its job on the first backend that is here, and never falls behind it", async () => {
+    vi.stubEnv("TWINCCL_SIZE", "4");
+    const request = { name: "job", timeoutMs: 5000, signal: new AbortController().signal };
+    const asked: unknown[] = [];
+    const gpu = joining((given) => {
+      asked.push(given);
+      return sim().open({ size: 1, name: given.name });
+    });
+    const comm = await connect({ backend: firstAvailable(absent, gpu, sim()), ...request });
+    expect(comm.name).toBe("job");
+    expect(asked).toEqual([{ ...request, size: undefined }]);
+    await comm.close();
+    const broken = joining(() => Promise.reject(new TypeError("broken")));
+    const failing = connect({ backend: firstAvailable(broken, sim()) });
+    await expect(failing).rejects.toThrow("broken");
+  });
+
+  test.each([
+    ["a simulation", sim()],
+    ["a simulation that is left over", firstAvailable(absent, sim())],
+  ])("of several is refused on %s: none would hear of the others", async (_, backend) => {
+    vi.stubEnv("TWINCCL_SIZE", "4");
+    for (const size of [undefined, 1, 4]) {
+      const failure = await connect({ backend, ...(size && { size }) }).catch((error) => error);
+      expect(failure).toMatchObject({
+        ...{ code: "ERR_COMM_UNSUPPORTED", field: "size", size: 4 },
+        message: expect.stringMatching(/^connect: sim with 4 ranks: all its ranks live in one/),
+        hint: expect.stringContaining("twinccl run"),
+      });
+      if (backend.name !== "sim") expect(failure.message).toMatch(/^ +gpu +no driver$/m);
+    }
+  });
+
+  test("of one is that one", async () => {
+    vi.stubEnv("TWINCCL_SIZE", "1");
+    for (const backend of [sim(), firstAvailable(absent, sim())]) {
+      const comm = await connect({ backend });
+      expect(comm).toMatchObject({ rank: 0, size: 1, backend: "sim" });
+      await comm.close();
+    }
+    await expect(connect({ backend: firstAvailable(absent) })).rejects.toMatchObject({
+      code: "ERR_COMM_BACKEND",
     });
   });
 });
