@@ -34,6 +34,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
     throw check.fault("recvOffsets", "given without recvCounts", "both or neither");
   }
   const given = receiveBlocks(check, args, recv);
+  const result = args.recv;
   return {
     call: {
       dtype: send.dtype,
@@ -48,7 +49,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
       ["recvCounts", given === undefined ? "exchanged" : "given"],
     ],
     resultOf: (call: RankCall) => ({
-      recv: (args.recv ?? call.recv) as R,
+      recv: (result ?? call.recv) as R,
       recvCounts: call.recvCounts ?? [],
       recvOffsets: call.recvOffsets ?? [],
     }),

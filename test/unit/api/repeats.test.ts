@@ -7,6 +7,7 @@ import {
   CommClosedError,
   type Communicator,
   createWorld,
+  type DeviceBuffer,
   InvalidArgumentError,
 } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
@@ -84,6 +85,48 @@ describe.each([
         expect(await comm.allReduce({ send: first, op: "sum" })).toBe(first);
         args.op = "median" as "sum";
         await expect(comm.allReduce(args)).rejects.toThrow(InvalidArgumentError);
+      },
+      open(),
+    );
+  });
+
+  test("resolves to its own receiver, whatever the first one's arguments object holds by then", async () => {
+    await inWorld(
+      2,
+      async (comm) => {
+        const [send, recv, other] = [2, 2, 2].map((length) => comm.alloc("int32", length)) as [
+          DeviceBuffer<"int32">,
+          DeviceBuffer<"int32">,
+          DeviceBuffer<"int32">,
+        ];
+        const [half, counts] = [comm.alloc("int32", 1), [1, 1]];
+        const isRoot = comm.rank === 0;
+        const calls = [
+          { call: comm.allReduce, args: { send, recv, op: "sum" } },
+          { call: comm.reduce, args: { send, op: "sum", root: 0, ...(isRoot && { recv }) } },
+          { call: comm.broadcast, args: { recv, root: 0, ...(isRoot && { send }) } },
+          { call: comm.allGather, args: { send: half, recv } },
+          { call: comm.allGatherv, args: { send: half, recv, recvCounts: counts } },
+          { call: comm.reduceScatter, args: { send, recv: half, op: "sum" } },
+          { call: comm.reduceScatterv, args: { send, recv: half, op: "sum", sendCounts: counts } },
+          { call: comm.gather, args: { send: half, root: 0, ...(isRoot && { recv }) } },
+          { call: comm.scatter, args: { recv: half, root: 0, ...(isRoot && { send }) } },
+          { call: comm.allToAll, args: { send, recv } },
+        ] as unknown as { call: (args: object) => Promise<unknown>; args: { recv: unknown } }[];
+        for (const { call, args } of calls) {
+          const { recv: own } = args;
+          const first = call.call(comm, args);
+          const again = { ...args };
+          args.recv = other;
+          expect(await first).toBe(own);
+          expect(await call.call(comm, again)).toBe(own);
+        }
+        const args = { send, recv, sendCounts: counts, recvCounts: counts };
+        const first = comm.allToAllv(args);
+        const again = { ...args };
+        args.recv = other;
+        expect((await first).recv).toBe(recv);
+        expect((await comm.allToAllv(again)).recv).toBe(recv);
       },
       open(),
     );
