@@ -131,7 +131,10 @@ export class Poster {
     const { rank, size } = this.facts;
     const prepared = prepare(this.check, args, rank, size);
     this.assertOptions(collective, args);
-    if ("transfers" in prepared) return prepared;
+    if ("transfers" in prepared) {
+      for (const { call } of prepared.transfers) this.check.supported(call);
+      return prepared;
+    }
     this.check.supported(prepared.call);
     this.#repeats.note(collective, args, prepared);
     return prepared;

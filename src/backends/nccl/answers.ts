@@ -55,7 +55,7 @@ export class Answers {
     if (dtype === undefined) return undefined;
     const { ncclVersion } = this.#libraries;
     const reason =
-      dtypeRefusal(dtype, ncclVersion, this.#capability) ??
+      dtypeRefusal(question, ncclVersion, this.#capability) ??
       aloneRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
     const found = inBusOrder(comm, this.#places);

@@ -1,6 +1,6 @@
 /** Our dtypes and operators as NCCL numbers them, and since which version each exists. */
 import { type FloatDType, numberToBits } from "../../algorithms/arithmetic/index.ts";
-import { bytesOf, type DType, dtypeInfo, type ReduceOp } from "../../api/index.ts";
+import { bytesOf, type DType, dtypeInfo, type Question, type ReduceOp } from "../../api/index.ts";
 
 /** `ncclDataType_t`. */
 export const dataTypes: Readonly<Record<DType, number>> = {
@@ -30,21 +30,24 @@ export const reduceOps: Readonly<Record<Extract<ReduceOp, string>, number>> = {
 /** Version codes from which dtypes exist that older libraries lack. */
 const dtypeSince: Partial<Record<DType, number>> = { float8e4m3: 22400, float8e5m2: 22400 };
 
-/** Compute capability from which the device reduces a dtype. */
+/** Compute capability from which NCCL has collectives of a dtype; messages are bytes to it on every device. */
 const dtypeCapability: Partial<Record<DType, number>> = { float8e4m3: 9, float8e5m2: 9 };
+
+const messages: ReadonlySet<string> = new Set(["send", "recv", "sendRecv"]);
 
 /** Why a dtype cannot be used with this library on this device; `undefined` when it can. */
 export function dtypeRefusal(
-  dtype: DType,
+  { collective, dtype }: Question,
   ncclVersion: number,
   computeCapability: number,
 ): string | undefined {
+  if (dtype === undefined) return undefined;
   const since = dtypeSince[dtype];
   if (since !== undefined && ncclVersion < since) {
     return `NCCL has ${dtype} since ${Math.floor(since / 10000)}.${Math.floor(since / 100) % 100}`;
   }
   const needs = dtypeCapability[dtype];
-  if (needs !== undefined && computeCapability < needs) {
+  if (needs !== undefined && computeCapability < needs && !messages.has(collective)) {
     return `${dtype} needs a GPU of compute capability ${needs}.0 or newer, this one has ${computeCapability}`;
   }
   return undefined;
