@@ -20,9 +20,9 @@ import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { RepeatedCall, repeatsFreely } from "./repeated.ts";
-import { errorByRank, type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
+import { type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
-import { UnservedError } from "./unserved.ts";
+import { errorByRank, UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
 

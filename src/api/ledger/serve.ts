@@ -26,7 +26,7 @@ import type { Posting, TransferPosting } from "./posting.ts";
 import { recordedFault } from "./recorded.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
-import { UnservedError } from "./unserved.ts";
+import { errorByRank } from "./unserved.ts";
 import type { Windows } from "./windows.ts";
 
 /** What serving needs from the ledger and its world. */
@@ -128,7 +128,7 @@ export function serveAgain(
   try {
     host.queueAgain(call, known, number);
   } catch (error) {
-    failAll(host, call.postings, errorByRank(error));
+    failServed(host, call.postings, error);
   }
 }
 
@@ -305,7 +305,7 @@ function attempt(
   work: () => Work,
   settled: () => void,
 ): void | Promise<void> {
-  const failed = (error: unknown): void => failAll(host, postings, errorByRank(error));
+  const failed = (error: unknown): void => failServed(host, postings, error);
   const finish = (left: unknown): void => {
     if (left !== queued) settled();
   };
@@ -355,6 +355,15 @@ function isLate({ call, deadlinePs }: Posting): boolean {
   return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
 }
 
+/** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
+function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
+  failAll(host, postings, errorByRank(error));
+  const [first] = postings;
+  const { local, ranks } = host.comm;
+  const isAlone = local.length === ranks.length || first?.call.collective === "capture";
+  if (first !== undefined && !isAlone) host.later(() => abandon(host, first));
+}
+
 /** Fails every rank of a call, once those that were about to await it do. */
 function failAll(
   host: ServeHost,
@@ -375,11 +384,6 @@ function failAt(host: ServeHost, posting: Posting, error: unknown, atPs: number)
 /** Ranks that made a call only after a deadline. */
 function latecomers(postings: readonly Posting[], deadlinePs: number): number[] {
   return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
-}
-
-/** The error of each rank: an error made for ranks, or one for all. */
-export function errorByRank(error: unknown): (rank: number) => unknown {
-  return error instanceof UnservedError ? error.forRank : () => error;
 }
 
 function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAbortedError {

@@ -10,3 +10,8 @@ export class UnservedError extends Error {
     this.forRank = forRank;
   }
 }
+
+/** The error of each rank: an error made for ranks, or one for all. */
+export function errorByRank(error: unknown): (rank: number) => unknown {
+  return error instanceof UnservedError ? error.forRank : () => error;
+}

@@ -3,39 +3,14 @@ import {
   type CommError,
   type Communicator,
   type ConnectedCommunicator,
-  connect,
   createWorld,
-  type Session,
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
 import { Job } from "../../../src/backends/nccl/job.ts";
-import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
-import { place } from "../nccl-rendezvous/stores.ts";
-import { cleanGpus } from "./gpus.ts";
-
-/** Connects so many ranks, each a session of its own. */
-async function connected(size: number, checks: Checks): Promise<ConnectedCommunicator[]> {
-  const { setup } = cleanGpus();
-  const members = await (await place(size)).joinAll();
-  const comms = await Promise.all(
-    members.map((member, device) => {
-      const join = (request: Parameters<typeof openJoined>[3]): Promise<Session> =>
-        openJoined({ ...setup, checks }, { device }, member, request);
-      const open = (): never => {
-        throw new Error("this backend only joins");
-      };
-      const probe = () => ({ ok: true, reason: "fake GPUs" });
-      return connect({ backend: { name: "nccl", probe, open, join } });
-    }),
-  );
-  onTestFinished(async () => {
-    await Promise.all(comms.map((comm) => comm.close()));
-  });
-  return comms;
-}
+import { connected } from "./connected.ts";
 
 /** What each rank's call came to: its result, or its error. */
 async function outcomes<T>(

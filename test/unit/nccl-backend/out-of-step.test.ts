@@ -1,0 +1,39 @@
+/** A call that fails on one rank while those of other processes are at it: the rank must not go on as if it were in step. */
+import type { CommError, ConnectedCommunicator } from "twinccl";
+import { expect, test } from "vitest";
+import { ncclError } from "../../support/fake-gpus/index.ts";
+import { connected } from "./connected.ts";
+import { cleanGpus } from "./gpus.ts";
+
+const deadline = { timeoutMs: 500 };
+
+test.each<[string, string, (comm: ConnectedCommunicator) => PromiseLike<unknown>]>([
+  [
+    "a receiver that cannot hold what is sent to it",
+    "ERR_COMM_MISMATCH",
+    (comm) =>
+      comm.allToAllv({
+        ...{ send: comm.alloc("int8", 4), sendCounts: [2, 2], ...deadline },
+        ...(comm.rank === 0 && { recv: comm.alloc("int8", 3) }),
+      }),
+  ],
+  [
+    "a call that NCCL refuses",
+    "ERR_COMM_NCCL",
+    (comm) => comm.broadcast({ recv: comm.alloc("int8", 4), root: 1, ...deadline }),
+  ],
+])("%s ends the communicator there", async (_, code, call) => {
+  const gpus = cleanGpus();
+  const [a, b] = (await connected(2, "off", gpus)) as [
+    ConnectedCommunicator,
+    ConnectedCommunicator,
+  ];
+  if (code === "ERR_COMM_NCCL") {
+    gpus.machine.failNext("broadcast", ncclError("ncclBroadcast", 5, "ncclInvalidUsage"));
+  }
+  const told = [a, b].map((comm) => call(comm).then(null, (error) => error as CommError));
+  expect(await told[0]).toMatchObject({ code });
+  // What it would do next, the other one would take for the call that it waits in.
+  await expect(a.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
+  expect(await told[1]).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+});
