@@ -239,3 +239,33 @@ test("arrays are copied for every call", async () => {
     { staging: "copy" },
   );
 });
+
+test("a recording with messages makes operators and copies arrays anew at every replay", async () => {
+  await watch(
+    2,
+    async ({ gpus, world, again }) => {
+      await world.run(async (comm) => {
+        const [array, op] = [Int32Array.of(1), { preMul: 3 }];
+        const { send } = doubling(comm);
+        const [out, into] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
+        const peer = 1 - comm.rank;
+        const graph = await comm.capture(() => {
+          void comm.allReduce({ send: array, op: "sum" });
+          void comm.allReduce({ send, op });
+          void comm.sendRecv({ send: out, recv: into, to: peer, from: peer });
+        });
+        for (let replay = 1; replay <= 3; replay++) {
+          array[0] = replay;
+          out.fill(10 * replay + comm.rank);
+          await graph.replay();
+          expect(array[0]).toBe(2 * replay);
+          expect((await send.toHost())[0]).toBe(6 ** replay);
+          expect((await into.toHost())[0]).toBe(10 * replay + peer);
+        }
+      });
+      expect(again()).toEqual([]);
+      expect(gpus.machine.count("destroyOp")).toBe(6);
+    },
+    { staging: "copy" },
+  );
+});
