@@ -19,7 +19,7 @@ import { Lines } from "./lines.ts";
 import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { RepeatedCall, repeatsFreely } from "./repeated.ts";
+import { RepeatedCall, repeated, repeatsFreely } from "./repeated.ts";
 import { type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { errorByRank, UnservedError } from "./unserved.ts";
@@ -128,10 +128,11 @@ export class Ledger {
   repeat(rank: number, prepared: Prepared<unknown>, op: CommOp, deadlinePs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
-    const posting = new RepeatedCall(made, prepared, op, deadlinePs);
     const isNext = this.#isAlone && this.#lines.head(rank) === undefined;
-    if (!isNext || agreement?.work === undefined) this.post(rank, posting);
+    if (!isNext || agreement?.work === undefined)
+      this.post(rank, repeated(made, prepared, op, deadlinePs));
     else if (this.#admit(rank, op)) {
+      const posting = new RepeatedCall(made, prepared, op, deadlinePs);
       const number = this.#numbers.collective(rank, op);
       this.#firstNumber = number + 1;
       this.#deadlines?.watch(posting);

@@ -12,6 +12,16 @@ export function repeatsFreely(session: Session): boolean {
   return (compare ?? posted ?? lending ?? clock) === undefined;
 }
 
+/** The posting of a call as it was made before, where time is real. */
+export function repeated(
+  call: RankCall,
+  prepared: Prepared<unknown>,
+  op: CommOp,
+  deadlinePs: number | undefined,
+): Posting {
+  return { call, prepared, op, calledAtPs: 0, deadlinePs, cancellable: false };
+}
+
 /** A call as it was made before, where time is real: its posting, which may stand in a queue by itself. */
 export class RepeatedCall extends QueuedCall implements Posting {
   readonly call: RankCall;
