@@ -285,3 +285,15 @@ describe("a group", () => {
     expect(results).toEqual(new Array(2).fill("ERR_COMM_MISMATCH"));
   });
 });
+
+test("whoever awaits a group has asked for the calls of a group inside it", async () => {
+  await inWorld(2, async (comm) => {
+    const outer = comm.group(() => {
+      void comm.group(() => {
+        void comm.allReduce({ send: new Int8Array(comm.rank + 1), op: "sum" });
+      });
+    });
+    await expect(outer).rejects.toMatchObject({ code: "ERR_COMM_MISMATCH" });
+    await comm.barrier();
+  });
+});
