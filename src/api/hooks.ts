@@ -31,24 +31,20 @@ export class HookList implements Hooks {
   readonly #after = new Set<(info: OpInfo, error: unknown) => void>();
   readonly #onAbort = new Set<(reason: unknown) => void>();
 
+  /** True when an operation has nobody to tell; kept, because every call asks. */
+  idle = true;
+
   before(callback: (info: OpInfo) => void): Unhook {
-    this.#before.add(callback);
-    return () => this.#before.delete(callback);
+    return this.#add(this.#before, callback);
   }
 
   after(callback: (info: OpInfo, error: unknown) => void): Unhook {
-    this.#after.add(callback);
-    return () => this.#after.delete(callback);
+    return this.#add(this.#after, callback);
   }
 
   onAbort(callback: (reason: unknown) => void): Unhook {
     this.#onAbort.add(callback);
     return () => this.#onAbort.delete(callback);
-  }
-
-  /** True when an operation has nobody to tell. */
-  get idle(): boolean {
-    return this.#before.size === 0 && this.#after.size === 0;
   }
 
   posting(info: OpInfo): void {
@@ -61,5 +57,15 @@ export class HookList implements Hooks {
 
   aborted(reason: unknown): void {
     for (const callback of this.#onAbort) callback(reason);
+  }
+
+  #add<C>(callbacks: Set<C>, callback: C): Unhook {
+    callbacks.add(callback);
+    this.idle = false;
+    return () => {
+      const removed = callbacks.delete(callback);
+      this.idle = this.#before.size === 0 && this.#after.size === 0;
+      return removed;
+    };
   }
 }

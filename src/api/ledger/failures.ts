@@ -10,6 +10,8 @@ export class Failures {
   readonly #onUnseen: () => void;
   readonly #counts: number[];
   #unseen: CommOp[][];
+  /** Nobody has an unseen one; kept, because every call asks. */
+  #allSeen = true;
   /** Calls of which one half has failed already. */
   readonly #halfFailed = new WeakSet<CommOp>();
 
@@ -27,6 +29,7 @@ export class Failures {
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
       this.#unseen[op.rank]?.push(op);
+      this.#allSeen = false;
       this.#onUnseen();
     }
     op.fail(error);
@@ -39,6 +42,7 @@ export class Failures {
 
   /** The error that a failure which nobody has looked at gives to everything that its rank calls from then on. */
   poison(rank: number): CommAbortedError | undefined {
+    if (this.#allSeen) return undefined;
     const unseen = this.#unseen[rank] as CommOp[];
     if (unseen.length === 0) return undefined;
     const still = unseen.filter((op) => !op.isObserved);
@@ -59,5 +63,6 @@ export class Failures {
   /** Nothing is held against anybody any more; the counts go on. */
   forgive(): void {
     this.#unseen = this.#comm.ranks.map(() => []);
+    this.#allSeen = true;
   }
 }

@@ -128,7 +128,7 @@ export class Ledger {
   repeat(rank: number, prepared: Prepared<unknown>, op: CommOp, deadlinePs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
-    const isNext = this.#isAlone && this.#lines.head(rank) === undefined;
+    const isNext = this.#isAlone && this.#lines.empty;
     if (!isNext || agreement?.work === undefined)
       this.post(rank, repeated(made, prepared, op, deadlinePs));
     else if (this.#admit(rank, op)) {

@@ -12,7 +12,8 @@ export class Lines {
   /** By rank; those of other processes stay empty. */
   readonly #lines: readonly Entry[][];
   readonly #local: readonly Entry[][];
-  /** Entries that are batches. */
+  /** Entries of all lines, and those among them that are batches. */
+  #entries = 0;
   #batches = 0;
 
   constructor({ ranks, local }: CommInfo) {
@@ -22,6 +23,7 @@ export class Lines {
 
   join(rank: number, entry: Entry): void {
     this.#lines[rank]?.push(entry);
+    this.#entries++;
     if (entry instanceof Batch) this.#batches++;
   }
 
@@ -31,12 +33,17 @@ export class Lines {
 
   /** Takes a rank's first call off its line. */
   leave(rank: number): void {
-    if (this.#lines[rank]?.shift() instanceof Batch) this.#batches--;
+    const left = this.#lines[rank]?.shift();
+    if (left === undefined) return;
+    this.#entries--;
+    if (left instanceof Batch) this.#batches--;
   }
 
   /** Takes every rank's first call, a collective one, off its line. */
   allLeave(): void {
-    for (const line of this.#local) line.shift();
+    for (const line of this.#local) {
+      if (line.shift() !== undefined) this.#entries--;
+    }
   }
 
   /** True when sends or receives stand in some line. */
@@ -68,10 +75,11 @@ export class Lines {
   /** Forgets everything. */
   clear(): void {
     for (const line of this.#lines) line.length = 0;
+    this.#entries = 0;
     this.#batches = 0;
   }
 
   get empty(): boolean {
-    return this.#lines.every((line) => line.length === 0);
+    return this.#entries === 0;
   }
 }

@@ -8,11 +8,11 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { OpInfo } from "../hooks.ts";
 
 interface Channel {
+  readonly hasSubscribers: boolean;
   publish(message: object): void;
 }
 
 interface TracingChannel {
-  readonly hasSubscribers: boolean;
   readonly start: Channel;
   readonly asyncEnd: Channel;
   readonly error: Channel;
@@ -32,33 +32,51 @@ export interface Diagnostics {
   end(info: OpInfo, error: unknown): void;
 }
 
-const known = new Map<
-  CollectiveName,
-  { channel: TracingChannel; diagnostics: Diagnostics } | undefined
->();
+/** The channels of a collective. */
+class Channels implements Diagnostics {
+  readonly #start: Channel;
+  readonly #end: Channel;
+  readonly #error: Channel;
+
+  constructor({ start, asyncEnd, error }: TracingChannel) {
+    this.#start = start;
+    this.#end = asyncEnd;
+    this.#error = error;
+  }
+
+  /** Asked by every call: of each channel, not of the many in which a runtime ties them up. */
+  get haveListeners(): boolean {
+    return this.#start.hasSubscribers || this.#end.hasSubscribers || this.#error.hasSubscribers;
+  }
+
+  start(info: OpInfo): void {
+    this.#start.publish({ ...info });
+  }
+
+  end(info: OpInfo, error: unknown): void {
+    if (error !== undefined) this.#error.publish({ ...info, error });
+    this.#end.publish({ ...info, error });
+  }
+}
+
+const known = new Map<CollectiveName, Channels | "none">();
 
 /** Where to tell about a collective; `undefined` when nobody listens. */
 export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
-  if (!known.has(collective)) known.set(collective, open(collective));
-  const entry = known.get(collective);
-  return entry?.channel.hasSubscribers === true ? entry.diagnostics : undefined;
+  let channels = known.get(collective);
+  if (channels === undefined) {
+    channels = open(collective);
+    known.set(collective, channels);
+  }
+  return channels !== "none" && channels.haveListeners ? channels : undefined;
 }
 
-function open(
-  collective: CollectiveName,
-): { channel: TracingChannel; diagnostics: Diagnostics } | undefined {
+function open(collective: CollectiveName): Channels | "none" {
   const runtime = (globalThis as Runtime).process;
   const module = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
     | ChannelModule
     | undefined;
-  if (module === undefined) return undefined;
-  const channel = module.tracingChannel(`twinccl:${collective}`);
-  const diagnostics: Diagnostics = {
-    start: (info) => channel.start.publish({ ...info }),
-    end: (info, error) => {
-      if (error !== undefined) channel.error.publish({ ...info, error });
-      channel.asyncEnd.publish({ ...info, error });
-    },
-  };
-  return { channel, diagnostics };
+  return module === undefined
+    ? "none"
+    : new Channels(module.tracingChannel(`twinccl:${collective}`));
 }

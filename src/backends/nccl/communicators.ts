@@ -23,6 +23,8 @@ export class NcclCommunicator {
   readonly devices: readonly Device[];
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
+  /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. */
+  isOver = false;
   readonly #nccl: NcclCalls;
 
   constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {

@@ -8,6 +8,12 @@ export interface MarkEvent {
   readonly event: bigint;
 }
 
+/** Those who wait for the work of one communicator, in the order in which they came. */
+interface Run {
+  readonly owner: object | undefined;
+  readonly waiting: Waiting[];
+}
+
 /** Recorded at the end of a turn; done when the streams have come to it. */
 export class Mark {
   readonly devices = new Set<Device>();
@@ -15,9 +21,9 @@ export class Mark {
   readonly events: MarkEvent[] = [];
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #last: readonly Device[] | undefined;
-  /** Whose work each one waits for: that of a communicator, or of nobody in particular. */
-  #owners: (object | undefined)[] = [];
-  #waiting: Waiting[] = [];
+  /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
+  #runs: Run[] = [];
+  #run: Run | undefined;
 
   /** Somebody waits for what was put on these devices' streams. */
   add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
@@ -25,26 +31,32 @@ export class Mark {
       this.#last = devices;
       for (const device of devices) this.devices.add(device);
     }
-    this.#owners.push(owner);
-    this.#waiting.push(waiting);
+    if (this.#run === undefined || this.#run.owner !== owner) {
+      this.#run = { owner, waiting: [] };
+      this.#runs.push(this.#run);
+    }
+    this.#run.waiting.push(waiting);
   }
 
   /** Tells everyone: the work is done, or will not be. */
   settle(error?: unknown): void {
-    const all = this.#waiting;
-    this.#waiting = [];
-    this.#owners = [];
-    for (const waiting of all) waiting.settled(error);
+    const runs = this.#runs;
+    this.#runs = [];
+    this.#run = undefined;
+    tell(runs, error);
   }
 
   /** Tells those who wait for the work of a communicator that it was given up. */
   giveUp(owner: object, error: unknown): void {
-    const [owners, all] = [this.#owners, this.#waiting];
-    const isLost = (_: unknown, at: number): boolean => owners[at] === owner;
-    const isKept = (_: unknown, at: number): boolean => owners[at] !== owner;
-    const lost = all.filter(isLost);
-    this.#waiting = all.filter(isKept);
-    this.#owners = owners.filter(isKept);
-    for (const waiting of lost) waiting.settled(error);
+    const lost = this.#runs.filter((run) => run.owner === owner);
+    this.#runs = this.#runs.filter((run) => run.owner !== owner);
+    this.#run = undefined;
+    tell(lost, error);
+  }
+}
+
+function tell(runs: readonly Run[], error: unknown): void {
+  for (const { waiting } of runs) {
+    for (const each of waiting) each.settled(error);
   }
 }

@@ -8,6 +8,7 @@ import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { Mark, type MarkEvent } from "./mark.ts";
+import { promised } from "./promised.ts";
 
 /** How long, and how, completion is waited for. */
 export interface Patience {
@@ -41,10 +42,7 @@ export class Progress {
 
   /** Resolves when what was put on these devices' streams so far is done. */
   after(devices: readonly Device[], owner?: object): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const settled = (error?: unknown): void => (error === undefined ? resolve() : reject(error));
-      this.whenDone(devices, owner, { settled });
-    });
+    return promised((waiting) => this.whenDone(devices, owner, waiting));
   }
 
   /** Tells when what was put on these devices' streams so far is done. */

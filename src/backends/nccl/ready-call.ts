@@ -13,6 +13,8 @@ type Noted = () => void;
 export class ReadyCall {
   readonly comm: NcclCommunicator;
   readonly #noted: readonly Noted[];
+  /** The only one of them, which most calls have: it is made without a look at the list. */
+  readonly #only: Noted | undefined;
 
   /** One group a step, where more than one NCCL call is in it; nothing for a step that moves nothing. */
   constructor(
@@ -28,11 +30,13 @@ export class ReadyCall {
       for (const part of parts) step(issuing, part);
       return noted.length > 1 ? [() => nccl.group(() => makeAll(noted))] : noted;
     });
+    this.#only = this.#noted.length === 1 ? this.#noted[0] : undefined;
   }
 
   /** Makes the NCCL calls. */
   make(): void {
-    makeAll(this.#noted);
+    if (this.#only === undefined) makeAll(this.#noted);
+    else this.#only();
   }
 }
 

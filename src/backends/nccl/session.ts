@@ -34,6 +34,7 @@ import { pinnedVariables } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
+import { promised } from "./promised.ts";
 import type { ReadyCall } from "./ready-call.ts";
 import { messageEnds } from "./submit.ts";
 import { finishing, Submitter } from "./submitter.ts";
@@ -192,8 +193,9 @@ export class NcclSession implements Session {
 
   enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
     const ready = work as ReadyCall;
-    const { info, devices } = ready.comm;
-    const comm = this.#comm(info);
+    const { comm } = ready;
+    const { info, devices } = comm;
+    if (comm.isOver) throw this.#aborted(info);
     const { job, readPlans, progress } = this.#parts;
     job?.made(info, number);
     ready.make();
@@ -263,7 +265,7 @@ export class NcclSession implements Session {
   abort(info: CommInfo, reason: unknown): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
-    this.#comms.delete(info.id);
+    this.#leave(comm);
     this.#reasons.set(info.id, reason);
     this.#parts.progress.giveUp(comm, reason ?? this.#aborted(info));
     this.#end(comm.abort());
@@ -273,7 +275,7 @@ export class NcclSession implements Session {
   forget(info: CommInfo): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
-    this.#comms.delete(info.id);
+    this.#leave(comm);
     this.#parts.job?.over(info);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#end(this.#parts.progress.after(devices).then(() => this.#ends.one(comm)));
@@ -327,7 +329,7 @@ export class NcclSession implements Session {
       }
     }
     const comms = [...this.#comms.values()].reverse();
-    this.#comms.clear();
+    for (const comm of comms) this.#leave(comm);
     current.forget();
     this.#end(this.#ends.inOrder(comms));
     await Promise.all(this.#ending);
@@ -369,6 +371,12 @@ export class NcclSession implements Session {
     }
   }
 
+  /** A communicator takes no more calls. */
+  #leave(comm: NcclCommunicator): void {
+    comm.isOver = true;
+    this.#comms.delete(comm.info.id);
+  }
+
   #comm(info: CommInfo): NcclCommunicator {
     const comm = this.#comms.get(info.id);
     if (comm !== undefined) return comm;
@@ -388,10 +396,4 @@ export class NcclSession implements Session {
   #local(rank: number): LocalRank {
     return this.#locals.get(rank) as LocalRank;
   }
-}
-
-function promised(begin: (waiting: Waiting) => void): Promise<void> {
-  return new Promise((resolve, reject) => {
-    begin({ settled: (error) => (error === undefined ? resolve() : reject(error)) });
-  });
 }
