@@ -128,8 +128,6 @@ NOTHING(ncclReduceScatter, const void *send, void *recv, size_t count, int type,
 NOTHING(ncclAllGather, const void *send, void *recv, size_t count, int type, void *comm, void *stream)
 NOTHING(ncclBroadcast, const void *send, void *recv, size_t count, int type, int root, void *comm, void *stream)
 NOTHING(ncclAlltoAll, const void *send, void *recv, size_t count, int type, void *comm, void *stream)
-NOTHING(ncclGather, const void *send, void *recv, size_t count, int type, int root, void *comm, void *stream)
-NOTHING(ncclScatter, const void *send, void *recv, size_t count, int type, int root, void *comm, void *stream)
 NOTHING(ncclSend, const void *send, size_t count, int type, int peer, void *comm, void *stream)
 NOTHING(ncclRecv, void *recv, size_t count, int type, int peer, void *comm, void *stream)
 NOTHING(ncclRedOpDestroy, int op, void *comm)

@@ -1,7 +1,8 @@
 /**
- * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank (blocks of one length are since
- * 2.28, where copies by sends and receives are the same); the others are sends and receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different
- * lengths is one reduce per root, each a group of its own: several collectives in one group would be cut differently.
+ * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank; the others are sends and
+ * receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different lengths
+ * is one reduce per root, each a group of its own: several collectives in one group would be cut differently. Gather and
+ * scatter stay sends and receives where NCCL has them: ranks beside the root cannot tell whether its blocks have one length.
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
 import { dataTypes } from "./mapping.ts";
@@ -127,11 +128,7 @@ const allGatherv: Step = (nccl, part) => {
 };
 
 const gather: Step = (nccl, part) => {
-  const { call, size, send, recv, comm, stream } = part;
-  if (nccl.hasBlocks && call.count > 0 && isEven(call, call.recvCounts, call.recvOffsets)) {
-    nccl.gather(send, recv, call.count, typeOf(call), call.root, comm, stream);
-    return;
-  }
+  const { call, size } = part;
   sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
   if (call.rank !== call.root) return;
   for (let peer = 0; peer < size; peer++) {
@@ -143,11 +140,7 @@ const gather: Step = (nccl, part) => {
 };
 
 const scatter: Step = (nccl, part) => {
-  const { call, size, send, recv, comm, stream } = part;
-  if (nccl.hasBlocks && call.count > 0 && isEven(call, call.sendCounts, call.sendOffsets)) {
-    nccl.scatter(send, recv, call.count, typeOf(call), call.root, comm, stream);
-    return;
-  }
+  const { call, size } = part;
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
       const counts = call.sendCounts;
@@ -159,9 +152,10 @@ const scatter: Step = (nccl, part) => {
   receiveFrom(nccl, part, call.root, 0, call.recv?.length ?? 0);
 };
 
+/** One call where the library has it, since 2.28; the kernels are the same. */
 const allToAll: Step = (nccl, part) => {
   const { call, send, recv, comm, stream } = part;
-  if (!nccl.hasBlocks) allToAllv(nccl, part);
+  if (!nccl.hasAllToAll) allToAllv(nccl, part);
   else if (call.count > 0) nccl.allToAll(send, recv, call.count, typeOf(call), comm, stream);
 };
 
@@ -182,21 +176,6 @@ const allToAllv: Step = (nccl, part) => {
     receiveFrom(nccl, part, source, recvStart, received);
   }
 };
-
-/**
- * True for blocks of one length, one behind the other; for ranks beside the root too, which have none: what they send or
- * receive is one message to NCCL whatever the root's are.
- */
-function isEven(
-  { count }: RankCall,
-  counts: readonly number[] | undefined,
-  offsets: readonly number[] | undefined,
-): boolean {
-  if (counts === undefined) return true;
-  return counts.every(
-    (each, rank) => each === count && offset(offsets, counts, rank) === rank * count,
-  );
-}
 
 function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;

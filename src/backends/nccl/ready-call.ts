@@ -48,7 +48,7 @@ function makeAll(noted: readonly Noted[]): void {
 function noting(nccl: Issuing, noted: Noted[]): Issuing {
   const note = (make: Noted): void => void noted.push(make);
   return {
-    hasBlocks: nccl.hasBlocks,
+    hasAllToAll: nccl.hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
       note(() => nccl.allReduce(from, into, count, type, op, comm, stream)),
     reduce: (from, into, count, type, op, root, comm, stream) =>
@@ -61,10 +61,6 @@ function noting(nccl: Issuing, noted: Noted[]): Issuing {
       note(() => nccl.broadcast(from, into, count, type, root, comm, stream)),
     allToAll: (from, into, count, type, comm, stream) =>
       note(() => nccl.allToAll(from, into, count, type, comm, stream)),
-    gather: (from, into, count, type, root, comm, stream) =>
-      note(() => nccl.gather(from, into, count, type, root, comm, stream)),
-    scatter: (from, into, count, type, root, comm, stream) =>
-      note(() => nccl.scatter(from, into, count, type, root, comm, stream)),
     send: (buffer, count, type, peer, comm, stream) =>
       note(() => nccl.send(buffer, count, type, peer, comm, stream)),
     recv: (buffer, count, type, peer, comm, stream) =>

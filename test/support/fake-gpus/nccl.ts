@@ -1,7 +1,7 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import { blockCalls } from "./blocks.ts";
+import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { allocateHere, freeIdle } from "./cuda.ts";
 import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
@@ -204,10 +204,8 @@ function dataCalls(
   | "reduceScatter"
   | "allGather"
   | "broadcast"
-  | "hasBlocks"
+  | "hasAllToAll"
   | "allToAll"
-  | "gather"
-  | "scatter"
   | "send"
   | "recv"
   | "preMulSum"
@@ -248,15 +246,12 @@ function dataCalls(
       submit(comm, stream, { kind: "recv", buffer, count, dtype: dtypes[type] as DType, peer }),
   } satisfies Part<"send" | "recv">;
   return {
-    hasBlocks: machine.ncclVersion >= 22800,
+    hasAllToAll: machine.ncclVersion >= 22800,
     ...message,
-    ...blockCalls({
+    allToAll: allToAllCall({
       ...{ ...message, dtypes },
       group: (calls) => state.inGroup(calls),
-      place: (comm) => {
-        const { rank, clique } = state.end(comm);
-        return { rank, size: clique.size };
-      },
+      sizeOf: (comm) => state.end(comm).clique.size,
     }),
     allReduce: (send, recv, count, type, op, comm, stream) =>
       collective({ kind: "allReduce", send, recv, count }, type, comm, stream, op),

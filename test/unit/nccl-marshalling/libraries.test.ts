@@ -152,14 +152,12 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
 
   test("what an old library lacks is named with the version that brought it", async () => {
     const calls = ncclCalls(await bind(old.path, ncclTable));
-    expect(calls).toMatchObject({ hasWindows: false, hasBlocks: false });
+    expect(calls).toMatchObject({ hasWindows: false, hasAllToAll: false });
     const slot = new BigUint64Array(1);
     const lacking: readonly [() => unknown, string, string][] = [
       [() => calls.split(1n, 0, 0, slot, {}), "ncclCommSplit", "2.18"],
       [() => calls.memAlloc(8), "ncclMemAlloc", "2.19"],
       [() => calls.allToAll(1n, 2n, 3, 0, 4n, 5n), "ncclAlltoAll", "2.28"],
-      [() => calls.gather(1n, 2n, 3, 0, 0, 4n, 5n), "ncclGather", "2.28"],
-      [() => calls.scatter(1n, 2n, 3, 0, 0, 4n, 5n), "ncclScatter", "2.28"],
       [() => calls.memFree(1n), "ncclMemFree", "2.19"],
       [() => calls.estimateUs(() => undefined), "ncclGroupSimulateEnd", "2.22"],
       [() => calls.registerWindow(1n, 2n, 3, slot), "ncclCommWindowRegister", "2.27"],

@@ -97,14 +97,6 @@ const ncclTrials: { readonly [K in keyof typeof ncclTable]: Trial } = {
     args: () => [a, b, big, 9, c, d],
     arrives: `send ${a} recv ${b} count ${big} type 9 comm ${c} stream ${d}`,
   },
-  gather: {
-    args: () => [a, b, big, 8, 72, c, d],
-    arrives: `send ${a} recv ${b} count ${big} type 8 root 72 comm ${c} stream ${d}`,
-  },
-  scatter: {
-    args: () => [a, b, largest, 7, 71, c, d],
-    arrives: `send ${a} recv ${b} count ${largest} type 7 root 71 comm ${c} stream ${d}`,
-  },
   send: {
     args: () => [a, big, 10, 73, b, c],
     arrives: `buffer ${a} count ${big} type 10 peer 73 comm ${b} stream ${c}`,

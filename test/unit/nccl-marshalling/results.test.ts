@@ -23,7 +23,7 @@ const idText = Buffer.from(id).toString("hex");
 const out = () => new BigUint64Array(1);
 
 const ncclTrials: {
-  readonly [K in Exclude<keyof NcclCalls, "hasWindows" | "hasBlocks">]: Trial<NcclCalls>;
+  readonly [K in Exclude<keyof NcclCalls, "hasWindows" | "hasAllToAll">]: Trial<NcclCalls>;
 } = {
   version: { call: (x) => x.version(), arrives: "ncclGetVersion", out: [22304n], gives: 22304 },
   uniqueId: {
@@ -89,14 +89,6 @@ const ncclTrials: {
   allToAll: {
     call: (x) => x.allToAll(a, b, big, 1, c, d),
     arrives: `ncclAlltoAll send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
-  },
-  gather: {
-    call: (x) => x.gather(a, b, big, 1, 6, c, d),
-    arrives: `ncclGather send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
-  },
-  scatter: {
-    call: (x) => x.scatter(a, b, big, 1, 6, c, d),
-    arrives: `ncclScatter send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
   },
   send: {
     call: (x) => x.send(a, big, 1, 6, c, d),
@@ -257,10 +249,10 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   });
 
   test("every method is tried", () => {
-    const known = [...Object.keys(ncclTrials), "hasWindows", "hasBlocks"];
+    const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll"];
     expect(Object.keys(nccl).sort()).toEqual(known.sort());
     expect(Object.keys(cuda).sort()).toEqual([...Object.keys(cudaTrials), "hostView"].sort());
-    expect(nccl).toMatchObject({ hasWindows: true, hasBlocks: true });
+    expect(nccl).toMatchObject({ hasWindows: true, hasAllToAll: true });
   });
 
   test.each(Object.entries(ncclTrials))("nccl.%s", async (_, trial) => {

@@ -50,34 +50,14 @@ export interface NcclCollectiveCalls {
     comm: bigint,
     stream: bigint,
   ): void;
-  /** Whether the library has the three calls that exchange blocks of one length; else they are sends and receives. */
-  readonly hasBlocks: boolean;
+  /** Whether the library has `allToAll`; else it is sends and receives. */
+  readonly hasAllToAll: boolean;
   /** A block of `count` elements for and from every rank. */
   allToAll(
     send: bigint,
     recv: bigint,
     count: number,
     type: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  /** A block of `count` elements from every rank for the root. */
-  gather(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    root: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  /** A block of `count` elements from the root for every rank. */
-  scatter(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    root: number,
     comm: bigint,
     stream: bigint,
   ): void;
@@ -111,9 +91,8 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
   ];
   const [allGather, broadcast] = [get("allGather"), get("broadcast")];
   const [send, recv] = [get("send"), get("recv")];
-  const hasBlocks = has("alltoAll") && has("gather") && has("scatter");
   return {
-    hasBlocks,
+    hasAllToAll: has("alltoAll"),
     allReduce: (from, into, count, type, op, comm, stream) =>
       check(allReduce(from, into, count, type, op, comm, stream), "ncclAllReduce", comm),
     reduce: (from, into, count, type, op, root, comm, stream) =>
@@ -126,10 +105,6 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
       check(broadcast(from, into, count, type, root, comm, stream), "ncclBroadcast", comm),
     allToAll: (from, into, count, type, comm, stream) =>
       check(get("alltoAll")(from, into, count, type, comm, stream), "ncclAlltoAll", comm),
-    gather: (from, into, count, type, root, comm, stream) =>
-      check(get("gather")(from, into, count, type, root, comm, stream), "ncclGather", comm),
-    scatter: (from, into, count, type, root, comm, stream) =>
-      check(get("scatter")(from, into, count, type, root, comm, stream), "ncclScatter", comm),
     send: (buffer, count, type, peer, comm, stream) =>
       check(send(buffer, count, type, peer, comm, stream), "ncclSend", comm),
     recv: (buffer, count, type, peer, comm, stream) =>

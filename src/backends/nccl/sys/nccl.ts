@@ -147,34 +147,6 @@ export const ncclTable = {
     "ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)",
     "2.28",
   ),
-  gather: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      root: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)",
-    "2.28",
-  ),
-  scatter: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      root: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)",
-    "2.28",
-  ),
   redOpCreatePreMulSum: prototype<
     (op: Int32Array, scalar: Uint8Array, type: number, residence: number, comm: Ptr) => Status
   >(

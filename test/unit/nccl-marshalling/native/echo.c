@@ -241,16 +241,6 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
   return SAY("ncclAlltoAll send %llu recv %llu count %zu type %d comm %llu stream %llu", P(send), P(recv), count, type,
              P(comm), P(stream));
 }
-ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                        cudaStream_t stream) {
-  return SAY("ncclGather send %llu recv %llu count %zu type %d root %d comm %llu stream %llu", P(send), P(recv), count,
-             type, root, P(comm), P(stream));
-}
-ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                         cudaStream_t stream) {
-  return SAY("ncclScatter send %llu recv %llu count %zu type %d root %d comm %llu stream %llu", P(send), P(recv), count,
-             type, root, P(comm), P(stream));
-}
 #endif
 
 /* CUDA */

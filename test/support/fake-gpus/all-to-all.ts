@@ -1,0 +1,27 @@
+/** What NCCL makes of an all-to-all: the sends and receives of each rank, in one group. */
+import { bytesOf, type DType } from "twinccl";
+import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+
+/** What it is made of. */
+export interface Parts extends Pick<NcclCalls, "send" | "recv"> {
+  readonly dtypes: readonly DType[];
+  /** How many ranks a communicator has. */
+  sizeOf(comm: bigint): number;
+  group(calls: () => void): void;
+}
+
+/** The call. */
+export function allToAllCall(parts: Parts): NcclCalls["allToAll"] {
+  const { dtypes, sizeOf, group, send, recv } = parts;
+  return (from, into, count, type, comm, stream) => {
+    if (count === 0) return;
+    const bytes = count * bytesOf(dtypes[type] as DType);
+    group(() => {
+      for (let peer = 0; peer < sizeOf(comm); peer++) {
+        const start = BigInt(peer * bytes);
+        send(from + start, count, type, peer, comm, stream);
+        recv(into + start, count, type, peer, comm, stream);
+      }
+    });
+  };
+}
