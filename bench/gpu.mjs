@@ -62,10 +62,12 @@ const document = {
   timing: "measured",
 };
 
-/** The document as text; reasons of peers that were not run name files of this machine. */
+/** The document as text, lists of numbers in one line; reasons of peers that were not run name files of this machine. */
 function withoutPathsIn(value) {
   const clean = (_, each) => (typeof each === "string" ? withoutPaths(each) : each);
-  return JSON.stringify(value, clean, 1);
+  const numbers = /\[\s+(-?[\d.]+(?:,\s+-?[\d.]+)*)\s+\]/g;
+  const oneLine = (_, list) => `[${list.replace(/\s+/g, " ")}]`;
+  return JSON.stringify(value, clean, 1).replace(numbers, oneLine);
 }
 
 /** Keeps what there is, so that a run that is cut short leaves its figures behind. */
