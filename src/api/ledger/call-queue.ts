@@ -43,7 +43,7 @@ export class PostedCall extends QueuedCall {
   }
 }
 
-/** Told when a queued call has left: `undefined` for no error. */
+/** Told when a queued call has left; the error is `undefined` where it is done. */
 type Left = (call: QueuedCall, error: unknown) => void;
 
 /** The queued calls of one communicator. */

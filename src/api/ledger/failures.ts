@@ -47,6 +47,7 @@ export class Failures {
     if (unseen.length === 0) return undefined;
     const still = unseen.filter((op) => !op.isObserved);
     this.#unseen[rank] = still;
+    this.#allSeen = this.#unseen.every((ops) => ops.length === 0);
     const first = still[0];
     if (first === undefined) return undefined;
     const { name, ranks } = this.#comm;
