@@ -11,6 +11,7 @@ const idFile = process.argv[5];
 const float = 7;
 const [sumOp, symmetricWindow, nonBlocking] = [0, 1, 1];
 const [toDevice, toHost] = [1, 2];
+const threadLocal = 1;
 
 const nccl = koffi.load(process.env.TWINCCL_NCCL_LIBRARY ?? "libnccl.so.2");
 const cuda = koffi.load(process.env.TWINCCL_CUDART_LIBRARY ?? "libcudart.so");
@@ -34,6 +35,9 @@ const memset = checked(cuda, "cudaMemsetAsync", ptr, "int", "size_t", ptr);
 const copyOut = checked(cuda, "cudaMemcpyAsync", "_Out_ uint8_t *", ptr, "size_t", "int", ptr);
 const copyIn = checked(cuda, "cudaMemcpyAsync", ptr, "const void *", "size_t", "int", ptr);
 const streamCreate = checked(cuda, "cudaStreamCreateWithFlags", out, "uint");
+const beginCapture = checked(cuda, "cudaStreamBeginCapture", ptr, "int");
+const endCapture = checked(cuda, "cudaStreamEndCapture", ptr, out);
+const graphDestroy = checked(cuda, "cudaGraphDestroy", ptr);
 const synchronize = checked(cuda, "cudaStreamSynchronize", ptr);
 const getId = checked(nccl, "ncclGetUniqueId", "_Out_ UniqueId *");
 const initRank = checked(nccl, "ncclCommInitRank", out, "int", "UniqueId", "int");
@@ -183,8 +187,18 @@ function answerTo(line) {
   return { ...times, right: counted ? isRight(collective, call, buffers, count) : null };
 }
 
+/** Once a call was captured NCCL has more to do for every later one: the other peers capture, so this one does. */
+function captureOnce() {
+  beginCapture(stream, threadLocal);
+  allReduce(scratch, scratch, 1, float, sumOp, comm, stream);
+  const graph = [0n];
+  endCapture(stream, graph);
+  graphDestroy(graph[0]);
+}
+
 const say = (reply) => process.stdout.write(`${JSON.stringify(reply)}\n`);
 barrier();
+captureOnce();
 say({ hello: "koffi", version: koffi.version });
 for await (const line of createInterface({ input: process.stdin })) {
   if (line === "quit") break;

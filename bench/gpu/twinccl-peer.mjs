@@ -90,40 +90,38 @@ async function repeat(n, call) {
   return issuedAt;
 }
 
-const graphs = new Map();
-
-/** A replay of so many of the calls. What was recorded once is kept, as a communicator keeps it anyway. */
-async function replayOf(comm, { collective, symmetric, count }, calls, call) {
-  const key = [comm.rank, collective, symmetric, count, calls].join(" ");
-  if (!graphs.has(key)) {
-    const record = () => {
-      for (let at = 0; at < calls; at++) void call();
-    };
-    graphs.set(key, await comm.capture(record));
-  }
-  const graph = graphs.get(key);
-  return () => graph.replay();
+/** Records so many of the calls. */
+function record(comm, calls, call) {
+  return comm.capture(() => {
+    for (let at = 0; at < calls; at++) void call();
+  });
 }
 
 async function measure(comm, command, call) {
   const { graphCalls, iterations, warmup } = command;
   await repeat(warmup, call);
-  let next = call;
-  let times = iterations;
-  if (graphCalls > 0) {
-    next = await replayOf(comm, command, graphCalls, call);
-    times = iterations / graphCalls;
-    await next();
-  }
+  if (graphCalls === 0) return timed(comm, iterations, call);
+  const graph = await record(comm, graphCalls, call);
+  const replay = () => graph.replay();
+  await replay();
+  const times = await timed(comm, iterations / graphCalls, replay);
+  // As the native loop does: while one is left, NCCL has more to do for every other call.
+  graph.dispose();
+  return times;
+}
+
+/** When n calls began, had been made, and were done. */
+async function timed(comm, n, call) {
   await comm.barrier();
   const began = performance.now();
-  const issuedAt = await repeat(times, next);
+  const issuedAt = await repeat(n, call);
   return { began, issuedAt, ended: performance.now() };
 }
 
 async function latency(comm, command, call) {
   const { graphCalls, iterations, warmup } = command;
-  const next = graphCalls > 0 ? await replayOf(comm, command, 1, call) : call;
+  const graph = graphCalls > 0 ? await record(comm, 1, call) : undefined;
+  const next = graph === undefined ? call : () => graph.replay();
   await comm.barrier();
   const samples = [];
   for (let at = -warmup; at < iterations; at++) {
@@ -131,6 +129,7 @@ async function latency(comm, command, call) {
     await next();
     if (at >= 0) samples.push((performance.now() - began) * 1000);
   }
+  graph?.dispose();
   samples.sort((x, y) => x - y);
   return { samples };
 }
