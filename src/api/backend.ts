@@ -131,6 +131,11 @@ export interface Session {
   enqueue?(set: CallSet, waiting: Waiting): void;
   /** Present with `enqueue`: queues the call of a set again, whose `kept` has got its `work`, as the set's call `number`. */
   enqueueAgain?(kept: Kept, number: number, waiting: Waiting): void;
+  /**
+   * Present with `enqueueAgain`: does the same for one who waits already, and is told once of all that was queued for it.
+   * False where something else was queued meanwhile, or the earlier calls may be done: then nothing was queued.
+   */
+  enqueueBehind?(kept: Kept, number: number, waiting: Waiting): boolean;
   /** Present with `enqueue`: the same for `exchange`. */
   enqueueExchange?(
     comm: CommInfo,

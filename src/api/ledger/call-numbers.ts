@@ -19,6 +19,11 @@ export class CallNumbers {
     return number;
   }
 
+  /** A rank has made the collective calls before `number`. */
+  advance(rank: number, number: number): void {
+    this.#collective[rank] = number;
+  }
+
   /** Numbers a rank's next send or receive; both halves of a call have the same. */
   message(rank: number, op: CommOp): void {
     const { call } = op.callOp;

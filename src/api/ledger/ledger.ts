@@ -9,19 +9,22 @@ import type { CommInfo } from "../backend.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import type { Prepared } from "../member/prepared.ts";
-import { CommOp, type OpMaker } from "../op.ts";
-import { Batch, takeHalves, takeMeetings } from "./batch.ts";
+import type { CommOp } from "../op.ts";
+import { Batch } from "./batch.ts";
 import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue, type QueuedCall } from "./call-queue.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Failures } from "./failures.ts";
 import { Lines } from "./lines.ts";
+import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { RepeatedCall, repeated, repeatsFreely } from "./repeated.ts";
-import { type ServeHost, serveAgain, serveMeetings, serveSlot } from "./serve.ts";
+import { repeated, repeatsFreely } from "./repeated.ts";
+import { Runs } from "./runs.ts";
+import { type ServeHost, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
+import { serveTransfers } from "./transfers.ts";
 import { errorByRank, UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
@@ -47,7 +50,7 @@ export class Ledger {
   readonly #serve: ServeHost;
   readonly #monitor: Monitor;
   readonly #lines: Lines;
-  readonly #makers: readonly OpMaker[];
+  readonly #makers: Makers;
   readonly #numbers: CallNumbers;
   #slots: Slot[] = [];
   #firstNumber = 0;
@@ -57,6 +60,7 @@ export class Ledger {
   readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
   readonly #queued: CallQueue;
+  readonly #runs: Runs;
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
   #settling = 0;
@@ -69,13 +73,11 @@ export class Ledger {
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
-    this.#makers = comm.ranks.map((worldRank, rank) => {
-      return { rank, worldRank, asker: worldRank, watcher: monitor };
-    });
+    this.#makers = new Makers(comm, monitor);
     const { clock } = host.session;
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm.ranks.length);
-    this.#failures = new Failures(comm, () => host.unseen(this));
+    this.#failures = new Failures(comm, () => this.#unseen(host));
     this.#isAlone = comm.local.length === 1;
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
@@ -91,13 +93,12 @@ export class Ledger {
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
+    this.#runs = new Runs(this.#serve, this.#numbers);
   }
 
   /** An operation for a rank's next call. */
   createOp(rank: number): CommOp {
-    const maker = this.#makers[rank] as OpMaker;
-    const { asker } = this.#monitor;
-    return new CommOp(asker === undefined || asker === maker.asker ? maker : { ...maker, asker });
+    return this.#makers.createOp(rank);
   }
 
   /** True when some rank has calls that are not done. */
@@ -107,8 +108,10 @@ export class Ledger {
 
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
+    this.#runs.seal();
     if (!this.#admit(rank, posting.op)) return;
     const number = this.#numbers.collective(rank, posting.op);
+    if (this.#slots.length === 0) this.#firstNumber = number;
     const index = number - this.#firstNumber;
     this.#slots[index] ??= new Slot(number, this.comm);
     const slot = this.#slots[index];
@@ -122,27 +125,34 @@ export class Ledger {
   }
 
   /**
-   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
-   * false where it has to be posted as others are. With no other rank here to wait for it goes there without a place in line.
+   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it,
+   * and says who has its memory until it is done; `undefined` where it has to be posted as others are. With no other rank
+   * here to wait for it goes to the session without a place in line.
    */
-  repeat(rank: number, prepared: Prepared<unknown>, op: CommOp, deadlinePs?: number): boolean {
+  repeat(
+    rank: number,
+    prepared: Prepared<unknown>,
+    op: CommOp,
+    timeoutMs?: number,
+  ): PromiseLike<unknown> | undefined {
     const { agreement, made } = prepared;
-    if (made === undefined || !this.#repeatsFreely) return false;
+    if (made === undefined || !this.#repeatsFreely) return undefined;
+    const known = agreement?.work === undefined ? undefined : agreement;
+    const run = known && this.#runs.goOn(known, prepared, op, timeoutMs);
+    if (run !== undefined) return run;
+    const posting = repeated(made, prepared, op, timeoutMs);
     const isNext = this.#isAlone && this.#lines.empty;
-    if (!isNext || agreement?.work === undefined)
-      this.post(rank, repeated(made, prepared, op, deadlinePs));
+    if (known === undefined || !isNext) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
-      const posting = new RepeatedCall(made, prepared, op, deadlinePs);
-      const number = this.#numbers.collective(rank, op);
-      this.#firstNumber = number + 1;
       this.#deadlines?.watch(posting);
-      serveAgain(this.#serve, posting, agreement, number);
+      return this.#runs.begin(rank, known, posting, timeoutMs) ?? op;
     }
-    return true;
+    return op;
   }
 
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
+    this.#runs.seal();
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
     for (const { op } of admitted) this.#numbers.message(rank, op);
@@ -231,6 +241,7 @@ export class Ledger {
    */
   kill(death: Death, atPs = 0): void {
     if (this.#death !== undefined) return;
+    this.#runs.seal();
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op, call } of this.#lines.postings(rank)) {
@@ -249,6 +260,7 @@ export class Ledger {
   /** Back to call 0 on every rank, as new. */
   reset(): void {
     invariant(this.#atRest, "a ledger is reset when nothing runs");
+    this.#runs.seal();
     this.#death = undefined;
     this.#lines.clear();
     this.#slots = [];
@@ -298,6 +310,12 @@ export class Ledger {
       .filter(({ op }) => op.pending);
   }
 
+  /** A failure that nobody has looked at keeps every later call from going on as before. */
+  #unseen(host: LedgerHost): void {
+    this.#runs.seal();
+    host.unseen(this);
+  }
+
   #admit(rank: number, op: CommOp): boolean {
     const refusal = this.#death?.(rank, op.asker) ?? this.poison(rank);
     if (refusal !== undefined) this.#failures.add(op, refusal);
@@ -307,7 +325,7 @@ export class Ledger {
   /** Serves whatever has come together, until nothing has or the session needs time. */
   #pump(): void {
     while (!this.#executing && this.#death === undefined) {
-      const served = this.#serveCollective() ?? this.#serveTransfers();
+      const served = this.#serveCollective() ?? serveTransfers(this.#serve, this.#lines);
       if (served === undefined) break;
       if (served instanceof Promise) this.#follow(served);
       else this.#monitor.moved();
@@ -350,28 +368,6 @@ export class Ledger {
     return true;
   }
 
-  #serveTransfers(): true | Promise<void> | undefined {
-    if (!this.#lines.haveTransfers) return undefined;
-    const batches = this.#lines.batches();
-    for (const batch of batches) {
-      // A cancelled transfer no longer meets anyone.
-      if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
-    }
-    const halves = takeHalves(this.comm, batches);
-    const meetings = takeMeetings(batches);
-    const leave = (): boolean[] =>
-      batches.map((batch, rank) => {
-        const done = batch?.open.length === 0 && this.#lines.head(rank) === batch;
-        if (done) this.#lines.leave(rank);
-        return done;
-      });
-    if (meetings.length + halves.length === 0) return leave().includes(true) ? true : undefined;
-    const served = serveMeetings(this.#serve, meetings, halves, batches);
-    if (served instanceof Promise) return served.then(() => void leave());
-    leave();
-    return true;
-  }
-
   /** No call is at work. */
   get #atRest(): boolean {
     return !this.#executing && this.#queued.size === 0;
@@ -379,6 +375,7 @@ export class Ledger {
 
   /** A call has left the queue. */
   #left(call: QueuedCall, error: unknown): void {
+    this.#runs.seal();
     if (error === undefined) call.complete();
     else {
       const errorOf = errorByRank(error);

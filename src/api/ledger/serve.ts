@@ -356,7 +356,7 @@ function isLate({ call, deadlinePs }: Posting): boolean {
 }
 
 /** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
-function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
+export function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
   failAll(host, postings, errorByRank(error));
   const [first] = postings;
   const { local, ranks } = host.comm;

@@ -2,20 +2,38 @@
 import type { RankCall } from "../backend.ts";
 import { bytesSent } from "./prepared.ts";
 
+/** Calls of one collective. */
+export interface Tally {
+  calls: number;
+  sendBytes: number;
+}
+
 /** Counts the calls of one rank. */
 export class Books {
-  readonly #calls: Record<string, number> = {};
-  #sendBytes = 0;
+  readonly #tallies = new Map<string, Tally>();
 
   /** A call was posted. */
   enter(call: RankCall): void {
-    const { collective } = call;
-    this.#calls[collective] = (this.#calls[collective] ?? 0) + 1;
-    this.#sendBytes += bytesSent(call);
+    const tally = this.of(call.collective);
+    tally.calls++;
+    tally.sendBytes += bytesSent(call);
+  }
+
+  /** Where the calls of a collective are counted. */
+  of(collective: string): Tally {
+    let tally = this.#tallies.get(collective);
+    if (tally === undefined) {
+      tally = { calls: 0, sendBytes: 0 };
+      this.#tallies.set(collective, tally);
+    }
+    return tally;
   }
 
   /** The counts so far. */
   totals(): { calls: Record<string, number>; sendBytes: number } {
-    return { calls: { ...this.#calls }, sendBytes: this.#sendBytes };
+    let sendBytes = 0;
+    for (const tally of this.#tallies.values()) sendBytes += tally.sendBytes;
+    const calls = Array.from(this.#tallies, ([collective, { calls: made }]) => [collective, made]);
+    return { calls: Object.fromEntries(calls) as Record<string, number>, sendBytes };
   }
 }

@@ -33,7 +33,7 @@ export interface Diagnostics {
 }
 
 /** The channels of a collective. */
-class Channels implements Diagnostics {
+export class Channels implements Diagnostics {
   readonly #start: Channel;
   readonly #end: Channel;
   readonly #error: Channel;
@@ -63,12 +63,18 @@ const known = new Map<CollectiveName, Channels | "none">();
 
 /** Where to tell about a collective; `undefined` when nobody listens. */
 export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
+  const channels = channelsOf(collective);
+  return channels?.haveListeners ? channels : undefined;
+}
+
+/** The channels of a collective, whether or not somebody listens; `undefined` in a runtime without them. */
+export function channelsOf(collective: CollectiveName): Channels | undefined {
   let channels = known.get(collective);
   if (channels === undefined) {
     channels = open(collective);
     known.set(collective, channels);
   }
-  return channels !== "none" && channels.haveListeners ? channels : undefined;
+  return channels === "none" ? undefined : channels;
 }
 
 function open(collective: CollectiveName): Channels | "none" {

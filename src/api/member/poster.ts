@@ -22,6 +22,7 @@ import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
   isGiven,
+  lendTo,
   type Prepared,
   type PreparedCall,
   type PreparedTransfer,
@@ -60,8 +61,9 @@ export class Poster {
   readonly #session: Session;
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
-  readonly #repeats: Repeats = new Repeats();
   readonly #books = new Books();
+  readonly #repeats = new Repeats(this.#books);
+  readonly #timeoutMs: number | undefined;
   #closing = false;
   #closed = false;
   #closings = 0;
@@ -74,6 +76,7 @@ export class Poster {
     this.facts = { rank, size: ranks.length, comm: name };
     this.check = new Validator(session, ledger.comm, rank);
     this.#session = session;
+    this.#timeoutMs = session.timeoutMs;
     this.#ledger = ledger;
     this.#host = host;
   }
@@ -108,12 +111,15 @@ export class Poster {
     if (this.#collecting !== undefined || !this.hooks.idle) return false;
     if (args?.signal !== undefined) return false;
     const known = this.#repeats.find(collective, args);
-    if (known?.made === undefined || diagnosticsOf(collective) !== undefined) return false;
+    if (known === undefined || known.channels?.haveListeners === true) return false;
     if (args?.timeoutMs !== undefined) this.assertOptions(collective, args);
-    const deadlinePs = deadlineFrom(0, args?.timeoutMs ?? this.#session.timeoutMs);
-    if (!this.#ledger.repeat(this.facts.rank, known, op, deadlinePs)) return false;
-    this.#books.enter(known.made);
-    this.#lendTo(op, known.made);
+    const timeoutMs = args?.timeoutMs ?? this.#timeoutMs;
+    const { prepared, tally, sendBytes } = known;
+    const user = this.#ledger.repeat(this.facts.rank, prepared, op, timeoutMs);
+    if (user === undefined) return false;
+    tally.calls++;
+    tally.sendBytes += sendBytes;
+    if (op.pending) lendTo(user, prepared.call);
     return true;
   }
 
@@ -126,7 +132,7 @@ export class Poster {
     const known = this.#repeats.find(collective, args);
     if (known !== undefined) {
       this.assertOptions(collective, args);
-      return known as Prepared<T>;
+      return known.prepared as Prepared<T>;
     }
     const { rank, size } = this.facts;
     const prepared = prepare(this.check, args, rank, size);
@@ -311,7 +317,7 @@ export class Poster {
     { options, calledAtPs }: Collected,
     op: CommOp,
   ): Posting {
-    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#session.timeoutMs);
+    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
     const { lending } = this.#session;
     if (lending !== undefined) {
       lending.lend(this.#ledger.comm, call);
@@ -364,15 +370,9 @@ export class Poster {
   }
 
   #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
-    this.#lendTo(op, call);
-    if (signal !== undefined && op.pending) this.#cancelBy(signal, call.collective, op);
-  }
-
-  /** From now until it settles, the operation has the call's memory; reads of it wait. */
-  #lendTo(op: CommOp, { send, recv }: RankCall): void {
     if (!op.pending) return;
-    if (send !== undefined) send.allocation.lastUse = op;
-    if (recv !== undefined) recv.allocation.lastUse = op;
+    lendTo(op, call);
+    if (signal !== undefined) this.#cancelBy(signal, call.collective, op);
   }
 
   #cancelBy(signal: AbortSignal, collective: CollectiveName, op: CommOp): void {

@@ -106,3 +106,12 @@ export interface PreparedTransfer<T> {
   readonly transfers: readonly PreparedHalf[];
   readonly result: T;
 }
+
+/** From now until it settles, this has the call's memory; reads of it wait. */
+export function lendTo(
+  user: PromiseLike<unknown>,
+  { send, recv }: Pick<PreparedCall, "send" | "recv">,
+): void {
+  if (send !== undefined && send.allocation.lastUse !== user) send.allocation.lastUse = user;
+  if (recv !== undefined && recv.allocation.lastUse !== user) recv.allocation.lastUse = user;
+}

@@ -8,6 +8,8 @@
  */
 import { DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
+import type { Books, Tally } from "./books.ts";
+import { type Channels, channelsOf } from "./diagnostics.ts";
 import type { Prepared } from "./prepared.ts";
 
 /** Lengths and places of the blocks of a v-form. */
@@ -26,14 +28,19 @@ interface Arguments extends Lists {
   readonly root?: unknown;
 }
 
-/** A call as it was made. */
-interface Remembered extends Omit<Arguments, keyof Lists> {
+/** A call that was checked, as it is made again. */
+export interface Remembered extends Omit<Arguments, keyof Lists> {
   /** Who made it: a buffer may be used on several communicators. */
   readonly by: Repeats;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
   /** What the lists held; `undefined` for a call without any. */
   readonly lists: Lists | undefined;
+  /** Where it is counted, and what is sent with it. */
+  readonly tally: Tally;
+  readonly sendBytes: number;
+  /** Where somebody may listen to it. */
+  readonly channels: Channels | undefined;
 }
 
 /** Collectives that take no other arguments. */
@@ -54,10 +61,15 @@ const repeatable: ReadonlySet<CollectiveName> = new Set([
 
 /** The calls of one rank on one communicator. */
 export class Repeats {
-  #barrier: Prepared<unknown> | undefined;
+  readonly #books: Books;
+  #barrier: Remembered | undefined;
 
-  /** What was made of the same call before; `undefined` when it has to be checked. */
-  find(collective: CollectiveName, args: object | undefined): Prepared<unknown> | undefined {
+  constructor(books: Books) {
+    this.#books = books;
+  }
+
+  /** The same call as it was made before; `undefined` when it has to be checked. */
+  find(collective: CollectiveName, args: object | undefined): Remembered | undefined {
     if (collective === "barrier") return isObject(args) ? this.#barrier : undefined;
     const given = (args ?? none) as Arguments;
     const { send, recv, op, root } = given;
@@ -71,24 +83,38 @@ export class Repeats {
     if (last.lists === undefined ? hasLists(given) : !sameLists(last.lists, given))
       return undefined;
     const { call } = last.prepared;
-    return call.send?.disposed === true || call.recv?.disposed === true ? undefined : last.prepared;
+    return call.send?.disposed === true || call.recv?.disposed === true ? undefined : last;
   }
 
   /** Remembers a call that was checked. */
   note(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
     if (!repeatable.has(collective)) return;
     if (collective === "barrier") {
-      this.#barrier = prepared;
+      this.#barrier = this.#remembered(collective, none, prepared);
       return;
     }
     const given = (args ?? none) as Arguments;
-    const { send, recv, op, root } = given;
+    const { send, recv, op } = given;
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
     if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
-    const lists = hasLists(given) ? listsOf(given) : undefined;
-    const last: Remembered = { by: this, collective, send, recv, op, root, prepared, lists };
-    buffer.lastCall = last;
+    buffer.lastCall = this.#remembered(collective, given, prepared);
+  }
+
+  #remembered(
+    collective: CollectiveName,
+    given: Arguments,
+    prepared: Prepared<unknown>,
+  ): Remembered {
+    const { send, recv, op, root } = given;
+    return {
+      by: this,
+      ...{ collective, send, recv, op, root, prepared },
+      lists: hasLists(given) ? listsOf(given) : undefined,
+      tally: this.#books.of(collective),
+      sendBytes: prepared.call.send?.byteLength ?? 0,
+      channels: channelsOf(collective),
+    };
   }
 }
 

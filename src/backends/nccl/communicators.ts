@@ -4,6 +4,7 @@ import type { CurrentDevice, Device } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
+import type { Made } from "./job.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { Member } from "./member.ts";
@@ -25,6 +26,8 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. */
   isOver = false;
+  /** How many collective calls were made here, where other processes may ask. */
+  made: Made | undefined;
   readonly #nccl: NcclCalls;
 
   constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
@@ -34,6 +37,11 @@ export class NcclCommunicator {
     this.windows = new RegisteredWindows(nccl, this.members);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
+  }
+
+  /** Collective call `number` is about to be made. */
+  count(number: number): void {
+    if (this.made !== undefined) this.made.calls = number + 1;
   }
 
   /** A member's call with what NCCL needs to make it; `endOp` comes after. */

@@ -5,7 +5,7 @@
  * Ranges of the same memory that overlap, such as those of an in-place call, share an area, so that what one call of a
  * recording wrote another one reads.
  */
-import { DeviceBuffer, type Memory, type RankCall } from "../../api/index.ts";
+import { DeviceBuffer, InvalidArgumentError, type Memory, type RankCall } from "../../api/index.ts";
 import { ArrayArea } from "./array-area.ts";
 import { HostArrayMemory } from "./host-array-memory.ts";
 import type { LocalRank } from "./local-rank.ts";
@@ -153,4 +153,15 @@ function rangeOf({ byteOffset, byteLength }: DeviceBuffer): Range {
 function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefined {
   const memory = buffer?.allocation.memory;
   return memory instanceof HostArrayMemory ? memory : undefined;
+}
+
+/** What a rank is told that gives an array where arrays are not copied. */
+export function notInPlace(rank: number): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: "host memory cannot be used in place on a GPU",
+      hint: "const buffer = comm.alloc(dtype, length).copyFrom(array)",
+    },
+    { rank },
+  );
 }

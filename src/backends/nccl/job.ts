@@ -9,7 +9,7 @@ import { RollCall } from "./roll-call.ts";
 export type OpenLife = (membership: Membership) => Promise<Session>;
 
 /** How many collective calls were made on a communicator. */
-interface Made {
+export interface Made {
   calls: number;
 }
 
@@ -22,11 +22,6 @@ export class Job {
   /** Collective calls that this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
   readonly #madeByKey = new Map<string, { readonly calls: number }>();
-  /** Where the last call was made: calls in a row are mostly made there too. */
-  #latest: { readonly comm: CommInfo | undefined; readonly made: Made } = {
-    comm: undefined,
-    made: { calls: 0 },
-  };
   #handedOver = false;
   readonly comparisons: Comparisons;
 
@@ -42,13 +37,8 @@ export class Job {
     this.#rollCall = new RollCall(membership, keyOf, () => Object.fromEntries(made()));
   }
 
-  /** This process has made a collective call on a communicator, which the same object must stand for every time. */
-  made(comm: CommInfo, number: number): void {
-    if (comm !== this.#latest.comm) this.#latest = { comm, made: this.#madeOn(comm) };
-    this.#latest.made.calls = number + 1;
-  }
-
-  #madeOn(comm: CommInfo): Made {
+  /** How many collective calls this process has made on a communicator, which the same object must stand for every time. */
+  countOf(comm: CommInfo): Made {
     let made = this.#made.get(comm);
     if (made === undefined) {
       made = { calls: 0 };

@@ -19,16 +19,19 @@ export class Mark {
   readonly devices = new Set<Device>();
   /** Those of the streams that have yet to come to it. */
   readonly events: MarkEvent[] = [];
+  /** Who came last; `undefined` where nobody waits any more. */
+  last: Waiting | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
-  #last: readonly Device[] | undefined;
+  #listed: readonly Device[] | undefined;
   /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
   #runs: Run[] = [];
   #run: Run | undefined;
 
   /** Somebody waits for what was put on these devices' streams. */
   add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
-    if (devices !== this.#last) {
-      this.#last = devices;
+    this.last = waiting;
+    if (devices !== this.#listed) {
+      this.#listed = devices;
       for (const device of devices) this.devices.add(device);
     }
     if (this.#run === undefined || this.#run.owner !== owner) {
@@ -43,6 +46,7 @@ export class Mark {
     const runs = this.#runs;
     this.#runs = [];
     this.#run = undefined;
+    this.last = undefined;
     tell(runs, error);
   }
 
@@ -51,6 +55,7 @@ export class Mark {
     const lost = this.#runs.filter((run) => run.owner === owner);
     this.#runs = this.#runs.filter((run) => run.owner !== owner);
     this.#run = undefined;
+    this.last = undefined;
     tell(lost, error);
   }
 }

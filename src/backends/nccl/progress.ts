@@ -54,6 +54,11 @@ export class Progress {
     this.#next.add(devices, owner, waiting);
   }
 
+  /** True when this was the last that was told to wait, and for all that is put on the same streams now. */
+  isLast(waiting: Waiting): boolean {
+    return this.#next?.last === waiting;
+  }
+
   /** Rejects those who wait for the work of a communicator: it was given up. */
   giveUp(owner: object, error: unknown): void {
     for (const mark of [...this.#open]) mark.giveUp(owner, error);

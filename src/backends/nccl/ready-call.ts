@@ -33,6 +33,12 @@ export class ReadyCall {
     this.#only = this.#noted.length === 1 ? this.#noted[0] : undefined;
   }
 
+  /** Makes the NCCL calls as a further call of the communicator. */
+  makeAgain(number: number): void {
+    this.comm.count(number);
+    this.make();
+  }
+
   /** Makes the NCCL calls. */
   make(): void {
     if (this.#only === undefined) makeAll(this.#noted);

@@ -8,7 +8,6 @@ import {
   type CommInfo,
   type Explanation,
   type HalfTransfer,
-  InvalidArgumentError,
   type Kept,
   type Memory,
   type Question,
@@ -21,7 +20,7 @@ import { Answers } from "./answers.ts";
 import type { BusPlace } from "./bus-order.ts";
 import { CommunicatorEnds } from "./communicator-ends.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
-import { CopiedArrays } from "./copied-arrays.ts";
+import { CopiedArrays, notInPlace } from "./copied-arrays.ts";
 import type { CurrentDevice } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
@@ -78,6 +77,7 @@ export class NcclSession implements Session {
   readonly capabilities: Capabilities;
   readonly compare: Session["compare"];
   readonly #parts: SessionParts;
+  readonly #progress: Progress;
   /** Present where calls take arrays. */
   readonly #arrays: CopiedArrays | undefined;
   readonly #submitter: Submitter;
@@ -96,6 +96,7 @@ export class NcclSession implements Session {
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs } = parts;
     this.#parts = parts;
+    this.#progress = parts.progress;
     this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
     this.#submitter = new Submitter(parts.libraries.nccl, this.#arrays);
     const { libraries, capability, pin, places } = parts;
@@ -112,7 +113,7 @@ export class NcclSession implements Session {
     this.generation = (job?.generation ?? 0) + 1;
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
-    this.#comms.set(world.info.id, world);
+    this.#add(world);
     const comparisons = job?.comparisons;
     if (comparisons?.areMade === true) this.compare = comparisons.compare.bind(comparisons);
     job?.onLost((rank) => this.#ends.lost(rank));
@@ -150,13 +151,7 @@ export class NcclSession implements Session {
 
   borrow(rank: number, buffer: ArrayBufferLike): Memory {
     if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
-    throw new InvalidArgumentError(
-      {
-        headline: "host memory cannot be used in place on a GPU",
-        hint: "const buffer = comm.alloc(dtype, length).copyFrom(array)",
-      },
-      { rank },
-    );
+    throw notInPlace(rank);
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
@@ -180,27 +175,27 @@ export class NcclSession implements Session {
   }
 
   enqueue(set: CallSet, waiting: Waiting): void {
-    const { calls, number } = set;
     const comm = this.#comm(set.comm);
-    const { info } = comm;
-    this.#parts.job?.made(info, number);
-    const graph = calls[0]?.graph;
+    comm.count(set.number);
+    const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
     const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
-    if (!launched) this.#parts.readPlans?.(info.name);
-    this.#parts.progress.whenDone(comm.devices, comm, finishing(waiting, finish));
+    if (!launched) this.#parts.readPlans?.(comm.info.name);
+    this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
   }
 
   enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
-    const ready = work as ReadyCall;
-    const { comm } = ready;
-    const { info, devices } = comm;
-    if (comm.isOver) throw this.#aborted(info);
-    const { job, readPlans, progress } = this.#parts;
-    job?.made(info, number);
-    ready.make();
-    readPlans?.(info.name);
-    progress.whenDone(devices, comm, waiting);
+    const { comm } = work as ReadyCall;
+    if (comm.isOver) throw this.#aborted(comm.info);
+    (work as ReadyCall).makeAgain(number);
+    this.#parts.readPlans?.(comm.info.name);
+    this.#progress.whenDone(comm.devices, comm, waiting);
+  }
+
+  enqueueBehind({ work }: Kept, number: number, waiting: Waiting): boolean {
+    if (this.#parts.readPlans !== undefined || !this.#progress.isLast(waiting)) return false;
+    (work as ReadyCall).makeAgain(number);
+    return true;
   }
 
   exchange(
@@ -221,7 +216,7 @@ export class NcclSession implements Session {
     const ends = messageEnds(transfers, halves);
     const finish = this.#submitter.messages(comm, ends);
     const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#parts.progress.whenDone(devices, comm, finishing(waiting, finish));
+    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -251,13 +246,13 @@ export class NcclSession implements Session {
 
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void {
-    const { libraries, current, config, pin = {}, readPlans } = this.#parts;
+    const { libraries, current, config, pin = {}, readPlans, job } = this.#parts;
     const parent = this.#comm(set.comm);
     const made = withVariables(pinnedVariables(pin), () =>
       split(libraries.nccl, current, parent, set.calls, children, config),
     );
-    for (const comm of made) this.#comms.set(comm.info.id, comm);
-    this.#parts.job?.born(set.comm, set.number, children);
+    job?.born(set.comm, set.number, children);
+    for (const comm of made) this.#add(comm);
     readPlans?.(children.map(({ name }) => name).join(" and "));
   }
 
@@ -267,7 +262,7 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#leave(comm);
     this.#reasons.set(info.id, reason);
-    this.#parts.progress.giveUp(comm, reason ?? this.#aborted(info));
+    this.#progress.giveUp(comm, reason ?? this.#aborted(info));
     this.#end(comm.abort());
   }
 
@@ -278,7 +273,7 @@ export class NcclSession implements Session {
     this.#leave(comm);
     this.#parts.job?.over(info);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
-    this.#end(this.#parts.progress.after(devices).then(() => this.#ends.one(comm)));
+    this.#end(this.#progress.after(devices).then(() => this.#ends.one(comm)));
   }
 
   missing(comm: CommInfo, number: number): Promise<readonly number[]> {
@@ -309,11 +304,11 @@ export class NcclSession implements Session {
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
   async #close(): Promise<void> {
     closedBefore(this);
-    const { progress, current, job } = this.#parts;
+    const { current, job } = this.#parts;
     const locals = [...this.#locals.values()];
     let lost = false;
     const idle = (): Promise<void> =>
-      progress.after(locals.map(({ device }) => device)).catch(() => {
+      this.#progress.after(locals.map(({ device }) => device)).catch(() => {
         lost = true;
       });
     // Communicators that end wait for their streams too, and may find them blocked by others.
@@ -323,7 +318,7 @@ export class NcclSession implements Session {
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
       if (!(await within(closeMs + leaveMs, rest()))) {
         for (const local of locals) local.abandon();
-        progress.abandon(this.#aborted(this.#parts.world.info));
+        this.#progress.abandon(this.#aborted(this.#parts.world.info));
         await job?.leave();
         return;
       }
@@ -335,7 +330,7 @@ export class NcclSession implements Session {
     await Promise.all(this.#ending);
     current.forget();
     this.#attempt(() =>
-      inTurn([() => progress.release(), ...locals.map((local) => () => local.release())]),
+      inTurn([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
     await job?.leave();
     // Where the devices were lost, nothing on them can be given back: that is no further news.
@@ -369,6 +364,12 @@ export class NcclSession implements Session {
         this.abort(comm.info, error);
       }
     }
+  }
+
+  /** A communicator takes calls. Where other processes may ask, they are counted. */
+  #add(comm: NcclCommunicator): void {
+    this.#comms.set(comm.info.id, comm);
+    comm.made = this.#parts.job?.countOf(comm.info);
   }
 
   /** A communicator takes no more calls. */

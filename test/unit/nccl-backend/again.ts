@@ -13,6 +13,24 @@ export interface Watched {
   again(): number[];
 }
 
+/** The numbers of the calls that the session of a world is handed again from now on, by themselves or behind others. */
+export function handedAgain(gpus: FakeGpus): number[] {
+  const [session] = gpus.sessions;
+  if (session === undefined) throw new Error("a world has a session");
+  const numbers: number[] = [];
+  const { enqueueAgain, enqueueBehind } = session;
+  vi.spyOn(session, "enqueueAgain").mockImplementation((kept, number, waiting) => {
+    numbers.push(number);
+    enqueueAgain.call(session, kept, number, waiting);
+  });
+  vi.spyOn(session, "enqueueBehind").mockImplementation((kept, number, waiting) => {
+    const isQueued = enqueueBehind.call(session, kept, number, waiting);
+    if (isQueued) numbers.push(number);
+    return isQueued;
+  });
+  return numbers;
+}
+
 /** Uses a world on fake GPUs whose session is watched, and closes it. */
 export async function watch(
   size: number,
@@ -21,10 +39,8 @@ export async function watch(
 ): Promise<void> {
   const gpus = cleanGpus(options);
   await inWorld(gpus, size, async (world) => {
-    const [session] = gpus.sessions;
-    if (session === undefined) throw new Error("a world has a session");
-    const { mock } = vi.spyOn(session, "enqueueAgain");
-    await within(5000, use({ gpus, world, again: () => mock.calls.map(([, number]) => number) }));
+    const numbers = handedAgain(gpus);
+    await within(5000, use({ gpus, world, again: () => numbers }));
   });
 }
 

@@ -16,15 +16,20 @@ function world(size: number, id = 0) {
   return { id, name: "world", ranks, local: [0] };
 }
 
+/** A process makes calls up to number `last` on a communicator. */
+function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
+  job.countOf(comm).calls = last + 1;
+}
+
 describe("a roll call", () => {
   test("names the ranks that have not made the call", async () => {
     const [asker, behind, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
-    asker.made(comm, 4);
-    behind.made(comm, 3);
-    there.made(comm, 4);
+    made(asker, comm, 4);
+    made(behind, comm, 3);
+    made(there, comm, 4);
     expect(await asker.missing(comm, 4)).toEqual([1]);
-    behind.made(comm, 4);
+    made(behind, comm, 4);
     expect(await asker.missing(comm, 4)).toEqual([]);
     expect(await there.missing(comm, 5)).toEqual([0, 1]);
   });
@@ -37,7 +42,7 @@ describe("a roll call", () => {
       for (const job of [asker, other]) job.born(world(2), call, [child]);
       return child;
     }) as [ReturnType<typeof world>, ReturnType<typeof world>];
-    other.made(second, 7);
+    made(other, second, 7);
     expect(await asker.missing(world(2), 0)).toEqual([1]);
     expect(await asker.missing(first, 0)).toEqual([1]);
     expect(await asker.missing(second, 7)).toEqual([]);
@@ -45,7 +50,7 @@ describe("a roll call", () => {
 
   test("counts a rank that does not answer as missing", async () => {
     const [asker, quiet] = (await jobs(2)) as [Job, Job];
-    quiet.made(world(2), 9);
+    made(quiet, world(2), 9);
     quiet.handOver();
     expect(await asker.missing(world(2), 0)).toEqual([1]);
   });
