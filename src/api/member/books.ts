@@ -33,7 +33,10 @@ export class Books {
   totals(): { calls: Record<string, number>; sendBytes: number } {
     let sendBytes = 0;
     for (const tally of this.#tallies.values()) sendBytes += tally.sendBytes;
-    const calls = Array.from(this.#tallies, ([collective, { calls: made }]) => [collective, made]);
-    return { calls: Object.fromEntries(calls) as Record<string, number>, sendBytes };
+    const counts = Array.from(
+      this.#tallies,
+      ([collective, { calls }]) => [collective, calls] as const,
+    );
+    return { calls: Object.fromEntries(counts.filter(([, calls]) => calls > 0)), sendBytes };
   }
 }
