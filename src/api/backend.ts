@@ -131,11 +131,8 @@ export interface Session {
   enqueue?(set: CallSet, waiting: Waiting): void;
   /** Present with `enqueue`: queues the call of a set again, whose `kept` has got its `work`, as the set's call `number`. */
   enqueueAgain?(kept: Kept, number: number, waiting: Waiting): void;
-  /**
-   * Present with `enqueueAgain`: does the same for one who waits already, and is told once of all that was queued for it.
-   * False where something else was queued meanwhile, or the earlier calls may be done: then nothing was queued.
-   */
-  enqueueBehind?(kept: Kept, number: number, waiting: Waiting): boolean;
+  /** Present with `enqueueAgain`: does the same for the one who waits already and `takesMore`, and is told once of all. */
+  enqueueBehind?(kept: Kept, number: number): void;
   /** Present with `enqueue`: the same for `exchange`. */
   enqueueExchange?(
     comm: CommInfo,
@@ -187,6 +184,8 @@ export interface OwnWords {
 
 /** Waits for queued calls. */
 export interface Waiting {
+  /** Set by a session that has `enqueueBehind`: nothing was queued after this, and it is not done. False at first. */
+  takesMore: boolean;
   /** They are done, or what went wrong with them. Told once. */
   settled(error?: unknown): void;
 }

@@ -6,6 +6,7 @@ import type { Posting } from "./posting.ts";
 
 /** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
 export abstract class QueuedCall implements Waiting {
+  takesMore = false;
   /** `undefined` while it is in none. */
   queue: CallQueue | undefined;
   before: QueuedCall | undefined;

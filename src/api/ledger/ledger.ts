@@ -47,10 +47,10 @@ export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "org
 /** Matches the calls of all ranks of one communicator. */
 export class Ledger {
   readonly comm: CommInfo;
+  readonly makers: Makers;
   readonly #serve: ServeHost;
   readonly #monitor: Monitor;
   readonly #lines: Lines;
-  readonly #makers: Makers;
   readonly #numbers: CallNumbers;
   #slots: Slot[] = [];
   #firstNumber = 0;
@@ -73,8 +73,8 @@ export class Ledger {
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
-    this.#makers = new Makers(comm, monitor);
     const { clock } = host.session;
+    this.makers = new Makers(comm, monitor, clock);
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm.ranks.length);
     this.#failures = new Failures(comm, () => this.#unseen(host));
@@ -94,11 +94,6 @@ export class Ledger {
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
     this.#runs = new Runs(this.#serve, this.#numbers);
-  }
-
-  /** An operation for a rank's next call. */
-  createOp(rank: number): CommOp {
-    return this.#makers.createOp(rank);
   }
 
   /** True when some rank has calls that are not done. */
@@ -130,7 +125,6 @@ export class Ledger {
    * here to wait for it goes to the session without a place in line.
    */
   repeat(
-    rank: number,
     prepared: Prepared<unknown>,
     op: CommOp,
     timeoutMs?: number,
@@ -140,6 +134,7 @@ export class Ledger {
     const known = agreement?.work === undefined ? undefined : agreement;
     const run = known && this.#runs.goOn(known, prepared, op, timeoutMs);
     if (run !== undefined) return run;
+    const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
     const isNext = this.#isAlone && this.#lines.empty;
     if (known === undefined || !isNext) this.post(rank, posting);

@@ -1,5 +1,5 @@
 /** The runs of a communicator of which this process has one rank: its last call, made again, goes on with the one before. */
-import type { RankCall } from "../backend.ts";
+import type { RankCall, Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { Agreement } from "./agreement.ts";
@@ -12,11 +12,13 @@ import { failServed, type ServeHost, serveAgain } from "./serve.ts";
 /** Begins runs, and goes on with the last one for as long as nothing else is asked of the ledger. */
 export class Runs {
   readonly #serve: ServeHost;
+  readonly #session: Session;
   readonly #numbers: CallNumbers;
   #run: Run | undefined;
 
   constructor(serve: ServeHost, numbers: CallNumbers) {
     this.#serve = serve;
+    this.#session = serve.session;
     this.#numbers = numbers;
   }
 
@@ -47,10 +49,10 @@ export class Runs {
     timeoutMs: number | undefined,
   ): Run | undefined {
     const run = this.#run;
-    if (run === undefined || run.timeoutMs !== timeoutMs) return undefined;
+    if (run === undefined || !run.takesMore || run.timeoutMs !== timeoutMs) return undefined;
     const number = run.next;
     try {
-      if (this.#serve.session.enqueueBehind?.(known, number, run) !== true) return undefined;
+      this.#session.enqueueBehind?.(known, number);
     } catch (error) {
       // Its number is used up.
       op.assign(number);

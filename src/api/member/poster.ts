@@ -16,7 +16,7 @@ import {
 import { HookList, type OpInfo } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
-import type { CommOp } from "../op.ts";
+import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
 import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
@@ -64,6 +64,7 @@ export class Poster {
   readonly #books = new Books();
   readonly #repeats = new Repeats(this.#books);
   readonly #timeoutMs: number | undefined;
+  readonly #maker: OpMaker | undefined;
   #closing = false;
   #closed = false;
   #closings = 0;
@@ -78,6 +79,7 @@ export class Poster {
     this.#session = session;
     this.#timeoutMs = session.timeoutMs;
     this.#ledger = ledger;
+    this.#maker = ledger.makers.always(rank);
     this.#host = host;
   }
 
@@ -113,9 +115,8 @@ export class Poster {
     const known = this.#repeats.find(collective, args);
     if (known === undefined || known.channels?.haveListeners === true) return false;
     if (args?.timeoutMs !== undefined) this.assertOptions(collective, args);
-    const timeoutMs = args?.timeoutMs ?? this.#timeoutMs;
     const { prepared, tally, sendBytes } = known;
-    const user = this.#ledger.repeat(this.facts.rank, prepared, op, timeoutMs);
+    const user = this.#ledger.repeat(prepared, op, args?.timeoutMs ?? this.#timeoutMs);
     if (user === undefined) return false;
     tally.calls++;
     tally.sendBytes += sendBytes;
@@ -153,7 +154,7 @@ export class Poster {
 
   /** An operation that is settled by whoever asked for it. */
   createOp<T>(): CommOp<T> {
-    return this.#ledger.createOp(this.facts.rank) as CommOp<T>;
+    return new CommOp<T>(this.#maker ?? this.#ledger.makers.now(this.facts.rank));
   }
 
   /** Virtual time on this rank's clock, 0 without one. */

@@ -19,8 +19,8 @@ export class Mark {
   readonly devices = new Set<Device>();
   /** Those of the streams that have yet to come to it. */
   readonly events: MarkEvent[] = [];
-  /** Who came last; `undefined` where nobody waits any more. */
-  last: Waiting | undefined;
+  /** Who came last, for whom more may be put on the streams; `undefined` where that is over. */
+  #last: Waiting | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #listed: readonly Device[] | undefined;
   /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
@@ -29,7 +29,9 @@ export class Mark {
 
   /** Somebody waits for what was put on these devices' streams. */
   add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
-    this.last = waiting;
+    this.close();
+    this.#last = waiting;
+    waiting.takesMore = true;
     if (devices !== this.#listed) {
       this.#listed = devices;
       for (const device of devices) this.devices.add(device);
@@ -41,12 +43,18 @@ export class Mark {
     this.#run.waiting.push(waiting);
   }
 
+  /** What is put on the streams from now on is not covered. */
+  close(): void {
+    if (this.#last !== undefined) this.#last.takesMore = false;
+    this.#last = undefined;
+  }
+
   /** Tells everyone: the work is done, or will not be. */
   settle(error?: unknown): void {
     const runs = this.#runs;
     this.#runs = [];
     this.#run = undefined;
-    this.last = undefined;
+    this.close();
     tell(runs, error);
   }
 
@@ -55,7 +63,7 @@ export class Mark {
     const lost = this.#runs.filter((run) => run.owner === owner);
     this.#runs = this.#runs.filter((run) => run.owner !== owner);
     this.#run = undefined;
-    this.last = undefined;
+    this.close();
     tell(lost, error);
   }
 }

@@ -54,11 +54,6 @@ export class Progress {
     this.#next.add(devices, owner, waiting);
   }
 
-  /** True when this was the last that was told to wait, and for all that is put on the same streams now. */
-  isLast(waiting: Waiting): boolean {
-    return this.#next?.last === waiting;
-  }
-
   /** Rejects those who wait for the work of a communicator: it was given up. */
   giveUp(owner: object, error: unknown): void {
     for (const mark of [...this.#open]) mark.giveUp(owner, error);
@@ -94,6 +89,7 @@ export class Progress {
     const mark = this.#next;
     if (mark === undefined) return;
     this.#next = undefined;
+    mark.close();
     try {
       for (const device of mark.devices) {
         const cuda = device.use();

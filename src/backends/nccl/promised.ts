@@ -4,6 +4,7 @@ import type { Waiting } from "../../api/index.ts";
 /** A promise of what is begun with somebody who waits. */
 export function promised(begin: (waiting: Waiting) => void): Promise<void> {
   return new Promise((resolve, reject) => {
-    begin({ settled: (error) => (error === undefined ? resolve() : reject(error)) });
+    const settled = (error: unknown): void => (error === undefined ? resolve() : reject(error));
+    begin({ takesMore: false, settled });
   });
 }

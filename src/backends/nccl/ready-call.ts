@@ -4,6 +4,7 @@
  */
 import type { NcclCommunicator } from "./communicators.ts";
 import type { Issuing, Part, Step } from "./issue.ts";
+import type { Made } from "./job.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 
 /** Makes an NCCL call, or a group of them. */
@@ -12,6 +13,8 @@ type Noted = () => void;
 /** A call that can be made again and again. */
 export class ReadyCall {
   readonly comm: NcclCommunicator;
+  /** Where the communicator's calls are counted. */
+  readonly #made: Made | undefined;
   readonly #noted: readonly Noted[];
   /** The only one of them, which most calls have: it is made without a look at the list. */
   readonly #only: Noted | undefined;
@@ -24,6 +27,7 @@ export class ReadyCall {
     parts: readonly Part[],
   ) {
     this.comm = comm;
+    this.#made = comm.made;
     this.#noted = steps.flatMap((step) => {
       const noted: Noted[] = [];
       const issuing = noting(nccl, noted);
@@ -35,7 +39,7 @@ export class ReadyCall {
 
   /** Makes the NCCL calls as a further call of the communicator. */
   makeAgain(number: number): void {
-    this.comm.count(number);
+    if (this.#made !== undefined) this.#made.calls = number + 1;
     this.make();
   }
 

@@ -94,18 +94,17 @@ export class NcclSession implements Session {
   readonly #answers: Answers;
 
   constructor(parts: SessionParts) {
-    const { world, job, timeoutMs } = parts;
+    const { world, job, timeoutMs, libraries, capability, pin, places } = parts;
     this.#parts = parts;
     this.#progress = parts.progress;
     this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
-    this.#submitter = new Submitter(parts.libraries.nccl, this.#arrays);
-    const { libraries, capability, pin, places } = parts;
+    this.#submitter = new Submitter(libraries.nccl, this.#arrays);
     this.#answers = new Answers(libraries, capability, world.size, pin, places);
     this.capabilities = {
       hostArrays: parts.staging === "copy",
       virtualTime: false,
       deterministic: true,
-      symmetricMemory: parts.libraries.nccl.hasWindows,
+      symmetricMemory: libraries.nccl.hasWindows,
     };
     this.size = world.size;
     this.localRanks = world.info.local;
@@ -188,14 +187,15 @@ export class NcclSession implements Session {
     const { comm } = work as ReadyCall;
     if (comm.isOver) throw this.#aborted(comm.info);
     (work as ReadyCall).makeAgain(number);
-    this.#parts.readPlans?.(comm.info.name);
     this.#progress.whenDone(comm.devices, comm, waiting);
+    if (this.#parts.readPlans === undefined) return;
+    // Each call's plan is asked for.
+    this.#parts.readPlans(comm.info.name);
+    waiting.takesMore = false;
   }
 
-  enqueueBehind({ work }: Kept, number: number, waiting: Waiting): boolean {
-    if (this.#parts.readPlans !== undefined || !this.#progress.isLast(waiting)) return false;
+  enqueueBehind({ work }: Kept, number: number): void {
     (work as ReadyCall).makeAgain(number);
-    return true;
   }
 
   exchange(

@@ -85,6 +85,7 @@ export class Submitter {
 export function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
   if (finish === undefined) return waiting;
   return {
+    takesMore: false,
     settled(error) {
       try {
         finish(error !== undefined);

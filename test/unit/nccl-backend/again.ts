@@ -23,10 +23,9 @@ export function handedAgain(gpus: FakeGpus): number[] {
     numbers.push(number);
     enqueueAgain.call(session, kept, number, waiting);
   });
-  vi.spyOn(session, "enqueueBehind").mockImplementation((kept, number, waiting) => {
-    const isQueued = enqueueBehind.call(session, kept, number, waiting);
-    if (isQueued) numbers.push(number);
-    return isQueued;
+  vi.spyOn(session, "enqueueBehind").mockImplementation((kept, number) => {
+    numbers.push(number);
+    enqueueBehind.call(session, kept, number);
   });
   return numbers;
 }

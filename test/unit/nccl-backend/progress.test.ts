@@ -19,6 +19,7 @@ function setUp() {
   }
   const told: unknown[][] = [];
   const waiting = (name: string): Waiting => ({
+    takesMore: false,
     settled: (error) => void told.push(error === undefined ? [name] : [name, error]),
   });
   return { machine, devices, progress: new Progress(() => undefined), told, waiting };
