@@ -46,9 +46,11 @@ export {
 } from "./program.ts";
 export {
   type CallOutcome,
+  gatherRun,
   type ProgramRun,
   type RunOptions,
   runOn,
   runProgram,
+  runProgramAs,
   runProgramIn,
 } from "./run-program.ts";

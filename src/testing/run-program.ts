@@ -80,7 +80,38 @@ export async function runProgramIn(
   if (world.size !== program.size) {
     throw new Error(`a program of ${program.size} ranks cannot run in a world of ${world.size}`);
   }
-  const byRank = await world.run((comm) => runRank(comm, program, pace));
+  const byRank = await world.run((comm) => runProgramAs(comm, program, { ...(pace && { pace }) }));
+  return gatherRun(program, byRank, label);
+}
+
+/**
+ * Runs one rank's part of a program, where the ranks are processes of their own that all do so with the same program. Its
+ * communicators and buffers are gone afterwards; the one it was given can run the next program.
+ *
+ * @returns What the rank holds after each call, in program order; `undefined` for calls of others.
+ * @throws CommError when a call fails; the communicator is best closed then.
+ * @example
+ * const comm = await connect({ backend: nccl() });
+ * const drawn = programs({ sizes: fc.constant(comm.size) });
+ * for (const program of fc.sample(drawn, { seed: 7, numRuns: 20 })) await runProgramAs(comm, program);
+ */
+export async function runProgramAs(
+  comm: Communicator,
+  program: Program,
+  { pace }: Pick<RunOptions, "pace"> = {},
+): Promise<readonly (RankOutcome | undefined)[]> {
+  if (comm.size !== program.size) {
+    throw new Error(`a program of ${program.size} ranks cannot run on ${comm.size}`);
+  }
+  return runRank(comm, program, pace);
+}
+
+/** What `runProgramAs` gave each rank of a program, as one run that can be compared with others. */
+export function gatherRun(
+  program: Program,
+  byRank: readonly (readonly (RankOutcome | undefined)[])[],
+  label: string,
+): ProgramRun {
   const outcomes = occurrencesOf(program).map((occurrence, at) => ({
     ...occurrence,
     ranks: byRank.map((rank) => rank[at]),

@@ -2,9 +2,14 @@
  * One process per GPU, as `twinccl launch` starts them: every collective has the simulation's bits, also between
  * imitated nodes, and ranks that come late, twice or from another job are waited for or refused.
  */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
+import { expectSame, gatherRun, type Program, runProgram } from "twinccl/testing";
 import { describe, expect } from "vitest";
+import { replay, runsOf } from "../support/seed.ts";
 import { runJob } from "./launched-jobs.ts";
 import { gpuSizes, testOn } from "./machine.ts";
 
@@ -87,6 +92,42 @@ describe("one process per GPU", () => {
       for (const ms of times) expect(ms).toBeLessThan(1);
     },
   );
+
+  const seed = replay.seed;
+  for (const [name, nodes] of [
+    ["between GPUs of one host", 1],
+    ["on two imitated nodes", 2],
+  ] as const) {
+    testOn(2, found)(
+      `random programs have the simulation's bits ${name}, seed ${seed}`,
+      async () => {
+        const path = new URL("jobs/drawn-programs.mjs", import.meta.url).href;
+        const { drawnPrograms, read } = await import(path);
+        const folder = mkdtempSync(join(tmpdir(), "twinccl-programs-"));
+        try {
+          const args = [String(seed), String(runsOf(40)), folder, "--nodes", String(nodes)];
+          const { status, results, text } = await runJob<object>(size, "programs-job.mjs", ...args);
+          expect(status, text).toBe(0);
+          const drawn: Program[] = drawnPrograms({
+            size,
+            seed,
+            runs: runsOf(40),
+            exact: nodes > 1,
+          });
+          expect(results).toEqual(Array(size).fill({ programs: drawn.length }));
+          const held = results.map((_, rank) =>
+            JSON.parse(readFileSync(join(folder, `${rank}.json`), "utf8")),
+          );
+          for (const [at, program] of drawn.entries()) {
+            const ranks = held.map((programs) => read(programs[at]));
+            expectSame(gatherRun(program, ranks, "nccl"), await runProgram(sim(), program));
+          }
+        } finally {
+          rmSync(folder, { recursive: true });
+        }
+      },
+    );
+  }
 
   testOn(2, found)(
     "case 8: a slow-starting rank joins; a duplicate rank and a stale job id are refused",

@@ -1,23 +1,11 @@
 // One rank of a job that makes every call, holds a barrier and times small calls; prints `result {…}`.
 //   node every-call-job.mjs [--nodes 2]
-// With nodes the ranks pretend to be on different hosts, so that they talk through sockets.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { everyCall } from "./every-call.mjs";
+import { imitateNodes } from "./imitated-nodes.mjs";
 
-const nodes = process.argv[2] === "--nodes" ? Number(process.argv[3]) : 1;
-if (nodes > 1) {
-  const { TWINCCL_RANK, TWINCCL_SIZE } = process.env;
-  const node = Math.floor((Number(TWINCCL_RANK) * nodes) / Number(TWINCCL_SIZE));
-  // NCCL reads these when its first communicator is made.
-  Object.assign(process.env, {
-    NCCL_HOSTID: `node${node}`,
-    NCCL_P2P_DISABLE: "1",
-    NCCL_SHM_DISABLE: "1",
-    NCCL_IB_DISABLE: "1",
-  });
-}
-
+const nodes = imitateNodes();
 const now = () => performance.timeOrigin + performance.now();
 const comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
 const calls = await everyCall(comm, { exact: nodes > 1, symmetric: nodes === 1 });
