@@ -48,15 +48,19 @@ function slope(values) {
 }
 
 const began = performance.now();
-const [device, host, times] = [[], [], []];
+const [device, host, heap, times] = [[], [], [], []];
 for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; done++) {
   const start = performance.now();
   await cycle();
   times.push(performance.now() - start);
   globalThis.gc?.();
   device.push(deviceBytes());
-  host.push(process.memoryUsage.rss());
+  const { rss, heapTotal } = process.memoryUsage();
+  host.push(rss);
+  heap.push(heapTotal);
 }
+/** The most that was added in one step, of a growth that may be one of many small steps or one large one. */
+const largestStep = (values) => Math.max(...values.slice(1).map((value, at) => value - values[at]));
 const kept = (values) => values.slice(Math.min(settling, Math.max(0, values.length - 2)));
 const sorted = kept(times).sort((a, b) => a - b);
 const figures = {
@@ -68,5 +72,7 @@ const figures = {
   device_bytes_grown: (device.at(-1) ?? 0) - (kept(device)[0] ?? 0),
   host_bytes_per_cycle: slope(kept(host)),
   host_bytes_grown: (host.at(-1) ?? 0) - (kept(host)[0] ?? 0),
+  host_bytes_largest_step: largestStep(kept(host)),
+  heap_bytes_grown: (heap.at(-1) ?? 0) - (kept(heap)[0] ?? 0),
 };
 process.stdout.write(`${JSON.stringify(figures)}\n`);
