@@ -15,6 +15,7 @@ import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue, type QueuedCall } from "./call-queue.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Failures } from "./failures.ts";
+import { Fifo } from "./fifo.ts";
 import { Lines } from "./lines.ts";
 import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
@@ -52,7 +53,7 @@ export class Ledger {
   readonly #monitor: Monitor;
   readonly #lines: Lines;
   readonly #numbers: CallNumbers;
-  #slots: Slot[] = [];
+  readonly #slots = new Fifo<Slot>();
   #firstNumber = 0;
   #executing = false;
   /** No other rank of it lives in this process. */
@@ -107,10 +108,9 @@ export class Ledger {
     if (!this.#admit(rank, posting.op)) return;
     const number = this.#numbers.collective(rank, posting.op);
     if (this.#slots.length === 0) this.#firstNumber = number;
-    const index = number - this.#firstNumber;
-    this.#slots[index] ??= new Slot(number, this.comm);
-    const slot = this.#slots[index];
-    invariant(slot !== undefined && slot.postings[rank] === undefined, "a rank posts a call once");
+    const slot = this.#slots.at(number - this.#firstNumber) ?? this.#nextSlot(number);
+    invariant(slot.number === number, "ranks make calls in turn");
+    invariant(slot.postings[rank] === undefined, "a rank posts a call once");
     slot.postings[rank] = posting;
     slot.arrived++;
     this.#lines.join(rank, slot);
@@ -249,7 +249,7 @@ export class Ledger {
       }
     });
     if (!this.#executing) this.#lines.clear();
-    this.#slots = [];
+    this.#slots.clear();
   }
 
   /** Back to call 0 on every rank, as new. */
@@ -258,7 +258,7 @@ export class Ledger {
     this.#runs.seal();
     this.#death = undefined;
     this.#lines.clear();
-    this.#slots = [];
+    this.#slots.clear();
     this.#firstNumber = 0;
     this.#numbers.reset();
     this.#failures.forgive();
@@ -311,6 +311,12 @@ export class Ledger {
     host.unseen(this);
   }
 
+  #nextSlot(number: number): Slot {
+    const slot = new Slot(number, this.comm);
+    this.#slots.push(slot);
+    return slot;
+  }
+
   #admit(rank: number, op: CommOp): boolean {
     const refusal = this.#death?.(rank, op.asker) ?? this.poison(rank);
     if (refusal !== undefined) this.#failures.add(op, refusal);
@@ -353,7 +359,7 @@ export class Ledger {
 
   /** `undefined`: there is none to serve; true: served. */
   #serveCollective(): true | Promise<void> | undefined {
-    const slot = this.#slots[0];
+    const slot = this.#slots.first;
     if (slot === undefined || !slot.complete || !this.#lines.allAt(slot)) return undefined;
     this.#slots.shift();
     this.#firstNumber = slot.number + 1;

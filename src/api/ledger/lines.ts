@@ -1,6 +1,7 @@
 /** Every rank's calls that are not done, oldest first: the order in which they must be served. */
 import type { CommInfo } from "../backend.ts";
 import { Batch } from "./batch.ts";
+import { Fifo } from "./fifo.ts";
 import type { Posting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 
@@ -10,15 +11,15 @@ export type Entry = Slot | Batch;
 /** The lines of the ranks of one communicator that live in this process. */
 export class Lines {
   /** By rank; those of other processes stay empty. */
-  readonly #lines: readonly Entry[][];
-  readonly #local: readonly Entry[][];
+  readonly #lines: readonly Fifo<Entry>[];
+  readonly #local: readonly Fifo<Entry>[];
   /** Entries of all lines, and those among them that are batches. */
   #entries = 0;
   #batches = 0;
 
   constructor({ ranks, local }: CommInfo) {
-    this.#lines = ranks.map(() => []);
-    this.#local = local.map((rank) => this.#lines[rank] as Entry[]);
+    this.#lines = ranks.map(() => new Fifo());
+    this.#local = local.map((rank) => this.#lines[rank] as Fifo<Entry>);
   }
 
   join(rank: number, entry: Entry): void {
@@ -28,7 +29,7 @@ export class Lines {
   }
 
   head(rank: number): Entry | undefined {
-    return this.#lines[rank]?.[0];
+    return this.#lines[rank]?.first;
   }
 
   /** Takes a rank's first call off its line. */
@@ -54,19 +55,19 @@ export class Lines {
   /** True when a collective call is what every rank would do next. */
   allAt(slot: Slot): boolean {
     for (const line of this.#local) {
-      if (line[0] !== slot) return false;
+      if (line.first !== slot) return false;
     }
     return true;
   }
 
   /** The batch at the head of each rank's line, where it is one. */
   batches(): (Batch | undefined)[] {
-    return this.#lines.map(([head]) => (head instanceof Batch ? head : undefined));
+    return this.#lines.map(({ first }) => (first instanceof Batch ? first : undefined));
   }
 
   /** A rank's open postings, oldest first. */
   postings(rank: number): Posting[] {
-    const line = this.#lines[rank] ?? [];
+    const line = this.#lines[rank]?.items() ?? [];
     return line.flatMap((entry) =>
       entry instanceof Batch ? entry.open : (entry.postings[rank] ?? []),
     );
@@ -74,7 +75,7 @@ export class Lines {
 
   /** Forgets everything. */
   clear(): void {
-    for (const line of this.#lines) line.length = 0;
+    for (const line of this.#lines) line.clear();
     this.#entries = 0;
     this.#batches = 0;
   }
