@@ -18,9 +18,9 @@ async function child(body: string): Promise<{ printed: string[]; ms: number }> {
     };
     const open = async (request) => new Proxy(await virtual.open(request), { get: hide });
     const world = await createWorld({ backend: { ...virtual, open }, size: 2 });
-    const outcome = async (op) => {
+    const outcome = async (call) => {
       const startMs = performance.now();
-      const code = await op.then(() => "ok", (error) => error.code);
+      const code = await call().then(() => "ok", (error) => error.code);
       return [code, performance.now() - startMs >= 150];
     };
     const startMs = performance.now();
@@ -53,7 +53,7 @@ describe.concurrent("a process", () => {
     const { printed, ms } = await child(`
       const ranks = await world.run(async (comm) => {
         await comm.barrier({ timeoutMs: 60_000 });
-        return comm.rank === 0 ? outcome(comm.barrier()) : "away";
+        return comm.rank === 0 ? outcome(() => comm.barrier()) : "away";
       });
       console.log(ranks[0][0]);`);
     expect(printed).toEqual(["ERR_COMM_DEADLOCK"]);
@@ -67,7 +67,7 @@ describe.concurrent("a process", () => {
     const { printed, ms } = await child(`
       const ranks = await world.run(async (comm) => {
         await comm.barrier({ timeoutMs: ${beforeMs} });
-        return comm.rank === 0 ? outcome(comm.barrier({ timeoutMs: 150 })) : "away";
+        return comm.rank === 0 ? outcome(() => comm.barrier({ timeoutMs: 150 })) : "away";
       });
       console.log(ranks.join());`);
     expect(printed).toEqual(["ERR_COMM_TIMEOUT,true,away"]);
