@@ -100,7 +100,9 @@ export class CallQueue {
   /** What every rank has queued, oldest first. */
   postings(): Posting[] {
     const all: Posting[] = [];
-    for (let call = this.#first; call !== undefined; call = call.after) all.push(...call.postings);
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      for (const posting of call.postings) all.push(posting);
+    }
     return all;
   }
 

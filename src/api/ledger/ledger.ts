@@ -120,29 +120,24 @@ export class Ledger {
   }
 
   /**
-   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it,
-   * and says who has its memory until it is done; `undefined` where it has to be posted as others are. With no other rank
-   * here to wait for it goes to the session without a place in line.
+   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
+   * false where it has to be posted as others are. With no other rank here to wait for it goes to the session without a place
+   * in line.
    */
-  repeat(
-    prepared: Prepared<unknown>,
-    op: CommOp,
-    timeoutMs?: number,
-  ): PromiseLike<unknown> | undefined {
+  repeat(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
     const { agreement, made } = prepared;
-    if (made === undefined || !this.#repeatsFreely) return undefined;
+    if (made === undefined || !this.#repeatsFreely) return false;
     const known = agreement?.work === undefined ? undefined : agreement;
-    const run = known && this.#runs.goOn(known, prepared, op, timeoutMs);
-    if (run !== undefined) return run;
+    if (known !== undefined && this.#runs.goOn(known, prepared, op, timeoutMs)) return true;
     const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
     const isNext = this.#isAlone && this.#lines.empty;
     if (known === undefined || !isNext) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
       this.#deadlines?.watch(posting);
-      return this.#runs.begin(rank, known, posting, timeoutMs) ?? op;
+      this.#runs.begin(rank, known, posting, timeoutMs);
     }
-    return op;
+    return true;
   }
 
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */

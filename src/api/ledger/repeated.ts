@@ -1,4 +1,4 @@
-/** Calls that a rank makes again, where nobody waits for them but by their operations. */
+/** Calls that a rank makes again with the same arguments: which sessions take them without a word, and how they are posted. */
 import type { RankCall, Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";

@@ -11,16 +11,15 @@ import type { Posting } from "./posting.ts";
 import { repeated } from "./repeated.ts";
 
 /** Calls in a row of the only rank that a process has on a communicator. */
-export class Run extends QueuedCall implements PromiseLike<unknown> {
+export class Run extends QueuedCall {
   readonly rank: number;
   /** What every call of it has to be done in. */
   readonly timeoutMs: number | undefined;
   /** Number of the call that comes next. */
   next: number;
-  #ops: CommOp[] = [];
+  readonly #ops: CommOp[] = [];
   /** What their calls were made from. */
-  #prepared: Prepared<unknown>[] = [];
-  #last: CommOp | undefined;
+  readonly #prepared: Prepared<unknown>[] = [];
 
   constructor(rank: number, first: number, timeoutMs: number | undefined) {
     super();
@@ -52,22 +51,5 @@ export class Run extends QueuedCall implements PromiseLike<unknown> {
       const { made, resultOf } = this.#prepared[at] as Prepared<unknown>;
       this.#ops[at]?.complete(resultOf(made as RankCall));
     }
-  }
-
-  /** All are done at once; who read their memory then holds on to the last one only. */
-  override settled(error?: unknown): void {
-    super.settled(error);
-    this.#last = this.#ops.at(-1);
-    this.#ops = [];
-    this.#prepared = [];
-  }
-
-  // biome-ignore lint/suspicious/noThenProperty: memory waits for whoever used it last, be it one call or many
-  then<A = unknown, B = never>(
-    onDone?: ((value: unknown) => A | PromiseLike<A>) | null,
-    onFailed?: ((reason: unknown) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    const last = this.#last ?? (this.#ops.at(-1) as CommOp);
-    return last.then(onDone, onFailed);
   }
 }

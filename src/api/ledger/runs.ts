@@ -12,6 +12,7 @@ import { failServed, type ServeHost, serveAgain } from "./serve.ts";
 /** Begins runs, and goes on with the last one for as long as nothing else is asked of the ledger. */
 export class Runs {
   readonly #serve: ServeHost;
+  /** That of `#serve`: every call asks it. */
   readonly #session: Session;
   readonly #numbers: CallNumbers;
   #run: Run | undefined;
@@ -22,34 +23,28 @@ export class Runs {
     this.#numbers = numbers;
   }
 
-  /** Begins a run with a call that was made before; it is `undefined` where that went wrong. */
-  begin(
-    rank: number,
-    known: Agreement,
-    { prepared, op }: Posting,
-    timeoutMs?: number,
-  ): Run | undefined {
+  /** Begins a run with a call that was made before. */
+  begin(rank: number, known: Agreement, { prepared, op }: Posting, timeoutMs?: number): void {
     this.seal();
     const number = this.#numbers.collective(rank, op);
     const run = new Run(rank, number, timeoutMs);
     run.add(prepared, op);
     serveAgain(this.#serve, run, known, number);
     if (run.queue !== undefined) this.#run = run;
-    return this.#run;
   }
 
   /**
-   * Has one more call done with the run that is going on: that run, or `undefined` where there is none, or it is too late.
-   * All calls of a run are done at once, so that the deadline of the first is that of all.
+   * Has one more call done with the run that is going on; false where there is none, or it is too late. All calls of a run
+   * are done at once, so that the deadline of the first is that of all.
    */
   goOn(
     known: Agreement,
     prepared: Prepared<unknown>,
     op: CommOp,
     timeoutMs: number | undefined,
-  ): Run | undefined {
+  ): boolean {
     const run = this.#run;
-    if (run === undefined || !run.takesMore || run.timeoutMs !== timeoutMs) return undefined;
+    if (run === undefined || !run.takesMore || run.timeoutMs !== timeoutMs) return false;
     const number = run.next;
     try {
       this.#session.enqueueBehind?.(known, number);
@@ -63,12 +58,12 @@ export class Runs {
         [repeated(prepared.made as RankCall, prepared, op, timeoutMs)],
         error,
       );
-      return run;
+      return true;
     }
     op.assign(number);
     run.add(prepared, op);
     op.submit();
-    return run;
+    return true;
   }
 
   /** Nothing goes on with the last run any more. */

@@ -116,11 +116,10 @@ export class Poster {
     if (known === undefined || known.channels?.haveListeners === true) return false;
     if (args?.timeoutMs !== undefined) this.assertOptions(collective, args);
     const { prepared, tally, sendBytes } = known;
-    const user = this.#ledger.repeat(prepared, op, args?.timeoutMs ?? this.#timeoutMs);
-    if (user === undefined) return false;
+    if (!this.#ledger.repeat(prepared, op, args?.timeoutMs ?? this.#timeoutMs)) return false;
     tally.calls++;
     tally.sendBytes += sendBytes;
-    if (op.pending) lendTo(user, prepared.call);
+    if (op.pending) lendTo(op, prepared.call);
     return true;
   }
 

@@ -5,6 +5,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
 import type { Agreement } from "../ledger/agreement.ts";
 import type { SignatureField } from "../ledger/posting.ts";
+import type { CommOp } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
 /** What a `RankCall` gets from the arguments; whatever is left out is `undefined` there, and -1 for the root. */
@@ -107,11 +108,8 @@ export interface PreparedTransfer<T> {
   readonly result: T;
 }
 
-/** From now until it settles, this has the call's memory; reads of it wait. */
-export function lendTo(
-  user: PromiseLike<unknown>,
-  { send, recv }: Pick<PreparedCall, "send" | "recv">,
-): void {
-  if (send !== undefined && send.allocation.lastUse !== user) send.allocation.lastUse = user;
-  if (recv !== undefined && recv.allocation.lastUse !== user) recv.allocation.lastUse = user;
+/** From now until it settles, the operation has the call's memory; reads of it wait. */
+export function lendTo(op: CommOp, { send, recv }: Pick<PreparedCall, "send" | "recv">): void {
+  if (send !== undefined) send.allocation.lastUse = op;
+  if (recv !== undefined) recv.allocation.lastUse = op;
 }

@@ -24,7 +24,7 @@ export class NcclCommunicator {
   readonly devices: readonly Device[];
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
-  /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. */
+  /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
   isOver = false;
   /** How many collective calls were made here, where other processes may ask. */
   made: Made | undefined;

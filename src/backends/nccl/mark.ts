@@ -9,7 +9,7 @@ export interface MarkEvent {
 }
 
 /** Those who wait for the work of one communicator, in the order in which they came. */
-interface Run {
+interface Party {
   readonly owner: object | undefined;
   readonly waiting: Waiting[];
 }
@@ -24,8 +24,8 @@ export class Mark {
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #listed: readonly Device[] | undefined;
   /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
-  #runs: Run[] = [];
-  #run: Run | undefined;
+  #parties: Party[] = [];
+  #party: Party | undefined;
 
   /** Somebody waits for what was put on these devices' streams. */
   add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
@@ -36,11 +36,11 @@ export class Mark {
       this.#listed = devices;
       for (const device of devices) this.devices.add(device);
     }
-    if (this.#run === undefined || this.#run.owner !== owner) {
-      this.#run = { owner, waiting: [] };
-      this.#runs.push(this.#run);
+    if (this.#party === undefined || this.#party.owner !== owner) {
+      this.#party = { owner, waiting: [] };
+      this.#parties.push(this.#party);
     }
-    this.#run.waiting.push(waiting);
+    this.#party.waiting.push(waiting);
   }
 
   /** What is put on the streams from now on is not covered. */
@@ -51,25 +51,25 @@ export class Mark {
 
   /** Tells everyone: the work is done, or will not be. */
   settle(error?: unknown): void {
-    const runs = this.#runs;
-    this.#runs = [];
-    this.#run = undefined;
+    const parties = this.#parties;
+    this.#parties = [];
+    this.#party = undefined;
     this.close();
-    tell(runs, error);
+    tell(parties, error);
   }
 
   /** Tells those who wait for the work of a communicator that it was given up. */
   giveUp(owner: object, error: unknown): void {
-    const lost = this.#runs.filter((run) => run.owner === owner);
-    this.#runs = this.#runs.filter((run) => run.owner !== owner);
-    this.#run = undefined;
+    const lost = this.#parties.filter((party) => party.owner === owner);
+    this.#parties = this.#parties.filter((party) => party.owner !== owner);
+    this.#party = undefined;
     this.close();
     tell(lost, error);
   }
 }
 
-function tell(runs: readonly Run[], error: unknown): void {
-  for (const { waiting } of runs) {
+function tell(parties: readonly Party[], error: unknown): void {
+  for (const { waiting } of parties) {
     for (const each of waiting) each.settled(error);
   }
 }

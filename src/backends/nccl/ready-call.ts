@@ -37,7 +37,7 @@ export class ReadyCall {
     this.#only = this.#noted.length === 1 ? this.#noted[0] : undefined;
   }
 
-  /** Makes the NCCL calls as a further call of the communicator. */
+  /** Makes the NCCL calls as a further call of the communicator, and counts it as `comm.count` does, without a look there. */
   makeAgain(number: number): void {
     if (this.#made !== undefined) this.#made.calls = number + 1;
     this.make();

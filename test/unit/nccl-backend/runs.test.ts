@@ -115,6 +115,43 @@ describe("a run that goes wrong", () => {
     });
   });
 
+  test("tells whoever reads a buffer of the call that could not be made, and of no other", async () => {
+    const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
+    await watch(1, async ({ gpus, world }) => {
+      await world.run(async (comm) => {
+        const [a, b] = [doubling(comm), doubling(comm)];
+        for (let i = 0; i < 2; i++) await Promise.all([comm.allReduce(a), comm.allReduce(b)]);
+        gpus.machine.failNext("allReduce", planned, 1);
+        void comm.allReduce(a);
+        void comm.allReduce(b);
+        const reads = await Promise.allSettled([a.send.toHost(), b.send.toHost()]);
+        expect(reads).toMatchObject([
+          { status: "fulfilled" },
+          { status: "rejected", reason: planned },
+        ]);
+        expect(await outcome(comm.allReduce(a))).toBe("done");
+      });
+      await expectHealthy(world);
+    });
+  });
+
+  test("has been looked at by those who read every buffer of it", async () => {
+    const planned = ncclError("eventRecord", 1, "ncclUnhandledCudaError");
+    await watch(1, async ({ gpus, world }) => {
+      await world.run(async (comm) => {
+        const [a, b] = [doubling(comm), doubling(comm)];
+        for (let i = 0; i < 2; i++) await Promise.all([comm.allReduce(a), comm.allReduce(b)]);
+        gpus.machine.failNext("eventRecord", planned);
+        void comm.allReduce(a);
+        void comm.allReduce(b);
+        const reads = await Promise.allSettled([a.send.toHost(), b.send.toHost()]);
+        expect(reads.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+        expect(await outcome(comm.allReduce(a))).toBe("done");
+      });
+      await expectHealthy(world);
+    });
+  });
+
   test("ends with its communicator, which then takes no more calls", async () => {
     await watch(1, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
@@ -148,6 +185,36 @@ describe("a run that goes wrong", () => {
       expect(await outcome(last)).toBe("done");
       await closed;
       expect(counts()).toEqual([1, 0]);
+    });
+  });
+});
+
+describe("a run of very many calls", () => {
+  const many = 140_000;
+
+  test.each(["close", "abort", "deadline"])("ends by %s", async (how) => {
+    await watch(1, async ({ gpus, world }) => {
+      const [session] = gpus.sessions;
+      // How many are queued is what counts; the fake would take its time for each.
+      vi.spyOn(session!, "enqueueBehind").mockImplementation(() => undefined);
+      await world.run(async (comm) => {
+        const child = (await comm.split({ color: 0 })) as Communicator;
+        const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };
+        for (let i = 0; i < 2; i++) await child.allReduce(args);
+        if (how !== "close") gpus.machine.hold();
+        let last: CommOp | undefined;
+        for (let i = 0; i < many; i++) {
+          last = child.allReduce(args);
+          if (how !== "close") last.catch(() => undefined);
+        }
+        const came = outcome(last!);
+        if (how === "close") await child.close();
+        if (how === "abort") child.abort(new Error("enough"));
+        expect(await came).toBe(how === "close" ? "done" : "ERR_COMM_ABORTED");
+        gpus.machine.release();
+        await turns(5);
+      });
+      await expectHealthy(world);
     });
   });
 });
