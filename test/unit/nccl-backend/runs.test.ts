@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { doubling, outcome, watch } from "./again.ts";
-import { turns } from "./gpus.ts";
+import { cleanGpus, inWorld, turns } from "./gpus.ts";
 
 /** Uses a world of one rank, and counts how often its session is handed a call by itself and behind another one. */
 async function counted(
@@ -192,29 +192,34 @@ describe("a run that goes wrong", () => {
 describe("a run of very many calls", () => {
   const many = 140_000;
 
-  test.each(["close", "abort", "deadline"])("ends by %s", async (how) => {
-    await watch(1, async ({ gpus, world }) => {
-      const [session] = gpus.sessions;
-      // How many are queued is what counts; the fake would take its time for each.
-      vi.spyOn(session!, "enqueueBehind").mockImplementation(() => undefined);
-      await world.run(async (comm) => {
-        const child = (await comm.split({ color: 0 })) as Communicator;
-        const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };
-        for (let i = 0; i < 2; i++) await child.allReduce(args);
-        if (how !== "close") gpus.machine.hold();
-        let last: CommOp | undefined;
-        for (let i = 0; i < many; i++) {
-          last = child.allReduce(args);
-          if (how !== "close") last.catch(() => undefined);
-        }
-        const came = outcome(last!);
-        if (how === "close") await child.close();
-        if (how === "abort") child.abort(new Error("enough"));
-        expect(await came).toBe(how === "close" ? "done" : "ERR_COMM_ABORTED");
-        gpus.machine.release();
-        await turns(5);
+  test.each(["close", "abort", "deadline"])(
+    "ends by %s",
+    async (how) => {
+      const gpus = cleanGpus();
+      await inWorld(gpus, 1, async (world) => {
+        const [session] = gpus.sessions;
+        // How many are queued is what counts; the fake would take its time for each.
+        vi.spyOn(session!, "enqueueBehind").mockImplementation(() => undefined);
+        await world.run(async (comm) => {
+          const child = (await comm.split({ color: 0 })) as Communicator;
+          const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };
+          for (let i = 0; i < 2; i++) await child.allReduce(args);
+          if (how !== "close") gpus.machine.hold();
+          let last: CommOp | undefined;
+          for (let i = 0; i < many; i++) {
+            last = child.allReduce(args);
+            if (how !== "close") last.catch(() => undefined);
+          }
+          const came = outcome(last!);
+          if (how === "close") await child.close();
+          if (how === "abort") child.abort(new Error("enough"));
+          expect(await came).toBe(how === "close" ? "done" : "ERR_COMM_ABORTED");
+          gpus.machine.release();
+          await turns(5);
+        });
+        await expectHealthy(world);
       });
-      await expectHealthy(world);
-    });
-  });
+    },
+    30_000,
+  );
 });
