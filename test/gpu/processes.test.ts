@@ -114,6 +114,7 @@ describe("one process per GPU", () => {
             runs: runsOf(40),
             exact: nodes > 1,
           });
+          expect(drawn.length).toBeGreaterThan(0);
           expect(results).toEqual(Array(size).fill({ programs: drawn.length }));
           const held = results.map((_, rank) =>
             JSON.parse(readFileSync(join(folder, `${rank}.json`), "utf8")),

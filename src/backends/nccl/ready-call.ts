@@ -4,7 +4,6 @@
  */
 import type { NcclCommunicator } from "./communicators.ts";
 import type { Issuing, Part, Step } from "./issue.ts";
-import type { Made } from "./job.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 
 /** Makes an NCCL call, or a group of them. */
@@ -13,8 +12,6 @@ type Noted = () => void;
 /** A call that can be made again and again. */
 export class ReadyCall {
   readonly comm: NcclCommunicator;
-  /** Where the communicator's calls are counted. */
-  readonly #made: Made | undefined;
   readonly #noted: readonly Noted[];
   /** The only one of them, which most calls have: it is made without a look at the list. */
   readonly #only: Noted | undefined;
@@ -27,7 +24,6 @@ export class ReadyCall {
     parts: readonly Part[],
   ) {
     this.comm = comm;
-    this.#made = comm.made;
     this.#noted = steps.flatMap((step) => {
       const noted: Noted[] = [];
       const issuing = noting(nccl, noted);
@@ -37,9 +33,9 @@ export class ReadyCall {
     this.#only = this.#noted.length === 1 ? this.#noted[0] : undefined;
   }
 
-  /** Makes the NCCL calls as a further call of the communicator, and counts it as `comm.count` does, without a look there. */
+  /** Makes the NCCL calls as a further call of the communicator. */
   makeAgain(number: number): void {
-    if (this.#made !== undefined) this.#made.calls = number + 1;
+    this.comm.count(number);
     this.make();
   }
 
