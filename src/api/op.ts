@@ -36,6 +36,26 @@ export interface OpDeadline {
   settled(): void;
 }
 
+/** When things happened in virtual time, in picoseconds. */
+interface Times {
+  submittedPs: number;
+  finishedPs: number;
+}
+
+/** The native promise, for those who ask before the operation settles. */
+class Native<T> {
+  readonly promise: Promise<T>;
+  resolve!: (value: unknown) => void;
+  reject!: (error: unknown) => void;
+
+  constructor() {
+    this.promise = new Promise<T>((resolve, reject) => {
+      this.resolve = resolve as (value: unknown) => void;
+      this.reject = reject;
+    });
+  }
+}
+
 /** What few operations have. */
 interface Extras {
   enqueued?: CommOp<void>;
@@ -51,10 +71,6 @@ interface Extras {
  * Calls back to back leave as many operations as are under way, so each is kept small.
  */
 export class CommOp<T = unknown> implements Promise<T> {
-  /** Virtual time at which the outcome is there, in picoseconds. */
-  finishedAtPs = 0;
-  /** Virtual time at which the last rank had made the call, in picoseconds. */
-  submittedAtPs = 0;
   /** Told when the operation settles, before all others. */
   deadline: OpDeadline | undefined;
   #call = -1;
@@ -62,10 +78,9 @@ export class CommOp<T = unknown> implements Promise<T> {
   #observed = false;
   /** The result, or the error. */
   #outcome: unknown;
-  /** The native promise, once somebody asked for it. */
-  #settled: Promise<T> | undefined;
-  #resolve: ((value: unknown) => void) | undefined;
-  #reject: ((error: unknown) => void) | undefined;
+  #native: Native<T> | undefined;
+  /** `undefined` as long as both are 0, which they stay where time is real. */
+  #times: Times | undefined;
   #extras: Extras | undefined;
   readonly #maker: OpMaker;
 
@@ -98,6 +113,24 @@ export class CommOp<T = unknown> implements Promise<T> {
    */
   get call(): number {
     return this.#call;
+  }
+
+  /** Virtual time at which the outcome is there, in picoseconds. */
+  get finishedAtPs(): number {
+    return this.#times?.finishedPs ?? 0;
+  }
+
+  set finishedAtPs(ps: number) {
+    if (ps !== this.finishedAtPs) this.#virtual().finishedPs = ps;
+  }
+
+  /** Virtual time at which the last rank had made the call, in picoseconds. */
+  get submittedAtPs(): number {
+    return this.#times?.submittedPs ?? 0;
+  }
+
+  set submittedAtPs(ps: number) {
+    if (ps !== this.submittedAtPs) this.#virtual().submittedPs = ps;
   }
 
   /** Where the operation stands. */
@@ -211,6 +244,12 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#tellSubmission();
   }
 
+  /** The ledger submitted the call before anybody was given the operation, as the one with this number. */
+  submittedAs(call: number): void {
+    this.#call = call;
+    this.#status = "submitted";
+  }
+
   /** The ledger has the result. */
   complete(value: T): void {
     if (!this.pending) return;
@@ -224,8 +263,8 @@ export class CommOp<T = unknown> implements Promise<T> {
       this.#outcome = fault.error;
     }
     if (this.#observed) this.#maker.watcher.woken(this);
-    if (fault === undefined) this.#resolve?.(value);
-    else this.#reject?.(fault.error);
+    if (fault === undefined) this.#native?.resolve(value);
+    else this.#native?.reject(fault.error);
   }
 
   /** The call failed. */
@@ -237,7 +276,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#refuseSubmission();
     this.#tell(error);
     if (this.#observed) this.#maker.watcher.woken(this);
-    this.#reject?.(error);
+    this.#native?.reject(error);
   }
 
   /** It holds the call, which must not stay in memory for as long as the operation. */
@@ -281,18 +320,17 @@ export class CommOp<T = unknown> implements Promise<T> {
     return fault;
   }
 
+  #virtual(): Times {
+    this.#times ??= { submittedPs: 0, finishedPs: 0 };
+    return this.#times;
+  }
+
   #promise(): Promise<T> {
-    if (this.#settled === undefined) {
-      if (this.#status === "done") this.#settled = Promise.resolve(this.#outcome as T);
-      else if (this.#status === "failed") this.#settled = Promise.reject(this.#outcome);
-      else {
-        this.#settled = new Promise<T>((resolve, reject) => {
-          this.#resolve = resolve as (value: unknown) => void;
-          this.#reject = reject;
-        });
-      }
-    }
-    return this.#settled;
+    if (this.#native !== undefined) return this.#native.promise;
+    if (this.#status === "done") return Promise.resolve(this.#outcome as T);
+    if (this.#status === "failed") return Promise.reject(this.#outcome);
+    this.#native = new Native<T>();
+    return this.#native.promise;
   }
 }
 
