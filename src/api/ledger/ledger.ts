@@ -61,7 +61,8 @@ export class Ledger {
   readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
   readonly #queued: CallQueue;
-  readonly #runs: Runs;
+  /** Those of the only rank that lives here; none where there are more. */
+  readonly runs: Runs;
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
   #settling = 0;
@@ -94,7 +95,7 @@ export class Ledger {
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
-    this.#runs = new Runs(this.#serve, this.#numbers);
+    this.runs = new Runs(this.#serve, this.#numbers);
   }
 
   /** True when some rank has calls that are not done. */
@@ -104,7 +105,7 @@ export class Ledger {
 
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
-    this.#runs.seal();
+    this.runs.seal();
     if (!this.#admit(rank, posting.op)) return;
     const number = this.#numbers.collective(rank, posting.op);
     if (this.#slots.length === 0) this.#firstNumber = number;
@@ -127,22 +128,20 @@ export class Ledger {
   repeat(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
-    const known = agreement?.work === undefined ? undefined : agreement;
-    if (known !== undefined && this.#runs.goOn(known, prepared, op, timeoutMs)) return true;
     const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
     const isNext = this.#isAlone && this.#lines.empty;
-    if (known === undefined || !isNext) this.post(rank, posting);
+    if (agreement?.work === undefined || !isNext) this.post(rank, posting);
     else if (this.#admit(rank, op)) {
       this.#deadlines?.watch(posting);
-      this.#runs.begin(rank, known, posting, timeoutMs);
+      this.runs.begin(rank, agreement, posting, timeoutMs);
     }
     return true;
   }
 
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
-    this.#runs.seal();
+    this.runs.seal();
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
     for (const { op } of admitted) this.#numbers.message(rank, op);
@@ -231,7 +230,7 @@ export class Ledger {
    */
   kill(death: Death, atPs = 0): void {
     if (this.#death !== undefined) return;
-    this.#runs.seal();
+    this.runs.seal();
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op, call } of this.#lines.postings(rank)) {
@@ -250,7 +249,7 @@ export class Ledger {
   /** Back to call 0 on every rank, as new. */
   reset(): void {
     invariant(this.#atRest, "a ledger is reset when nothing runs");
-    this.#runs.seal();
+    this.runs.seal();
     this.#death = undefined;
     this.#lines.clear();
     this.#slots.clear();
@@ -302,7 +301,7 @@ export class Ledger {
 
   /** A failure that nobody has looked at keeps every later call from going on as before. */
   #unseen(host: LedgerHost): void {
-    this.#runs.seal();
+    this.runs.seal();
     host.unseen(this);
   }
 
@@ -371,7 +370,7 @@ export class Ledger {
 
   /** A call has left the queue. */
   #left(call: QueuedCall, error: unknown): void {
-    this.#runs.seal();
+    this.runs.seal();
     if (error === undefined) call.complete();
     else {
       const errorOf = errorByRank(error);

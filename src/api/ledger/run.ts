@@ -28,11 +28,22 @@ export class Run extends QueuedCall {
     this.next = first;
   }
 
-  /** The next call is made from `prepared`, which has been made a call of before. */
-  add(prepared: Prepared<unknown>, op: CommOp): void {
+  /** Whether a call with such a deadline may go on with it. */
+  takes(timeoutMs: number | undefined): boolean {
+    return this.takesMore && this.timeoutMs === timeoutMs;
+  }
+
+  /** Its first call, which has its number, is made from `prepared`, which has been made a call of before. */
+  begin(prepared: Prepared<unknown>, op: CommOp): void {
     this.#ops.push(op);
     this.#prepared.push(prepared);
     this.next++;
+  }
+
+  /** The next one was submitted. */
+  add(prepared: Prepared<unknown>, op: CommOp): void {
+    op.submittedAs(this.next);
+    this.begin(prepared, op);
   }
 
   get postings(): readonly Posting[] {

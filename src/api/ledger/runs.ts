@@ -1,5 +1,5 @@
 /** The runs of a communicator of which this process has one rank: its last call, made again, goes on with the one before. */
-import type { RankCall, Session } from "../backend.ts";
+import type { Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { Agreement } from "./agreement.ts";
@@ -28,42 +28,38 @@ export class Runs {
     this.seal();
     const number = this.#numbers.collective(rank, op);
     const run = new Run(rank, number, timeoutMs);
-    run.add(prepared, op);
+    run.begin(prepared, op);
     serveAgain(this.#serve, run, known, number);
     if (run.queue !== undefined) this.#run = run;
   }
 
+  /** The run that is going on. It does for as long as its rank may make calls. */
+  get current(): Run | undefined {
+    return this.#run;
+  }
+
   /**
-   * Has one more call done with the run that is going on; false where there is none, or it is too late. All calls of a run
-   * are done at once, so that the deadline of the first is that of all.
+   * Has one more call done with a run that takes it; false where the call was not worked out before. All calls of a run are
+   * done at once, so that the deadline of the first is that of all.
    */
-  goOn(
-    known: Agreement,
-    prepared: Prepared<unknown>,
-    op: CommOp,
-    timeoutMs: number | undefined,
-  ): boolean {
-    const run = this.#run;
-    if (run === undefined || !run.takesMore || run.timeoutMs !== timeoutMs) return false;
-    const number = run.next;
+  goOn(run: Run, prepared: Prepared<unknown>, op: CommOp): boolean {
+    const { agreement: known, made } = prepared;
+    if (known?.work === undefined || made === undefined) return false;
     try {
-      this.#session.enqueueBehind?.(known, number);
+      this.#session.enqueueBehind?.(known, run.next);
     } catch (error) {
-      // Its number is used up.
-      op.assign(number);
-      run.next++;
-      this.seal();
-      failServed(
-        this.#serve,
-        [repeated(prepared.made as RankCall, prepared, op, timeoutMs)],
-        error,
-      );
+      this.#lose(run, repeated(made, prepared, op, run.timeoutMs), error);
       return true;
     }
-    op.assign(number);
     run.add(prepared, op);
-    op.submit();
     return true;
+  }
+
+  /** A call of a run could not be made: it fails, and its number is used up. */
+  #lose(run: Run, posting: Posting, error: unknown): void {
+    posting.op.assign(run.next++);
+    this.seal();
+    failServed(this.#serve, [posting], error);
   }
 
   /** Nothing goes on with the last run any more. */

@@ -7,17 +7,14 @@
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
-import {
-  CommAbortedError,
-  CommClosedError,
-  type CommError,
-  InvalidArgumentError,
-} from "../errors.ts";
+import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import { HookList, type OpInfo } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
+import type { Runs } from "../ledger/runs.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
+import { cancelledError } from "./cancelled.ts";
 import { type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
@@ -29,7 +26,7 @@ import {
   rankCall,
   wholeTransfer,
 } from "./prepared.ts";
-import { Repeats } from "./repeats.ts";
+import { type Remembered, Repeats } from "./repeats.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
@@ -62,7 +59,8 @@ export class Poster {
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
   readonly #books = new Books();
-  readonly #repeats = new Repeats(this.#books);
+  readonly #repeats: Repeats;
+  readonly #runs: Runs;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
   #closing = false;
@@ -80,6 +78,8 @@ export class Poster {
     this.#timeoutMs = session.timeoutMs;
     this.#ledger = ledger;
     this.#maker = ledger.makers.always(rank);
+    this.#runs = ledger.runs;
+    this.#repeats = new Repeats(this.#books, this.hooks, ledger, this.#maker, this.#timeoutMs);
     this.#host = host;
   }
 
@@ -92,11 +92,23 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): CommOp<T> {
+    const { current } = this.#runs;
+    const again = current && this.#repeats.goOn(current, collective, args);
+    return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
+  }
+
+  #post<T, A extends CallOptions | undefined>(
+    collective: CollectiveName,
+    args: A,
+    prepare: Prepare<A, T>,
+  ): CommOp<T> {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
-      if (this.#repeat(collective, args, op)) return op;
-      const prepared = this.#prepared(collective, args, prepare);
+      const known = this.#repeats.find(collective, args);
+      if (known !== undefined && this.#repeat(known, args, op)) return op;
+      const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
+      this.assertOptions(collective, args);
       const call = { collective, prepared, options: args, op, calledAtPs: this.nowPs };
       if (this.#collecting !== undefined) this.#collecting.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
@@ -109,34 +121,21 @@ export class Poster {
   }
 
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
-  #repeat(collective: CollectiveName, args: CallOptions | undefined, op: CommOp): boolean {
-    if (this.#collecting !== undefined || !this.hooks.idle) return false;
-    if (args?.signal !== undefined) return false;
-    const known = this.#repeats.find(collective, args);
-    if (known === undefined || known.channels?.haveListeners === true) return false;
-    if (args?.timeoutMs !== undefined) this.assertOptions(collective, args);
-    const { prepared, tally, sendBytes } = known;
-    if (!this.#ledger.repeat(prepared, op, args?.timeoutMs ?? this.#timeoutMs)) return false;
-    tally.calls++;
-    tally.sendBytes += sendBytes;
-    if (op.pending) lendTo(op, prepared.call);
-    return true;
+  #repeat(known: Remembered, args: CallOptions | undefined, op: CommOp): boolean {
+    if (this.#collecting !== undefined || args?.signal !== undefined) return false;
+    if (this.#repeats.isHeard(known)) return false;
+    if (args?.timeoutMs !== undefined) this.assertOptions(known.collective, args);
+    return this.#repeats.post(known, op, args?.timeoutMs);
   }
 
-  /** The checked call: as it was made before with the same arguments, or checked now. */
+  /** The call, checked now. */
   #prepared<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
     args: A,
     prepare: Prepare<A, T>,
   ): Prepared<T> | PreparedTransfer<T> {
-    const known = this.#repeats.find(collective, args);
-    if (known !== undefined) {
-      this.assertOptions(collective, args);
-      return known.prepared as Prepared<T>;
-    }
     const { rank, size } = this.facts;
     const prepared = prepare(this.check, args, rank, size);
-    this.assertOptions(collective, args);
     if ("transfers" in prepared) {
       for (const { call } of prepared.transfers) this.check.supported(call);
       return prepared;
@@ -182,6 +181,7 @@ export class Poster {
     }
     const outer = this.#collecting;
     const collecting = new Collecting(action, outer);
+    this.#runs.seal();
     this.#collecting = collecting;
     try {
       const returned = callback() as unknown;
@@ -292,6 +292,7 @@ export class Poster {
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
+    this.#runs.seal();
     const { rank } = this.facts;
     const poison = this.#ledger.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank));
@@ -377,7 +378,7 @@ export class Poster {
 
   #cancelBy(signal: AbortSignal, collective: CollectiveName, op: CommOp): void {
     const cancel = (): void => {
-      this.#ledger.cancel(op, this.#cancelled(collective, op.call, signal));
+      this.#ledger.cancel(op, cancelledError(this.facts, collective, op.call, signal));
     };
     signal.addEventListener("abort", cancel, { once: true });
     op.whenSettled(() => signal.removeEventListener("abort", cancel));
@@ -387,13 +388,7 @@ export class Poster {
   assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
     const check = this.check.begin(collective, options === undefined ? {} : options);
     check.options(options?.signal, options?.timeoutMs);
-    if (options?.signal?.aborted === true) throw this.#cancelled(collective, -1, options.signal);
-  }
-
-  #cancelled(collective: CollectiveName, call: number, signal: AbortSignal): CommAbortedError {
-    return new CommAbortedError(
-      { headline: `${collective}: cancelled by its signal before it was submitted` },
-      { ...this.facts, collective, call, cause: signal.reason },
-    );
+    const { signal } = options ?? {};
+    if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
 }

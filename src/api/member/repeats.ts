@@ -6,11 +6,18 @@
  * operator with a name, which stay what they are, and lists of counts and offsets, which are compared with what they were.
  * What may have changed besides is whether the buffers live: that is asked anew.
  */
-import { DeviceBuffer } from "../buffer.ts";
+import { type Allocation, DeviceBuffer } from "../buffer.ts";
+import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
+import type { HookList } from "../hooks.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { Run } from "../ledger/run.ts";
+import type { Runs } from "../ledger/runs.ts";
+import { CommOp, type OpMaker } from "../op.ts";
 import type { Books, Tally } from "./books.ts";
 import { type Channels, channelsOf } from "./diagnostics.ts";
-import type { Prepared } from "./prepared.ts";
+import { LastUse } from "./last-use.ts";
+import { lendTo, type Prepared } from "./prepared.ts";
 
 /** Lengths and places of the blocks of a v-form. */
 interface Lists {
@@ -28,13 +35,18 @@ interface Arguments extends Lists {
   readonly root?: unknown;
 }
 
-/** A call that was checked, as it is made again. */
+/** A call that was checked, with all that is asked when it is made again: looking behind other objects takes longer. */
 export interface Remembered extends Omit<Arguments, keyof Lists> {
   /** Who made it: a buffer may be used on several communicators. */
   readonly by: Repeats;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
-  /** What the lists held; `undefined` for a call without any. */
+  /** The memory of its buffers. */
+  readonly sends: Allocation | undefined;
+  readonly recvs: Allocation | undefined;
+  /** What the memory was last used by, as far as that was in a run. */
+  lastUse: LastUse | undefined;
+  /** What the lists held; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
   /** Where it is counted, and what is sent with it. */
   readonly tally: Tally;
@@ -59,31 +71,86 @@ const repeatable: ReadonlySet<CollectiveName> = new Set([
   "scatter",
 ]);
 
+/** Collectives that take lists. */
+const listed: ReadonlySet<CollectiveName> = new Set(["allGatherv", "reduceScatterv", "allToAllv"]);
+
 /** The calls of one rank on one communicator. */
 export class Repeats {
   readonly #books: Books;
+  readonly #hooks: HookList;
+  readonly #ledger: Ledger;
+  readonly #runs: Runs;
+  readonly #maker: OpMaker | undefined;
+  readonly #timeoutMs: number | undefined;
   #barrier: Remembered | undefined;
 
-  constructor(books: Books) {
+  /** `maker`: who makes all calls of the rank; calls without a deadline have `timeoutMs`. */
+  constructor(
+    books: Books,
+    hooks: HookList,
+    ledger: Ledger,
+    maker: OpMaker | undefined,
+    timeoutMs: number | undefined,
+  ) {
     this.#books = books;
+    this.#hooks = hooks;
+    this.#ledger = ledger;
+    this.#runs = ledger.runs;
+    this.#maker = maker;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /**
+   * Makes the same call again right behind the one before, which the rank was allowed to make; `undefined` where there is
+   * more to ask. Kept so short that it becomes one piece of machine code with what it calls: a call costs little beside
+   * the time that scattered code and data take to come to a processor that has just run a driver.
+   */
+  goOn(run: Run, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
+    const known = this.#takenBy(run, collective, args);
+    if (known === undefined || this.isHeard(known)) return undefined;
+    const op = new CommOp(this.#maker as OpMaker);
+    if (!this.#runs.goOn(run, known.prepared, op)) return undefined;
+    count(known);
+    useBehind(known, run, op);
+    return op;
+  }
+
+  #takenBy(
+    run: Run,
+    collective: CollectiveName,
+    args: CallOptions | undefined,
+  ): Remembered | undefined {
+    try {
+      if (args?.signal !== undefined) return undefined;
+      return run.takes(args?.timeoutMs ?? this.#timeoutMs)
+        ? this.find(collective, args)
+        : undefined;
+    } catch {
+      // An argument that throws when it is read does so again, where that is told.
+      return undefined;
+    }
+  }
+
+  /** Makes a call again; false where it has to be posted as others are. */
+  post(known: Remembered, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
+    if (!this.#ledger.repeat(known.prepared, op, timeoutMs)) return false;
+    count(known);
+    if (op.pending) lendTo(op, known.prepared.call);
+    return true;
+  }
+
+  /** Whether somebody wants to be told of a call. */
+  isHeard({ channels }: Remembered): boolean {
+    return !this.#hooks.idle || channels?.haveListeners === true;
   }
 
   /** The same call as it was made before; `undefined` when it has to be checked. */
   find(collective: CollectiveName, args: object | undefined): Remembered | undefined {
-    if (collective === "barrier") return isObject(args) ? this.#barrier : undefined;
-    const given = (args ?? none) as Arguments;
-    const { send, recv, op, root } = given;
-    const buffer = send ?? recv;
-    if (!(buffer instanceof DeviceBuffer)) return undefined;
-    const last = buffer.lastCall as Remembered | undefined;
+    if (typeof args !== "object" || args === null) return undefined;
+    const { send, recv }: Arguments = args;
+    const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
     if (last === undefined || last.by !== this || last.collective !== collective) return undefined;
-    if (last.send !== send || last.recv !== recv || last.op !== op || last.root !== root) {
-      return undefined;
-    }
-    if (last.lists === undefined ? hasLists(given) : !sameLists(last.lists, given))
-      return undefined;
-    const { call } = last.prepared;
-    return call.send?.disposed === true || call.recv?.disposed === true ? undefined : last;
+    return isSame(last, args) ? last : undefined;
   }
 
   /** Remembers a call that was checked. */
@@ -107,12 +174,16 @@ export class Repeats {
     prepared: Prepared<unknown>,
   ): Remembered {
     const { send, recv, op, root } = given;
+    const { call } = prepared;
     return {
       by: this,
       ...{ collective, send, recv, op, root, prepared },
-      lists: hasLists(given) ? listsOf(given) : undefined,
+      sends: call.send?.allocation,
+      recvs: call.recv?.allocation,
+      lastUse: undefined,
+      lists: listed.has(collective) ? listsOf(given) : undefined,
       tally: this.#books.of(collective),
-      sendBytes: prepared.call.send?.byteLength ?? 0,
+      sendBytes: call.send?.byteLength ?? 0,
       channels: channelsOf(collective),
     };
   }
@@ -120,12 +191,40 @@ export class Repeats {
 
 const none: Arguments = {};
 
-function isObject(args: unknown): boolean {
-  return typeof args === "object" && args !== null;
+/** The call that was last made with a buffer. What is no buffer has none, or one that was made with something else. */
+function lastCallOf(buffer: unknown): Remembered | undefined {
+  return (buffer as { readonly lastCall?: Remembered } | null | undefined)?.lastCall;
 }
 
-function hasLists({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): boolean {
-  return (sendCounts ?? sendOffsets ?? recvCounts ?? recvOffsets) !== undefined;
+/** The call would be the same again, and its buffers live. */
+function isSame(last: Remembered, given: Arguments): boolean {
+  return (
+    last.send === given.send &&
+    last.recv === given.recv &&
+    last.op === given.op &&
+    last.root === given.root &&
+    (last.lists === undefined || sameLists(last.lists, given)) &&
+    last.sends?.disposed !== true &&
+    last.recvs?.disposed !== true
+  );
+}
+
+function count({ tally, sendBytes }: Remembered): void {
+  tally.calls++;
+  tally.sendBytes += sendBytes;
+}
+
+/** Until the run is done, the last of the same calls in it has their memory. */
+function useBehind(known: Remembered, run: Run, op: CommOp): void {
+  let { lastUse } = known;
+  if (lastUse?.run === run) lastUse.op = op;
+  else {
+    lastUse = new LastUse(run, op);
+    known.lastUse = lastUse;
+  }
+  const { sends, recvs } = known;
+  if (sends !== undefined && sends.lastUse !== lastUse) sends.lastUse = lastUse;
+  if (recvs !== undefined && recvs.lastUse !== lastUse) recvs.lastUse = lastUse;
 }
 
 /** Copies: the caller may write its lists. */

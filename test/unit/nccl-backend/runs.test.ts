@@ -1,5 +1,6 @@
 /** Calls that a rank alone makes again back to back: they share what waits for them, and nothing else. */
-import type { CommOp, Communicator } from "twinccl";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
@@ -85,6 +86,176 @@ describe("calls of one turn", () => {
       for (let i = 0; i < 5; i++) void comm.allReduce(plain);
       expect((await args.send.toHost())[0]).toBe(2);
       expect(counts()).toEqual([1, 4]);
+    });
+  });
+});
+
+describe("a run goes on only with the same calls", () => {
+  /** A call that was made before. */
+  async function known(comm: Communicator) {
+    const args = doubling(comm);
+    for (let i = 0; i < 2; i++) await comm.allReduce(args);
+    return args;
+  }
+
+  test("not with one for which a hook was added meanwhile", async () => {
+    await counted(async (comm, counts) => {
+      const args = await known(comm);
+      void comm.allReduce(args);
+      const told: number[] = [];
+      const unhook = comm.hooks.after(({ call }) => told.push(call));
+      await comm.allReduce(args);
+      unhook();
+      expect(told).toEqual([3]);
+      counts();
+      await Promise.all([comm.allReduce(args), comm.allReduce(args)]);
+      expect(counts()).toEqual([1, 1]);
+    });
+  });
+
+  test("not with one to which somebody listens since", async () => {
+    await counted(async (comm) => {
+      const args = await known(comm);
+      void comm.allReduce(args);
+      const told: unknown[] = [];
+      const listen = (message: unknown) => told.push((message as { call: number }).call);
+      const channel = "tracing:twinccl:allReduce:asyncEnd";
+      subscribe(channel, listen);
+      try {
+        await comm.allReduce(args);
+      } finally {
+        unsubscribe(channel, listen);
+      }
+      expect(told).toEqual([3]);
+    });
+  });
+
+  test("not inside of a group, nor of a recording", async () => {
+    await counted(async (comm, counts) => {
+      const args = await known(comm);
+      void comm.allReduce(args);
+      counts();
+      const made: CommOp[] = [];
+      const grouped = comm.group(() => {
+        made.push(comm.allReduce(args));
+        expect(made[0]?.status).toBe("waiting");
+      });
+      await grouped;
+      const last = comm.allReduce(args);
+      const graph = comm.capture(() => void made.push(comm.allReduce(args)));
+      expect(made[1]?.call).toBe(-1);
+      await last;
+      await (await graph).replay();
+      expect([...(await args.send.toHost())]).toEqual([1]);
+      expect(comm.stats().calls).toMatchObject({ allReduce: 5, capture: 1, replay: 1 });
+    });
+  });
+
+  test("not with a signal, another deadline, or a deadline that is none", async () => {
+    await counted(async (comm, counts) => {
+      const args = await known(comm);
+      void comm.allReduce(args);
+      counts();
+      const { signal } = new AbortController();
+      const made: CommOp[] = [];
+      const differently = (options: CallOptions): Promise<string> => {
+        const op = comm.allReduce({ ...args, ...options });
+        made.push(op);
+        // Looked at before the next call.
+        op.catch(() => undefined);
+        return outcome(op);
+      };
+      const outcomes = [
+        differently({ signal: AbortSignal.abort() }),
+        differently({ signal }),
+        differently({ timeoutMs: 10_000 }),
+        differently({ timeoutMs: 10_000 }),
+        differently({ timeoutMs: Number.NaN }),
+      ];
+      expect(await Promise.all(outcomes)).toEqual([
+        "ERR_COMM_ABORTED",
+        "done",
+        "done",
+        "done",
+        "ERR_COMM_ARG",
+      ]);
+      expect(numbers(made)).toEqual([-1, 3, 4, 5, -1]);
+      expect(counts()[1]).toBe(1);
+    });
+  });
+
+  test("not with a buffer that was disposed, or an argument that throws when it is read", async () => {
+    await counted(async (comm) => {
+      const args = await known(comm);
+      void comm.allReduce(args);
+      const thrown = new Error("not today");
+      const hostile = {
+        op: "sum" as const,
+        get send(): typeof args.send {
+          throw thrown;
+        },
+      };
+      const refused = comm.allReduce(hostile);
+      await expect(refused).rejects.toBe(thrown);
+      for (const lost of ["send", "recv"] as const) {
+        const two = { ...doubling(comm), recv: comm.alloc("int32", 1) };
+        for (let i = 0; i < 2; i++) await comm.allReduce(two);
+        const first = comm.allReduce(two);
+        two[lost].dispose();
+        expect(await outcome(comm.allReduce(two))).toBe("ERR_COMM_CLOSED");
+        expect(await outcome(first)).toBe("done");
+      }
+      for (const wrong of [undefined, null, 7, "send"]) {
+        const right = await known(comm);
+        await comm.barrier();
+        void comm.allReduce(right);
+        const refused = comm.allReduce(wrong as unknown as typeof right);
+        expect(await outcome(refused)).toBe("ERR_COMM_ARG");
+        void comm.barrier();
+        expect(await outcome(comm.barrier(wrong as unknown as object))).toBe(
+          wrong === undefined ? "done" : "ERR_COMM_ARG",
+        );
+      }
+    });
+  });
+
+  test("not with lists that were written meanwhile, and with those that are equal", async () => {
+    await counted(async (comm, counts) => {
+      const [send, recv] = [comm.alloc("int32", 4).fill(7), comm.alloc("int32", 4)];
+      const lists = { sendCounts: [2], recvCounts: [2] };
+      const make = () => comm.allToAllv({ send, recv, ...lists });
+      for (let i = 0; i < 2; i++) await make();
+      counts();
+      const ops = [make(), make()];
+      lists.sendCounts[0] = 3;
+      const differing = outcome(make());
+      lists.recvCounts[0] = 3;
+      ops.push(make());
+      expect(await Promise.all(ops.map(outcome))).toEqual(["done", "done", "done"]);
+      expect(await differing).not.toBe("done");
+      expect([...(await recv.toHost())]).toEqual([7, 7, 7, 0]);
+      expect(counts()).toEqual([1, 1]);
+    });
+  });
+
+  test("and who reads memory waits for the last of all calls with it, by whatever buffer", async () => {
+    const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
+    await watch(1, async ({ gpus, world }) => {
+      await world.run(async (comm) => {
+        const whole = comm.alloc("int32", 2).fill(1);
+        const into = comm.alloc("int32", 1);
+        const part = (at: number) => whole.subarray(at, at + 1);
+        const [a, b] = [part(0), part(1)].map((send) => ({ send, recv: into, op: "sum" as const }));
+        for (let i = 0; i < 2; i++) await Promise.all([comm.allReduce(a!), comm.allReduce(b!)]);
+        gpus.machine.failNext("allReduce", planned, 3);
+        for (const args of [a, b, a, b]) void comm.allReduce(args!);
+        await expect(a!.send.toHost()).rejects.toBe(planned);
+        await expect(into.toHost()).rejects.toBe(planned);
+        void comm.allReduce(b!);
+        void comm.allReduce(a!);
+        expect([...(await whole.toHost())]).toEqual([1, 1]);
+      });
+      await expectHealthy(world);
     });
   });
 });
