@@ -91,8 +91,10 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
   ];
   const [allGather, broadcast] = [get("allGather"), get("broadcast")];
   const [send, recv] = [get("send"), get("recv")];
+  const hasAllToAll = has("alltoAll");
+  const allToAll = hasAllToAll ? get("alltoAll") : undefined;
   return {
-    hasAllToAll: has("alltoAll"),
+    hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
       check(allReduce(from, into, count, type, op, comm, stream), "ncclAllReduce", comm),
     reduce: (from, into, count, type, op, root, comm, stream) =>
@@ -104,7 +106,11 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
     broadcast: (from, into, count, type, root, comm, stream) =>
       check(broadcast(from, into, count, type, root, comm, stream), "ncclBroadcast", comm),
     allToAll: (from, into, count, type, comm, stream) =>
-      check(get("alltoAll")(from, into, count, type, comm, stream), "ncclAlltoAll", comm),
+      check(
+        (allToAll ?? get("alltoAll"))(from, into, count, type, comm, stream),
+        "ncclAlltoAll",
+        comm,
+      ),
     send: (buffer, count, type, peer, comm, stream) =>
       check(send(buffer, count, type, peer, comm, stream), "ncclSend", comm),
     recv: (buffer, count, type, peer, comm, stream) =>
