@@ -36,9 +36,16 @@ async function replays(comm) {
   for (let i = 0; i < replayed; i++) await graph.replay();
 }
 
-/** Calls back to back, only the last of which is awaited. */
-async function submits(comm) {
-  const send = comm.alloc("float32", 256);
+/** Calls back to back, only the last of which is awaited, with buffers that stay, as those of a training loop do. */
+function submitting() {
+  const buffers = new Map();
+  return async (comm) => {
+    if (!buffers.has(comm.rank)) buffers.set(comm.rank, comm.alloc("float32", 256));
+    return submits(comm, buffers.get(comm.rank));
+  };
+}
+
+async function submits(comm, send) {
   let last;
   for (let i = 0; i < calls; i++) last = comm.allReduce({ send, op: "sum" });
   await last;
@@ -76,14 +83,14 @@ export const paths = {
   },
   "submit-one": {
     about: "all-reduce submitted by one rank of the NCCL backend to a library that does nothing",
-    open: () => inWorld(inert(), 1, calls, submits),
+    open: () => inWorld(inert(), 1, calls, submitting()),
   },
   "submit-deadline": {
     about: "the same where every call has a deadline",
-    open: () => inWorld(inert({ timeoutMs: 60_000 }), 1, calls, submits),
+    open: () => inWorld(inert({ timeoutMs: 60_000 }), 1, calls, submitting()),
   },
   "submit-four": {
     about: "the same as submit-one by four ranks of one process",
-    open: () => inWorld(inert(), 4, calls, submits),
+    open: () => inWorld(inert(), 4, calls, submitting()),
   },
 };

@@ -13,11 +13,12 @@ export class Agreement implements Kept {
   work: object | undefined;
   /** The calls, by rank: those of this process. */
   readonly calls: readonly RankCall[];
-  readonly #prepared: readonly Prepared<unknown>[];
+  /** What they were made from. */
+  readonly prepared: readonly Prepared<unknown>[];
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
     this.calls = calls;
-    this.#prepared = postings.map(({ prepared }) => prepared);
+    this.prepared = postings.map(({ prepared }) => prepared);
   }
 
   /** The agreement that these calls have come to before; `undefined` when they have to be compared. */
@@ -30,13 +31,12 @@ export class Agreement implements Kept {
   /** Notes that these calls agree. */
   static reached(postings: readonly Posting[], calls: readonly RankCall[]): Agreement {
     const agreement = new Agreement(postings, calls);
-    const [first] = postings;
-    if (first !== undefined) first.prepared.agreement = agreement;
+    for (const { prepared } of postings) prepared.agreement = agreement;
     return agreement;
   }
 
   #covers(postings: readonly Posting[]): boolean {
-    const prepared = this.#prepared;
+    const prepared = this.prepared;
     if (postings.length !== prepared.length) return false;
     for (let i = 0; i < prepared.length; i++) {
       if (postings[i]?.prepared !== prepared[i]) return false;

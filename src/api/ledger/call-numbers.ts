@@ -19,6 +19,11 @@ export class CallNumbers {
     return number;
   }
 
+  /** The number of a rank's next collective call. */
+  next(rank: number): number {
+    return this.#collective[rank] as number;
+  }
+
   /** A rank has made the collective calls before `number`. */
   advance(rank: number, number: number): void {
     this.#collective[rank] = number;

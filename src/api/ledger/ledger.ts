@@ -16,13 +16,14 @@ import { CallQueue, type QueuedCall } from "./call-queue.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Failures } from "./failures.ts";
 import { Fifo } from "./fifo.ts";
+import type { Goings } from "./going.ts";
+import { goingsOf } from "./goings.ts";
 import { Lines } from "./lines.ts";
 import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
-import { Runs } from "./runs.ts";
 import { type ServeHost, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { serveTransfers } from "./transfers.ts";
@@ -56,13 +57,11 @@ export class Ledger {
   readonly #slots = new Fifo<Slot>();
   #firstNumber = 0;
   #executing = false;
-  /** No other rank of it lives in this process. */
-  readonly #isAlone: boolean;
   readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
   readonly #queued: CallQueue;
-  /** Those of the only rank that lives here; none where there are more. */
-  readonly runs: Runs;
+  /** Calls that are made again one right behind the other. */
+  readonly goings: Goings;
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
   #settling = 0;
@@ -80,7 +79,6 @@ export class Ledger {
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm.ranks.length);
     this.#failures = new Failures(comm, () => this.#unseen(host));
-    this.#isAlone = comm.local.length === 1;
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
       session: host.session,
@@ -95,7 +93,12 @@ export class Ledger {
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
       overdue: (posting, missing) => this.timeOut(posting, missing),
     };
-    this.runs = new Runs(this.#serve, this.#numbers);
+    this.goings = goingsOf(comm, {
+      serve: this.#serve,
+      numbers: this.#numbers,
+      watch: (posting) => this.#deadlines?.watch(posting),
+      place: (rank, posting, number) => this.#place(rank, posting, number),
+    });
   }
 
   /** True when some rank has calls that are not done. */
@@ -105,9 +108,13 @@ export class Ledger {
 
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
-    this.runs.seal();
+    this.goings.seal();
     if (!this.#admit(rank, posting.op)) return;
-    const number = this.#numbers.collective(rank, posting.op);
+    this.#place(rank, posting, this.#numbers.collective(rank, posting.op));
+  }
+
+  /** A rank's call takes its place in line. */
+  #place(rank: number, posting: Posting, number: number): void {
     if (this.#slots.length === 0) this.#firstNumber = number;
     const slot = this.#slots.at(number - this.#firstNumber) ?? this.#nextSlot(number);
     invariant(slot.number === number, "ranks make calls in turn");
@@ -122,26 +129,24 @@ export class Ledger {
 
   /**
    * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
-   * false where it has to be posted as others are. With no other rank here to wait for it goes to the session without a place
-   * in line.
+   * false where it has to be posted as others are. With nothing open it needs no place in line.
    */
   repeat(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
     const { agreement, made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
     const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
-    const isNext = this.#isAlone && this.#lines.empty;
+    const isNext = this.#lines.empty && !this.#executing;
     if (agreement?.work === undefined || !isNext) this.post(rank, posting);
-    else if (this.#admit(rank, op)) {
-      this.#deadlines?.watch(posting);
-      this.runs.begin(rank, agreement, posting, timeoutMs);
+    else if (this.#admit(rank, op) && !this.goings.begin(rank, agreement, posting, timeoutMs)) {
+      this.post(rank, posting);
     }
     return true;
   }
 
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
-    this.runs.seal();
+    this.goings.seal();
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
     for (const { op } of admitted) this.#numbers.message(rank, op);
@@ -230,7 +235,7 @@ export class Ledger {
    */
   kill(death: Death, atPs = 0): void {
     if (this.#death !== undefined) return;
-    this.runs.seal();
+    this.goings.seal();
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op, call } of this.#lines.postings(rank)) {
@@ -249,7 +254,7 @@ export class Ledger {
   /** Back to call 0 on every rank, as new. */
   reset(): void {
     invariant(this.#atRest, "a ledger is reset when nothing runs");
-    this.runs.seal();
+    this.goings.seal();
     this.#death = undefined;
     this.#lines.clear();
     this.#slots.clear();
@@ -301,7 +306,7 @@ export class Ledger {
 
   /** A failure that nobody has looked at keeps every later call from going on as before. */
   #unseen(host: LedgerHost): void {
-    this.runs.seal();
+    this.goings.seal();
     host.unseen(this);
   }
 
@@ -370,7 +375,7 @@ export class Ledger {
 
   /** A call has left the queue. */
   #left(call: QueuedCall, error: unknown): void {
-    this.runs.seal();
+    this.goings.seal();
     if (error === undefined) call.complete();
     else {
       const errorOf = errorByRank(error);

@@ -4,69 +4,98 @@ import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { Agreement } from "./agreement.ts";
 import type { CallNumbers } from "./call-numbers.ts";
+import type { Going, Goings, Track } from "./going.ts";
 import type { Posting } from "./posting.ts";
 import { repeated } from "./repeated.ts";
-import { Run } from "./run.ts";
+import { RepeatedCalls } from "./repeated-calls.ts";
 import { failServed, type ServeHost, serveAgain } from "./serve.ts";
 
-/** Begins runs, and goes on with the last one for as long as nothing else is asked of the ledger. */
-export class Runs {
-  readonly #serve: ServeHost;
-  /** That of `#serve`: every call asks it. */
+/** What is asked of the ledger. */
+export interface RunsHost {
+  readonly serve: ServeHost;
+  readonly numbers: CallNumbers;
+  /** A call has to be done in time. */
+  watch(posting: Posting): void;
+}
+
+/** Calls in a row of the only rank that a process has on a communicator. */
+class Run extends RepeatedCalls implements Going {
+  readonly rank: number;
+  /** Number of the call that comes next. */
+  next: number;
+  readonly #runs: Runs;
+  /** Every call asks it. */
   readonly #session: Session;
-  readonly #numbers: CallNumbers;
-  #run: Run | undefined;
 
-  constructor(serve: ServeHost, numbers: CallNumbers) {
-    this.#serve = serve;
-    this.#session = serve.session;
-    this.#numbers = numbers;
+  constructor(runs: Runs, rank: number, first: number, timeoutMs: number | undefined) {
+    super(timeoutMs);
+    this.#runs = runs;
+    this.#session = runs.session;
+    this.rank = rank;
+    this.next = first;
   }
 
-  /** Begins a run with a call that was made before. */
-  begin(rank: number, known: Agreement, { prepared, op }: Posting, timeoutMs?: number): void {
-    this.seal();
-    const number = this.#numbers.collective(rank, op);
-    const run = new Run(rank, number, timeoutMs);
-    run.begin(prepared, op);
-    serveAgain(this.#serve, run, known, number);
-    if (run.queue !== undefined) this.#run = run;
+  takes(timeoutMs: number | undefined): boolean {
+    return this.takesMore && this.timeoutMs === timeoutMs;
   }
 
-  /** The run that is going on. It does for as long as its rank may make calls. */
-  get current(): Run | undefined {
-    return this.#run;
-  }
-
-  /**
-   * Has one more call done with a run that takes it; false where the call was not worked out before. All calls of a run are
-   * done at once, so that the deadline of the first is that of all.
-   */
-  goOn(run: Run, prepared: Prepared<unknown>, op: CommOp): boolean {
+  goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
     const { agreement: known, made } = prepared;
     if (known?.work === undefined || made === undefined) return false;
     try {
-      this.#session.enqueueBehind?.(known, run.next);
+      this.#session.enqueueBehind?.(known, this.next);
     } catch (error) {
-      this.#lose(run, repeated(made, prepared, op, run.timeoutMs), error);
+      this.#runs.lose(this, repeated(made, prepared, op, this.timeoutMs), error);
       return true;
     }
+    op.submittedAs(this.next++);
+    this.add(prepared, op);
+    return true;
+  }
+}
+
+/** Begins runs, and goes on with the last one for as long as nothing else is asked of the ledger. */
+export class Runs implements Goings, Track {
+  readonly #host: RunsHost;
+  /** The one that goes on. */
+  current: Run | undefined;
+
+  constructor(host: RunsHost) {
+    this.#host = host;
+  }
+
+  get session(): Session {
+    return this.#host.serve.session;
+  }
+
+  trackOf(): Track {
+    return this;
+  }
+
+  begin(rank: number, known: Agreement, posting: Posting, timeoutMs: number | undefined): boolean {
+    this.seal();
+    const { prepared, op } = posting;
+    const { serve, numbers } = this.#host;
+    this.#host.watch(posting);
+    const number = numbers.collective(rank, op);
+    const run = new Run(this, rank, number + 1, timeoutMs);
     run.add(prepared, op);
+    serveAgain(serve, run, known, number);
+    if (run.queue !== undefined) this.current = run;
     return true;
   }
 
   /** A call of a run could not be made: it fails, and its number is used up. */
-  #lose(run: Run, posting: Posting, error: unknown): void {
+  lose(run: Run, posting: Posting, error: unknown): void {
     posting.op.assign(run.next++);
     this.seal();
-    failServed(this.#serve, [posting], error);
+    failServed(this.#host.serve, [posting], error);
   }
 
-  /** Nothing goes on with the last run any more. */
   seal(): void {
-    const run = this.#run;
+    const run = this.current;
     if (run === undefined) return;
-    this.#run = undefined;
-    this.#numbers.advance(run.rank, run.next);
+    this.current = undefined;
+    this.#host.numbers.advance(run.rank, run.next);
   }
 }

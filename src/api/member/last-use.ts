@@ -4,15 +4,15 @@
  * Memory lives long and operations are new, and a long-lived object that is made to point to a new one has to be noted for
  * the garbage collector. So each run has one thing that memory points to, and what changes with every call is in there.
  */
-import type { Run } from "../ledger/run.ts";
+import type { Going } from "../ledger/going.ts";
 import type { CommOp } from "../op.ts";
 
 /** Whoever awaits it awaits the operation that is the last by then. */
 export class LastUse implements PromiseLike<unknown> {
-  readonly run: Run;
+  readonly run: Going;
   op: CommOp;
 
-  constructor(run: Run, op: CommOp) {
+  constructor(run: Going, op: CommOp) {
     this.run = run;
     this.op = op;
   }

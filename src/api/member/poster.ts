@@ -9,9 +9,9 @@ import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import { HookList, type OpInfo } from "../hooks.ts";
+import type { Track } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
-import type { Runs } from "../ledger/runs.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
 import { cancelledError } from "./cancelled.ts";
@@ -60,7 +60,7 @@ export class Poster {
   readonly #host: PosterHost;
   readonly #books = new Books();
   readonly #repeats: Repeats;
-  readonly #runs: Runs;
+  readonly #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
   #closing = false;
@@ -78,7 +78,7 @@ export class Poster {
     this.#timeoutMs = session.timeoutMs;
     this.#ledger = ledger;
     this.#maker = ledger.makers.always(rank);
-    this.#runs = ledger.runs;
+    this.#track = ledger.goings.trackOf(rank);
     this.#repeats = new Repeats(this.#books, this.hooks, ledger, this.#maker, this.#timeoutMs);
     this.#host = host;
   }
@@ -92,7 +92,7 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): CommOp<T> {
-    const { current } = this.#runs;
+    const { current } = this.#track;
     const again = current && this.#repeats.goOn(current, collective, args);
     return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
   }
@@ -181,7 +181,7 @@ export class Poster {
     }
     const outer = this.#collecting;
     const collecting = new Collecting(action, outer);
-    this.#runs.seal();
+    this.#ledger.goings.seal();
     this.#collecting = collecting;
     try {
       const returned = callback() as unknown;
@@ -292,7 +292,7 @@ export class Poster {
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
-    this.#runs.seal();
+    this.#ledger.goings.seal();
     const { rank } = this.facts;
     const poison = this.#ledger.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank));

@@ -10,9 +10,8 @@ import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
+import type { Going } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Run } from "../ledger/run.ts";
-import type { Runs } from "../ledger/runs.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import type { Books, Tally } from "./books.ts";
 import { type Channels, channelsOf } from "./diagnostics.ts";
@@ -79,7 +78,6 @@ export class Repeats {
   readonly #books: Books;
   readonly #hooks: HookList;
   readonly #ledger: Ledger;
-  readonly #runs: Runs;
   readonly #maker: OpMaker | undefined;
   readonly #timeoutMs: number | undefined;
   #barrier: Remembered | undefined;
@@ -95,7 +93,6 @@ export class Repeats {
     this.#books = books;
     this.#hooks = hooks;
     this.#ledger = ledger;
-    this.#runs = ledger.runs;
     this.#maker = maker;
     this.#timeoutMs = timeoutMs;
   }
@@ -105,18 +102,18 @@ export class Repeats {
    * more to ask. Kept so short that it becomes one piece of machine code with what it calls: a call costs little beside
    * the time that scattered code and data take to come to a processor that has just run a driver.
    */
-  goOn(run: Run, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
+  goOn(run: Going, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
     const known = this.#takenBy(run, collective, args);
     if (known === undefined || this.isHeard(known)) return undefined;
     const op = new CommOp(this.#maker as OpMaker);
-    if (!this.#runs.goOn(run, known.prepared, op)) return undefined;
+    if (!run.goOn(known.prepared, op)) return undefined;
     count(known);
     useBehind(known, run, op);
     return op;
   }
 
   #takenBy(
-    run: Run,
+    run: Going,
     collective: CollectiveName,
     args: CallOptions | undefined,
   ): Remembered | undefined {
@@ -215,7 +212,7 @@ function count({ tally, sendBytes }: Remembered): void {
 }
 
 /** Until the run is done, the last of the same calls in it has their memory. */
-function useBehind(known: Remembered, run: Run, op: CommOp): void {
+function useBehind(known: Remembered, run: Going, op: CommOp): void {
   let { lastUse } = known;
   if (lastUse?.run === run) lastUse.op = op;
   else {
