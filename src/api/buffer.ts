@@ -13,6 +13,7 @@ import {
   UnsupportedError,
 } from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
+import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
 
 /** One allocation, shared by a buffer and all its subarrays. */
@@ -26,7 +27,7 @@ export interface Allocation {
   /** Symmetric memory, of which a communicator makes a window when it is first used for one. */
   readonly symmetric?: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
-  lastUse: PromiseLike<unknown> | undefined;
+  lastUse: PromiseLike<unknown> | LastUse | undefined;
 }
 
 /**
@@ -146,7 +147,8 @@ export class DeviceBuffer<D extends DType = DType> {
     this.assertLive("copyTo");
     this.assertContents("copyTo");
     this.assertHost("copyTo", target);
-    if (this.allocation.lastUse !== undefined) await this.allocation.lastUse;
+    const { lastUse } = this.allocation;
+    if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
     this.assertLive("copyTo");
     await this.allocation.memory.read(this.byteOffset, bytesOfArray(target));
   }

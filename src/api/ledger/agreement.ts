@@ -31,7 +31,8 @@ export class Agreement implements Kept {
   /** Notes that these calls agree. */
   static reached(postings: readonly Posting[], calls: readonly RankCall[]): Agreement {
     const agreement = new Agreement(postings, calls);
-    for (const { prepared } of postings) prepared.agreement = agreement;
+    const [first] = postings;
+    if (first !== undefined) first.prepared.agreement = agreement;
     return agreement;
   }
 

@@ -132,13 +132,13 @@ export class Ledger {
    * false where it has to be posted as others are. With nothing open it needs no place in line.
    */
   repeat(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
-    const { agreement, made } = prepared;
+    const { made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
     const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
     const isNext = this.#lines.empty && !this.#executing;
-    if (agreement?.work === undefined || !isNext) this.post(rank, posting);
-    else if (this.#admit(rank, op) && !this.goings.begin(rank, agreement, posting, timeoutMs)) {
+    if (!isNext) this.post(rank, posting);
+    else if (this.#admit(rank, op) && !this.goings.begin(rank, posting, timeoutMs)) {
       this.post(rank, posting);
     }
     return true;

@@ -30,10 +30,13 @@ interface RankTrack {
 
 /** One rank's calls of a turn. */
 class Lane implements Going {
+  readonly key = {};
   readonly rank: number;
   readonly ops: CommOp[] = [];
   /** What their calls were made from. */
   readonly prepared: Prepared<unknown>[] = [];
+  /** The turn is over, or something else was asked of the ledger. */
+  isOver = false;
   readonly #rows: Rows;
   readonly #first: number;
   readonly #timeoutMs: number | undefined;
@@ -51,7 +54,7 @@ class Lane implements Going {
   }
 
   takes(timeoutMs: number | undefined): boolean {
-    return this.#timeoutMs === timeoutMs;
+    return !this.isOver && this.#timeoutMs === timeoutMs;
   }
 
   goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
@@ -100,7 +103,9 @@ export class Rows implements Goings {
     return this.#tracks[rank] as RankTrack;
   }
 
-  begin(rank: number, _: Agreement, { prepared, op }: Posting, timeoutMs?: number): boolean {
+  begin(rank: number, { prepared, op }: Posting, timeoutMs: number | undefined): boolean {
+    // What rows were compared as stands with the first rank's calls.
+    if (rank === this.#local[0] && prepared.agreement?.work === undefined) return false;
     if (this.#lanes.length === 0 && !this.#open(rank, timeoutMs)) return false;
     const lane = this.#lanes[this.#local.indexOf(rank)];
     if (lane?.takes(timeoutMs) !== true) return false;
@@ -181,9 +186,10 @@ export class Rows implements Goings {
     const [first, handed] = [this.#first, this.#handed];
     this.#lanes = [];
     this.#calls = undefined;
-    for (const { rank, length } of lanes) {
-      this.#track(rank).current = undefined;
-      this.#host.numbers.advance(rank, first + length);
+    for (const lane of lanes) {
+      lane.isOver = true;
+      this.#track(lane.rank).current = undefined;
+      this.#host.numbers.advance(lane.rank, first + lane.length);
     }
     for (const lane of lanes) {
       for (let row = handed; row < lane.length; row++) {

@@ -2,7 +2,6 @@
 import type { Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
-import type { Agreement } from "./agreement.ts";
 import type { CallNumbers } from "./call-numbers.ts";
 import type { Going, Goings, Track } from "./going.ts";
 import type { Posting } from "./posting.ts";
@@ -20,6 +19,7 @@ export interface RunsHost {
 
 /** Calls in a row of the only rank that a process has on a communicator. */
 class Run extends RepeatedCalls implements Going {
+  readonly key = {};
   readonly rank: number;
   /** Number of the call that comes next. */
   next: number;
@@ -72,9 +72,11 @@ export class Runs implements Goings, Track {
     return this;
   }
 
-  begin(rank: number, known: Agreement, posting: Posting, timeoutMs: number | undefined): boolean {
+  begin(rank: number, posting: Posting, timeoutMs: number | undefined): boolean {
     this.seal();
     const { prepared, op } = posting;
+    const { agreement: known } = prepared;
+    if (known?.work === undefined) return false;
     const { serve, numbers } = this.#host;
     this.#host.watch(posting);
     const number = numbers.collective(rank, op);
@@ -96,6 +98,7 @@ export class Runs implements Goings, Track {
     const run = this.current;
     if (run === undefined) return;
     this.current = undefined;
+    run.takesMore = false;
     this.#host.numbers.advance(run.rank, run.next);
   }
 }

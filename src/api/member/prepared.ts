@@ -35,7 +35,7 @@ export interface Prepared<T> {
   readonly call: PreparedCall;
   readonly signature: readonly SignatureField[];
   readonly resultOf: (call: RankCall) => T;
-  /** What it was last found to agree with. */
+  /** What the ledger found when this was last the first rank's call. */
   agreement?: Agreement;
   /** The call as it was made before: where time is real, it is the same again. */
   made?: RankCall;

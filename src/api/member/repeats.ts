@@ -10,12 +10,12 @@ import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
+import { LastUse } from "../last-use.ts";
 import type { Going } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import type { Books, Tally } from "./books.ts";
 import { type Channels, channelsOf } from "./diagnostics.ts";
-import { LastUse } from "./last-use.ts";
 import { lendTo, type Prepared } from "./prepared.ts";
 
 /** Lengths and places of the blocks of a v-form. */
@@ -103,29 +103,24 @@ export class Repeats {
    * the time that scattered code and data take to come to a processor that has just run a driver.
    */
   goOn(run: Going, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
-    const known = this.#takenBy(run, collective, args);
-    if (known === undefined || this.isHeard(known)) return undefined;
+    let known: Remembered | undefined;
+    let timeoutMs: number | undefined;
+    try {
+      if (args?.signal !== undefined) return undefined;
+      timeoutMs = args?.timeoutMs;
+      known = this.find(collective, args);
+    } catch {
+      // An argument that throws when it is read does so again, where that is told.
+      return undefined;
+    }
+    if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
+    // Asked last: what is read of the arguments may make calls of its own.
+    if (known === undefined || this.isHeard(known) || !run.takes(timeoutMs)) return undefined;
     const op = new CommOp(this.#maker as OpMaker);
     if (!run.goOn(known.prepared, op)) return undefined;
     count(known);
     useBehind(known, run, op);
     return op;
-  }
-
-  #takenBy(
-    run: Going,
-    collective: CollectiveName,
-    args: CallOptions | undefined,
-  ): Remembered | undefined {
-    try {
-      if (args?.signal !== undefined) return undefined;
-      return run.takes(args?.timeoutMs ?? this.#timeoutMs)
-        ? this.find(collective, args)
-        : undefined;
-    } catch {
-      // An argument that throws when it is read does so again, where that is told.
-      return undefined;
-    }
   }
 
   /** Makes a call again; false where it has to be posted as others are. */
@@ -214,9 +209,9 @@ function count({ tally, sendBytes }: Remembered): void {
 /** Until the run is done, the last of the same calls in it has their memory. */
 function useBehind(known: Remembered, run: Going, op: CommOp): void {
   let { lastUse } = known;
-  if (lastUse?.run === run) lastUse.op = op;
+  if (lastUse?.key === run.key) lastUse.op = op;
   else {
-    lastUse = new LastUse(run, op);
+    lastUse = new LastUse(run.key, op);
     known.lastUse = lastUse;
   }
   const { sends, recvs } = known;
