@@ -1,5 +1,5 @@
 /** Calls that several ranks of one process make again back to back: a row of them is a call, and nothing else changes. */
-import type { CommError, CommOp, Communicator } from "twinccl";
+import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
@@ -41,6 +41,15 @@ function made(comm: Communicator, args: Args, times: number): CommOp[] {
     op.catch(() => undefined);
     return op;
   });
+}
+
+/** A communicator of both ranks that may be lost, and a call that they have made on it before. */
+async function childOf(comm: Communicator, options: CallOptions = {}) {
+  const child = (await comm.split({ color: 0 })) as Communicator;
+  const again = { ...doubling(child), ...options };
+  for (let i = 0; i < 2; i++) await child.allReduce(again);
+  await child.barrier();
+  return { child, again };
 }
 
 const numbers = (ops: readonly CommOp[]): number[] => ops.map(({ call }) => call);
@@ -218,11 +227,8 @@ describe("a row that goes wrong", () => {
   });
 
   test("ends with the communicator, for calls in lanes too", async () => {
-    await pair(async (comm, args) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
-      const again = { ...args, send: child.alloc("int32", 1).fill(1) };
-      for (let i = 0; i < 2; i++) await child.allReduce(again);
-      await child.barrier();
+    await pair(async (comm) => {
+      const { child, again } = await childOf(comm);
       const ops = made(child, again, comm.rank === 0 ? 3 : 1);
       if (comm.rank === 1) child.abort(new Error("enough"));
       const found = await outcomes(ops);
@@ -232,11 +238,8 @@ describe("a row that goes wrong", () => {
   });
 
   test("is waited for in vain no longer than its deadline, and who is missing is named", async () => {
-    await pair(async (comm, args) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
-      const again = { ...args, send: child.alloc("int32", 1).fill(1), timeoutMs: 60 };
-      for (let i = 0; i < 2; i++) await child.allReduce(again);
-      await child.barrier();
+    await pair(async (comm) => {
+      const { child, again } = await childOf(comm, { timeoutMs: 60 });
       const ops = made(child, again, comm.rank === 0 ? 2 : 1);
       expect(await outcome(ops[0]!)).toBe("done");
       if (comm.rank === 1) return;
@@ -246,11 +249,8 @@ describe("a row that goes wrong", () => {
   });
 
   test("does not begin once a rank has closed its end, and what it left is waited for", async () => {
-    await pair(async (comm, args) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
-      const again = { ...args, send: child.alloc("int32", 1).fill(1) };
-      for (let i = 0; i < 2; i++) await child.allReduce(again);
-      await child.barrier();
+    await pair(async (comm) => {
+      const { child, again } = await childOf(comm);
       const ops = made(child, again, 2);
       const closed = child.close();
       expect(await outcome(child.allReduce(again))).toBe("ERR_COMM_CLOSED");
