@@ -88,6 +88,11 @@ export async function text(page: Page, selector: string): Promise<string> {
   return (await page.locator(selector).innerText()).trim();
 }
 
+/** What the page's own address asks for; what `page.url()` says of it comes later. */
+export async function addressed(page: Page): Promise<string> {
+  return page.evaluate<string>("location.search");
+}
+
 /** Virtual picoseconds that the page stands at. */
 export async function timeOf(page: Page): Promise<number> {
   return Number(await page.inputValue("#scrubber"));

@@ -5,6 +5,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { coloursOf, readPng } from "../support/png.ts";
 import {
+  addressed,
   type Opened,
   openPage,
   openSite,
@@ -253,9 +254,7 @@ describe("the address", () => {
         await page.locator("#plan").selectOption("double-tree");
         await ran(page);
         await page.locator("#element").fill("100");
-        expect(new URL(page.url()).search).toBe(
-          "?plan=double-tree&dtype=float16&element=100&time=0",
-        );
+        expect(await addressed(page)).toBe("?plan=double-tree&dtype=float16&element=100&time=0");
         await page.reload();
         await ran(page);
         expect(await page.inputValue("#plan")).toBe("double-tree");
@@ -266,11 +265,11 @@ describe("the address", () => {
   });
   test("of a film that begins by itself does so for the next reader too, until it is paused", async () => {
     await on("ranks=3", async (page) => {
-      expect(new URL(page.url()).search).toBe("?ranks=3");
+      expect(await addressed(page)).toBe("?ranks=3");
       await playSlowly(page);
       await page.locator("#play").click();
       const paused = await timeOf(page);
-      expect(new URL(page.url()).search).toBe(`?ranks=3&time=${paused}`);
+      expect(await addressed(page)).toBe(`?ranks=3&time=${paused}`);
       await page.reload();
       await ran(page);
       expect(await text(page, "#faults")).toBe("");
