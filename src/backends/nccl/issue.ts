@@ -6,10 +6,7 @@
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
 import { dataTypes } from "./mapping.ts";
-import type { NcclCollectiveCalls } from "./result/nccl-collectives.ts";
-
-/** The NCCL calls that move and reduce data. */
-export type Issuing = Omit<NcclCollectiveCalls, "preMulSum" | "destroyOp">;
+import type { NcclDataCalls } from "./result/nccl-collectives.ts";
 
 /** One local rank's call, with what NCCL needs to make it. */
 export interface Part {
@@ -28,7 +25,7 @@ export interface Part {
 }
 
 /** Makes the NCCL calls of one part; those of all parts belong into one group. */
-export type Step = (nccl: Issuing, part: Part) => void;
+export type Step = (nccl: NcclDataCalls, part: Part) => void;
 
 /** The groups of a collective, one after another. */
 export function stepsOf({ collective }: RankCall, size: number): readonly Step[] {
@@ -177,13 +174,19 @@ const allToAllv: Step = (nccl, part) => {
   }
 };
 
-function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
+function sendTo(nccl: NcclDataCalls, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
 }
 
-function receiveFrom(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
+function receiveFrom(
+  nccl: NcclDataCalls,
+  part: Part,
+  peer: number,
+  start: number,
+  count: number,
+): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);

@@ -1,22 +1,22 @@
 /**
  * The NCCL calls of one call of all ranks, with all their arguments: what `issue.ts` asks for is noted, and made as often
- * as the same call comes again, without a look at counts, offsets or types.
+ * as the same call comes again, without a look at counts, offsets or types. From the second time on they are one list.
  */
 import type { NcclCommunicator } from "./communicators.ts";
-import type { Issuing, Part, Step } from "./issue.ts";
+import type { Part, Step } from "./issue.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-
-/** Makes an NCCL call, or a group of them. */
-type Noted = () => void;
+import type { NcclDataCalls } from "./result/nccl-collectives.ts";
+import type { NcclList, NotedCall } from "./result/nccl-lists.ts";
 
 /** A call that can be made again and again. */
 export class ReadyCall {
   readonly comm: NcclCommunicator;
-  readonly #noted: readonly Noted[];
-  /** The only one of them, which most calls have: it is made without a look at the list. */
-  readonly #only: Noted | undefined;
+  readonly #nccl: NcclCalls;
+  /** One group a step; none for a step that moves nothing. */
+  readonly #groups: readonly (readonly NotedCall[])[];
+  /** Most calls are made once: the list is written when the second time has come. */
+  #list: NcclList | undefined;
 
-  /** One group a step, where more than one NCCL call is in it; nothing for a step that moves nothing. */
   constructor(
     nccl: NcclCalls,
     comm: NcclCommunicator,
@@ -24,52 +24,63 @@ export class ReadyCall {
     parts: readonly Part[],
   ) {
     this.comm = comm;
-    this.#noted = steps.flatMap((step) => {
-      const noted: Noted[] = [];
-      const issuing = noting(nccl, noted);
-      for (const part of parts) step(issuing, part);
-      return noted.length > 1 ? [() => nccl.group(() => makeAll(noted))] : noted;
-    });
-    this.#only = this.#noted.length === 1 ? this.#noted[0] : undefined;
+    this.#nccl = nccl;
+    const { hasAllToAll } = nccl;
+    this.#groups = steps
+      .map((step) => {
+        const noted: NotedCall[] = [];
+        const noting = notes(hasAllToAll, noted);
+        for (const part of parts) step(noting, part);
+        return noted;
+      })
+      .filter(({ length }) => length > 0);
   }
 
   /** Makes the NCCL calls as a further call of the communicator. */
   makeAgain(number: number): void {
     this.comm.count(number);
-    this.make();
+    (this.#list ?? this.#write()).make();
   }
 
   /** Makes the NCCL calls. */
   make(): void {
-    if (this.#only === undefined) makeAll(this.#noted);
-    else this.#only();
+    const nccl = this.#nccl;
+    for (const noted of this.#groups) {
+      if (noted.length === 1) (noted[0] as NotedCall)(nccl);
+      else
+        nccl.group(() => {
+          for (const call of noted) call(nccl);
+        });
+    }
+  }
+
+  /** The list of them; where there are no lists, each is made by itself as before. */
+  #write(): NcclList {
+    this.#list = this.#nccl.listed(this.#groups) ?? { make: () => this.make() };
+    return this.#list;
   }
 }
 
-function makeAll(noted: readonly Noted[]): void {
-  for (const make of noted) make();
-}
-
 /** Notes calls with their arguments instead of making them. */
-function noting(nccl: Issuing, noted: Noted[]): Issuing {
-  const note = (make: Noted): void => void noted.push(make);
+function notes(hasAllToAll: boolean, noted: NotedCall[]): NcclDataCalls {
+  const note = (call: NotedCall): void => void noted.push(call);
   return {
-    hasAllToAll: nccl.hasAllToAll,
+    hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
-      note(() => nccl.allReduce(from, into, count, type, op, comm, stream)),
+      note((nccl) => nccl.allReduce(from, into, count, type, op, comm, stream)),
     reduce: (from, into, count, type, op, root, comm, stream) =>
-      note(() => nccl.reduce(from, into, count, type, op, root, comm, stream)),
+      note((nccl) => nccl.reduce(from, into, count, type, op, root, comm, stream)),
     reduceScatter: (from, into, count, type, op, comm, stream) =>
-      note(() => nccl.reduceScatter(from, into, count, type, op, comm, stream)),
+      note((nccl) => nccl.reduceScatter(from, into, count, type, op, comm, stream)),
     allGather: (from, into, count, type, comm, stream) =>
-      note(() => nccl.allGather(from, into, count, type, comm, stream)),
+      note((nccl) => nccl.allGather(from, into, count, type, comm, stream)),
     broadcast: (from, into, count, type, root, comm, stream) =>
-      note(() => nccl.broadcast(from, into, count, type, root, comm, stream)),
+      note((nccl) => nccl.broadcast(from, into, count, type, root, comm, stream)),
     allToAll: (from, into, count, type, comm, stream) =>
-      note(() => nccl.allToAll(from, into, count, type, comm, stream)),
+      note((nccl) => nccl.allToAll(from, into, count, type, comm, stream)),
     send: (buffer, count, type, peer, comm, stream) =>
-      note(() => nccl.send(buffer, count, type, peer, comm, stream)),
+      note((nccl) => nccl.send(buffer, count, type, peer, comm, stream)),
     recv: (buffer, count, type, peer, comm, stream) =>
-      note(() => nccl.recv(buffer, count, type, peer, comm, stream)),
+      note((nccl) => nccl.recv(buffer, count, type, peer, comm, stream)),
   };
 }

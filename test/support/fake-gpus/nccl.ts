@@ -41,6 +41,8 @@ export function fakeNccl(machine: Machine): FakeNccl {
     ...communicatorCalls(machine, state),
     ...dataCalls(machine, state),
     ...windowCalls(machine, state),
+    // Lists are of C calls, and here are none.
+    listed: () => undefined,
   });
   return { calls, ends: state.ends, hangAborts: () => state.hangAborts() };
 }

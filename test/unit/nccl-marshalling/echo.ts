@@ -10,7 +10,9 @@ const table = {
     "1",
   ),
   lastError: prototype<(some: number) => undefined>("void echo_last_error(int some)", "1"),
+  failing: prototype<(call: number) => undefined>("void echo_failing(int call)", "1"),
   text: prototype<() => string>("const char* echo_text(void)", "1"),
+  lines: prototype<() => string>("const char* echo_lines(void)", "1"),
   machine: prototype<(devices: number) => undefined>(
     "void echo_machine(unsigned int devices)",
     "1",
@@ -23,6 +25,8 @@ const table = {
 /** What the next calls do. */
 export interface Answer {
   readonly status?: number;
+  /** Which call has the status, the first being 1; else all. */
+  readonly failing?: number;
   /** What integer and pointer out-parameters receive. */
   readonly out?: readonly [bigint, bigint?];
   readonly real?: number;
@@ -41,6 +45,8 @@ export interface Echo {
   machine(devices: number): void;
   /** What arrived last. */
   text(): string;
+  /** All that arrived, in order. */
+  lines(): readonly string[];
   calls(): number;
   layouts(): string;
   clearings(): number;
@@ -55,12 +61,14 @@ export async function echoLibrary(version = 22809): Promise<Echo> {
   const get = <K extends keyof typeof table>(name: K) => need(table, bound, name);
   const echo: Echo = {
     path,
-    begin: ({ status = 0, out = [0n], real = 0, deepBytes = 0 } = {}) => {
+    begin: ({ status = 0, failing = 0, out = [0n], real = 0, deepBytes = 0 } = {}) => {
       get("begin")(status, out[0], out[1] ?? 0n, real, deepBytes);
+      get("failing")(failing);
     },
     lastError: (some) => void get("lastError")(some ? 1 : 0),
     machine: (devices) => void get("machine")(devices),
     text: get("text"),
+    lines: () => get("lines")().split("\n").slice(0, -1),
     calls: get("calls"),
     layouts: get("layouts"),
     clearings: get("clearings"),

@@ -23,7 +23,10 @@ const idText = Buffer.from(id).toString("hex");
 const out = () => new BigUint64Array(1);
 
 const ncclTrials: {
-  readonly [K in Exclude<keyof NcclCalls, "hasWindows" | "hasAllToAll">]: Trial<NcclCalls>;
+  readonly [K in Exclude<
+    keyof NcclCalls,
+    "hasWindows" | "hasAllToAll" | "listed"
+  >]: Trial<NcclCalls>;
 } = {
   version: { call: (x) => x.version(), arrives: "ncclGetVersion", out: [22304n], gives: 22304 },
   uniqueId: {
@@ -249,7 +252,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   });
 
   test("every method is tried", () => {
-    const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll"];
+    const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll", "listed"];
     expect(Object.keys(nccl).sort()).toEqual(known.sort());
     expect(Object.keys(cuda).sort()).toEqual([...Object.keys(cudaTrials), "hostView"].sort());
     expect(nccl).toMatchObject({ hasWindows: true, hasAllToAll: true });

@@ -3,8 +3,8 @@ import type { NcclLibrary } from "./nccl-status.ts";
 
 const hostImmediate = 1;
 
-/** Collectives, sends and receives, operators. */
-export interface NcclCollectiveCalls {
+/** Collectives, sends and receives. */
+export interface NcclDataCalls {
   allReduce(
     send: bigint,
     recv: bigint,
@@ -77,6 +77,10 @@ export interface NcclCollectiveCalls {
     comm: bigint,
     stream: bigint,
   ): void;
+}
+
+/** Collectives, sends and receives, operators. */
+export interface NcclCollectiveCalls extends NcclDataCalls {
   /** An operator that multiplies by a scalar of the dtype before it sums. */
   preMulSum(scalar: Uint8Array, type: number, comm: bigint): number;
   destroyOp(op: number, comm: bigint): void;

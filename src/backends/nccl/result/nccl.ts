@@ -1,14 +1,24 @@
 /** NCCL as functions that return their result or throw `NcclError`. */
 import { collectiveCalls, type NcclCollectiveCalls } from "./nccl-collectives.ts";
 import { communicatorCalls, type NcclCommunicatorCalls } from "./nccl-communicators.ts";
+import { listCalls, type NcclListCalls } from "./nccl-lists.ts";
 import { type BoundNccl, ncclLibrary } from "./nccl-status.ts";
 import { type NcclWindowCalls, windowCalls } from "./nccl-windows.ts";
 
 /** The NCCL calls that this backend makes; a fake can stand in for tests of what lies above. */
-export interface NcclCalls extends NcclCommunicatorCalls, NcclCollectiveCalls, NcclWindowCalls {}
+export interface NcclCalls
+  extends NcclCommunicatorCalls,
+    NcclCollectiveCalls,
+    NcclListCalls,
+    NcclWindowCalls {}
 
 /** Wraps a bound libnccl. */
 export function ncclCalls(bound: BoundNccl): NcclCalls {
   const library = ncclLibrary(bound);
-  return { ...communicatorCalls(library), ...collectiveCalls(library), ...windowCalls(library) };
+  return {
+    ...communicatorCalls(library),
+    ...collectiveCalls(library),
+    ...listCalls(library),
+    ...windowCalls(library),
+  };
 }

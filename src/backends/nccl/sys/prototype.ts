@@ -28,6 +28,16 @@ export function prototype<F extends NativeFunction>(c: string, since: string): P
   return { c, since };
 }
 
+/** Where the functions lie, for those who call them by address. */
+const addresses = new WeakMap<NativeFunction, bigint>();
+
+/** The address of a function that `bind` gave. */
+export function addressOf(bound: NativeFunction): bigint {
+  const address = addresses.get(bound);
+  if (address === undefined) throw new TypeError("the function is not bound");
+  return address;
+}
+
 /** The C name of a row. */
 function symbolOf({ c }: Prototype<NativeFunction>): string {
   return /(\w+)\s*\(/.exec(c)?.[1] ?? c;
@@ -39,12 +49,14 @@ function symbolOf({ c }: Prototype<NativeFunction>): string {
  * @throws Error with the loader's own words when the path cannot be loaded.
  */
 export async function bind<T extends PrototypeTable>(path: string, table: T): Promise<Bound<T>> {
-  const { load } = await koffi();
+  const { address, load } = await koffi();
   const library = load(path);
   await keepLoaded(path);
   const entries = Object.entries(table).map(([name, row]) => {
     try {
-      return [name, library.func(row.c) as NativeFunction];
+      const bound = library.func(row.c) as NativeFunction;
+      addresses.set(bound, address(library.symbol(symbolOf(row))));
+      return [name, bound];
     } catch (error) {
       if (/cannot find function/i.test(String(error))) return [name, undefined];
       throw error;

@@ -41,10 +41,12 @@ typedef struct {
   float estimatedTime;
 } ncclSimInfo_t;
 
-/* What the test chose, and what arrived last. */
+/* What the test chose, what arrived last, and all that arrived, a line each. */
 static struct {
   char text[4096];
+  char lines[1 << 16];
   int status;
+  int failing; /* which call has the status; 0 for all */
   uint64_t out[2];
   float real;
   const char *lastError;
@@ -62,9 +64,13 @@ void echo_begin(int status, uint64_t out0, uint64_t out1, double real, size_t de
   echo.deepBytes = deepBytes;
   echo.caller = pthread_self();
   echo.calls = 0;
+  echo.lines[0] = 0;
+  echo.failing = 0;
 }
+void echo_failing(int call) { echo.failing = call; }
 void echo_last_error(int some) { echo.lastError = some ? "the other end hung up" : ""; }
 const char *echo_text(void) { return echo.text; }
+const char *echo_lines(void) { return echo.lines; }
 int echo_calls(void) { return echo.calls; }
 
 /* A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. */
@@ -90,7 +96,10 @@ static int say(int length) {
     size_t at = strlen(echo.text);
     snprintf(echo.text + at, sizeof echo.text - at, " on another thread");
   }
-  return echo.status + deep(echo.deepBytes);
+  size_t before = strlen(echo.lines);
+  snprintf(echo.lines + before, sizeof echo.lines - before, "%s\n", echo.text);
+  int status = echo.failing == 0 || echo.failing == echo.calls ? echo.status : 0;
+  return status + deep(echo.deepBytes);
 }
 #define P(pointer) ((unsigned long long)(uintptr_t)(pointer))
 

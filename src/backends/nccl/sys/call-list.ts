@@ -1,0 +1,103 @@
+/**
+ * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
+ * more arguments it has: a list costs less than a single call of NCCL, however many it holds.
+ */
+import { koffi } from "./koffi.ts";
+import { codeBytes, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
+
+/** A C function by its address, with its arguments. */
+export interface ListedCall {
+  readonly address: bigint;
+  /** Integers and pointers. */
+  readonly args: readonly (bigint | number)[];
+}
+
+/** The code, ready to run. */
+interface ListRunner {
+  /** Makes the calls of the list in the mailbox; gives the status of the one that it ended at, or 0. */
+  readonly run: () => number;
+  /** One word: the list that is to run, and then where it ended. */
+  readonly mailbox: BigUint64Array;
+  readonly addressOf: (memory: BigUint64Array) => bigint;
+}
+
+let runner: ListRunner | undefined;
+let missing = "nobody has asked for lists yet";
+
+/** Why lists of C calls cannot be made here; nothing where they can. */
+export function whyNoLists(): string | undefined {
+  return runner === undefined ? missing : undefined;
+}
+
+/** Gets ready what lists need, once; where a system has no such thing, `whyNoLists` says so. */
+export async function prepareLists(env: NodeJS.ProcessEnv = process.env): Promise<void> {
+  if (env["TWINCCL_CALL_LISTS"] === "0") {
+    runner = undefined;
+    missing = "TWINCCL_CALL_LISTS=0";
+  } else if (process.platform !== "linux" || process.arch !== "x64") {
+    missing = `there is code for Linux on x64, not for ${process.platform} on ${process.arch}`;
+  } else if (runner === undefined) {
+    const found = await mapCode();
+    if (typeof found === "string") missing = found;
+    else runner = found;
+  }
+}
+
+const [readable, writable, executable] = [1, 2, 4];
+const privateAnonymous = 0x22;
+const failed = 2n ** 64n - 1n;
+
+/** Puts the code into memory of its own, with the mailbox in the page behind it; or tells why the system refuses. */
+async function mapCode(): Promise<ListRunner | string> {
+  const { address, decode, load, proto, view } = await koffi();
+  const libc = load("libc.so.6");
+  const mmap = libc.func("void* mmap(void* at, size_t bytes, int may, int flags, int fd, long of)");
+  const mprotect = libc.func("int mprotect(void* at, size_t bytes, int may)");
+  const memory = mmap(null, 2 * pageBytes, readable | writable, privateAnonymous, -1, 0);
+  if (BigInt.asUintN(64, address(memory)) === failed) return "the system gives no memory for code";
+  const pages = view(memory, 2 * pageBytes);
+  new Uint8Array(pages).set(codeBytes());
+  if (mprotect(memory, pageBytes, readable | executable) !== 0) {
+    return "the system allows no code that a process makes (mprotect)";
+  }
+  return {
+    run: decode(memory, proto("int ()")) as () => number,
+    mailbox: new BigUint64Array(pages, pageBytes, 1),
+    addressOf: address,
+  };
+}
+
+/** C calls that are made together, as often as wanted. */
+export class CallList {
+  /** Native code reads it: it lives as long as the list. */
+  readonly #words: BigUint64Array;
+  readonly #address: bigint;
+  readonly #mailbox: BigUint64Array;
+  readonly #run: () => number;
+
+  /** Only where `whyNoLists` has nothing to say. */
+  constructor(calls: readonly ListedCall[]) {
+    if (runner === undefined) throw new TypeError(`no lists of calls: ${missing}`);
+    // A buffer of its own: words of a small array would lie in memory that moves.
+    this.#words = new BigUint64Array(new ArrayBuffer(8 * (wordsPerCall * calls.length + 1)));
+    for (const [at, { address, args }] of calls.entries()) {
+      if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
+      this.#words.set([address, ...args.map(BigInt)], wordsPerCall * at);
+    }
+    this.#address = runner.addressOf(this.#words);
+    this.#mailbox = runner.mailbox;
+    this.#run = runner.run;
+  }
+
+  /** Makes the calls in their order, up to one that gives another status than 0; gives that status, or 0. */
+  make(): number {
+    this.#mailbox[0] = this.#address;
+    return this.#run();
+  }
+
+  /** Which call the last `make` ended at; the list's length where it made all of them. */
+  endedAt(): number {
+    const ended = this.#mailbox[0] as bigint;
+    return Number(ended - this.#address) / (8 * wordsPerCall);
+  }
+}

@@ -1,0 +1,234 @@
+/** Lists of NCCL calls: what they make is what the calls make by themselves, also when one of them fails. */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { NcclError } from "../../../src/backends/nccl/result/errors.ts";
+import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import type { NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
+import { CallList, prepareLists, whyNoLists } from "../../../src/backends/nccl/sys/call-list.ts";
+import { assemblySource, codeBytes } from "../../../src/backends/nccl/sys/list-code.ts";
+import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
+import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
+import { compiler } from "../../support/c-library.ts";
+import { holds } from "../../support/seed.ts";
+import { type Echo, echoLibrary } from "./echo.ts";
+
+const elsewhere =
+  process.platform === "linux" && process.arch === "x64" ? undefined : "needs Linux on x64";
+const why = "missing" in compiler ? compiler.missing : elsewhere;
+const reason = why === undefined ? "" : ` (skipped: ${why})`;
+
+const pointer = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
+const count = fc.maxSafeNat();
+const number = fc.integer({ min: 0, max: 2 ** 31 - 1 });
+const ends = [pointer, pointer] as const;
+const data = [pointer, pointer, count, number] as const;
+
+/** Every call that can stand in a list, with any arguments. */
+const anyCall: fc.Arbitrary<NotedCall> = fc.oneof(
+  fc.tuple(...data, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.allReduce(...args),
+  ),
+  fc.tuple(...data, number, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.reduce(...args),
+  ),
+  fc.tuple(...data, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.reduceScatter(...args),
+  ),
+  fc.tuple(...data, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.allGather(...args),
+  ),
+  fc.tuple(...data, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.broadcast(...args),
+  ),
+  fc.tuple(...data, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.allToAll(...args),
+  ),
+  fc.tuple(pointer, count, number, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.send(...args),
+  ),
+  fc.tuple(pointer, count, number, number, ...ends).map(
+    (args): NotedCall =>
+      (nccl) =>
+        nccl.recv(...args),
+  ),
+);
+const anyGroups = fc.array(fc.array(anyCall, { minLength: 1, maxLength: 9 }), { maxLength: 4 });
+
+const reduce =
+  (from: bigint): NotedCall =>
+  (nccl) =>
+    nccl.allReduce(from, 2n, 3, 4, 5, 600n + from, 7n);
+
+/** How the calls of a test are named when they arrive. */
+const names = (echo: Echo): string[] =>
+  echo.lines().map((line) => line.split(" ").slice(0, 3).join(" "));
+
+describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
+  let echo: Echo;
+  let nccl: NcclCalls;
+  beforeAll(async () => {
+    await prepareLists();
+    echo = await echoLibrary();
+    nccl = ncclCalls(await bind(echo.path, ncclTable));
+  });
+
+  const listOf = (...groups: (readonly NotedCall[])[]) => {
+    const list = nccl.listed(groups);
+    if (list === undefined) throw new Error(whyNoLists());
+    return list;
+  };
+
+  test("make what the calls make by themselves, as often as wanted", async () => {
+    await holds(
+      anyGroups,
+      (groups) => {
+        echo.begin();
+        for (const group of groups) {
+          if (group.length === 1) group[0]!(nccl);
+          else
+            nccl.group(() => {
+              for (const call of group) call(nccl);
+            });
+        }
+        const alone = echo.lines();
+        const list = listOf(...groups);
+        for (let time = 0; time < 2; time++) {
+          echo.begin();
+          list.make();
+          expect(echo.lines()).toEqual(alone);
+        }
+      },
+      300,
+    );
+  });
+
+  test("stop at a call that fails, name it, and close its group", () => {
+    const list = listOf([reduce(1n)], [reduce(2n), reduce(3n), reduce(4n)], [reduce(5n)]);
+    echo.lastError(true);
+    echo.begin({ status: 6, failing: 4 });
+    expect(thrownBy(() => list.make())).toMatchObject({
+      cCall: "ncclAllReduce",
+      statusName: "ncclRemoteError",
+      detail: "the other end hung up (comm 603)",
+    });
+    echo.lastError(false);
+    expect(names(echo)).toEqual([
+      "ncclAllReduce send 1",
+      "ncclGroupStart",
+      "ncclAllReduce send 2",
+      "ncclAllReduce send 3",
+      "ncclGroupEnd",
+    ]);
+    echo.begin();
+    list.make();
+    expect(echo.calls(), "and can be made again").toBe(7);
+  });
+
+  test.each([
+    [1, "ncclGroupStart", 1],
+    [4, "ncclGroupEnd", 4],
+    [5, "ncclAllReduce", 5],
+  ])("name call %i, %s, and open or close no group for it", (failing, cCall, calls) => {
+    const list = listOf([reduce(1n), reduce(2n)], [reduce(3n)]);
+    echo.begin({ status: 3, failing });
+    const error = thrownBy(() => list.make());
+    expect(error).toBeInstanceOf(NcclError);
+    expect(error).toMatchObject({ cCall, status: 3, statusName: "ncclInternalError" });
+    expect(echo.calls()).toBe(calls);
+  });
+
+  test("of nothing make nothing", () => {
+    echo.begin({ status: 1 });
+    listOf().make();
+    expect(echo.calls()).toBe(0);
+  });
+
+  test("give calls the stack that NCCL needs", () => {
+    echo.begin({ deepBytes: 4 << 20 });
+    listOf([reduce(1n), reduce(2n)]).make();
+    expect(echo.calls()).toBe(4);
+  });
+
+  test("lie where native code finds them, whatever the collector moves", () => {
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const lists = Array.from({ length: 500 }, (_, at) => listOf([reduce(BigInt(at))]));
+    for (let time = 0; time < 3; time++) {
+      collect();
+      for (const [at, list] of lists.entries()) {
+        echo.begin();
+        list.make();
+        expect(echo.text()).toContain(`send ${at} `);
+      }
+    }
+  });
+
+  test("have room for eight arguments", () => {
+    const args = Array.from({ length: 9 }, () => 0n);
+    expect(() => new CallList([{ address: 1n, args }])).toThrow("9 arguments in a list");
+  });
+
+  describe("that are not wanted", () => {
+    beforeAll(() => prepareLists({ TWINCCL_CALL_LISTS: "0" }));
+    afterAll(() => prepareLists({}));
+
+    test("are not written, and it is said why", () => {
+      expect(nccl.listed([[reduce(1n)]])).toBeUndefined();
+      expect(whyNoLists()).toBe("TWINCCL_CALL_LISTS=0");
+      expect(() => new CallList([])).toThrow("no lists of calls: TWINCCL_CALL_LISTS=0");
+    });
+  });
+
+  test("run code that is what an assembler makes of its text", () => {
+    const folder = mkdtempSync(join(tmpdir(), "twinccl-list-"));
+    try {
+      const [source, object, code] = ["list.s", "list.o", "list.bin"].map((name) =>
+        join(folder, name),
+      ) as [string, string, string];
+      writeFileSync(source, assemblySource());
+      const command = (compiler as { readonly command: string }).command;
+      run(command, "-c", source, "-o", object);
+      run("objcopy", "-O", "binary", "-j", ".text", object, code);
+      const bytes = readFileSync(code);
+      const own = codeBytes();
+      expect(bytes.subarray(0, own.length).toString("hex")).toBe(Buffer.from(own).toString("hex"));
+      expect(bytes.subarray(own.length).every((byte) => byte === 0)).toBe(true);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+function run(command: string, ...args: string[]): void {
+  const { status, stderr } = spawnSync(command, args, { encoding: "utf8" });
+  expect(status, stderr).toBe(0);
+}
+
+function thrownBy(call: () => void): unknown {
+  try {
+    call();
+  } catch (error) {
+    return error;
+  }
+  throw new Error("nothing was thrown");
+}
