@@ -17,6 +17,7 @@ import {
 } from "twinccl";
 import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
+import { healthOf, healthyAmong } from "./health.ts";
 
 /** What one rank must see: an error's facts, `fine`, or an error of the program's own with that message. */
 export type Expected =
@@ -149,17 +150,8 @@ function expectWorldError(outcome: unknown, caught: readonly unknown[]): void {
 
 /** The world still works. */
 export async function expectHealthy(world: World): Promise<void> {
-  const sums = await within(
-    patienceMs,
-    world.run(async (comm) => {
-      const buffer = comm.alloc("int32", 3).copyFrom(Int32Array.of(1, comm.rank, -comm.rank));
-      await comm.allReduce({ send: buffer, op: "sum" });
-      await comm.barrier();
-      return Array.from(await buffer.toHost());
-    }),
-  );
-  const total = (world.size * (world.size - 1)) / 2;
-  for (const sum of sums) expect(sum).toEqual([world.size, total, 0 - total]);
+  const held = await within(patienceMs, world.run(healthOf));
+  for (const each of held) expect(each).toEqual(healthyAmong(world.size));
 }
 
 /**
