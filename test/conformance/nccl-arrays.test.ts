@@ -4,7 +4,7 @@
  */
 import { afterEach, expect } from "vitest";
 import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
-import { conformance } from "./suite.ts";
+import { worldsConform } from "./worlds.ts";
 
 const machines: FakeGpus[] = [];
 
@@ -16,7 +16,7 @@ afterEach(() => {
   }
 });
 
-conformance({
+worldsConform({
   name: "nccl with copied arrays on fakes of CUDA and NCCL",
   backend: () => {
     const gpus = fakeGpus({ staging: "copy" });

@@ -1,8 +1,8 @@
 /** The simulation with its reference executor. */
 import { cpu, sim } from "twinccl/sim";
-import { conformance } from "./suite.ts";
+import { worldsConform } from "./worlds.ts";
 
-conformance({
+worldsConform({
   name: "sim(cpu)",
   keepsWorlds: true,
   backend: () => sim({ executor: cpu() }),
@@ -10,7 +10,7 @@ conformance({
   capabilities: { hostArrays: true, virtualTime: true, deterministic: true, symmetricMemory: true },
 });
 
-conformance({
+worldsConform({
   name: "sim(cpu), linear",
   backend: () => sim({ executor: cpu(), seed: 9, algorithms: { allReduce: "linear" } }),
   sizes: [1, 5],

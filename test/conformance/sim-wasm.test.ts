@@ -1,7 +1,7 @@
 /** The simulation with its fast executor, by itself and with threads that are called for every call. */
 import { sim, wasm } from "twinccl/sim";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
-import { conformance } from "./suite.ts";
+import { worldsConform } from "./worlds.ts";
 
 const capabilities = {
   hostArrays: true,
@@ -10,7 +10,7 @@ const capabilities = {
   symmetricMemory: true,
 };
 
-conformance({
+worldsConform({
   name: "sim(wasm)",
   keepsWorlds: true,
   backend: () => sim({ executor: wasm() }),
@@ -18,7 +18,7 @@ conformance({
   capabilities,
 });
 
-conformance({
+worldsConform({
   name: "sim(wasm), 3 threads",
   keepsWorlds: true,
   backend: () => sim({ executor: new WasmExecutor({ threads: 3, crossover: 0 }) }),

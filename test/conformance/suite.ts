@@ -1,104 +1,110 @@
 /**
  * What every backend must do, as one body of tests.
  *
- * A backend's own file names the backend, says which sizes it can open here and what it can do, and skips
- * nothing. Expectations come from oracles and from the contract, never from a backend.
+ * Ranks may live in one process (`worlds.ts`) or in processes of their own (`processes.ts`): they do the named parts of
+ * `parts.ts`, and what they give is judged here, by oracles and by the contract, never by a backend. Nothing is skipped.
  */
 
-import {
-  type Backend,
-  type Capabilities,
-  type CommError,
-  type Communicator,
-  createWorld,
-  type Question,
-  type World,
-} from "twinccl";
-import { type Program, type ProgramCall, runProgramIn } from "twinccl/testing";
-import { afterAll, describe, expect, test } from "vitest";
+import type { Capabilities } from "twinccl";
+import { gatherRun, type Program, type ProgramCall } from "twinccl/testing";
+import { describe, expect, test } from "vitest";
 import { everyDType } from "../support/element-bits.ts";
-import { OpenWorlds } from "../support/open-worlds.ts";
-import { expectHealthy, within } from "../support/planted.ts";
+import { healthyAmong } from "../support/health.ts";
+import type { Ranks } from "../support/parts.ts";
 import { judgeRun } from "../support/program-oracle.ts";
-import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
+import type { OracleOp } from "../support/rounding-oracle.ts";
+import { copyCalls, questionOf, reduceCall } from "./judged-calls.ts";
+import type { SuiteParts } from "./parts.ts";
 
-/** A backend under test. */
-export interface Candidate {
+/** The ranks of a communicator, ready for parts. */
+export type SuiteRanks = Ranks<SuiteParts>;
+
+/** Opens ranks, or takes those that are open, and has them used alone. */
+export type UseRanks = <T>(size: number, use: (ranks: SuiteRanks) => Promise<T>) => Promise<T>;
+
+/** What is said of a backend under test, wherever its ranks live. */
+export interface Claims {
   readonly name: string;
-  readonly backend: () => Backend;
-  /** World sizes that can be opened here; at least one. */
+  /** Numbers of ranks that can be had here; at least one. */
   readonly sizes: readonly number[];
   readonly capabilities: Capabilities;
-  /** One world of each size for all tests that leave theirs well, where opening takes long. */
-  readonly keepsWorlds?: boolean;
+}
+
+/** A backend under test, and how its ranks are had. */
+export interface Subject extends Claims {
+  /** Name of the backend, as it gives it. */
+  readonly backend: string;
+  readonly use: UseRanks;
+  /** The same with ranks whose calls are compared before they run, where that has to be asked for. */
+  readonly useCompared?: UseRanks;
 }
 
 const operators: readonly OracleOp[] = ["sum", "prod", "min", "max", "avg", { preMul: 2 }];
 
+async function judge(
+  ranks: SuiteRanks,
+  issue: Program["issue"],
+  calls: readonly ProgramCall[],
+): Promise<void> {
+  const steps = calls.map((call) => ({ kind: "call", comm: 0, call }) as const);
+  const program: Program = { size: ranks.size, issue, splits: [], steps };
+  const held = await ranks.each("programs", [program]);
+  const byRank = held.map(([only = []]) => only);
+  judgeRun(program, gatherRun(program, byRank, "the subject"));
+}
+
+/** Runs the calls that all ranks say they support; the others must be refused by every rank. */
+async function judgeSupported(
+  ranks: SuiteRanks,
+  issue: Program["issue"],
+  calls: readonly ProgramCall[],
+): Promise<void> {
+  const answers = await ranks.each("supports", calls.map(questionOf));
+  const [first = []] = answers;
+  for (const each of answers) expect(each, "ranks of one world give one answer").toEqual(first);
+  expect(first.length).toBe(calls.length);
+  const supported = calls.filter((_, at) => first[at]);
+  const others = calls.filter((_, at) => !first[at]);
+  if (others.length > 0) {
+    const codes = await ranks.each("refusals", others);
+    const refused = others.map(() => "ERR_COMM_UNSUPPORTED");
+    const kinds = others.map((call) => `${"dtype" in call ? call.dtype : ""} ${call.kind}`);
+    expect(codes, kinds.join()).toEqual(sameOn(ranks, refused));
+    await expectHealthy(ranks);
+  }
+  if (supported.length > 0) await judge(ranks, issue, supported);
+}
+
+/** The ranks still work. */
+async function expectHealthy(ranks: SuiteRanks): Promise<void> {
+  expect(await ranks.each("healthOf")).toEqual(sameOn(ranks, healthyAmong(ranks.size)));
+}
+
+function sameOn<T>({ size }: SuiteRanks, value: T): T[] {
+  return new Array<T>(size).fill(value);
+}
+
 /** Runs every test of the suite on one backend. */
-export function conformance(candidate: Candidate): void {
-  const { name, backend, sizes, capabilities, keepsWorlds = false } = candidate;
-
-  const kept = new OpenWorlds(backend);
-  afterAll(() => kept.close());
-
-  async function inWorld<T>(size: number, use: (world: World) => Promise<T>): Promise<T> {
-    if (keepsWorlds) return kept.use(size, use);
-    const world = await createWorld({ backend: backend(), size });
-    try {
-      return await use(world);
-    } finally {
-      await world.close();
-    }
-  }
-
-  async function judge(
-    size: number,
-    issue: Program["issue"],
-    calls: readonly ProgramCall[],
-  ): Promise<void> {
-    const steps = calls.map((call) => ({ kind: "call", comm: 0, call }) as const);
-    const program: Program = { size, issue, splits: [], steps };
-    judgeRun(program, await inWorld(size, (world) => runProgramIn(world, program)));
-  }
-
-  /** Runs the calls that a world of this size says it supports; the others must be refused by every rank. */
-  async function judgeSupported(
-    size: number,
-    issue: Program["issue"],
-    calls: readonly ProgramCall[],
-  ): Promise<void> {
-    const supported: ProgramCall[] = [];
-    await inWorld(size, async (world) => {
-      for (const call of calls) {
-        const answers = await world.run((comm) => comm.supports(questionOf(call)));
-        expect(new Set(answers).size, "ranks of one world give one answer").toBe(1);
-        if (answers[0] === true) supported.push(call);
-        else await expectRefused(world, call);
-      }
-      if (supported.length < calls.length) await expectHealthy(world);
-    });
-    if (supported.length > 0) await judge(size, issue, supported);
-  }
+export function conformance(subject: Subject): void {
+  const { name, backend, sizes, capabilities, use, useCompared = use } = subject;
+  const least = sizes[0] as number;
+  const most = sizes.at(-1) as number;
 
   describe(`${name} conforms`, () => {
-    test("says that it can be used, and opens with the capabilities it declares", async () => {
-      const probe = await backend().probe({ size: sizes[0] as number, name: "world" });
-      expect(probe).toMatchObject({ ok: true, reason: expect.any(String) });
-      await inWorld(sizes[0] as number, async (world) => {
-        expect(world.backend).toBe(backend().name);
-        const found = await world.run((comm) => comm.capabilities);
-        for (const each of found) expect(each).toEqual(capabilities);
+    test("opens with its name and the capabilities it declares", async () => {
+      await use(least, async (ranks) => {
+        const found = await ranks.each("whatIsIt");
+        expect(found).toEqual(sameOn(ranks, { backend, capabilities }));
       });
     });
 
     test("gives ranks, sizes and devices", async () => {
       for (const size of sizes) {
-        await inWorld(size, async (world) => {
-          const ranks = await world.run((comm) => [comm.rank, comm.size, comm.device]);
-          expect(ranks.map(([rank]) => rank)).toEqual(Array.from({ length: size }, (_, r) => r));
-          expect(new Set(ranks.map(([, of]) => of))).toEqual(new Set([size]));
-          expect(new Set(ranks.map(([, , device]) => device)).size).toBe(size);
+        await use(size, async (ranks) => {
+          const places = await ranks.each("placeOf");
+          expect(places.map(({ rank }) => rank)).toEqual(Array.from({ length: size }, (_, r) => r));
+          expect(places.map((place) => place.size)).toEqual(sameOn(ranks, size));
+          expect(new Set(places.map(({ device }) => device)).size).toBe(size);
         });
       }
     });
@@ -107,7 +113,7 @@ export function conformance(candidate: Candidate): void {
       for (const size of sizes) {
         for (const dtype of everyDType) {
           const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
-          await judgeSupported(size, "together", calls);
+          await use(size, (ranks) => judgeSupported(ranks, "together", calls));
         }
       }
     });
@@ -115,7 +121,7 @@ export function conformance(candidate: Candidate): void {
     test("copies bytes, NaN payloads included, for every dtype", async () => {
       for (const size of sizes) {
         for (const [at, dtype] of everyDType.entries()) {
-          await judgeSupported(size, "each", copyCalls(dtype, size, at));
+          await use(size, (ranks) => judgeSupported(ranks, "each", copyCalls(dtype, size, at)));
         }
       }
     });
@@ -126,255 +132,101 @@ export function conformance(candidate: Candidate): void {
           const calls = (["sum", "max"] as const).map((op) =>
             reduceCall("int32", op, count, count, size),
           );
-          await judge(size, "each", calls);
+          await use(size, (ranks) => judge(ranks, "each", calls));
         }
       }
     });
 
     test("holds every rank at a barrier until all have come", async () => {
       for (const size of sizes) {
-        await inWorld(size, async (world) => {
-          let entered = 0;
-          await world.run(async (comm) => {
-            if (comm.rank % 2 === 1) await new Promise((resolve) => setTimeout(resolve, 3));
-            entered += 1;
-            await comm.barrier();
-            expect(entered).toBe(size);
-          });
+        await use(size, async (ranks) => {
+          const times = await ranks.each("barrier");
+          const entered = times.map((each) => each.entered);
+          for (const [rank, { left }] of times.entries()) {
+            const early = entered.filter((each) => each > left);
+            expect(early, `ranks that came after rank ${rank} had left`).toEqual([]);
+          }
         });
       }
     });
 
     test("runs calls in order, also when they are awaited later", async () => {
-      const size = sizes.at(-1) as number;
-      await inWorld(size, async (world) => {
-        const results = await world.run(async (comm) => {
-          const data = comm.alloc("int64", 3).fill(1);
-          const ops = [1, 2, 3, 4].map(() => comm.allReduce({ send: data, op: "sum" }));
-          await Promise.all(ops);
-          return Array.from(await data.toHost());
-        });
-        const total = BigInt(size) ** 4n;
-        for (const result of results) expect(result).toEqual([total, total, total]);
+      await use(most, async (ranks) => {
+        const total = BigInt(most) ** 4n;
+        expect(await ranks.each("sumsInOrder")).toEqual(sameOn(ranks, [total, total, total]));
       });
     });
 
     test("reads what was there when it was asked, whatever is written later", async () => {
-      await inWorld(sizes[0] as number, async (world) => {
-        const reads = await world.run(async (comm) => {
-          const data = comm.alloc("int32", 3).fill(1);
-          const early = data.toHost();
-          data.fill(2);
-          const later = data.toHost();
-          data.copyFrom(Int32Array.of(3, 4, 5));
-          return [await early, await later, await data.toHost()].map((read) => Array.from(read));
-        });
-        for (const read of reads) {
-          expect(read).toEqual([
-            [1, 1, 1],
-            [2, 2, 2],
-            [3, 4, 5],
-          ]);
-        }
+      await use(least, async (ranks) => {
+        const needed = [
+          [1, 1, 1],
+          [2, 2, 2],
+          [3, 4, 5],
+        ];
+        expect(await ranks.each("earlyReads")).toEqual(sameOn(ranks, needed));
       });
     });
 
     test("gives the same bits in every run", async () => {
-      const size = sizes.at(-1) as number;
-      await inWorld(size, async (world) => {
-        const once = (): Promise<string[]> => world.run((comm) => noisySum(comm));
-        const first = await once();
+      await use(most, async (ranks) => {
+        const first = await ranks.each("noisySum");
         expect(new Set(first).size).toBe(1);
-        expect(await once()).toEqual(first);
+        expect(await ranks.each("noisySum")).toEqual(first);
       });
     });
 
     test("refuses wrong arguments on the rank that gives them", async () => {
-      await inWorld(sizes[0] as number, async (world) => {
-        const codes = await world.run(async (comm) => {
-          const send = comm.alloc("int8", 4);
-          const wrong = [
-            comm.allReduce({ send, op: "plus" as never }),
-            comm.allReduce({ send, recv: comm.alloc("int8", 5), op: "sum" }),
-            comm.allReduce({ send, op: { preMul: 1000 } }),
-            comm.broadcast({ recv: send, root: comm.size }),
-            comm.allToAll({ send, recv: send }),
-            comm.allToAllv({ send, sendCounts: [] }),
-          ];
-          const failed = await Promise.allSettled(wrong);
-          return failed.map(
-            (each) => each.status === "rejected" && (each.reason as CommError).code,
-          );
-        });
-        for (const rank of codes) expect(new Set(rank)).toEqual(new Set(["ERR_COMM_ARG"]));
-        await expectHealthy(world);
+      await use(least, async (ranks) => {
+        const codes = await ranks.each("wrongArguments");
+        expect(codes).toEqual(sameOn(ranks, new Array(6).fill("ERR_COMM_ARG")));
+        await expectHealthy(ranks);
       });
     });
 
     test("tells ranks that disagree, writes nothing, and goes on", async () => {
-      const size = sizes.at(-1) as number;
-      if (size === 1) return;
-      await inWorld(size, async (world) => {
-        const results = await world.run(async (comm) => {
-          const send = comm.alloc("float32", 8).fill(3);
-          const part = comm.rank === 1 ? send.subarray(0, 7) : send;
-          const error = await comm.allReduce({ send: part, op: "sum" }).catch((caught) => caught);
-          const { code, field, ranks } = error as CommError;
-          return [code, field, ranks, Array.from(await comm.alloc("int8", 1).toHost())];
-        });
-        const expected = ["ERR_COMM_MISMATCH", "count", size === 2 ? expect.anything() : [1], [0]];
-        for (const result of results) expect(result).toEqual(expected);
-        await expectHealthy(world);
-      });
-    });
-
-    test("tells the others when a rank throws or leaves, and goes on", async () => {
-      const size = sizes.at(-1) as number;
-      if (size === 1) return;
-      await inWorld(size, async (world) => {
-        const thrown = world.run((comm) => {
-          if (comm.rank === 0) throw new Error("mine");
-          return comm.barrier();
-        });
-        await expect(within(20_000, thrown)).rejects.toMatchObject({ cause: { message: "mine" } });
-        const left = world.run((comm) => (comm.rank === 0 ? undefined : comm.barrier()));
-        await expect(within(20_000, left)).rejects.toMatchObject({
-          cause: { code: "ERR_COMM_DEADLOCK", ranks: [0] },
-        });
-        await expectHealthy(world);
+      if (most === 1) return;
+      await useCompared(most, async (ranks) => {
+        // Of two ranks the first one's value is the norm.
+        const told = { code: "ERR_COMM_MISMATCH", field: "count", ranks: [1] };
+        // Nothing was written: the same memory has the right sum next.
+        const held = [new Array(8).fill(3 * most), [0]];
+        expect(await ranks.each("disagreement")).toEqual(sameOn(ranks, { ...told, held }));
+        await expectHealthy(ranks);
       });
     });
 
     test("replays a recording until it is disposed, and refuses it then", async () => {
-      const size = sizes.at(-1) as number;
-      await inWorld(size, async (world) => {
-        const found = await world.run(async (comm) => {
-          const data = comm.alloc("int32", 2).fill(1);
-          const graph = await comm.capture(() => {
-            void comm.allReduce({ send: data, op: { preMul: 2 } });
-          });
-          await graph.replay();
-          const last = graph.replay();
-          graph.dispose();
-          graph.dispose();
-          const refused = await graph.replay().catch((error: unknown) => error as CommError);
-          await last;
-          const { code } = refused as CommError;
-          return [graph.disposed, code, (await data.toHost())[1]];
-        });
-        expect(found).toEqual(new Array(size).fill([true, "ERR_COMM_CLOSED", (2 * size) ** 2]));
-        await expectHealthy(world);
+      await use(most, async (ranks) => {
+        const sum = (2 * most) ** 2;
+        const needed = { disposed: true, code: "ERR_COMM_CLOSED", held: [sum, sum] };
+        expect(await ranks.each("replays")).toEqual(sameOn(ranks, needed));
+        await expectHealthy(ranks);
       });
     });
 
-    test("closes once and for all", async () => {
-      const world = await createWorld({ backend: backend(), size: sizes[0] as number });
-      await world.close();
-      await world.close();
-      await expect(world.run(() => 0)).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+    test("closes a communicator once and for all", async () => {
+      await use(least, async (ranks) => {
+        expect(await ranks.each("closedTwice")).toEqual(sameOn(ranks, "ERR_COMM_CLOSED"));
+        await expectHealthy(ranks);
+      });
     });
 
     test("explains a call without running it", async () => {
-      await inWorld(sizes.at(-1) as number, async (world) => {
-        const question = {
-          collective: "allReduce",
-          dtype: "float32",
-          op: "sum",
-          count: 100,
-        } as const;
-        const plan = world.explain(question);
-        expect(plan).toMatchObject({ collective: "allReduce", ranks: world.size });
-        const elements = plan.chunks.reduce((sum, { length }) => sum + length, 0);
-        expect(elements).toBe(100);
-        for (const { order } of plan.chunks) {
-          expect([...order].sort((a, b) => a - b)).toEqual(
-            Array.from({ length: world.size }, (_, rank) => rank),
-          );
+      await use(most, async (ranks) => {
+        const question = { dtype: "float32", op: "sum", count: 100 } as const;
+        const plans = await ranks.each("explanation", { ...question, collective: "allReduce" });
+        for (const plan of plans) {
+          expect(plan).toMatchObject({ collective: "allReduce", ranks: most });
+          expect(plan.chunks.reduce((sum, { length }) => sum + length, 0)).toBe(100);
+          for (const { order } of plan.chunks) {
+            const sorted = [...order].sort((a, b) => a - b);
+            expect(sorted).toEqual(Array.from({ length: most }, (_, rank) => rank));
+          }
+          expect(plan.text).toContain("allReduce");
         }
-        expect(String(plan)).toContain("allReduce");
+        expect(plans).toEqual(sameOn(ranks, plans[0]));
       });
     });
   });
-}
-
-/** The shape of a call, as `supports` takes it. */
-function questionOf(call: ProgramCall): Question {
-  if (call.kind === "barrier") return { collective: "barrier" };
-  const { dtype } = call;
-  if (call.kind === "allReduce") {
-    return { collective: call.kind, dtype, op: call.op, count: call.count };
-  }
-  if (call.kind === "broadcast") {
-    return { collective: call.kind, dtype, count: call.count, root: call.root };
-  }
-  if (call.kind === "allToAll" || call.kind === "allToAllv")
-    return { collective: call.kind, dtype };
-  throw new Error(`the suite asks nothing about ${call.kind}`);
-}
-
-/** Every rank is refused the call before anything of it happens. */
-async function expectRefused(world: World, call: ProgramCall): Promise<void> {
-  if (call.kind === "barrier") throw new Error("a barrier is always supported");
-  const codes = await world.run(async (comm) => {
-    const send = comm.alloc(call.dtype, comm.size);
-    const recv = comm.alloc(call.dtype, comm.size);
-    const counts = new Array<number>(comm.size).fill(1);
-    const op = "op" in call ? call.op : "sum";
-    const root = "root" in call ? call.root : 0;
-    const made = {
-      allReduce: () => comm.allReduce({ send, recv, op }),
-      broadcast: () => comm.broadcast({ recv, root }),
-      allToAll: () => comm.allToAll({ send, recv }),
-      allToAllv: () => comm.allToAllv({ send, recv, sendCounts: counts, recvCounts: counts }),
-    };
-    const make = made[call.kind as keyof typeof made] as () => PromiseLike<unknown>;
-    return make().then(
-      () => "it was taken",
-      (error: CommError) => error.code,
-    );
-  });
-  expect(codes, `${call.dtype} ${call.kind}`).toEqual(
-    new Array(world.size).fill("ERR_COMM_UNSUPPORTED"),
-  );
-}
-
-function reduceCall(
-  dtype: OracleDType,
-  op: OracleOp,
-  count: number,
-  seed: number,
-  size: number,
-): ProgramCall {
-  // An average is exact where 1/n is; elsewhere the plan's rounding decides, which is not judged here.
-  const inexact = op === "avg" && /float/.test(dtype) && !Number.isInteger(Math.log2(size));
-  const form = seed % 2 === 0 ? "inPlace" : "apart";
-  const placement = { form, lead: seed % 3, tail: 1, host: false } as const;
-  const data = { dtype, payload: "exact", seed, placement } as const;
-  return { ...data, kind: "allReduce", op: inexact ? "sum" : op, count };
-}
-
-function copyCalls(dtype: OracleDType, size: number, seed: number): ProgramCall[] {
-  const placement = { form: "apart", lead: seed % 3, tail: 2, host: false } as const;
-  const data = { dtype, payload: "bits", seed, placement } as const;
-  const counts = Array.from({ length: size }, (_, from) =>
-    Array.from({ length: size }, (_, to) => (from * 3 + to * 5 + seed) % 4),
-  );
-  const give = seed % 2 === 0 ? "exchange" : "both";
-  return [
-    { ...data, kind: "broadcast", count: 11, root: seed % size },
-    { ...data, kind: "allToAll", count: 3 },
-    { ...data, kind: "allToAllv", counts, give, recv: "exact", order: "packed" },
-    { ...data, kind: "allToAllv", counts, give, recv: "allocated", order: "packed" },
-    { ...data, kind: "allToAllv", counts, give: "both", recv: "longer", order: "reversed" },
-    { kind: "barrier" },
-  ];
-}
-
-/** Bits of a sum that rounds at nearly every hop. */
-async function noisySum(comm: Communicator): Promise<string> {
-  const values = Float32Array.from({ length: 1000 }, (_, i) => Math.sin(i * (comm.rank + 1)) / 3);
-  const data = comm.alloc("float32", 1000).copyFrom(values);
-  await comm.allReduce({ send: data, op: "sum" });
-  const host = await data.toHost();
-  return Buffer.from(host.buffer, host.byteOffset, host.byteLength).toString("hex");
 }

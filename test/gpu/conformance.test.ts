@@ -1,11 +1,11 @@
 /** The conformance suite on the GPUs of this machine. */
 import { nccl } from "twinccl/nccl";
-import { conformance } from "../conformance/suite.ts";
+import { worldsConform } from "../conformance/worlds.ts";
 import { gpuSizes } from "./machine.ts";
 
 const sizes = await gpuSizes();
 
-conformance({
+worldsConform({
   name: "nccl",
   backend: () => nccl(),
   keepsWorlds: true,

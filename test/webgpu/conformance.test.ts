@@ -1,14 +1,14 @@
 /** The shared suite, on the simulation with its memory on a device. */
 import { sim } from "twinccl/sim";
 import { webgpu } from "twinccl/webgpu";
-import { conformance } from "../conformance/suite.ts";
+import { worldsConform } from "../conformance/worlds.ts";
 import { adapter, describeWebgpu, sharedDevice } from "../support/webgpu.ts";
 
 const device = adapter.ok ? await sharedDevice() : undefined;
 const executor = webgpu(device && { device });
 
 describeWebgpu("on WebGPU", () => {
-  conformance({
+  worldsConform({
     name: "sim(webgpu)",
     keepsWorlds: true,
     backend: () => sim({ executor }),
