@@ -44,6 +44,7 @@ const config: ViteUserConfig = defineConfig({
         test: {
           name: "conformance",
           include: ["test/conformance/**/*.test.ts", "test/golden/**/*.test.ts"],
+          globalSetup: ["./tools/build-before-tests.mjs"],
           testTimeout: 60_000,
         },
       },

@@ -1,0 +1,34 @@
+/** The suite on ranks that are processes of their own, as `twinccl launch` starts them. */
+import { afterAll } from "vitest";
+import { KeptOpen } from "../support/kept-open.ts";
+import { LaunchedRanks } from "../support/launched-ranks.ts";
+import type { SuiteParts } from "./parts.ts";
+import { type Claims, conformance } from "./suite.ts";
+
+/** A backend whose ranks find each other between processes. */
+export interface ProcessCandidate extends Claims {
+  /** Name of the backend. */
+  readonly backend: string;
+  /** Path of the script of a rank: it connects, and answers the suite's parts. */
+  readonly script: string;
+  readonly args?: readonly string[];
+  /** What is put behind the arguments so that calls are compared, where that has to be asked for. */
+  readonly compare?: readonly string[];
+}
+
+/** Runs every test on one backend. One job of each size stays for all tests that leave theirs well. */
+export function processesConform(candidate: ProcessCandidate): void {
+  const { script, args = [], compare, ...claims } = candidate;
+  const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<SuiteParts>> =>
+    new KeptOpen((size) => LaunchedRanks.open<SuiteParts>({ size, script, args: given }));
+  const jobs = jobsOf(args);
+  const compared = compare && jobsOf([...args, ...compare]);
+  afterAll(async () => {
+    await Promise.all([jobs.close(), compared?.close()]);
+  }, 60_000);
+  conformance({
+    ...claims,
+    use: (size, use) => jobs.use(size, use),
+    ...(compared && { useCompared: (size, use) => compared.use(size, use) }),
+  });
+}
