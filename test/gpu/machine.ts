@@ -1,6 +1,6 @@
 /** The GPUs of this machine, for suites that were asked for by name: without any they fail. */
 import { nccl } from "twinccl/nccl";
-import { test } from "vitest";
+import { describe, test } from "vitest";
 
 /** World sizes up to the GPUs that are here. */
 export async function gpuSizes(): Promise<readonly [number, ...number[]]> {
@@ -18,9 +18,20 @@ export async function gpuSizes(): Promise<readonly [number, ...number[]]> {
 export function testOn(needed: number, found: number) {
   return (title: string, body: () => Promise<void>): void => {
     if (found >= needed) test(title, body);
-    else {
-      process.stderr.write(`skipped, needs ${needed} GPUs, ${found} are here: ${title}\n`);
-      test.skip(`${title} (needs ${needed} GPUs, ${found} are here)`, body);
-    }
+    else test.skip(told(needed, found, title), body);
   };
+}
+
+/** The same for a whole suite. */
+export function describeOn(needed: number, found: number) {
+  return (title: string, body: () => void): void => {
+    if (found >= needed) describe(title, body);
+    else describe.skip(told(needed, found, title), () => test(title, () => undefined));
+  };
+}
+
+/** Prints that a title is skipped; gives the title that says why. */
+function told(needed: number, found: number, title: string): string {
+  process.stderr.write(`skipped, needs ${needed} GPUs, ${found} are here: ${title}\n`);
+  return `${title} (needs ${needed} GPUs, ${found} are here)`;
 }
