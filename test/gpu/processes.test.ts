@@ -2,15 +2,16 @@
  * One process per GPU, as `twinccl launch` starts them: every collective has the simulation's bits, also between
  * imitated nodes, and ranks that come late, twice or from another job are waited for or refused.
  */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import fc from "fast-check";
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
-import { expectSame, gatherRun, type Program, runProgram } from "twinccl/testing";
+import { expectSame, gatherRun, programs, runProgram } from "twinccl/testing";
 import { describe, expect } from "vitest";
+import type { SuiteParts } from "../conformance/parts.ts";
+import { claimedBits, takenByNccl } from "../support/claimed-programs.ts";
+import { LaunchedRanks } from "../support/launched-ranks.ts";
 import { replay, runsOf } from "../support/seed.ts";
-import { runJob } from "./launched-jobs.ts";
+import { jobPath, runJob } from "./launched-jobs.ts";
 import { gpuSizes, testOn } from "./machine.ts";
 
 const found = (await gpuSizes()).length;
@@ -101,30 +102,22 @@ describe("one process per GPU", () => {
     testOn(2, found)(
       `random programs have the simulation's bits ${name}, seed ${seed}`,
       async () => {
-        const path = new URL("jobs/drawn-programs.mjs", import.meta.url).href;
-        const { drawnPrograms, read } = await import(path);
-        const folder = mkdtempSync(join(tmpdir(), "twinccl-programs-"));
-        try {
-          const args = [String(seed), String(runsOf(40)), folder, "--nodes", String(nodes)];
-          const { status, results, text } = await runJob<object>(size, "programs-job.mjs", ...args);
-          expect(status, text).toBe(0);
-          const drawn: Program[] = drawnPrograms({
-            size,
-            seed,
-            runs: runsOf(40),
-            exact: nodes > 1,
-          });
-          expect(drawn.length).toBeGreaterThan(0);
-          expect(results).toEqual(Array(size).fill({ programs: drawn.length }));
-          const held = results.map((_, rank) =>
-            JSON.parse(readFileSync(join(folder, `${rank}.json`), "utf8")),
-          );
-          for (const [at, program] of drawn.entries()) {
-            const ranks = held.map((programs) => read(programs[at]));
-            expectSame(gatherRun(program, ranks, "nccl"), await runProgram(sim(), program));
-          }
-        } finally {
-          rmSync(folder, { recursive: true });
+        const exact = { payload: "exact", scalarsDiffer: false } as const;
+        const sizes = fc.constant(size);
+        const drawn = programs({ ...(nodes > 1 ? exact : claimedBits), sizes, mostSplits: 1 });
+        const taken = fc.sample(drawn, { seed, numRuns: runsOf(40) }).map(takenByNccl);
+        expect(taken.length).toBeGreaterThan(0);
+        const ranks = await LaunchedRanks.open<SuiteParts>({
+          size,
+          script: jobPath("conformance-rank.mjs"),
+          args: ["--nodes", String(nodes)],
+          partMs: 150_000,
+        });
+        const held = await ranks.each("programs", taken);
+        await ranks.close();
+        for (const [at, program] of taken.entries()) {
+          const byRank = held.map((each) => each[at] ?? []);
+          expectSame(gatherRun(program, byRank, "nccl"), await runProgram(sim(), program));
         }
       },
     );
