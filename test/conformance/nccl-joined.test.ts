@@ -1,0 +1,50 @@
+/**
+ * The suite on ranks that joined a job as processes do, each with a session of its own, on fakes of CUDA and NCCL: what
+ * the ranks of `test/gpu/conformance-processes.test.ts` come to above their native calls.
+ */
+import { expect } from "vitest";
+import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
+import { crossed } from "../support/messages.ts";
+import { closeAll, type Joined, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
+import { parts } from "./parts.ts";
+import { conformance, type SuiteRanks, type UseRanks } from "./suite.ts";
+
+/** A new job for every use. */
+function joining(checks?: "always"): UseRanks {
+  return async (size, use) => {
+    const gpus = fakeGpus();
+    const joined = await joinAll(size, checks, gpus);
+    const ranks: SuiteRanks = {
+      size,
+      each: async (part, ...args) => {
+        const play = parts[part] as (...given: unknown[]) => unknown;
+        const one = async ({ comm }: Joined) => play(comm, ...crossed(args));
+        return crossed(await onAll(joined, one)) as never;
+      },
+    };
+    const result = await use(ranks);
+    await closeAll(joined);
+    expectClean(gpus);
+    return result;
+  };
+}
+
+function expectClean({ machine }: FakeGpus): void {
+  // Processes may wait inside of CUDA for the work of their own device, which ends without them.
+  const wrong = machine.complaints.filter((each) => !/is freed under running work/.test(each));
+  expect([...wrong, ...machine.stuck(), ...machine.leaks()]).toEqual([]);
+}
+
+conformance({
+  name: "nccl in a job on fakes of CUDA and NCCL",
+  backend: "nccl",
+  use: joining(),
+  useCompared: joining("always"),
+  sizes: [1, 2, 3, 8],
+  capabilities: {
+    hostArrays: false,
+    virtualTime: false,
+    deterministic: true,
+    symmetricMemory: true,
+  },
+});
