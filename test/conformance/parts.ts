@@ -18,7 +18,17 @@ function whatIsIt(comm: Communicator): { backend: string; capabilities: Capabili
 }
 
 function placeOf(comm: Communicator): { rank: number; size: number; device: string } {
-  return { rank: comm.rank, size: comm.size, device: comm.device };
+  return { rank: comm.rank, size: comm.size, device: deviceOf(comm) };
+}
+
+/** The device by the number that all processes know it by: one that was shown a single GPU calls it `cuda:0`. */
+function deviceOf({ device }: Communicator): string {
+  const [kind = "", number = ""] = device.split(":");
+  if (kind !== "cuda") return device;
+  const visible = process.env["CUDA_VISIBLE_DEVICES"];
+  if (visible === undefined) return `GPU ${number}`;
+  const shown = visible.split(",")[Number(number)];
+  return shown === undefined ? `${device}, not shown` : `GPU ${shown.trim()}`;
 }
 
 function supports(comm: Communicator, questions: readonly Question[]): boolean[] {
