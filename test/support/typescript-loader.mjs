@@ -15,21 +15,18 @@ if (isMainThread) {
   register(import.meta.url);
 }
 
-let typescript;
+let vite;
 
 /** Node's hook: the source of a module. */
 export async function load(url, context, next) {
   if (!url.startsWith(tests) || !url.endsWith(".ts")) return next(url, context);
-  typescript ??= (await import("typescript")).default;
-  const { outputText } = typescript.transpileModule(await readFile(new URL(url), "utf8"), {
-    fileName: fileURLToPath(url),
-    compilerOptions: {
-      module: typescript.ModuleKind.ESNext,
-      target: typescript.ScriptTarget.ES2022,
-      verbatimModuleSyntax: true,
-      inlineSourceMap: true,
-      inlineSources: true,
-    },
+  vite ??= await import("vite");
+  const path = fileURLToPath(url);
+  const { code, map } = await vite.transformWithOxc(await readFile(path, "utf8"), path, {
+    target: "es2022",
+    typescript: { onlyRemoveTypeImports: true },
   });
-  return { format: "module", shortCircuit: true, source: outputText };
+  const sourceMap = Buffer.from(JSON.stringify(map)).toString("base64");
+  const comment = `//# sourceMappingURL=data:application/json;base64,${sourceMap}`;
+  return { format: "module", shortCircuit: true, source: `${code}\n${comment}\n` };
 }
