@@ -15,7 +15,7 @@ export const wordsPerCall = 1 + mostArguments;
 export const pageBytes = 4096;
 
 /** Each instruction, as the assembler of GNU takes it, with the bytes that it becomes. */
-export const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
+const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],
   ["mov mailbox(%rip), %rbx", "48 8b 1d f4 0f 00 00"],
