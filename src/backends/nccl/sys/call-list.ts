@@ -3,7 +3,7 @@
  * more arguments it has: a list costs less than a single call of NCCL, however many it holds.
  */
 import { koffi } from "./koffi.ts";
-import { codeBytes, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
+import { listCode, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
 
 /** A C function by its address, with its arguments. */
 export interface ListedCall {
@@ -23,6 +23,7 @@ interface ListRunner {
 
 let runner: ListRunner | undefined;
 let missing = "nobody has asked for lists yet";
+let mapping: Promise<ListRunner | string> | undefined;
 
 /** Why lists of C calls cannot be made here; nothing where they can. */
 export function whyNoLists(): string | undefined {
@@ -31,40 +32,48 @@ export function whyNoLists(): string | undefined {
 
 /** Gets ready what lists need, once; where a system has no such thing, `whyNoLists` says so. */
 export async function prepareLists(env: NodeJS.ProcessEnv = process.env): Promise<void> {
-  if (env["TWINCCL_CALL_LISTS"] === "0") {
-    runner = undefined;
-    missing = "TWINCCL_CALL_LISTS=0";
-  } else if (process.platform !== "linux" || process.arch !== "x64") {
-    missing = `there is code for Linux on x64, not for ${process.platform} on ${process.arch}`;
-  } else if (runner === undefined) {
-    const found = await mapCode();
-    if (typeof found === "string") missing = found;
-    else runner = found;
+  let found: ListRunner | string = "TWINCCL_CALL_LISTS=0";
+  if (env["TWINCCL_CALL_LISTS"] !== "0") {
+    mapping ??= mapCode();
+    found = await mapping;
   }
+  [runner, missing] = typeof found === "string" ? [undefined, found] : [found, missing];
 }
 
 const [readable, writable, executable] = [1, 2, 4];
 const privateAnonymous = 0x22;
 const failed = 2n ** 64n - 1n;
 
-/** Puts the code into memory of its own, with the mailbox in the page behind it; or tells why the system refuses. */
+/** Puts the code into memory of its own, with the mailbox in the page behind it; or tells why that cannot be. */
 async function mapCode(): Promise<ListRunner | string> {
+  const { arch, platform } = process;
+  if (platform !== "linux" || arch !== "x64") return `there is no code for ${platform} on ${arch}`;
   const { address, decode, load, proto, view } = await koffi();
-  const libc = load("libc.so.6");
+  let libc: ReturnType<typeof load>;
+  try {
+    libc = load("libc.so.6");
+  } catch {
+    return "there is no libc.so.6 to ask for memory";
+  }
   const mmap = libc.func("void* mmap(void* at, size_t bytes, int may, int flags, int fd, long of)");
   const mprotect = libc.func("int mprotect(void* at, size_t bytes, int may)");
   const memory = mmap(null, 2 * pageBytes, readable | writable, privateAnonymous, -1, 0);
-  if (BigInt.asUintN(64, address(memory)) === failed) return "the system gives no memory for code";
-  const pages = view(memory, 2 * pageBytes);
-  new Uint8Array(pages).set(codeBytes());
+  const start = address(memory);
+  if (BigInt.asUintN(64, start) === failed) return "the system gives no memory for code";
+  new Uint8Array(view(memory, pageBytes)).set(codeBytes());
   if (mprotect(memory, pageBytes, readable | executable) !== 0) {
-    return "the system allows no code that a process makes (mprotect)";
+    return "the system runs no code that a process has written";
   }
   return {
     run: decode(memory, proto("int ()")) as () => number,
-    mailbox: new BigUint64Array(pages, pageBytes, 1),
+    mailbox: new BigUint64Array(view(start + BigInt(pageBytes), 8)),
     addressOf: address,
   };
+}
+
+function codeBytes(): Uint8Array {
+  const digits = listCode.flatMap(([, bytes]) => bytes.split(" "));
+  return Uint8Array.from(digits, (byte) => Number.parseInt(byte, 16));
 }
 
 /** C calls that are made together, as often as wanted. */

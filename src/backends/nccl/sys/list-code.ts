@@ -14,8 +14,8 @@ export const wordsPerCall = 1 + mostArguments;
 /** The code has a page of its own, which is never writable and executable at once. */
 export const pageBytes = 4096;
 
-/** Each instruction, as the assembler of GNU takes it, with the bytes that it becomes. */
-const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
+/** Each instruction, as the assembler of GNU takes it, with the bytes that it becomes in hexadecimal digits. */
+export const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],
   ["mov mailbox(%rip), %rbx", "48 8b 1d f4 0f 00 00"],
@@ -42,15 +42,3 @@ const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
   ["pop %rbx", "5b"],
   ["ret", "c3"],
 ];
-
-/** The bytes of the code. */
-export function codeBytes(): Uint8Array {
-  const hex = listCode.map(([, bytes]) => bytes).join(" ");
-  return Uint8Array.from(hex.split(" "), (byte) => Number.parseInt(byte, 16));
-}
-
-/** The code as a source that an assembler takes, with the mailbox where it is in memory. */
-export function assemblySource(): string {
-  const lines = listCode.map(([assembly]) => assembly.replace(/^(\w+): /, "$1:\n"));
-  return ["list:", ...lines, `.org ${pageBytes}`, "mailbox:", ""].join("\n");
-}
