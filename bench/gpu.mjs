@@ -23,7 +23,10 @@ const values = options({
     quick: { help: "fewer sizes, shorter" },
     seconds: { is: number(), default: "270", help: "for all of it" },
     ranks: { is: whole(1), help: "number of ranks; as many as GPUs" },
-    rounds: { is: whole(1), help: "of every size; 5, 3 with --quick" },
+    rounds: {
+      is: whole(1),
+      help: "of every size, before the time left goes to those known least well; 3",
+    },
     only: { is: listOf(plain("PEER")), help: `of ${subjectNames.join("; ")}` },
     "no-peers": { help: "nobody else's programs" },
   },
@@ -43,9 +46,16 @@ function gpus() {
   return { names: cells.map(([name]) => name), driver: cells[0]?.[1] ?? null };
 }
 
+/** Who is measured beside whom, as closely as time allows. */
+const pairs = [
+  ["twinccl", "native"],
+  ["koffi", "native"],
+  ["twinccl, one process", "native, one process"],
+];
+
 const found = gpus();
 const size = values.ranks ?? found.names.length;
-const rounds = values.rounds ?? (quick ? 3 : 5);
+const rounds = values.rounds ?? 3;
 const names = values.only ?? subjectNames;
 if (!(size >= 1) || !(seconds > 0) || !(rounds >= 1)) {
   throw new Error("bench:gpu: no GPU was found, or --ranks, --seconds or --rounds is no number");
@@ -105,7 +115,7 @@ async function comparePeers() {
         process.stderr.write(`${seconds_} s: round ${round + 1} of ${all}, ${what}\n`);
     };
     const rows = rowsOf(size, { quick });
-    const outcome = await compare(rows, real, { rounds, deadline: until(0.62), onProgress });
+    const outcome = await compare(rows, real, { rounds, deadline: until(0.66), pairs, onProgress });
     Object.assign(document, outcome);
     save();
     await compareSim(
@@ -123,7 +133,7 @@ async function comparePeers() {
 async function compareSim(peer, rows) {
   if (peer === undefined || peer.failure !== undefined) return;
   const small = rows.map((row) => simRow(row, size)).filter((row) => row !== undefined);
-  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.66) });
+  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.7) });
   const mode = "simulated, in process";
   print(
     tableText(

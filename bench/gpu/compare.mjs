@@ -1,4 +1,5 @@
 // Measures rows on all peers, interleaved: round after round, and within a round one row on every peer in turn.
+import { ratiosOf } from "./ratio.mjs";
 
 /** The middle one of the samples, with the range. */
 export function spread(samples) {
@@ -79,26 +80,55 @@ export async function warm(rows, peers) {
 }
 
 /**
- * Measures all rows `rounds` times, or for as long as there is time, in each round so many times as a row has turns.
+ * Measures all rows `rounds` times, or for as long as there is time, and in each round so many times as a row has turns.
  * Results are checked in the first round. The order of the peers changes from turn to turn, so that none is always measured
  * after the same other one.
+ *
+ * `pairs` are the names of peers whose ratio matters: only they are measured in every turn of a round, the others in its
+ * first. The time that is left after the rounds is theirs too: it goes to the rows whose ratios are known least well, however
+ * large they are.
  */
-export async function compare(rows, peers, { rounds, deadline, onProgress }) {
+export async function compare(rows, peers, { rounds, deadline, pairs = [], onProgress }) {
   const cells = rows.map(() => new Map(peers.map((peer) => [peer, new Cell()])));
-  let done = 0;
+  const paired = peers.filter(({ name }) => pairs.flat().includes(name));
+  const isOver = () => performance.now() > deadline;
   let turn = 0;
+  const measure = async (at, measured, check) => {
+    const line = rows[at].command(check);
+    for (const peer of inOrder(measured, turn++)) await cells[at].get(peer).measure(peer, line);
+  };
   for (let round = 0; round < rounds; round++) {
     for (const [at, row] of rows.entries()) {
-      if (performance.now() > deadline) return resultsOf(rows, cells, done);
+      if (isOver()) return resultsOf(rows, cells, round);
       onProgress?.({ round, rounds, at, row });
       for (let again = 0; again < (row.turns ?? 1); again++) {
-        const line = row.command(round + again === 0 ? 1 : 0);
-        for (const peer of inOrder(peers, turn++)) await cells[at].get(peer).measure(peer, line);
+        const first = again === 0;
+        await measure(at, first ? peers : paired, first && round === 0 ? 1 : 0);
       }
     }
-    done = round + 1;
   }
-  return resultsOf(rows, cells, done);
+  while (paired.length > 0 && !isOver()) {
+    const at = leastKnown(cells, pairs);
+    for (let again = 0; again < (rows[at].turns ?? 1); again++) await measure(at, paired, 0);
+  }
+  return resultsOf(rows, cells, rounds);
+}
+
+/** The row of which the middle one of a pair's ratios may be furthest from what it would be in the long run. */
+function leastKnown(cells, pairs) {
+  const doubts = cells.map((row) => {
+    const walls = new Map(Array.from(row, ([{ name }, cell]) => [name, cell.walls]));
+    return Math.max(...pairs.map(([a, b]) => doubtOf(ratiosOf(walls.get(a), walls.get(b)))));
+  });
+  return doubts.indexOf(Math.max(...doubts));
+}
+
+/** How far the middle of samples is known: by the width of the middle half, the less the more there are. */
+function doubtOf(samples) {
+  if (samples.length === 0) return 0;
+  const sorted = [...samples].sort((a, b) => a - b);
+  const at = (part) => sorted[Math.round(part * (sorted.length - 1))];
+  return (at(0.75) - at(0.25)) / Math.sqrt(sorted.length);
 }
 
 /** The peers, another one first in every turn, and backwards once each was first. */
