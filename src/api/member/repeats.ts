@@ -70,8 +70,14 @@ const repeatable: ReadonlySet<CollectiveName> = new Set([
   "scatter",
 ]);
 
-/** Collectives that take lists. */
-const listed: ReadonlySet<CollectiveName> = new Set(["allGatherv", "reduceScatterv", "allToAllv"]);
+/** Collectives that take lists, or may. */
+const listed: ReadonlySet<CollectiveName> = new Set([
+  "allGatherv",
+  "reduceScatterv",
+  "allToAllv",
+  "gather",
+  "scatter",
+]);
 
 /** The calls of one rank on one communicator. */
 export class Repeats {

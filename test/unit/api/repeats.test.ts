@@ -181,6 +181,95 @@ describe.each([
     }
   });
 
+  test("of gather and scatter is another one with other counts or offsets", async () => {
+    const [found] = await inWorld(
+      2,
+      async (comm) => {
+        const isRoot = comm.rank === 0;
+        const all = comm.alloc("int32", 6);
+        const own = comm.alloc("int32", 2);
+        const results: number[][] = [];
+        for (const at of [
+          [0, 2],
+          [2, 4],
+          [4, 0],
+        ]) {
+          own.fill(7 + comm.rank);
+          all.fill(0);
+          const blocks = { recvCounts: [2, 2], recvOffsets: at };
+          await comm.gather({ send: own, root: 0, ...(isRoot && { recv: all, ...blocks }) });
+          results.push([...(await all.toHost())]);
+        }
+        all.copyFrom(Int32Array.of(1, 2, 3, 4, 5, 6));
+        const mine = own.subarray(0, 1);
+        for (const at of [
+          [0, 1],
+          [3, 5],
+        ]) {
+          const blocks = { sendCounts: [1, 1], sendOffsets: at };
+          await comm.scatter({ recv: mine, root: 0, ...(isRoot && { send: all, ...blocks }) });
+          results.push([...(await mine.toHost())]);
+        }
+        return results;
+      },
+      open(),
+    );
+    expect(found).toEqual([[7, 7, 8, 8, 0, 0], [0, 0, 7, 7, 8, 8], [8, 8, 0, 0, 7, 7], [1], [4]]);
+  });
+
+  test("is checked again with another list, whichever a collective takes", async () => {
+    const lists = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"];
+    const [taken] = await inWorld(
+      1,
+      async (comm) => {
+        const [counts, reduced, rooted] = [[2], { op: "sum" }, { root: 0 }];
+        const calls: Record<string, object> = {
+          allReduce: reduced,
+          reduce: { ...reduced, ...rooted },
+          broadcast: rooted,
+          allGather: {},
+          allGatherv: { recvCounts: counts },
+          reduceScatter: reduced,
+          reduceScatterv: { ...reduced, sendCounts: counts },
+          gather: rooted,
+          scatter: rooted,
+          allToAll: {},
+          allToAllv: { sendCounts: counts, recvCounts: counts },
+        };
+        const made = comm as unknown as Record<string, (args: object) => Promise<unknown>>;
+        const outcome = (name: string, args: object): Promise<string> | undefined =>
+          made[name]?.(args).then(
+            () => "done",
+            (error: InvalidArgumentError) => String(error.field),
+          );
+        const found: string[] = [];
+        for (const [name, others] of Object.entries(calls)) {
+          for (const list of lists) {
+            const args = () => ({
+              ...{ send: comm.alloc("int32", 2), recv: comm.alloc("int32", 2) },
+              ...others,
+            });
+            const wrong = { [list]: [-1] };
+            const first = await outcome(name, { ...args(), ...wrong });
+            const repeated = args();
+            expect(await outcome(name, repeated)).toBe("done");
+            expect(await outcome(name, repeated)).toBe("done");
+            const again = await outcome(name, { ...repeated, ...wrong });
+            expect(again, `${name} with other ${list}`).toBe(first);
+            if (first !== "done") found.push(`${name} ${list}`);
+          }
+        }
+        return found;
+      },
+      open(),
+    );
+    expect(taken).toEqual([
+      ...["allGatherv recvCounts", "allGatherv recvOffsets", "reduceScatterv sendCounts"],
+      ...["gather recvCounts", "gather recvOffsets", "scatter sendCounts", "scatter sendOffsets"],
+      ...lists.map((list) => `allToAllv ${list}`),
+    ]);
+  });
+
   test("may be multiplied by another scalar each time", async () => {
     await inWorld(
       2,
