@@ -123,7 +123,7 @@ function nvidiaText(report: MachineReport): string {
     ["CUDA runtime", known(versions.runtime)],
     ["NCCL", known(versions.nccl)],
     ["NVLS", report.nvls],
-    ...(report.call_lists === null ? [] : [["repeated calls", report.call_lists]]),
+    ...(report.repeated_calls === null ? [] : [["repeated calls", report.repeated_calls]]),
     ...problems.map((problem) => ["missing", problem]),
     ...(gpus.length === 0 ? [["GPUs", "none that can be used from here"]] : []),
   ];

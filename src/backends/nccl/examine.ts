@@ -6,7 +6,7 @@ import { cudaLibrary } from "./result/cuda-status.ts";
 import { communicatorCalls } from "./result/nccl-communicators.ts";
 import { ncclLibrary } from "./result/nccl-status.ts";
 import { type NvmlCalls, nvmlCalls } from "./result/nvml.ts";
-import { prepareLists, whyNoLists } from "./sys/call-list.ts";
+import { type ListRunner, listRunner } from "./sys/call-list.ts";
 import { cudaTable } from "./sys/cuda.ts";
 import { ncclTable } from "./sys/nccl.ts";
 import { nvmlTable } from "./sys/nvml.ts";
@@ -46,8 +46,8 @@ export interface MachineReport {
   readonly gpus: readonly GpuReport[];
   /** In-switch reduction. */
   readonly nvls: string;
-  /** Whether repeated calls are made in lists, a foreign call each; null where there is no NCCL to call. */
-  readonly call_lists: string | null;
+  /** How the NCCL calls of a call that is repeated are made; null where there is no NCCL. */
+  readonly repeated_calls: string | null;
   /** What keeps GPUs from being used, in plain words; empty when nothing does. */
   readonly problems: readonly string[];
 }
@@ -83,7 +83,7 @@ export async function examine(
   const code = libnccl && (await attempt(() => communicatorCalls(ncclLibrary(libnccl)).version()));
   const driver = nvml?.driver() ?? null;
   nvml?.shutdown();
-  if (libnccl !== undefined) await attempt(() => prepareLists(env));
+  const runner = libnccl && (await listRunner(env));
   if (gpus?.length === 0) problems.push("no GPU is visible");
   return {
     libraries: [
@@ -99,7 +99,7 @@ export async function examine(
     },
     gpus: gpus ?? [],
     nvls,
-    call_lists: libnccl === undefined ? null : listsState(whyNoLists()),
+    repeated_calls: runner === undefined ? null : repeatedState(runner),
     problems,
   };
 }
@@ -127,8 +127,9 @@ function cudaVersionText(code: number): string {
   return code === 0 ? "none" : `${Math.floor(code / 1000)}.${Math.floor((code % 1000) / 10)}`;
 }
 
-function listsState(whyNot: string | undefined): string {
-  return whyNot === undefined ? "one foreign call each" : `one by one: ${whyNot}`;
+function repeatedState(runner: ListRunner | string): string {
+  if (typeof runner === "string") return `their NCCL calls are made one by one: ${runner}`;
+  return "their NCCL calls are made together";
 }
 
 function nvlsState(variable: string | undefined): string {

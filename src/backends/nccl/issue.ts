@@ -8,6 +8,11 @@ import { bytesOf, type DeviceBuffer, type RankCall } from "../../api/index.ts";
 import { dataTypes } from "./mapping.ts";
 import type { NcclDataCalls } from "./result/nccl-collectives.ts";
 
+/** The NCCL calls that move and reduce data, as far as the library has them. */
+export interface Issuing extends NcclDataCalls {
+  readonly hasAllToAll: boolean;
+}
+
 /** One local rank's call, with what NCCL needs to make it. */
 export interface Part {
   readonly call: RankCall;
@@ -25,7 +30,7 @@ export interface Part {
 }
 
 /** Makes the NCCL calls of one part; those of all parts belong into one group. */
-export type Step = (nccl: NcclDataCalls, part: Part) => void;
+export type Step = (nccl: Issuing, part: Part) => void;
 
 /** The groups of a collective, one after another. */
 export function stepsOf({ collective }: RankCall, size: number): readonly Step[] {
@@ -174,19 +179,13 @@ const allToAllv: Step = (nccl, part) => {
   }
 };
 
-function sendTo(nccl: NcclDataCalls, part: Part, peer: number, start: number, count: number): void {
+function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
 }
 
-function receiveFrom(
-  nccl: NcclDataCalls,
-  part: Part,
-  peer: number,
-  start: number,
-  count: number,
-): void {
+function receiveFrom(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);

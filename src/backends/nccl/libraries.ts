@@ -3,7 +3,7 @@ import { BackendUnavailableError } from "../../api/index.ts";
 import { type LibraryWish, type Place, places } from "./library-places.ts";
 import { type CudaCalls, cudaCalls } from "./result/cuda.ts";
 import { type NcclCalls, ncclCalls } from "./result/nccl.ts";
-import { prepareLists } from "./sys/call-list.ts";
+import { listRunner } from "./sys/call-list.ts";
 import { cudaTable } from "./sys/cuda.ts";
 import { prepareHostView } from "./sys/host-view.ts";
 import { ncclTable } from "./sys/nccl.ts";
@@ -111,8 +111,8 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
   const libnccl = await firstLoadable(wished.nccl, ncclTable, trials);
   if (libnccl === undefined) throw notFound("libnccl", wished.nccl, trials);
   await prepareHostView();
-  await prepareLists();
-  const nccl = ncclCalls(libnccl);
+  const runner = await listRunner();
+  const nccl = ncclCalls(libnccl, typeof runner === "string" ? undefined : runner);
   const ncclVersion = nccl.version();
   if (ncclVersion < oldestNccl) {
     throw new BackendUnavailableError({

@@ -1,12 +1,14 @@
 /**
  * The NCCL calls of one call of all ranks, with all their arguments: what `issue.ts` asks for is noted, and made as often
- * as the same call comes again, without a look at counts, offsets or types. From the second time on they are one list.
+ * as the same call comes again, without a look at counts, offsets or types. What is repeated often becomes one list.
  */
 import type { NcclCommunicator } from "./communicators.ts";
-import type { Part, Step } from "./issue.ts";
+import type { Issuing, Part, Step } from "./issue.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-import type { NcclDataCalls } from "./result/nccl-collectives.ts";
 import type { NcclList, NotedCall } from "./result/nccl-lists.ts";
+
+/** The time by which a call has been repeated so often that a list would have been worth its writing. */
+const listedFrom = 10;
 
 /** A call that can be made again and again. */
 export class ReadyCall {
@@ -14,8 +16,8 @@ export class ReadyCall {
   readonly #nccl: NcclCalls;
   /** One group a step; none for a step that moves nothing. */
   readonly #groups: readonly (readonly NotedCall[])[];
-  /** Most calls are made once: the list is written when the second time has come. */
   #list: NcclList | undefined;
+  #repeats = 0;
 
   constructor(
     nccl: NcclCalls,
@@ -39,7 +41,8 @@ export class ReadyCall {
   /** Makes the NCCL calls as a further call of the communicator. */
   makeAgain(number: number): void {
     this.comm.count(number);
-    (this.#list ?? this.#write()).make();
+    if (this.#list !== undefined) this.#list.make();
+    else this.#makeUnlisted();
   }
 
   /** Makes the NCCL calls. */
@@ -54,15 +57,19 @@ export class ReadyCall {
     }
   }
 
-  /** The list of them; where there are no lists, each is made by itself as before. */
-  #write(): NcclList {
+  #makeUnlisted(): void {
+    if (++this.#repeats < listedFrom) {
+      this.make();
+      return;
+    }
+    // Where there are no lists, each is made by itself as before.
     this.#list = this.#nccl.listed(this.#groups) ?? { make: () => this.make() };
-    return this.#list;
+    this.#list.make();
   }
 }
 
 /** Notes calls with their arguments instead of making them. */
-function notes(hasAllToAll: boolean, noted: NotedCall[]): NcclDataCalls {
+function notes(hasAllToAll: boolean, noted: NotedCall[]): Issuing {
   const note = (call: NotedCall): void => void noted.push(call);
   return {
     hasAllToAll,

@@ -1,6 +1,7 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import type { NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { allocateHere, freeIdle } from "./cuda.ts";
@@ -29,6 +30,8 @@ export interface FakeNccl {
   readonly calls: NcclCalls;
   /** Live ends of communicators, in the order in which they were made. */
   readonly ends: ReadonlyMap<bigint, End>;
+  /** How many lists of calls were written, and how often one was made. */
+  readonly lists: { readonly written: number; readonly made: number };
   /** From here on aborts never return. */
   hangAborts(): void;
 }
@@ -36,15 +39,28 @@ export interface FakeNccl {
 /** NCCL on a machine. */
 export function fakeNccl(machine: Machine): FakeNccl {
   const state = new State(machine);
+  const lists = { written: 0, made: 0 };
   machine.counters.push(() => state.leaks());
   const calls: NcclCalls = watched(machine, {
     ...communicatorCalls(machine, state),
     ...dataCalls(machine, state),
     ...windowCalls(machine, state),
-    // Lists are of C calls, and here are none.
-    listed: () => undefined,
+    listed: (groups) => {
+      lists.written++;
+      return { make: () => makeListed(groups) };
+    },
   });
-  return { calls, ends: state.ends, hangAborts: () => state.hangAborts() };
+  const makeListed = (groups: readonly (readonly NotedCall[])[]): void => {
+    lists.made++;
+    for (const noted of groups) {
+      if (noted.length === 1) noted[0]?.(calls);
+      else
+        calls.group(() => {
+          for (const call of noted) call(calls);
+        });
+    }
+  };
+  return { calls, ends: state.ends, lists, hangAborts: () => state.hangAborts() };
 }
 
 type Part<K extends keyof NcclCalls> = Pick<NcclCalls, K>;

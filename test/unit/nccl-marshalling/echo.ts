@@ -25,7 +25,7 @@ const table = {
 /** What the next calls do. */
 export interface Answer {
   readonly status?: number;
-  /** Which call has the status, the first being 1; else all. */
+  /** Which call has the status, the first being 1, or from which on if negative; else all. */
   readonly failing?: number;
   /** What integer and pointer out-parameters receive. */
   readonly out?: readonly [bigint, bigint?];

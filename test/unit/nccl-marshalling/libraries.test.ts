@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { BackendUnavailableError } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { examine } from "../../../src/backends/nccl/examine.ts";
 import { loadLibraries } from "../../../src/backends/nccl/libraries.ts";
 import { places } from "../../../src/backends/nccl/library-places.ts";
 import { ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
@@ -133,6 +134,36 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
       { path: echo.path, why: "option", ok: true, reason: "loaded" },
     ]);
     expect(await loadLibraries({ ...paths })).toBe(libraries);
+  });
+
+  test.runIf(process.platform === "linux" && process.arch === "x64")(
+    "make repeated calls together, unless they were loaded where that is off",
+    async () => {
+      const { nccl } = await loadLibraries({ nccl: echo.path, cudart: echo.path });
+      echo.begin();
+      nccl.listed([[(calls) => calls.send(1n, 2, 3, 4, 5n, 6n)]])?.make();
+      expect(echo.text()).toBe("ncclSend buffer 1 count 2 type 3 peer 4 comm 5 stream 6");
+      vi.stubEnv("TWINCCL_CALL_LISTS", "0");
+      try {
+        const others = await loadLibraries({ nccl: echo.path, cudart: `/${echo.path}` });
+        expect(others.nccl.listed([])).toBeUndefined();
+        expect(nccl.listed([])).toBeDefined();
+      } finally {
+        vi.unstubAllEnvs();
+      }
+    },
+  );
+
+  test("a report tells how repeated calls are made, where there is an NCCL", async () => {
+    const paths = { nccl: echo.path, cudart: echo.path };
+    const off = await examine(paths, { TWINCCL_CALL_LISTS: "0" });
+    expect(off.repeated_calls).toBe("their NCCL calls are made one by one: TWINCCL_CALL_LISTS=0");
+    const usual = await examine(paths, {});
+    if (process.platform === "linux" && process.arch === "x64") {
+      expect(usual.repeated_calls).toBe("their NCCL calls are made together");
+    } else expect(usual.repeated_calls).toMatch(/one by one: there is no code for /);
+    const none = await examine({ nccl: "/nowhere/libnccl.so.2" }, {});
+    expect(none.repeated_calls).toBeNull();
   });
 
   test("a libnccl that is missing is named after the libcudart that was found", async () => {

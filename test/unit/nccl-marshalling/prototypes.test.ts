@@ -5,6 +5,7 @@ import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { nvmlTable } from "../../../src/backends/nccl/sys/nvml.ts";
 import {
+  addressOf,
   bind,
   type NativeFunction,
   type PrototypeTable,
@@ -310,6 +311,14 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
     const [target, source] = [new Uint8Array(5), Uint8Array.of(0, 1, 2, 3, 4, 5, 6).subarray(2)];
     expect(memcpyAsync?.(target, source, 5, 4, 0n)).toBe(0);
     expect([...target]).toEqual([2, 3, 4, 5, 6]);
+  });
+
+  test("each has the address of its own function, and nothing else has one", async () => {
+    const { allReduce, reduce, send } = await bind(echo.path, ncclTable);
+    const known = [allReduce, reduce, send].map((each) => addressOf(each as NativeFunction));
+    expect(new Set(known).size).toBe(3);
+    for (const address of known) expect(address).toBeGreaterThan(0n);
+    expect(() => addressOf(() => 0)).toThrow("the function is not bound");
   });
 
   test("every declaration names the function that its row is for", () => {

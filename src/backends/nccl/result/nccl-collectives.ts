@@ -50,8 +50,6 @@ export interface NcclDataCalls {
     comm: bigint,
     stream: bigint,
   ): void;
-  /** Whether the library has `allToAll`; else it is sends and receives. */
-  readonly hasAllToAll: boolean;
   /** A block of `count` elements for and from every rank. */
   allToAll(
     send: bigint,
@@ -81,6 +79,8 @@ export interface NcclDataCalls {
 
 /** Collectives, sends and receives, operators. */
 export interface NcclCollectiveCalls extends NcclDataCalls {
+  /** Whether the library has `allToAll`; else it is sends and receives. */
+  readonly hasAllToAll: boolean;
   /** An operator that multiplies by a scalar of the dtype before it sums. */
   preMulSum(scalar: Uint8Array, type: number, comm: bigint): number;
   destroyOp(op: number, comm: bigint): void;

@@ -1,5 +1,5 @@
 /** NCCL calls that come again with the same arguments: written down as one list of C calls. */
-import { CallList, type ListedCall, whyNoLists } from "../sys/call-list.ts";
+import { CallList, type ListedCall, type ListRunner } from "../sys/call-list.ts";
 import { addressOf } from "../sys/prototype.ts";
 import type { NcclDataCalls } from "./nccl-collectives.ts";
 import type { NcclLibrary } from "./nccl-status.ts";
@@ -27,11 +27,10 @@ interface WrittenCall extends ListedCall {
   readonly grouped: boolean;
 }
 
-/** Writes lists of this library's calls. */
-export function listCalls(library: NcclLibrary): NcclListCalls {
+/** Writes lists of this library's calls, where there is what makes them. */
+export function listCalls(library: NcclLibrary, runner: ListRunner | undefined): NcclListCalls {
   return {
-    listed: (groups) =>
-      whyNoLists() === undefined ? new WrittenList(library, written(library, groups)) : undefined,
+    listed: (groups) => runner && new WrittenList(library, runner, written(library, groups)),
   };
 }
 
@@ -40,10 +39,10 @@ class WrittenList implements NcclList {
   readonly #calls: readonly WrittenCall[];
   readonly #list: CallList;
 
-  constructor(library: NcclLibrary, calls: readonly WrittenCall[]) {
+  constructor(library: NcclLibrary, runner: ListRunner, calls: readonly WrittenCall[]) {
     this.#library = library;
     this.#calls = calls;
-    this.#list = new CallList(calls);
+    this.#list = new CallList(runner, calls);
   }
 
   make(): void {
@@ -65,7 +64,7 @@ class WrittenList implements NcclList {
 
 /** The C calls of groups. */
 function written(
-  { get, has }: NcclLibrary,
+  { get }: NcclLibrary,
   groups: readonly (readonly NotedCall[])[],
 ): readonly WrittenCall[] {
   const calls: WrittenCall[] = [];
@@ -74,7 +73,7 @@ function written(
   };
   for (const group of groups) {
     const grouped = group.length > 1;
-    const writing = writer(get, has("alltoAll"), grouped, calls);
+    const writing = writer(get, grouped, calls);
     if (grouped) around("groupStart", "ncclGroupStart");
     for (const call of group) call(writing);
     if (grouped) around("groupEnd", "ncclGroupEnd");
@@ -83,12 +82,7 @@ function written(
 }
 
 /** Writes calls down instead of making them. All of them end with the communicator and the stream. */
-function writer(
-  get: NcclLibrary["get"],
-  hasAllToAll: boolean,
-  grouped: boolean,
-  calls: WrittenCall[],
-): NcclDataCalls {
+function writer(get: NcclLibrary["get"], grouped: boolean, calls: WrittenCall[]): NcclDataCalls {
   const writes =
     (name: Parameters<NcclLibrary["get"]>[0], cCall: string) =>
     (...args: readonly (bigint | number)[]): void => {
@@ -96,7 +90,6 @@ function writer(
       calls.push({ address: addressOf(get(name)), args, cCall, comm, grouped });
     };
   return {
-    hasAllToAll,
     allReduce: writes("allReduce", "ncclAllReduce"),
     reduce: writes("reduce", "ncclReduce"),
     reduceScatter: writes("reduceScatter", "ncclReduceScatter"),

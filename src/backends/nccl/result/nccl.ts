@@ -1,4 +1,5 @@
 /** NCCL as functions that return their result or throw `NcclError`. */
+import type { ListRunner } from "../sys/call-list.ts";
 import { collectiveCalls, type NcclCollectiveCalls } from "./nccl-collectives.ts";
 import { communicatorCalls, type NcclCommunicatorCalls } from "./nccl-communicators.ts";
 import { listCalls, type NcclListCalls } from "./nccl-lists.ts";
@@ -12,13 +13,13 @@ export interface NcclCalls
     NcclListCalls,
     NcclWindowCalls {}
 
-/** Wraps a bound libnccl. */
-export function ncclCalls(bound: BoundNccl): NcclCalls {
+/** Wraps a bound libnccl; `runner` is what lists of its calls are made with, where there is such a thing. */
+export function ncclCalls(bound: BoundNccl, runner?: ListRunner): NcclCalls {
   const library = ncclLibrary(bound);
   return {
     ...communicatorCalls(library),
     ...collectiveCalls(library),
-    ...listCalls(library),
+    ...listCalls(library, runner),
     ...windowCalls(library),
   };
 }

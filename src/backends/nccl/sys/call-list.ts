@@ -2,7 +2,7 @@
  * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
  * more arguments it has: a list costs less than a single call of NCCL, however many it holds.
  */
-import { koffi } from "./koffi.ts";
+import { firstLine, koffi } from "./koffi.ts";
 import { listCode, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
 
 /** A C function by its address, with its arguments. */
@@ -12,8 +12,8 @@ export interface ListedCall {
   readonly args: readonly (bigint | number)[];
 }
 
-/** The code, ready to run. */
-interface ListRunner {
+/** What lists are made with: the code, ready to run. */
+export interface ListRunner {
   /** Makes the calls of the list in the mailbox; gives the status of the one that it ended at, or 0. */
   readonly run: () => number;
   /** One word: the list that is to run, and then where it ended. */
@@ -21,40 +21,25 @@ interface ListRunner {
   readonly addressOf: (memory: BigUint64Array) => bigint;
 }
 
-let runner: ListRunner | undefined;
-let missing = "nobody has asked for lists yet";
-let mapping: Promise<ListRunner | string> | undefined;
+let mapped: Promise<ListRunner | string> | undefined;
 
-/** Why lists of C calls cannot be made here; nothing where they can. */
-export function whyNoLists(): string | undefined {
-  return runner === undefined ? missing : undefined;
-}
-
-/** Gets ready what lists need, once; where a system has no such thing, `whyNoLists` says so. */
-export async function prepareLists(env: NodeJS.ProcessEnv = process.env): Promise<void> {
-  let found: ListRunner | string = "TWINCCL_CALL_LISTS=0";
-  if (env["TWINCCL_CALL_LISTS"] !== "0") {
-    mapping ??= mapCode();
-    found = await mapping;
-  }
-  [runner, missing] = typeof found === "string" ? [undefined, found] : [found, missing];
+/** What this thread makes lists with; or why it makes none, which nothing depends on. */
+export function listRunner(env: NodeJS.ProcessEnv = process.env): Promise<ListRunner | string> {
+  if (env["TWINCCL_CALL_LISTS"] === "0") return Promise.resolve("TWINCCL_CALL_LISTS=0");
+  mapped ??= mapCode().catch((error: unknown) => `no memory for code: ${firstLine(error)}`);
+  return mapped;
 }
 
 const [readable, writable, executable] = [1, 2, 4];
 const privateAnonymous = 0x22;
 const failed = 2n ** 64n - 1n;
 
-/** Puts the code into memory of its own, with the mailbox in the page behind it; or tells why that cannot be. */
+/** Puts the code into memory of its own, which stays, with the mailbox in the page behind it; or tells why that cannot be. */
 async function mapCode(): Promise<ListRunner | string> {
   const { arch, platform } = process;
   if (platform !== "linux" || arch !== "x64") return `there is no code for ${platform} on ${arch}`;
   const { address, decode, load, proto, view } = await koffi();
-  let libc: ReturnType<typeof load>;
-  try {
-    libc = load("libc.so.6");
-  } catch {
-    return "there is no libc.so.6 to ask for memory";
-  }
+  const libc = load("libc.so.6");
   const mmap = libc.func("void* mmap(void* at, size_t bytes, int may, int flags, int fd, long of)");
   const mprotect = libc.func("int mprotect(void* at, size_t bytes, int may)");
   const memory = mmap(null, 2 * pageBytes, readable | writable, privateAnonymous, -1, 0);
@@ -84,18 +69,16 @@ export class CallList {
   readonly #mailbox: BigUint64Array;
   readonly #run: () => number;
 
-  /** Only where `whyNoLists` has nothing to say. */
-  constructor(calls: readonly ListedCall[]) {
-    if (runner === undefined) throw new TypeError(`no lists of calls: ${missing}`);
-    // A buffer of its own: words of a small array would lie in memory that moves.
+  constructor({ run, mailbox, addressOf }: ListRunner, calls: readonly ListedCall[]) {
+    // A buffer of its own: the words of a small array may lie in memory that moves.
     this.#words = new BigUint64Array(new ArrayBuffer(8 * (wordsPerCall * calls.length + 1)));
     for (const [at, { address, args }] of calls.entries()) {
       if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
       this.#words.set([address, ...args.map(BigInt)], wordsPerCall * at);
     }
-    this.#address = runner.addressOf(this.#words);
-    this.#mailbox = runner.mailbox;
-    this.#run = runner.run;
+    this.#address = addressOf(this.#words);
+    this.#mailbox = mailbox;
+    this.#run = run;
   }
 
   /** Makes the calls in their order, up to one that gives another status than 0; gives that status, or 0. */

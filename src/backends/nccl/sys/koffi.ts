@@ -57,6 +57,7 @@ function declareTypes(module: KoffiModule): KoffiModule {
   return module;
 }
 
-function firstLine(cause: unknown): string {
+/** What an error says, in a line. */
+export function firstLine(cause: unknown): string {
   return String(cause instanceof Error ? cause.message : cause).split("\n")[0] ?? "";
 }

@@ -4,7 +4,8 @@
  * A list is calls of nine words each: the function's address and eight arguments, which are integers or pointers; the first
  * six go into registers, the others onto the stack, where a function that takes fewer does not look. A function that is null
  * ends the list, and so does a call that gives another status than 0. The code takes no arguments: it finds the list's address
- * in its mailbox, a word in the page behind it, and leaves there the address of the call that it ended at.
+ * in its mailbox, a word in the page behind it, and leaves there the address of the call that it ended at. It has no tables
+ * for unwinding the stack: a debugger's backtrace out of a call ends here.
  */
 
 /** Arguments that a call of a list can have. */

@@ -46,7 +46,7 @@ static struct {
   char text[4096];
   char lines[1 << 16];
   int status;
-  int failing; /* which call has the status; 0 for all */
+  int failing; /* which call has the status, or from which on if negative; 0 for all */
   uint64_t out[2];
   float real;
   const char *lastError;
@@ -98,7 +98,8 @@ static int say(int length) {
   }
   size_t before = strlen(echo.lines);
   snprintf(echo.lines + before, sizeof echo.lines - before, "%s\n", echo.text);
-  int status = echo.failing == 0 || echo.failing == echo.calls ? echo.status : 0;
+  int fails = echo.failing > 0 ? echo.calls == echo.failing : echo.calls >= -echo.failing;
+  int status = fails ? echo.status : 0;
   return status + deep(echo.deepBytes);
 }
 #define P(pointer) ((unsigned long long)(uintptr_t)(pointer))
