@@ -10,6 +10,7 @@ import { listOf, number, options, plain, whole } from "../tools/options.mjs";
 import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
+import { pinnedText, pinPeers } from "./gpu/pin.mjs";
 import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
 import { libraryName, withoutPaths } from "./gpu/provenance.mjs";
 import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
@@ -25,7 +26,7 @@ const values = options({
     ranks: { is: whole(1), help: "number of ranks; as many as GPUs" },
     rounds: {
       is: whole(1),
-      help: "of every size, before the time left goes to those known least well; 3",
+      help: "of every size, before the time left goes to those known least well; 5, 3 with --quick",
     },
     only: { is: listOf(plain("PEER")), help: `of ${subjectNames.join("; ")}` },
     "no-peers": { help: "nobody else's programs" },
@@ -55,7 +56,7 @@ const pairs = [
 
 const found = gpus();
 const size = values.ranks ?? found.names.length;
-const rounds = values.rounds ?? 3;
+const rounds = values.rounds ?? (quick ? 3 : 5);
 const names = values.only ?? subjectNames;
 if (!(size >= 1) || !(seconds > 0) || !(rounds >= 1)) {
   throw new Error("bench:gpu: no GPU was found, or --ranks, --seconds or --rounds is no number");
@@ -101,6 +102,8 @@ async function comparePeers() {
   const real = peers.filter(({ name, failure }) => name !== "sim" && failure === undefined);
   try {
     await warm(rowsOf(size, { quick }), real);
+    document.pinned = pinPeers(real, size);
+    print(`# main threads of the ranks: ${pinnedText(document.pinned)}\n`);
     document.latency = await latencies(latencyRows, real, quick ? 1 : 3);
     print(
       tableText(

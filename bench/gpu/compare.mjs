@@ -84,13 +84,14 @@ export async function warm(rows, peers) {
  * Results are checked in the first round. The order of the peers changes from turn to turn, so that none is always measured
  * after the same other one.
  *
- * `pairs` are the names of peers whose ratio matters: only they are measured in every turn of a round, the others in its
- * first. The time that is left after the rounds is theirs too: it goes to the rows whose ratios are known least well, however
- * large they are.
+ * `pairs` are the names of peers whose ratio matters: where there are any, only they are measured in every turn of a round, the
+ * others in its first. The time that is left after the rounds is theirs too: it goes to the rows whose ratios are known least well, however
+ * large they are, beside the `finest` difference that matters in a row.
  */
 export async function compare(rows, peers, { rounds, deadline, pairs = [], onProgress }) {
   const cells = rows.map(() => new Map(peers.map((peer) => [peer, new Cell()])));
-  const paired = peers.filter(({ name }) => pairs.flat().includes(name));
+  const often =
+    pairs.length === 0 ? peers : peers.filter(({ name }) => pairs.flat().includes(name));
   const isOver = () => performance.now() > deadline;
   let turn = 0;
   const measure = async (at, measured, check) => {
@@ -103,22 +104,23 @@ export async function compare(rows, peers, { rounds, deadline, pairs = [], onPro
       onProgress?.({ round, rounds, at, row });
       for (let again = 0; again < (row.turns ?? 1); again++) {
         const first = again === 0;
-        await measure(at, first ? peers : paired, first && round === 0 ? 1 : 0);
+        await measure(at, first ? peers : often, first && round === 0 ? 1 : 0);
       }
     }
   }
-  while (paired.length > 0 && !isOver()) {
-    const at = leastKnown(cells, pairs);
-    for (let again = 0; again < (rows[at].turns ?? 1); again++) await measure(at, paired, 0);
+  while (pairs.length > 0 && !isOver()) {
+    const at = leastKnown(rows, cells, pairs);
+    for (let again = 0; again < (rows[at].turns ?? 1); again++) await measure(at, often, 0);
   }
   return resultsOf(rows, cells, rounds);
 }
 
-/** The row of which the middle one of a pair's ratios may be furthest from what it would be in the long run. */
-function leastKnown(cells, pairs) {
-  const doubts = cells.map((row) => {
+/** The row of which the middle one of a pair's ratios may be furthest from what it would be in the long run, for what matters. */
+function leastKnown(rows, cells, pairs) {
+  const doubts = cells.map((row, at) => {
     const walls = new Map(Array.from(row, ([{ name }, cell]) => [name, cell.walls]));
-    return Math.max(...pairs.map(([a, b]) => doubtOf(ratiosOf(walls.get(a), walls.get(b)))));
+    const doubt = pairs.map(([a, b]) => doubtOf(ratiosOf(walls.get(a), walls.get(b))));
+    return Math.max(...doubt) / (rows[at].finest ?? 1);
   });
   return doubts.indexOf(Math.max(...doubts));
 }

@@ -96,6 +96,11 @@ export class Peer {
     return this.failure === undefined ? (refused ?? { answers }) : { error: this.failure };
   }
 
+  /** The numbers of its processes, by rank; one process may have all ranks. */
+  get processes() {
+    return this.#workers.map(({ child }) => child.pid);
+  }
+
   /** Ends its processes. */
   async quit() {
     // A process that reads from a pipe may stay for as long as the pipe is open.

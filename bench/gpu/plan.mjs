@@ -28,13 +28,14 @@ const sizesOf = (collective, quick) => {
 /**
  * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: whoever waited for its turn
  * needs some milliseconds until it has a processor of its own again, and caches that are warm. They have several turns in
- * a round: processors that others share are faster at times, and only neighbouring turns are alike.
+ * a round: processors that others share are faster at times, and only neighbouring turns are alike. `finest` is the
+ * difference between two peers that matters.
  */
 function repeats(bytes) {
-  if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200, turns: 3 };
-  if (bytes < 2 ** 20) return { iterations: 400, warmup: 100, turns: 3 };
-  if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10, turns: 1 };
-  return { iterations: 20, warmup: 5, turns: 1 };
+  if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200, turns: 2, finest: 0.1 };
+  if (bytes < 2 ** 20) return { iterations: 400, warmup: 100, turns: 2, finest: 0.1 };
+  if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10, turns: 1, finest: 0.03 };
+  return { iterations: 20, warmup: 5, turns: 1, finest: 0.03 };
 }
 
 /** The modes of a collective: how its calls are issued, and in which memory. */
@@ -75,9 +76,9 @@ export function rowsOf(ranks, { quick }) {
     modesOf(collective).flatMap(({ mode, graphCalls: calls, symmetric }) =>
       sizesOf(collective, quick).map((wanted) => {
         const { count, bytes, traffic } = shapeOf(collective, wanted, ranks);
-        const { iterations, warmup, turns } = repeats(bytes);
+        const { iterations, warmup, turns, finest } = repeats(bytes);
         return {
-          ...{ collective, mode, bytes, count, iterations, warmup, turns },
+          ...{ collective, mode, bytes, count, iterations, warmup, turns, finest },
           command: (check) =>
             [
               "measure",

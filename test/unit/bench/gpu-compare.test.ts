@@ -45,6 +45,7 @@ async function peerOf(name: string, processes: number, answer: string): Promise<
   const program = `
     const rank = Number(process.argv[1]);
     let asked = 0;
+    const require = (await import("node:module")).createRequire("/");
     const answer = (line) => { asked++; ${answer} };
     console.log("noise of a library");
     console.log(JSON.stringify({ hello: rank }));
@@ -96,6 +97,42 @@ describe("compare", () => {
       ...["xy", "yx", "yx", "xy"],
     ]);
   });
+  test("measures pairs in every turn, and spends the time left on the ratios known least well", async () => {
+    let calls = 0;
+    const steady = (name: string, us: (mode: string) => number): PeerLike => ({
+      name,
+      open: async () => steady(name, us),
+      quit: async () => undefined,
+      ask: async (line) => {
+        calls += 1;
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        return { answers: [{ wall_us: us(line.split(" ")[0] as string), right: null }] };
+      },
+    });
+    let turn = 0;
+    const ours = steady("ours", (mode) => (mode === "wild" ? 10 + (turn++ % 5) : 10));
+    const [theirs, slow] = [steady("theirs", () => 8), steady("slow", () => 80)];
+    const rows = [
+      { ...row("calm"), turns: 2, finest: 0.1 },
+      { ...row("wild"), turns: 2, finest: 0.1 },
+    ];
+    const pairs = [
+      ["ours", "theirs"],
+      ["nobody", "theirs"],
+    ];
+    const deadline = performance.now() + 400;
+    const given = { rounds: 3, deadline, pairs };
+    const { rounds, results } = await compare(rows, [ours, slow, theirs], given);
+    const samples = results.map(({ peers }) =>
+      ["ours", "theirs", "slow"].map((name) => peers[name]?.samples ?? 0),
+    );
+    expect(rounds).toBe(3);
+    expect(samples[0]).toEqual([6, 6, 3]);
+    expect(samples[1]?.[2]).toBe(3);
+    expect(samples[1]?.[0]).toBe(samples[1]?.[1]);
+    expect(samples[1]?.[0]).toBeGreaterThan(20);
+    expect(calls).toBe(samples.flat().reduce((sum, each) => sum + each, 0));
+  });
   test("goes on without a peer that refuses a row, and without one that dies", async () => {
     const fine = await peerOf("fine", 1, "return { wall_us: 5, right: true };");
     const picky = await peerOf(
@@ -129,6 +166,34 @@ describe("compare", () => {
       ...{ rounds: 0, cell: { not_run: "out of time" } },
     });
   });
+});
+
+test("main threads of the same rank share a processor, far from the others", async () => {
+  const { allowed, pinnedText, pinPeers, processorsFor } = (await load("pin.mjs")) as {
+    allowed(list: string): number[];
+    processorsFor(ranks: number, processors: readonly number[]): number[];
+    pinPeers(
+      peers: readonly PeerLike[],
+      ranks: number,
+    ): { processors?: number[]; not_pinned?: string };
+    pinnedText(found: object): string;
+  };
+  expect(allowed("0-3,8,10-11")).toEqual([0, 1, 2, 3, 8, 10, 11]);
+  expect(processorsFor(2, allowed("0-31"))).toEqual([8, 24]);
+  expect(processorsFor(8, allowed("0-127")).slice(0, 3)).toEqual([8, 24, 40]);
+  const peer = await peerOf(
+    "ours",
+    1,
+    'return { list: /^Cpus_allowed_list:\\s*(\\S+)/m.exec(require("fs").readFileSync("/proc/self/status", "utf8"))[1] };',
+  );
+  const found = pinPeers([peer], 1);
+  if (found.processors === undefined) {
+    expect(pinnedText(found)).toMatch(/^not pinned: ./);
+    return;
+  }
+  const { answers } = await peer.ask("where");
+  expect(answers).toEqual([{ list: String(found.processors[0]) }]);
+  expect(pinnedText(found)).toBe(`on processors ${found.processors[0]}`);
 });
 
 test("a peer whose process cannot start says so", async () => {
