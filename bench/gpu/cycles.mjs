@@ -1,6 +1,7 @@
 // Opens, uses and closes a world over and over, and tells how device and host memory grow.
 //   node --expose-gc cycles.mjs SIZE CYCLES SECONDS LIBCUDART
 // prints one line of JSON: cycles done, milliseconds of one, and bytes that stay behind per cycle, after the first 20.
+import { readFileSync } from "node:fs";
 import koffi from "koffi";
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
@@ -23,6 +24,16 @@ function deviceBytes() {
   }
   return used;
 }
+
+/** Resident bytes by kind: what was allocated, what of files was looked at, and what is shared with others. */
+function residentBytes() {
+  const status = readFileSync("/proc/self/status", "utf8");
+  const of = (name) => Number(new RegExp(`^${name}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
+  return { allocated: of("RssAnon"), files: of("RssFile"), shared: of("RssShmem") };
+}
+
+/** Steps of more than so many bytes are told one by one. */
+const largeStep = 2 ** 20;
 
 async function cycle() {
   const world = await createWorld({ backend: nccl(), size });
@@ -48,7 +59,7 @@ function slope(values) {
 }
 
 const began = performance.now();
-const [device, host, heap, times] = [[], [], [], []];
+const [device, host, heap, times, resident] = [[], [], [], [], []];
 for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; done++) {
   const start = performance.now();
   await cycle();
@@ -58,7 +69,15 @@ for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; 
   const { rss, heapTotal } = process.memoryUsage();
   host.push(rss);
   heap.push(heapTotal);
+  resident.push(residentBytes());
 }
+/** The cycles in which the process grew by much, and what of it grew. */
+const steps = resident.flatMap((now, at) => {
+  const before = resident[at - 1] ?? now;
+  const grown = Object.entries(now).map(([kind, bytes]) => [kind, bytes - before[kind]]);
+  const large = grown.filter(([, bytes]) => bytes > largeStep);
+  return large.length === 0 ? [] : [{ cycle: at, ...Object.fromEntries(large) }];
+});
 /** The most that was added in one step, of a growth that may be one of many small steps or one large one. */
 const largestStep = (values) => Math.max(...values.slice(1).map((value, at) => value - values[at]));
 const kept = (values) => values.slice(Math.min(settling, Math.max(0, values.length - 2)));
@@ -73,6 +92,7 @@ const figures = {
   host_bytes_per_cycle: slope(kept(host)),
   host_bytes_grown: (host.at(-1) ?? 0) - (kept(host)[0] ?? 0),
   host_bytes_largest_step: largestStep(kept(host)),
+  host_steps_bytes: steps,
   heap_bytes_grown: (heap.at(-1) ?? 0) - (kept(heap)[0] ?? 0),
 };
 process.stdout.write(`${JSON.stringify(figures)}\n`);
