@@ -32,11 +32,10 @@ export function pinPeers(peers, ranks) {
   const processors = allowed(list);
   if (processors.length < 2 * ranks) return { not_pinned: `only ${processors.length} processors` };
   const byRank = processorsFor(ranks, processors);
-  for (const pid of peers.flatMap((peer) => [...peer.processes.entries()])) {
-    const [rank, process] = pid;
+  for (const [rank, pid] of peers.flatMap((peer) => [...peer.processes.entries()])) {
     const { error, status, stderr } = spawnSync(
       "taskset",
-      ["--cpu-list", "--pid", `${byRank[rank]}`, `${process}`],
+      ["--cpu-list", "--pid", `${byRank[rank]}`, `${pid}`],
       { encoding: "utf8" },
     );
     if (error !== undefined) return { not_pinned: error.message };

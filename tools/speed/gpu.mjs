@@ -99,7 +99,7 @@ function enduranceText({ cycles, ends }) {
 
 /** The section of a result. */
 export function gpuSection(document, path) {
-  const { gpus, ranks, driver, peers, versions, commit, date, rounds, pinned } = document;
+  const { gpus, ranks, driver, peers, versions, commit, date, rounds, pinned, results } = document;
   const native = peers.find(({ name }) => name === "native");
   const torch = peers.find(({ name }) => name === "torch");
   const code = native?.nccl ?? torch?.nccl;
@@ -117,10 +117,15 @@ export function gpuSection(document, path) {
     date.slice(0, 10),
   ];
   const together = pinned?.processors === undefined ? "" : ", a rank's on one processor";
+  const more = results.some(
+    ({ turns = 1, peers: { twinccl } }) => twinccl?.samples > (rounds + 1) * turns,
+  )
+    ? ", and more often where ratios scatter"
+    : "";
   return `## Speed on GPUs
 
 ${facts.join(", ")}. Microseconds per call of float32, least is best: medians of ${rounds} rounds in which
-all were measured in turn${together}, with the same sizes, numbers of calls and library. One process for each GPU unless one process
+all were measured in turn${together}${more}, with the same sizes, numbers of calls and library. One process for each GPU unless one process
 drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
 neighbouring measurements. \`native\` is a C++ loop over NCCL
 ([bench/native](bench/native)), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and

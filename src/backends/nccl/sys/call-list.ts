@@ -1,6 +1,6 @@
 /**
  * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
- * more arguments it has: a list costs less than a single call of NCCL, however many it holds.
+ * more arguments it has: starting a list costs less than a foreign call of NCCL, however many calls it holds.
  */
 import { firstLine, koffi } from "./koffi.ts";
 import { listCode, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
