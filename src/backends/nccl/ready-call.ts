@@ -7,8 +7,8 @@ import type { Issuing, Part, Step } from "./issue.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import type { NcclList, NotedCall } from "./result/nccl-lists.ts";
 
-/** The time by which a call has been repeated so often that a list would have been worth its writing. */
-const listedFrom = 10;
+/** The time by which a list would have saved as much as it takes to write one, some 20 µs where its code is cold. */
+const listedFrom = 64;
 
 /** A call that can be made again and again. */
 export class ReadyCall {

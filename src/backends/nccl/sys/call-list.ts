@@ -4,6 +4,7 @@
  */
 import { firstLine, koffi } from "./koffi.ts";
 import { listCode, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
+import { ListMemory, type ListPlace } from "./list-memory.ts";
 
 /** A C function by its address, with its arguments. */
 export interface ListedCall {
@@ -18,7 +19,8 @@ export interface ListRunner {
   readonly run: () => number;
   /** One word: the list that is to run, and then where it ended. */
   readonly mailbox: BigUint64Array;
-  readonly addressOf: (memory: BigUint64Array) => bigint;
+  /** Where lists are written. */
+  readonly memory: ListMemory;
 }
 
 let mapped: Promise<ListRunner | string> | undefined;
@@ -52,7 +54,7 @@ async function mapCode(): Promise<ListRunner | string> {
   return {
     run: decode(memory, proto("int ()")) as () => number,
     mailbox: new BigUint64Array(view(start + BigInt(pageBytes), 8)),
-    addressOf: address,
+    memory: new ListMemory(address),
   };
 }
 
@@ -63,33 +65,33 @@ function codeBytes(): Uint8Array {
 
 /** C calls that are made together, as often as wanted. */
 export class CallList {
-  /** Native code reads it: it lives as long as the list. */
-  readonly #words: BigUint64Array;
-  readonly #address: bigint;
+  /** Native code reads it: its words live as long as the list. */
+  readonly #place: ListPlace;
   readonly #mailbox: BigUint64Array;
   readonly #run: () => number;
 
-  constructor({ run, mailbox, addressOf }: ListRunner, calls: readonly ListedCall[]) {
-    // A buffer of its own: the words of a small array may lie in memory that moves.
-    this.#words = new BigUint64Array(new ArrayBuffer(8 * (wordsPerCall * calls.length + 1)));
-    for (const [at, { address, args }] of calls.entries()) {
-      if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
-      this.#words.set([address, ...args.map(BigInt)], wordsPerCall * at);
-    }
-    this.#address = addressOf(this.#words);
+  constructor({ run, mailbox, memory }: ListRunner, calls: readonly ListedCall[]) {
+    this.#place = memory.take(wordsPerCall * calls.length + 1);
     this.#mailbox = mailbox;
     this.#run = run;
+    const { words } = this.#place;
+    for (const [at, { address, args }] of calls.entries()) {
+      if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
+      let word = wordsPerCall * at;
+      words[word] = address;
+      for (const each of args) words[++word] = BigInt(each);
+    }
   }
 
   /** Makes the calls in their order, up to one that gives another status than 0; gives that status, or 0. */
   make(): number {
-    this.#mailbox[0] = this.#address;
+    this.#mailbox[0] = this.#place.address;
     return this.#run();
   }
 
   /** Which call the last `make` ended at; the list's length where it made all of them. */
   endedAt(): number {
     const ended = this.#mailbox[0] as bigint;
-    return Number(ended - this.#address) / (8 * wordsPerCall);
+    return Number(ended - this.#place.address) / (8 * wordsPerCall);
   }
 }

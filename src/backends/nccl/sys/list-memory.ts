@@ -1,0 +1,40 @@
+/** Memory in which native code finds lists. Asking for memory and for its address takes longer than writing a list. */
+
+/** Words of a list that stay where they are as long as somebody holds them, all zero at first. */
+export interface ListPlace {
+  readonly words: BigUint64Array;
+  readonly address: bigint;
+}
+
+/** Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back. */
+const pieceWords = 1024;
+const wordBytes = 8;
+
+/** Gives places out of pieces; a piece goes when none of its places is held any more. */
+export class ListMemory {
+  readonly #addressOf: (memory: ArrayBuffer) => bigint;
+  #piece = new ArrayBuffer(0);
+  #address = 0n;
+  #usedBytes = 0;
+
+  constructor(addressOf: (memory: ArrayBuffer) => bigint) {
+    this.#addressOf = addressOf;
+  }
+
+  /** A place that nobody had before. */
+  take(words: number): ListPlace {
+    const bytes = words * wordBytes;
+    if (this.#usedBytes + bytes > this.#piece.byteLength) {
+      // A buffer of its own: the words of a small array may lie in memory that moves.
+      this.#piece = new ArrayBuffer(Math.max(pieceWords * wordBytes, bytes));
+      this.#address = this.#addressOf(this.#piece);
+      this.#usedBytes = 0;
+    }
+    const at = this.#usedBytes;
+    this.#usedBytes += bytes;
+    return {
+      words: new BigUint64Array(this.#piece, at, words),
+      address: this.#address + BigInt(at),
+    };
+  }
+}
