@@ -1,0 +1,33 @@
+/**
+ * Calls on GPUs that are made again and again with the same buffers, some so often that they become lists of foreign calls,
+ * leave what the simulation's calls leave, which are on new views of the same memory each time.
+ */
+import fc from "fast-check";
+import { createWorld, type World } from "twinccl";
+import { nccl } from "twinccl/nccl";
+import { sim } from "twinccl/sim";
+import { afterAll, expect, test } from "vitest";
+import { repeatedPrograms, run } from "../property/repeats.ts";
+import { KeptOpen } from "../support/kept-open.ts";
+import { holds } from "../support/seed.ts";
+import { gpuSizes } from "./machine.ts";
+
+const sizes = await gpuSizes();
+const worlds = new KeptOpen<World>((size) => createWorld({ backend: nccl(), size }));
+afterAll(() => worlds.close());
+
+test("calls with the same buffers are those of the simulation with new views", async () => {
+  await holds(
+    repeatedPrograms(fc.constantFrom(...sizes)),
+    async (program) => {
+      const found = await worlds.use(program.size, (world) => run(world, program, true));
+      const simulated = await createWorld({ backend: sim(), size: program.size });
+      const expected = await run(simulated, program, false);
+      await simulated.close();
+      expect(found.map(({ held }) => held)).toEqual(expected.map(({ held }) => held));
+      const fine = (ends: readonly string[]) => ends.map((end) => end === "done");
+      expect(found.map(({ ends }) => fine(ends))).toEqual(expected.map(({ ends }) => fine(ends)));
+    },
+    100,
+  );
+}, 120_000);
