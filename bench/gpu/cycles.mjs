@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import koffi from "koffi";
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
+import { allocatedBytes } from "./allocated.mjs";
 
 const [size, cycles, seconds] = process.argv.slice(2).map(Number);
 const cudart = koffi.load(process.argv[5] ?? "libcudart.so");
@@ -25,11 +26,11 @@ function deviceBytes() {
   return used;
 }
 
-/** Resident bytes by kind: what was allocated, what of files was looked at, and what is shared with others. */
+/** Resident bytes by kind: what is no file's, what of files was looked at, and what is shared with others. */
 function residentBytes() {
   const status = readFileSync("/proc/self/status", "utf8");
   const of = (name) => Number(new RegExp(`^${name}:\\s*(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
-  return { allocated: of("RssAnon"), files: of("RssFile"), shared: of("RssShmem") };
+  return { anonymous: of("RssAnon"), files: of("RssFile"), shared: of("RssShmem") };
 }
 
 /** Steps of more than so many bytes are told one by one. */
@@ -59,7 +60,8 @@ function slope(values) {
 }
 
 const began = performance.now();
-const [device, host, heap, times, resident] = [[], [], [], [], []];
+const allocated = allocatedBytes();
+const [device, host, inUse, heap, times, resident] = [[], [], [], [], [], []];
 for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; done++) {
   const start = performance.now();
   await cycle();
@@ -68,6 +70,7 @@ for (let done = 0; done < cycles && performance.now() - began < seconds * 1000; 
   device.push(deviceBytes());
   const { rss, heapTotal } = process.memoryUsage();
   host.push(rss);
+  inUse.push(allocated());
   heap.push(heapTotal);
   resident.push(residentBytes());
 }
@@ -93,6 +96,8 @@ const figures = {
   host_bytes_grown: (host.at(-1) ?? 0) - (kept(host)[0] ?? 0),
   host_bytes_largest_step: largestStep(kept(host)),
   host_steps_bytes: steps,
+  allocated_bytes_per_cycle: slope(kept(inUse)),
+  allocated_bytes_grown: (inUse.at(-1) ?? 0) - (kept(inUse)[0] ?? 0),
   heap_bytes_grown: (heap.at(-1) ?? 0) - (kept(heap)[0] ?? 0),
 };
 process.stdout.write(`${JSON.stringify(figures)}\n`);

@@ -84,9 +84,12 @@ function enduranceText({ cycles, ends }) {
   const lines = [];
   if (cycles !== undefined && cycles.not_run === undefined) {
     const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
+    const inUse = cycles.allocated_bytes_per_cycle;
+    const ofWhich =
+      typeof inUse === "number" ? `; what C code holds of it grew by ${bytes(inUse)}` : "";
     lines.push(
       `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
-        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and host memory by ${bytes(cycles.host_bytes_per_cycle)}.`,
+        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and host memory by ${bytes(cycles.host_bytes_per_cycle)}${ofWhich}.`,
     );
   }
   if (ends !== undefined) {

@@ -1,0 +1,23 @@
+// Bytes that C code of this process has allocated and not freed. What an allocator keeps for later is resident, but nobody's:
+// glibc has an arena for some threads each, and every one keeps the most that was ever taken from it at once.
+import koffi from "koffi";
+
+/** What malloc(3) tells of all arenas, in its order: bytes in use are `uordblks` of them and `hblkhd` of maps of their own. */
+const fields = [
+  ...["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"],
+  ...["fordblks", "keepcost"],
+];
+
+/** A function that tells; one that gives NaN where there is no glibc 2.33 or newer. */
+export function allocatedBytes() {
+  try {
+    koffi.struct("mallinfo2", Object.fromEntries(fields.map((name) => [name, "size_t"])));
+    const mallinfo2 = koffi.load("libc.so.6").func("mallinfo2 mallinfo2()");
+    return () => {
+      const { uordblks, hblkhd } = mallinfo2();
+      return Number(uordblks) + Number(hblkhd);
+    };
+  } catch {
+    return () => Number.NaN;
+  }
+}
