@@ -28,12 +28,15 @@ const sizesOf = (collective, quick) => {
 /**
  * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: whoever waited for its turn
  * needs some milliseconds until it has a processor of its own again, and caches that are warm. They have several turns in
- * a round: processors that others share are faster at times, and only neighbouring turns are alike. `finest` is the
- * difference between two peers that matters.
+ * a round: processors that others share are faster at times, and only neighbouring turns are alike. The calls before are more
+ * than the 64 in which a peer may learn what is repeated, wherever that could be seen. `finest` is the difference between two
+ * peers that matters.
  */
 function repeats(bytes) {
   if (bytes <= 2 ** 15) return { iterations: 1000, warmup: 200, turns: 2, finest: 0.1 };
   if (bytes < 2 ** 20) return { iterations: 400, warmup: 100, turns: 2, finest: 0.1 };
+  if (bytes <= 2 ** 21) return { iterations: 400, warmup: 100, turns: 1, finest: 0.03 };
+  if (bytes <= 2 ** 23) return { iterations: 200, warmup: 70, turns: 1, finest: 0.03 };
   if (bytes <= 2 ** 25) return { iterations: 40, warmup: 10, turns: 1, finest: 0.03 };
   return { iterations: 20, warmup: 5, turns: 1, finest: 0.03 };
 }
