@@ -65,6 +65,32 @@ describe("the section of a result of NCCL", () => {
     expect(stdout).toContain("| 8 B | 7.0 | 12.0 | 1.20 |");
     expect(stdout).toContain("| broadcast | 2 KiB | 7.0 | 12.0 |  | 1.20 |");
   });
+  test("tells the middle and the largest ratio of all rows of a kind", () => {
+    const times = (us: number) => ({ twinccl: cell(us), native: cell(10) });
+    const rows = [
+      row("allReduce", "eager", 8, { ...times(11), "twinccl, one process": cell(14) }),
+      row("allReduce", "symmetric", 2048, times(13)),
+      row("broadcast", "eager", 2 ** 20 - 4, times(12)),
+      row("broadcast", "graph", 8, times(10.5)),
+      row("broadcast", "graph", 2 ** 20, times(9)),
+      row("broadcast", "eager", 2 ** 25, { native: cell(10), twinccl: missing }),
+    ];
+    const cycles = { cycles: 30, size: 2, settling: 20, cycle_ms: 560 };
+    const bytes = { device_bytes_per_cycle: 0, host_bytes_per_cycle: 4321 };
+    const path = join(folder, "ratios.json");
+    const written = (more: object) => {
+      const found = { ...document, results: rows, cycles: { ...cycles, ...bytes, ...more } };
+      writeFileSync(path, JSON.stringify(found));
+      return tool(path, "--print").stdout;
+    };
+    const text = written({ allocated_bytes_per_cycle: 21 });
+    expect(text).toContain("| below 1 MiB, call by call | 1.20, at most 1.30 (3 rows) |\n");
+    expect(text).toContain("| below 1 MiB, in graphs | 1.05, at most 1.05 (1 rows) |\n");
+    expect(text).toContain("| from 1 MiB | 0.90, at most 0.90 (1 rows) |\n");
+    expect(text).toContain("resident host memory by 4,321 bytes, of which 21 bytes were not freed");
+    expect(written({})).toContain("resident host memory by 4,321 bytes.");
+    expect(text).toMatch(/Measured as well: .*\[4 × NVIDIA H200 at commit \w{7}\]\(bench/);
+  });
   test("is written where it belongs, again without a change, and a wrong figure is found", () => {
     const page = join(folder, "PAGE.md");
     const before = "# Name\n\n## Measured\n\nText.\n\n## How it is tested\n\nMore.\n";

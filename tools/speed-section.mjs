@@ -22,8 +22,16 @@ const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
 const kindOf = (path) =>
   ["webgpu", "peers"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
 
+/** What was measured on other machines with GPUs. */
+function otherGpuResults(path) {
+  return readdirSync(results)
+    .filter((name) => /^gpu-\w+\.json$/.test(name) && name !== basename(path))
+    .map((name) => join("bench", "results", name))
+    .map((other) => ({ path: other, document: read(other) }));
+}
+
 const textOf = {
-  gpu: (path) => gpuSection(read(path), path),
+  gpu: (path) => gpuSection(read(path), path, otherGpuResults(path)),
   webgpu: (path) => {
     const beside = path.replace(/\.json$/, "-verify.json");
     const verified = existsSync(join(root, beside)) ? read(beside) : undefined;

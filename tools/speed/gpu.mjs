@@ -71,6 +71,38 @@ function othersTable(rows) {
   return table(["", "size", ...peers, "twinccl / native"], lines);
 }
 
+/** What is compared with C++: who, and beside whom. */
+const besideNative = [
+  ["one process for each GPU", "twinccl", "native"],
+  ["one process drives all", "twinccl, one process", "native, one process"],
+];
+
+/** The rows between which C++ and JavaScript differ in kind: whether the processor or the GPU is waited for. */
+const classes = [
+  ["below 1 MiB, call by call", (row) => row.bytes < 2 ** 20 && !row.mode.includes("graph")],
+  ["below 1 MiB, in graphs", (row) => row.bytes < 2 ** 20 && row.mode.includes("graph")],
+  ["from 1 MiB", (row) => row.bytes >= 2 ** 20],
+];
+
+/** All collectives, modes and sizes beside C++: the middle and the largest ratio. */
+function ratiosTable(rows) {
+  const columns = besideNative.filter(([, ...pair]) => rows.some((row) => ratioOf(row, ...pair)));
+  if (columns.length === 0) return "";
+  const cell = (ratios) => {
+    const sorted = ratios.sort((a, b) => a - b);
+    const middle = sorted[Math.floor((sorted.length - 1) / 2)];
+    return `${middle.toFixed(2)}, at most ${sorted.at(-1).toFixed(2)} (${sorted.length} rows)`;
+  };
+  const lines = classes.flatMap(([name, isIn]) => {
+    const ratios = columns.map(([, ...pair]) =>
+      rows.filter(isIn).flatMap((row) => ratioOf(row, ...pair) ?? []),
+    );
+    return ratios.some(({ length }) => length === 0) ? [] : [[name, ...ratios.map(cell)]];
+  });
+  const text = table(["all, twinccl / native", ...columns.map(([name]) => name)], lines);
+  return `\nEvery collective in every mode and size beside C++, the middle ratio and the largest:\n\n${text}`;
+}
+
 function latencyTable(rows) {
   const peers = ["twinccl", "native", "torch", "twinccl, one process", "native, one process"];
   const shown = peers.filter((peer) => rows.some((row) => medianOf(row, peer) !== undefined));
@@ -84,12 +116,11 @@ function enduranceText({ cycles, ends }) {
   const lines = [];
   if (cycles !== undefined && cycles.not_run === undefined) {
     const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
-    const inUse = cycles.allocated_bytes_per_cycle;
-    const ofWhich =
-      typeof inUse === "number" ? `; what C code holds of it grew by ${bytes(inUse)}` : "";
+    const held = cycles.allocated_bytes_per_cycle;
+    const ofWhich = typeof held === "number" ? `, of which ${bytes(held)} were not freed` : "";
     lines.push(
       `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
-        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and host memory by ${bytes(cycles.host_bytes_per_cycle)}${ofWhich}.`,
+        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and resident host memory by ${bytes(cycles.host_bytes_per_cycle)}${ofWhich}.`,
     );
   }
   if (ends !== undefined) {
@@ -100,8 +131,16 @@ function enduranceText({ cycles, ends }) {
   return lines.length === 0 ? "" : `\n${lines.join("\n")}\n`;
 }
 
-/** The section of a result. */
-export function gpuSection(document, path) {
+/** Where else it was measured. */
+function othersText(others) {
+  const links = others.map(({ path, document: { ranks, gpus, commit } }) => {
+    return `[${ranks} × ${gpus[0]} at commit ${commit?.slice(0, 7) ?? "unknown"}](${path})`;
+  });
+  return links.length === 0 ? "" : `\nMeasured as well: ${links.join(", ")}.\n`;
+}
+
+/** The section of a result; `others` are results of other machines. */
+export function gpuSection(document, path, others = []) {
   const { gpus, ranks, driver, peers, versions, commit, date, rounds, pinned, results } = document;
   const native = peers.find(({ name }) => name === "native");
   const torch = peers.find(({ name }) => name === "torch");
@@ -135,8 +174,8 @@ neighbouring measurements. \`native\` is a C++ loop over NCCL
 what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
 
 ${allReduceTable(document.results)}
-${othersTable(document.results)}
+${othersTable(document.results)}${ratiosTable(document.results)}
 An all-reduce that is awaited before the next one is made: median, and in brackets the 99th percentile.
 
-${latencyTable(document.latency)}${enduranceText(document)}`;
+${latencyTable(document.latency)}${enduranceText(document)}${othersText(others)}`;
 }
