@@ -143,8 +143,8 @@ export interface SendRecvArgs<S extends Data = Data, R extends Data = S> extends
 
 /** Arguments of `split`. */
 export interface SplitArgs extends CallOptions {
-  /** Ranks with the same color form a communicator; `undefined` joins none. */
+  /** Ranks with the same color, a safe integer from 0 on, form a communicator; `undefined` joins none. */
   readonly color: number | undefined;
-  /** Order of the ranks in it; equal keys keep the parent's order. */
+  /** Order of the ranks in it: any safe integer, 0 when left out; equal keys keep the parent's order. */
   readonly key?: number;
 }

@@ -194,7 +194,12 @@ export async function initOne(
   return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
 }
 
-/** Splits a communicator: every member takes part, whether or not it joins a child. */
+/**
+ * Splits a communicator: every member takes part, whether or not it joins a child.
+ *
+ * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
+ * process: the place of the child among all that are made, and the rank in it.
+ */
 export function split(
   nccl: NcclCalls,
   current: CurrentDevice,
@@ -205,9 +210,12 @@ export function split(
 ): NcclCommunicator[] {
   const slots = calls.map(() => new BigUint64Array(1));
   nccl.group(() => {
-    calls.forEach(({ rank, split: wish }, index) => {
-      const { handle } = parent.members.get(rank) as Member;
-      nccl.split(handle, wish?.color, wish?.key ?? 0, slots[index] as BigUint64Array, config);
+    calls.forEach(({ rank }, index) => {
+      const { handle, local } = parent.members.get(rank) as Member;
+      const color = children.findIndex(({ ranks }) => ranks.includes(local.worldRank));
+      const key = color < 0 ? 0 : (children[color] as CommInfo).ranks.indexOf(local.worldRank);
+      const slot = slots[index] as BigUint64Array;
+      nccl.split(handle, color < 0 ? undefined : color, key, slot, config);
     });
   });
   current.forget();

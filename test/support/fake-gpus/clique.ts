@@ -33,7 +33,8 @@ export type Op = CollectiveOp | MessageOp;
 /** One rank's end of a communicator. */
 export class End {
   readonly clique: Clique;
-  readonly rank: number;
+  /** Known once all ranks have come, where a split made it. */
+  rank: number;
   readonly device: number;
   readonly handle: bigint;
   /** Which process made it: ends of one process must be issued together. */
@@ -91,18 +92,32 @@ export class Kernel implements Task {
 
 /** All ends of one communicator. */
 export class Clique {
-  readonly size: number;
   readonly ends: (End | undefined)[];
   readonly #machine: Machine;
+  #size: number | undefined;
 
-  constructor(machine: Machine, size: number) {
+  /** Without a size it is known by its handles alone, until its ends are. */
+  constructor(machine: Machine, size?: number) {
     this.#machine = machine;
-    this.size = size;
-    this.ends = new Array<End | undefined>(size).fill(undefined);
+    this.#size = size;
+    this.ends = new Array<End | undefined>(size ?? 0).fill(undefined);
+  }
+
+  get size(): number {
+    if (this.#size !== undefined) return this.#size;
+    throw new Error("NCCL would wait in the split for the other ranks");
+  }
+
+  /** All ends have come, in the order of their ranks. */
+  formed(ends: readonly End[]): void {
+    this.#size = ends.length;
+    this.ends.push(...ends);
+    for (const [rank, end] of ends.entries()) end.rank = rank;
   }
 
   /** Lets happen what can happen among the kernels that are here. */
   meet(): void {
+    if (this.#size === undefined) return;
     const kernels = this.#kernels();
     this.#collectives(kernels);
     for (const kernel of kernels) if (kernel !== undefined) this.#messages(kernel, kernels);

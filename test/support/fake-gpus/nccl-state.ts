@@ -1,6 +1,7 @@
 /** What the fake NCCL of a machine keeps between calls: the ends of communicators, and the group that is open. */
 import { type Clique, type End, Kernel, type Op } from "./clique.ts";
 import { type Machine, ncclError } from "./machine.ts";
+import type { Split } from "./splits.ts";
 
 /** What a group has collected: work by end and stream, and what happens to communicators when it closes. */
 export interface Group {
@@ -15,7 +16,7 @@ export interface Group {
 export class State {
   readonly ends = new Map<bigint, End>();
   readonly joining = new Map<string, Clique>();
-  readonly splits = new Map<Clique, SplitWish[]>();
+  readonly splits = new Map<Clique, Split>();
   group: Group | undefined;
   depth = 0;
   ids = 0;
@@ -91,13 +92,4 @@ export class State {
       ...[...windows.keys()].map((window) => `window ${window}`),
     ]);
   }
-}
-
-/** What a rank wants of a split. */
-export interface SplitWish {
-  readonly end: End;
-  readonly color: number | undefined;
-  readonly key: number;
-  readonly child: BigUint64Array;
-  readonly process: object;
 }

@@ -7,7 +7,8 @@ import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { allocateHere, freeIdle } from "./cuda.ts";
 import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
 import { type Machine, ncclError, watched } from "./machine.ts";
-import { type Group, type SplitWish, State } from "./nccl-state.ts";
+import { type Group, State } from "./nccl-state.ts";
+import { Split, wishAsC } from "./splits.ts";
 
 /** `ncclDataType_t`, by value. */
 const dtypes: readonly DType[] = [
@@ -156,17 +157,15 @@ function communicatorCalls(
     },
     split(handle, color, key, child) {
       const end = state.end(handle);
+      const wish = wishAsC(machine, end, color, key);
       state.inGroup((group) => {
-        const wishes = state.splits.get(end.clique) ?? [];
-        state.splits.set(end.clique, wishes);
-        wishes.push({ end, color, key, child, process: end.process });
+        const split = state.splits.get(end.clique) ?? new Split(machine, state);
+        state.splits.set(end.clique, split);
         state.cover(group, end);
         group.later.push(() => {
           machine.current = machine.devices - 1;
-          if (wishes.length < end.clique.size) return;
-          if (state.splits.get(end.clique) !== wishes) return;
-          state.splits.delete(end.clique);
-          divide(machine, state, wishes);
+          // The other ranks may share this thread, and come after it: nobody is waited for here.
+          if (split.add(wish, child) === end.clique.size) state.splits.delete(end.clique);
         });
       });
     },
@@ -195,22 +194,6 @@ function communicatorCalls(
       if (failure !== undefined) throw failure;
     },
   };
-}
-
-function divide(machine: Machine, state: State, wishes: readonly SplitWish[]): void {
-  const colors = new Set(wishes.flatMap(({ color }) => (color === undefined ? [] : [color])));
-  for (const color of colors) {
-    const members = wishes
-      .filter((wish) => wish.color === color)
-      .sort((a, b) => a.key - b.key || a.end.rank - b.end.rank);
-    const clique = new Clique(machine, members.length);
-    members.forEach(({ end, child, process }, rank) => {
-      const made = new End(clique, rank, end.device, machine.newHandle(), process);
-      clique.ends[rank] = made;
-      state.ends.set(made.handle, made);
-      child[0] = made.handle;
-    });
-  }
 }
 
 function dataCalls(
