@@ -9,14 +9,22 @@ import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
+import { type OwnDevice, ownDevice, type WantedDevice } from "./own-device.ts";
 import { streamsOf } from "./places.ts";
 import { launcherEnvironment, rendezvousFor } from "./rendezvous/index.ts";
+
+/** What this process is to its GPUs. */
+export interface Seeing {
+  readonly own: OwnDevice;
+  readonly look: typeof visibleDevices;
+}
 
 /** Joins the job that the launcher's variables describe; without any this process is a job of its own. */
 export async function join(
   options: NcclOptions,
   request: JoinRequest,
   setupOf: (libraries: Libraries) => Setup,
+  { own, look }: Seeing = { own: ownDevice, look: visibleDevices },
 ): Promise<Session> {
   const environment = launcherEnvironment(process.env);
   const size = environment?.size ?? 1;
@@ -29,20 +37,12 @@ export async function join(
       { size, field: "size" },
     );
   }
-  const device = ownDevice(options, environment?.localRank ?? 0);
-  const onlyOne = size > 1 && device > 0 && showOnly(device);
-  const { libraries, visible } = await visibleDevices(options);
-  const index = onlyOne && visible === 1 ? 0 : device;
-  if (index >= visible) {
-    throw new BackendUnavailableError(
-      {
-        headline: `connect: rank ${environment?.rank ?? 0} is to use device ${device}, but ${visible} are visible`,
-        hint: "one GPU per rank; look at CUDA_VISIBLE_DEVICES, or start fewer processes per machine",
-      },
-      { size, field: "devices" },
-    );
-  }
-  const place = { device: index, stream: ownStream(options) };
+  const wanted = wantedDevice(options, environment?.localRank ?? 0);
+  if (size > 1) own.show(wanted);
+  const { libraries, visible } = await look(options);
+  const device = own.numberAmong(visible, wanted);
+  if (device === undefined) throw notVisible(wanted, visible, own, environment?.rank ?? 0, size);
+  const place = { device, stream: ownStream(options) };
   const setup = setupOf(libraries);
   if (environment === undefined || size === 1) return openHere(setup, [place], request.name);
   const { jobId, rank } = environment;
@@ -63,16 +63,36 @@ export async function join(
 }
 
 /** The device of this process: the one that was named, or that of its local rank. */
-function ownDevice({ devices }: NcclOptions, localRank: number): number {
-  if (devices === undefined) return localRank;
+function wantedDevice({ devices }: NcclOptions, localRank: number): WantedDevice {
+  if (devices === undefined) return { device: localRank, isNamed: false };
   const device = devices.length === 1 ? devices[0] : devices[localRank];
-  if (device !== undefined) return device;
+  if (device !== undefined) return { device, isNamed: true };
   throw new InvalidArgumentError(
     {
       headline: `connect: devices: found ${devices.length}, local rank ${localRank} has none of them`,
       hint: "give one device for this process, or one for every rank of this machine",
     },
     { field: "devices" },
+  );
+}
+
+function notVisible(
+  { device, isNamed }: WantedDevice,
+  visible: number,
+  { shown }: OwnDevice,
+  rank: number,
+  size: number,
+): BackendUnavailableError {
+  const isOther = shown !== undefined && visible === 1;
+  const found = isOther ? `its process took device ${shown} before` : `${visible} are visible`;
+  const hint = isOther
+    ? "CUDA shows a process that has connected its own GPU alone: name the same one, or start another process"
+    : isNamed
+      ? "devices count from 0 among those that CUDA_VISIBLE_DEVICES shows this process"
+      : "one GPU per rank; look at CUDA_VISIBLE_DEVICES, or start fewer processes per machine";
+  return new BackendUnavailableError(
+    { headline: `connect: rank ${rank} is to use device ${device}, but ${found}`, hint },
+    { rank, size, field: "devices" },
   );
 }
 
@@ -87,16 +107,4 @@ function ownStream(options: NcclOptions): bigint | undefined {
     },
     { field: "streams" },
   );
-}
-
-/**
- * Makes the device the only visible one, so that NCCL can be started on another thread, where no device is set, and be
- * left behind at a deadline. CUDA reads the variable when it is first used; where it was used before, nothing changes.
- */
-function showOnly(device: number): boolean {
-  const listed = process.env["CUDA_VISIBLE_DEVICES"]?.split(",").map((each) => each.trim());
-  const own = listed === undefined ? String(device) : listed[device];
-  if (own === undefined || own === "") return false;
-  process.env["CUDA_VISIBLE_DEVICES"] = own;
-  return true;
 }

@@ -3,7 +3,10 @@ import type { NcclPin } from "../../algorithms/index.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
-  /** CUDA devices, by rank; 0..size-1 when left out. */
+  /**
+   * CUDA devices among those that are visible, by rank; 0..size-1 when left out. For `connect` one for this process, or one
+   * for each local rank; left out, that of the local rank, or the only one that the process sees.
+   */
   readonly devices?: readonly number[];
   /** The stream of the caller on which this process's only rank works; `comm.stream` in any case. Short for `streams`. */
   readonly stream?: bigint;

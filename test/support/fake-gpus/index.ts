@@ -10,6 +10,7 @@ import { Machine, type MachineOptions } from "./machine.ts";
 import { type FakeNccl, fakeNccl } from "./nccl.ts";
 
 export { cudaError, type Machine, ncclError } from "./machine.ts";
+export { librariesOf, migOf, uuidOf } from "./visible.ts";
 
 /** A machine and the libraries that run on it. */
 export interface FakeGpus {

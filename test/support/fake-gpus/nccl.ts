@@ -151,9 +151,10 @@ function communicatorCalls(
       });
     },
     async initRankInBackground(size, id, rank) {
+      const { threadDevice } = machine;
       // The others may share this thread, and come after it: nobody is waited for here.
       await new Promise((resolve) => setImmediate(resolve));
-      return join(size, id, rank, 0, {}).handle;
+      return join(size, id, rank, threadDevice, {}).handle;
     },
     split(handle, color, key, child) {
       const end = state.end(handle);
