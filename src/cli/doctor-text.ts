@@ -1,5 +1,6 @@
 /** The tables of `twinccl doctor`. */
 import type { GpuReport, LibraryReport } from "../backends/nccl/examine.ts";
+import { linkLegend } from "../backends/nccl/link-kinds.ts";
 
 /** Lines whose columns are aligned; the last column is as long as it is. */
 export function table(rows: readonly (readonly string[])[]): string {
@@ -27,7 +28,7 @@ export function librariesText(libraries: readonly LibraryReport[]): string {
   return table([["library", "path", "tried because", "outcome"], ...rows]);
 }
 
-/** The GPUs, and which of them reach each other's memory. */
+/** The GPUs, what connects them, and which of them reach each other's memory. */
 export function gpuText(gpus: readonly GpuReport[]): string {
   if (gpus.length === 0) return "";
   const list = gpus.map((gpu) => [
@@ -38,11 +39,30 @@ export function gpuText(gpus: readonly GpuReport[]): string {
     gpu.nvlinks === null ? "unknown" : String(gpu.nvlinks),
     gpu.name ?? "unknown",
   ]);
-  const links = gpus.map(({ index, peers }) => [
+  const head = ["GPU", "bus id", "compute", "memory", "NVLinks", "name"];
+  const names = gpus.map(({ index }) => String(index));
+  const links = gpus.map(({ index, links }) => [
+    String(index),
+    ...links.map((kind) => kind ?? "unknown"),
+  ]);
+  const reach = gpus.map(({ index, peers }) => [
     String(index),
     ...peers.map((reaches, peer) => (peer === index ? "." : reaches ? "P2P" : "no")),
   ]);
-  const head = ["GPU", "bus id", "compute", "memory", "NVLinks", "name"];
-  const names = gpus.map(({ index }) => String(index));
-  return `\n${table([head, ...list])}\n${table([["reaches", ...names], ...links])}`;
+  return [
+    table([head, ...list]),
+    table([["link", ...names], ...links]),
+    legendText(gpus),
+    table([["reaches", ...names], ...reach]),
+  ]
+    .map((part) => `\n${part}`)
+    .join("");
+}
+
+/** What the letters of the links stand for: those that are there. */
+function legendText(gpus: readonly GpuReport[]): string {
+  const kinds = new Set(
+    gpus.flatMap(({ links }) => links.map((kind) => kind?.replace(/^NV\d+$/, "NV#"))),
+  );
+  return table(linkLegend.filter(([letters]) => kinds.has(letters)));
 }

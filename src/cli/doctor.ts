@@ -17,8 +17,9 @@ export const doctorCommand: Command = {
   help: `Usage: twinccl doctor [--json]
 
 Shows versions, processor and memory; every path at which NVIDIA's libraries were looked for,
-and why each failed; the GPUs with their links; and for each backend, and each executor of the
-simulation, whether it can be used here and why not. Runs nothing on a GPU.
+and why each failed; the GPUs, what connects each pair of them (in the letters of nvidia-smi topo -m),
+which reach each other's memory, and whether NVLS is on and could be; and for each backend, and each
+executor of the simulation, whether it can be used here and why not. Runs nothing on a GPU.
 
   --json   ${options.json.help}
 
@@ -123,6 +124,7 @@ function nvidiaText(report: MachineReport): string {
     ["CUDA runtime", known(versions.runtime)],
     ["NCCL", known(versions.nccl)],
     ["NVLS", report.nvls],
+    ...(report.p2p === null ? [] : [["P2P", report.p2p]]),
     ...(report.repeated_calls === null ? [] : [["repeated calls", report.repeated_calls]]),
     ...problems.map((problem) => ["missing", problem]),
     ...(gpus.length === 0 ? [["GPUs", "none that can be used from here"]] : []),

@@ -36,10 +36,10 @@ export interface Libraries {
 /** The oldest NCCL that this backend runs on: it brought the split of communicators. */
 const oldestNccl = 21800;
 
-/** How each library is looked for. NVML is asked by `examine` alone. */
+/** How each library is looked for. NVML and the driver's own library are asked by `examine` alone. */
 export function wishes(
   paths: LibraryPaths,
-): Readonly<Record<"cudart" | "nccl" | "nvml", LibraryWish>> {
+): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibraryWish>> {
   return {
     cudart: {
       names: ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
@@ -57,6 +57,12 @@ export function wishes(
       names: ["libnvidia-ml.so.1"],
       option: undefined,
       variable: "TWINCCL_NVML_LIBRARY",
+      wheels: [],
+    },
+    cuda: {
+      names: ["libcuda.so.1"],
+      option: undefined,
+      variable: "TWINCCL_CUDA_LIBRARY",
       wheels: [],
     },
   };

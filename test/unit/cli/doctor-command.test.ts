@@ -101,12 +101,12 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
   });
   afterEach(() => echo.machine(0));
 
-  function here(devices: number): void {
-    for (const library of ["CUDART", "NCCL", "NVML"]) {
+  function here(devices: number, switched = false): void {
+    for (const library of ["CUDART", "NCCL", "NVML", "CUDA"]) {
       vi.stubEnv(`TWINCCL_${library}_LIBRARY`, echo.path);
     }
     echo.begin();
-    echo.machine(devices);
+    echo.machine(devices, switched);
   }
 
   test("GPUs are listed with what CUDA and NVML say, and who reaches whom", async () => {
@@ -128,31 +128,70 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
         "1    0000:11:00.0  9.0      80.0 GiB  2        NVIDIA Echo",
         "2    0000:12:00.0  9.0      80.0 GiB  2        NVIDIA Echo",
         "",
+        "link  0     1     2",
+        "0     X     NODE  NV1",
+        "1     NODE  X     NV1",
+        "2     NV1   NV1   X",
+        "",
+        "X     the GPU itself",
+        "NV#   # NVLinks, to each other or to NVSwitches",
+        "NODE  PCIe, through several host bridges of one NUMA node",
+        "",
         "reaches  0    1    2",
         "0        .    no   P2P",
         "1        no   .    P2P",
         "2        P2P  P2P  .",
       ].join("\n"),
     );
+    expect(out).toMatch(/^NVLS +off in worlds of nccl\(\): .* \(these GPUs have no multicast\)$/m);
+    expect(out).toMatch(/^P2P +2 of 3 pairs of GPUs reach each other's memory$/m);
     expect(out).not.toMatch(/^missing/m);
     expect(out).toMatch(/^backend nccl +yes: NCCL 2\.28\.9, 3 GPUs$/m);
     expect(out).toMatch(/^firstAvailable.* +nccl, for 3 ranks$/m);
+  });
+
+  test("GPUs on NVSwitches are connected by as many links as both have", async () => {
+    here(2, true);
+    vi.stubEnv("NCCL_NVLS_ENABLE", "0");
+    vi.stubEnv("NCCL_P2P_DISABLE", "1");
+    const { out } = await cli("doctor");
+    expect(out).toContain(["link  0    1", "0     X    NV2", "1     NV2  X", ""].join("\n"));
+    expect(out).toMatch(/^NVLS +off: NCCL_NVLS_ENABLE=0 \(these GPUs have multicast\)$/m);
+    expect(out).toMatch(
+      /^P2P +off: NCCL_P2P_DISABLE=1 \(no pairs of GPUs reach each other's memory\)$/m,
+    );
+    const { nvidia } = JSON.parse((await cli("doctor --json")).out);
+    expect(nvidia).toMatchObject({
+      nvls: "off: NCCL_NVLS_ENABLE=0 (these GPUs have multicast)",
+      p2p: "off: NCCL_P2P_DISABLE=1 (no pairs of GPUs reach each other's memory)",
+      gpus: [
+        { index: 0, nvlinks: 2, links: ["X", "NV2"], multicast: true },
+        { index: 1, nvlinks: 2, links: ["NV2", "X"], multicast: true },
+      ],
+    });
   });
 
   test("no visible GPU is said plainly", async () => {
     here(0);
     const { out } = await cli("doctor");
     expect(out).toMatch(/^missing +no GPU is visible$/m);
+    expect(out).toMatch(/^libcuda +not looked for$/m);
+    expect(out).toMatch(/asks for it$/m);
+    expect(out).not.toMatch(/^P2P/m);
     expect(out).toMatch(/^firstAvailable.* +sim, for 1 rank$/m);
   });
 
   test("what NVML does not know is unknown, and what CUDA refuses is named", async () => {
-    here(1);
+    here(2);
     vi.stubEnv("TWINCCL_NVML_LIBRARY", "/nowhere/libnvml.so");
+    vi.stubEnv("TWINCCL_CUDA_LIBRARY", "/nowhere/libcuda.so");
     vi.stubEnv("NCCL_NVLS_ENABLE", "1");
     const { out } = await cli("doctor");
     expect(out).toMatch(/^0 +0000:10:00\.0 +9\.0 +unknown +unknown +unknown$/m);
-    expect(out).toMatch(/^NVLS +NCCL_NVLS_ENABLE=1, which nccl\(\) changes to 0/m);
+    expect(out).toMatch(/^link +0 +1\n0 +X +unknown\n1 +unknown +X\n\nX +the GPU itself\n\n/m);
+    expect(out).toMatch(
+      /^NVLS +NCCL_NVLS_ENABLE=1, which nccl\(\) changes to 0 .* \(whether there is multicast is unknown\)$/m,
+    );
     echo.begin({ status: 35 });
     const refused = await cli("doctor");
     expect(refused.status).toBe(0);

@@ -13,8 +13,8 @@ const table = {
   failing: prototype<(call: number) => undefined>("void echo_failing(int call)", "1"),
   text: prototype<() => string>("const char* echo_text(void)", "1"),
   lines: prototype<() => string>("const char* echo_lines(void)", "1"),
-  machine: prototype<(devices: number) => undefined>(
-    "void echo_machine(unsigned int devices)",
+  machine: prototype<(devices: number, switched: number) => undefined>(
+    "void echo_machine(unsigned int devices, int switched)",
     "1",
   ),
   calls: prototype<() => number>("int echo_calls(void)", "1"),
@@ -41,8 +41,8 @@ export interface Echo {
   begin(answer?: Answer): void;
   /** Whether the library has something to say about errors. */
   lastError(some: boolean): void;
-  /** Pretends that there are GPUs; 0 ends that. */
-  machine(devices: number): void;
+  /** Pretends that there are GPUs, with NVSwitches and multicast or without both; 0 ends that. */
+  machine(devices: number, switched?: boolean): void;
   /** What arrived last. */
   text(): string;
   /** All that arrived, in order. */
@@ -66,7 +66,7 @@ export async function echoLibrary(version = 22809): Promise<Echo> {
       get("failing")(failing);
     },
     lastError: (some) => void get("lastError")(some ? 1 : 0),
-    machine: (devices) => void get("machine")(devices),
+    machine: (devices, switched = false) => void get("machine")(devices, switched ? 1 : 0),
     text: get("text"),
     lines: () => get("lines")().split("\n").slice(0, -1),
     calls: get("calls"),

@@ -1,6 +1,7 @@
 /** Every row of both prototype tables, called with a value of its own for every parameter and compared on the C side. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
+import { cudaDriverTable } from "../../../src/backends/nccl/sys/cuda-driver.ts";
 import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { nvmlTable } from "../../../src/backends/nccl/sys/nvml.ts";
@@ -239,6 +240,11 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
   graphDestroy: { args: () => [d], arrives: `graph ${d}` },
 };
 
+/** The text of an `nvmlPciInfo_t`, which lies at its end, as words. */
+const busId = new Uint32Array(
+  Uint8Array.from(Buffer.from("00000001:C4:1F.0".padEnd(17, "\0").padEnd(32, "Z"))).buffer,
+);
+
 const nvmlTrials: { readonly [K in keyof typeof nvmlTable]: Trial } = {
   init: { args: () => [], arrives: "" },
   shutdown: { args: () => [], arrives: "" },
@@ -268,6 +274,36 @@ const nvmlTrials: { readonly [K in keyof typeof nvmlTable]: Trial } = {
     arrives: `device ${d} link 16`,
     back: [[2, 1]],
   },
+  deviceGetNvLinkRemoteDeviceType: {
+    args: () => [a, 17, ints()],
+    out: [255n],
+    arrives: `device ${a} link 17`,
+    back: [[2, 255]],
+  },
+  deviceGetNvLinkRemotePciInfo: {
+    args: () => [b, 18, new Uint32Array(18)],
+    out: [0x1_0000_00c4n, 0x1fn],
+    arrives: `device ${b} link 18`,
+    back: [
+      [2, [...Array(4).fill(0x5a5a5a5a), 1, 0xc4, 0x1f, ...Array(2).fill(0x5a5a5a5a), ...busId, 0]],
+    ],
+  },
+  deviceGetTopologyCommonAncestor: {
+    args: () => [c, d, ints()],
+    out: [40n],
+    arrives: `device1 ${c} device2 ${d}`,
+    back: [[2, 40]],
+  },
+};
+
+const driverTrials: { readonly [K in keyof typeof cudaDriverTable]: Trial } = {
+  deviceGet: { args: () => [ints(), 19], out: [119n], arrives: "ordinal 19", back: [[0, 119]] },
+  deviceGetAttribute: {
+    args: () => [ints(), 132, 120],
+    out: [1n],
+    arrives: "attribute 132 device 120",
+    back: [[0, 1]],
+  },
 };
 
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
@@ -282,6 +318,7 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
   describe("libnccl", () => each(ncclTable, ncclTrials));
   describe("libcudart", () => each(cudaTable, cudaTrials));
   describe("libnvidia-ml", () => each(nvmlTable, nvmlTrials));
+  describe("libcuda", () => each(cudaDriverTable, driverTrials));
 
   function each(table: PrototypeTable, trials: Readonly<Record<string, Trial>>): void {
     test.each(Object.keys(table))("%s", async (name) => {
@@ -326,6 +363,7 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
       ["nccl", ncclTable],
       ["cuda", cudaTable],
       ["nvml", nvmlTable],
+      ["cu", cudaDriverTable],
     ] as const) {
       for (const [name, { c: text, since }] of Object.entries(table)) {
         const symbol = `${prefix}${name[0]?.toUpperCase()}${name.slice(1)}`;

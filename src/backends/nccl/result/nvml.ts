@@ -1,19 +1,17 @@
 /** What NVML knows about GPUs. It is asked for reports alone, so whatever it cannot say is left out. */
 import type { nvmlTable } from "../sys/nvml.ts";
 import type { Bound } from "../sys/prototype.ts";
+import { type FarEnd, linksUp } from "./nvml-links.ts";
 
 const success = 0;
 const textBytes = 96;
-
-/** More links than any GPU has. */
-const mostLinks = 64;
 
 /** A GPU as NVML sees it. */
 export interface NvmlDevice {
   readonly name?: string | undefined;
   readonly totalBytes?: number | undefined;
-  /** Links that are up; `undefined` where NVML cannot say. */
-  readonly nvLinks?: number | undefined;
+  /** The other ends of its NVLinks that are up; `undefined` where NVML cannot say. */
+  readonly links?: readonly FarEnd[] | undefined;
 }
 
 /** NVML's answers. */
@@ -21,40 +19,40 @@ export interface NvmlCalls {
   /** Version of the driver, such as `570.86.15`. */
   driver(): string | undefined;
   device(pciBusId: string): NvmlDevice;
+  /** How far apart two GPUs are without NVLink, by `nvmlGpuTopologyLevel_t`; `undefined` where NVML cannot say. */
+  ancestor(pciBusId: string, other: string): number | undefined;
   shutdown(): void;
 }
 
 /** Wraps a bound libnvidia-ml; `undefined` when it cannot be started. */
 export function nvmlCalls(bound: Bound<typeof nvmlTable>): NvmlCalls | undefined {
   if (bound.init?.() !== success) return undefined;
+  const handleOf = (pciBusId: string): bigint | undefined => {
+    const slot = new BigUint64Array(1);
+    return bound.deviceGetHandleByPciBusId?.(pciBusId, slot) === success ? slot[0] : undefined;
+  };
   return {
     driver: () => text((bytes) => bound.systemGetDriverVersion?.(bytes, bytes.length)),
     device(pciBusId) {
-      const slot = new BigUint64Array(1);
-      if (bound.deviceGetHandleByPciBusId?.(pciBusId, slot) !== success) return {};
-      const handle = slot[0] as bigint;
+      const handle = handleOf(pciBusId);
+      if (handle === undefined) return {};
       const memory = new BigUint64Array(3);
       const knowsMemory = bound.deviceGetMemoryInfo?.(handle, memory) === success;
       return {
         name: text((bytes) => bound.deviceGetName?.(handle, bytes, bytes.length)),
         totalBytes: knowsMemory ? Number(memory[0]) : undefined,
-        nvLinks: activeLinks(bound, handle),
+        links: linksUp(bound, handle),
       };
+    },
+    ancestor(pciBusId, other) {
+      const [one, two] = [handleOf(pciBusId), handleOf(other)];
+      if (one === undefined || two === undefined) return undefined;
+      const level = new Int32Array(1);
+      const asked = bound.deviceGetTopologyCommonAncestor?.(one, two, level);
+      return asked === success ? level[0] : undefined;
     },
     shutdown: () => void bound.shutdown?.(),
   };
-}
-
-function activeLinks(bound: Bound<typeof nvmlTable>, device: bigint): number | undefined {
-  if (bound.deviceGetNvLinkState === undefined) return undefined;
-  const active = new Int32Array(1);
-  let links = 0;
-  for (let link = 0; link < mostLinks; link++) {
-    // Any other status: the GPU has no such link, or none at all.
-    if (bound.deviceGetNvLinkState(device, link, active) !== success) break;
-    links += active[0] === 0 ? 0 : 1;
-  }
-  return links;
 }
 
 function text(write: (bytes: Uint8Array) => number | undefined): string | undefined {

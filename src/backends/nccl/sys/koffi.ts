@@ -51,7 +51,9 @@ function declareTypes(module: KoffiModule): KoffiModule {
     module.alias(name, module.pointer("void"));
   }
   const enumerations = ["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"];
-  for (const name of [...enumerations, "cudaError_t", "nvmlReturn_t"]) module.alias(name, "int");
+  // A `CUdevice` is a number, not an address.
+  for (const name of [...enumerations, "CUdevice", "cudaError_t", "CUresult", "nvmlReturn_t"])
+    module.alias(name, "int");
   for (const name of ["ncclConfig_t", "ncclSimInfo_t"]) module.opaque(name);
   module.struct("ncclUniqueId", { internal: module.array("uint8_t", uniqueIdBytes, "Typed") });
   return module;

@@ -32,4 +32,23 @@ export const nvmlTable = {
     "nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, int* isActive)",
     "8.0",
   ),
+  /** What a link leads to: an `nvmlIntNvLinkDeviceType_t`. */
+  deviceGetNvLinkRemoteDeviceType: prototype<
+    (device: Ptr, link: number, type: Int32Array) => Status
+  >(
+    "nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, int* pNvLinkDeviceType)",
+    "11.4",
+  ),
+  /** Where that lies: an `nvmlPciInfo_t`. */
+  deviceGetNvLinkRemotePciInfo: prototype<(device: Ptr, link: number, pci: Uint32Array) => Status>(
+    "nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, void* pci)",
+    "9.0",
+  ),
+  /** How far apart two GPUs are without NVLink: an `nvmlGpuTopologyLevel_t`. */
+  deviceGetTopologyCommonAncestor: prototype<
+    (device: Ptr, other: Ptr, level: Int32Array) => Status
+  >(
+    "nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, int* pathInfo)",
+    "7.0",
+  ),
 } as const;

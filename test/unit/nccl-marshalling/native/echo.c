@@ -12,7 +12,7 @@ typedef struct CUevent *cudaEvent_t;
 typedef struct CUgraph *cudaGraph_t;
 typedef struct CUgraphExec *cudaGraphExec_t;
 typedef struct { char internal[128]; } ncclUniqueId;
-typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t, cudaError_t;
+typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t, ncclScalarResidence_t, cudaError_t, CUresult, CUdevice;
 
 typedef struct {
   size_t size;
@@ -73,11 +73,18 @@ const char *echo_text(void) { return echo.text; }
 const char *echo_lines(void) { return echo.lines; }
 int echo_calls(void) { return echo.calls; }
 
-/* A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. */
+/*
+ * A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. Each has
+ * two links that are up: to NVSwitches, or of the last GPU to each of the first two, whose other link goes to a processor.
+ */
 static struct {
   unsigned int devices;
+  int switched;
 } machine;
-void echo_machine(unsigned int devices) { machine.devices = devices; }
+void echo_machine(unsigned int devices, int switched) {
+  machine.devices = devices;
+  machine.switched = switched;
+}
 
 /* Uses that much stack, touching all of it. */
 static int deep(size_t bytes) {
@@ -373,6 +380,16 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return SAY("cudaGraphExecDestroy exec %llu", P(exec)); }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return SAY("cudaGraphDestroy graph %llu", P(graph)); }
 
+/* The driver */
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  *device = machine.devices > 0 ? ordinal + 100 : (int)echo.out[0];
+  return SAY("cuDeviceGet ordinal %d", ordinal);
+}
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+  *value = machine.devices > 0 ? attribute == 132 && device >= 100 && machine.switched : (int)echo.out[0];
+  return SAY("cuDeviceGetAttribute attribute %d device %d", attribute, device);
+}
+
 /* NVML */
 typedef struct nvmlDevice *nvmlDevice_t;
 typedef int nvmlReturn_t;
@@ -384,7 +401,9 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
   return SAY("nvmlSystemGetDriverVersion length %u", length);
 }
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *busId, nvmlDevice_t *device) {
-  *device = (nvmlDevice_t)(uintptr_t)echo.out[0];
+  unsigned int bus = 0;
+  sscanf(busId, "%*x:%x:", &bus);
+  *device = (nvmlDevice_t)(uintptr_t)(machine.devices > 0 ? bus : echo.out[0]);
   return SAY("nvmlDeviceGetHandleByPciBusId_v2 busId %s", busId);
 }
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
@@ -401,4 +420,58 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, in
   *active = link % 2 == 0;
   int status = SAY("nvmlDeviceGetNvLinkState device %llu link %u", P(device), link);
   return machine.devices > 0 && link >= 4 ? 3 : status;
+}
+/* As in nvml.h. */
+typedef enum {
+  NVML_NVLINK_DEVICE_TYPE_GPU = 0x00,
+  NVML_NVLINK_DEVICE_TYPE_IBMNPU = 0x01,
+  NVML_NVLINK_DEVICE_TYPE_SWITCH = 0x02,
+  NVML_NVLINK_DEVICE_TYPE_UNKNOWN = 0xFF
+} nvmlIntNvLinkDeviceType_t;
+typedef enum {
+  NVML_TOPOLOGY_INTERNAL = 0,
+  NVML_TOPOLOGY_SINGLE = 10,
+  NVML_TOPOLOGY_MULTIPLE = 20,
+  NVML_TOPOLOGY_HOSTBRIDGE = 30,
+  NVML_TOPOLOGY_NODE = 40,
+  NVML_TOPOLOGY_SYSTEM = 50
+} nvmlGpuTopologyLevel_t;
+typedef struct {
+  char busIdLegacy[16];
+  unsigned int domain;
+  unsigned int bus;
+  unsigned int device;
+  unsigned int pciDeviceId;
+  unsigned int pciSubSystemId;
+  char busId[32];
+} nvmlPciInfo_t;
+
+/* On the machine a GPU's handle is its bus, from 16 on. */
+static int isToProcessor(nvmlDevice_t device, unsigned int link) {
+  return (uintptr_t)device - 16 + 1 < machine.devices && link == 2;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
+                                                 nvmlIntNvLinkDeviceType_t *type) {
+  if (machine.devices == 0) *type = (nvmlIntNvLinkDeviceType_t)echo.out[0];
+  else if (machine.switched) *type = NVML_NVLINK_DEVICE_TYPE_SWITCH;
+  else if (isToProcessor(device, link)) *type = NVML_NVLINK_DEVICE_TYPE_IBMNPU;
+  else *type = NVML_NVLINK_DEVICE_TYPE_GPU;
+  return SAY("nvmlDeviceGetNvLinkRemoteDeviceType device %llu link %u", P(device), link);
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci) {
+  memset(pci, 0x5a, sizeof *pci);
+  unsigned int last = 16 + machine.devices - 1;
+  pci->domain = machine.devices > 0 ? 0 : (unsigned int)(echo.out[0] >> 32);
+  if (machine.devices == 0) pci->bus = (unsigned int)echo.out[0];
+  else if (machine.switched) pci->bus = 192 + link;
+  else if (isToProcessor(device, link)) pci->bus = 224;
+  else pci->bus = (uintptr_t)device == last ? 16 + link / 2 : last;
+  pci->device = machine.devices > 0 ? 0 : (unsigned int)echo.out[1];
+  snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
+  return SAY("nvmlDeviceGetNvLinkRemotePciInfo_v2 device %llu link %u", P(device), link);
+}
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2,
+                                                 nvmlGpuTopologyLevel_t *level) {
+  *level = machine.devices > 0 ? NVML_TOPOLOGY_NODE : (nvmlGpuTopologyLevel_t)echo.out[0];
+  return SAY("nvmlDeviceGetTopologyCommonAncestor device1 %llu device2 %llu", P(device1), P(device2));
 }
