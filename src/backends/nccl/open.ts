@@ -140,6 +140,7 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: read
   }
   const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
     opened = new NcclSession(parts);
+    progress.watchIdle();
     return opened;
   };
   return { current, progress, locals, capability, session, giveBack };

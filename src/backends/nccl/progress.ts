@@ -7,6 +7,7 @@
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
+import { IdleWatch } from "./idle-watch.ts";
 import { Mark, type MarkEvent } from "./mark.ts";
 import { promised } from "./promised.ts";
 
@@ -34,10 +35,18 @@ export class Progress {
   #next: Mark | undefined;
   #open: Mark[] = [];
   #looking = false;
+  #watch: IdleWatch | undefined;
 
   constructor(check: () => void, patience: Patience = defaultPatience) {
     this.#check = check;
     this.#patience = patience;
+  }
+
+  /** From here on looks whether something went wrong also while nobody waits, until everything is given back or abandoned. */
+  watchIdle(everyMs?: number): void {
+    this.#watch = new IdleWatch(() => {
+      if (!this.#looking) this.#check();
+    }, everyMs);
   }
 
   /** Resolves when what was put on these devices' streams so far is done. */
@@ -62,6 +71,7 @@ export class Progress {
 
   /** Rejects everyone who waits: the work does not end. */
   abandon(error: unknown): void {
+    this.#watch?.end();
     const lost = this.#open;
     this.#open = [];
     for (const mark of lost) this.#fail(mark, error);
@@ -69,6 +79,7 @@ export class Progress {
 
   /** Gives the events back. */
   release(): void {
+    this.#watch?.end();
     const spare = [...this.#spare];
     const open = this.#open.flatMap(({ events }) => events);
     this.#spare.clear();
