@@ -1,7 +1,6 @@
 // Compares twinccl on this machine's GPUs with a native loop over the same NCCL and with torch.distributed, interleaved in
 // one run:   npm run bench:gpu -- --help
 // It runs from dist and needs no TypeScript. What cannot be measured is named with the reason.
-import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,9 +8,11 @@ import { environment, environmentText, sizeText } from "twinccl/bench";
 import { listOf, number, options, plain, whole } from "../tools/options.mjs";
 import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
+import { gpus } from "./gpu/found.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
 import { pinnedText, pinPeers } from "./gpu/pin.mjs";
 import { latencyRows, rowsOf, simRow } from "./gpu/plan.mjs";
+import { modelOf, modelText, predict } from "./gpu/predicted.mjs";
 import { libraryName, withoutPaths } from "./gpu/provenance.mjs";
 import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
 import { notRunText, tableText } from "./gpu/table.mjs";
@@ -37,15 +38,6 @@ const beganMs = performance.now();
 /** The part of the time that is over, as a point on the clock. */
 const until = (part) => beganMs + part * seconds * 1000;
 const print = (text) => process.stdout.write(text);
-
-/** Names of the GPUs, and the driver. */
-function gpus() {
-  const query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
-  const { status, stdout } = spawnSync("nvidia-smi", query, { encoding: "utf8" });
-  const lines = status === 0 ? stdout.trim().split("\n") : [];
-  const cells = lines.map((line) => line.split(", "));
-  return { names: cells.map(([name]) => name), driver: cells[0]?.[1] ?? null };
-}
 
 /** Who is measured beside whom, as closely as time allows. */
 const pairs = [
@@ -117,7 +109,8 @@ async function comparePeers() {
       if (at % 16 === 0)
         process.stderr.write(`${seconds_} s: round ${round + 1} of ${all}, ${what}\n`);
     };
-    const rows = rowsOf(size, { quick });
+    const { rows, not_predicted: why } = await predict(rowsOf(size, { quick }), size);
+    document.predicted = why === undefined ? modelOf() : { not_run: why };
     const outcome = await compare(rows, real, { rounds, deadline: until(0.66), pairs, onProgress });
     Object.assign(document, outcome);
     save();
@@ -129,6 +122,9 @@ async function comparePeers() {
     await Promise.all(peers.map((peer) => peer.quit()));
   }
   print(tableText(document.results, names));
+  const { predicted } = document;
+  const why = predicted.not_run;
+  print(`# ${why === undefined ? modelText(predicted) : `not predicted: ${why}`}\n`);
   print(notRunText([...document.latency, ...document.results]));
 }
 
@@ -136,7 +132,10 @@ async function comparePeers() {
 async function compareSim(peer, rows) {
   if (peer === undefined || peer.failure !== undefined) return;
   const small = rows.map((row) => simRow(row, size)).filter((row) => row !== undefined);
-  const { results } = await compare(small, [peer], { rounds: 1, deadline: until(0.7) });
+  const { results } = await compare(small, [peer], {
+    rounds: 1,
+    deadline: until(0.7),
+  });
   const mode = "simulated, in process";
   print(
     tableText(
@@ -144,8 +143,8 @@ async function compareSim(peer, rows) {
       ["sim"],
     ),
   );
-  document.simulated = results.map(({ collective, bytes, iterations, peers }) => ({
-    ...{ collective, bytes, iterations, timing: mode, ...peers.sim },
+  document.simulated = results.map(({ collective, bytes, iterations, peers, predicted_us }) => ({
+    ...{ collective, bytes, iterations, timing: mode, ...peers.sim, predicted_us },
   }));
 }
 

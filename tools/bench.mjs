@@ -6,13 +6,15 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
+import { besideText, gpus } from "../bench/gpu/found.mjs";
 import { build, isStale } from "./build.mjs";
 import { options, plain } from "./options.mjs";
 
 const folder = fileURLToPath(new URL("../bench", import.meta.url));
 const values = options({
   name: "bench",
-  about: "Runs the micro-benchmarks of bench/, all or those whose path has one of these parts.",
+  about:
+    "Runs the micro-benchmarks of bench/, all or those whose path has one of these parts. They measure the simulation alone; bench:gpu measures NCCL beside it.",
   options: { out: { is: plain("FILE"), help: "collects all figures in one JSON document" } },
   positionals: "PART...",
 });
@@ -64,4 +66,5 @@ if (chosen.length === 0) {
   } finally {
     for (const output of outputs) rmSync(output, { force: true });
   }
+  process.stdout.write(`\n# ${besideText(gpus())}\n`);
 }

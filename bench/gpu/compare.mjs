@@ -141,7 +141,7 @@ function inOrder(peers, turn) {
 }
 
 function resultsOf(rows, cells, rounds) {
-  const results = rows.map(({ command: _, ...row }, at) => ({
+  const results = rows.map(({ command: _, traffic: __, ...row }, at) => ({
     ...row,
     peers: Object.fromEntries(Array.from(cells[at], ([peer, cell]) => [peer.name, cell.result()])),
   }));

@@ -67,7 +67,7 @@ function shapeOf(collective, bytes, ranks) {
   if (collective === "allToAllv") {
     const traffic = skewedTraffic(elements, ranks, 0.5, 0);
     const heaviest = heaviestRank(traffic);
-    return { count: heaviest, bytes: 4 * heaviest, traffic: traffic.flat() };
+    return { count: heaviest, bytes: 4 * heaviest, traffic };
   }
   const count = Math.floor(elements / ranks);
   return { count, bytes: 4 * count * ranks, traffic: [] };
@@ -81,7 +81,7 @@ export function rowsOf(ranks, { quick }) {
         const { count, bytes, traffic } = shapeOf(collective, wanted, ranks);
         const { iterations, warmup, turns, finest } = repeats(bytes);
         return {
-          ...{ collective, mode, bytes, count, iterations, warmup, turns, finest },
+          ...{ collective, mode, bytes, count, iterations, warmup, turns, finest, traffic },
           command: (check) =>
             [
               "measure",
@@ -92,7 +92,7 @@ export function rowsOf(ranks, { quick }) {
               iterations,
               warmup,
               check,
-              ...traffic,
+              ...traffic.flat(),
             ].join(" "),
         };
       }),

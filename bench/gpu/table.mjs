@@ -21,7 +21,7 @@ function cellText(cell) {
   return `${timeText(cell.median_us)}${range}${cell.right === false ? " WRONG" : ""}`;
 }
 
-/** Tables of all rows. */
+/** Tables of all rows; where a row has `predicted_us`, that stands behind what was measured. */
 export function tableText(results, names) {
   const groups = groupBy(results, keyOf);
   return Array.from(groups, ([key, rows]) => `# ${key} (us)\n${oneTable(rows, names)}\n`).join("");
@@ -45,11 +45,13 @@ function oneTable(rows, names) {
   const compared = ratios.filter(
     ({ ours, theirs }) => shown.includes(ours) && shown.includes(theirs),
   );
-  const head = ["size", ...shown, ...compared.map(({ title }) => title)];
+  const predicted = rows.some(({ predicted_us: us }) => us !== undefined) ? ["predicted"] : [];
+  const head = ["size", ...shown, ...compared.map(({ title }) => title), ...predicted];
   const lines = rows.map((row) => [
     sizeText(row.bytes),
     ...shown.map((name) => cellText(row.peers[name])),
     ...compared.map(({ ours, theirs }) => ratioOf(row, ours, theirs)?.toFixed(2) ?? "-"),
+    ...predicted.map(() => (row.predicted_us === undefined ? "-" : timeText(row.predicted_us))),
   ]);
   const widths = head.map((_, at) =>
     Math.max(...[head, ...lines].map((cells) => cells[at].length)),
