@@ -108,6 +108,16 @@ export class Clique {
     throw new Error("NCCL would wait in the split for the other ranks");
   }
 
+  /** Whether its ranks and their order are known: of a split's communicator once all ranks have come. */
+  get isWhole(): boolean {
+    return this.#size !== undefined;
+  }
+
+  /** Whether some rank has not said that no call of it follows. */
+  get isUnended(): boolean {
+    return !this.isWhole || this.ends.some((end) => end?.finalized !== true);
+  }
+
   /** All ends have come, in the order of their ranks. */
   formed(ends: readonly End[]): void {
     this.#size = ends.length;
@@ -117,7 +127,7 @@ export class Clique {
 
   /** Lets happen what can happen among the kernels that are here. */
   meet(): void {
-    if (this.#size === undefined) return;
+    if (!this.isWhole) return;
     const kernels = this.#kernels();
     this.#collectives(kernels);
     for (const kernel of kernels) if (kernel !== undefined) this.#messages(kernel, kernels);

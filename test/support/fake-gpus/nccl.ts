@@ -174,8 +174,8 @@ function communicatorCalls(
     async finalizeInBackground(handle) {
       const end = state.end(handle);
       end.finalized = true;
-      const { ends } = end.clique;
-      while (!end.aborted && ends.some((each) => each?.finalized !== true)) {
+      const { clique } = end;
+      while (!end.aborted && clique.isUnended) {
         await new Promise((resolve) => setImmediate(resolve));
       }
       if (end.aborted) throw ncclError("ncclCommFinalize", 5, "ncclInvalidUsage");

@@ -15,8 +15,7 @@ test.each([
 ] as const)("%i ranks, checks %s", async (size, checks) => {
   const gpus = fakeGpus();
   const ranks = await joinAll(size, checks, gpus);
-  // The fake, all in one thread, cannot let a rank wait for the others inside of a split.
-  const drawn = programs({ payload: "exact", sizes: fc.constant(size), mostSplits: 0 });
+  const drawn = programs({ payload: "exact", sizes: fc.constant(size) });
   for (const each of fc.sample(drawn, { seed: replay.seed, numRuns: runsOf(25) })) {
     const program = takenByNccl(each);
     const held = await onAll(ranks, ({ comm }) => runProgramAs(comm, program));

@@ -1,5 +1,5 @@
 /** Jobs on fake GPUs whose ranks joined as processes of their own do. */
-import { type ConnectedCommunicator, connect } from "twinccl";
+import { type ConnectedCommunicator, connect, type Session } from "twinccl";
 import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
@@ -37,7 +37,7 @@ export async function joinAll(
             const setup = { ...gpus.setup, checks };
             const watched = noting(member, compared);
             session = await openJoined(setup, { device: rank }, watched, request);
-            return session;
+            return waitingInSplits(session, gpus);
           },
         },
         timeoutMs: 5_000,
@@ -45,6 +45,18 @@ export async function joinAll(
       return { comm, session: session as unknown as NcclSession, compared };
     }),
   );
+}
+
+/** A session whose ranks leave a split when all have come, for which NCCL blocks their threads: here they share one. */
+function waitingInSplits(session: NcclSession, { nccl }: FakeGpus): Session {
+  const split = session.split.bind(session);
+  const isOpen = (): boolean => [...nccl.ends.values()].some(({ clique }) => !clique.isWhole);
+  return Object.assign<Session, Pick<Session, "split">>(session, {
+    async split(set, children) {
+      split(set, children);
+      while (isOpen()) await new Promise((resolve) => setImmediate(resolve));
+    },
+  });
 }
 
 /** A membership whose exchanges about calls are noted. */
