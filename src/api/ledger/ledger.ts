@@ -190,9 +190,9 @@ export class Ledger {
     this.#pump();
   }
 
-  /** A call was not done in time: it fails, and the communicator with it. */
+  /** A call was not done in time: it fails, and the communicator with it. `missing` are its ranks that had not made it. */
   timeOut(posting: Posting, missing: readonly number[]): void {
-    const error = timeoutError(this.comm, posting, missing);
+    const error = timeoutError(this.comm, posting, missing, this.#deadlines === undefined);
     posting.op.finishedAtPs = posting.deadlinePs ?? 0;
     this.#failures.add(posting.op, error);
     this.#abortAfter(posting.op, error, "timed out in");

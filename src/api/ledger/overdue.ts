@@ -1,20 +1,28 @@
-/** A call that was not done in time: the question who has not come, and the error. */
+/** A call that was not done in time: the question who has not come, and the error. Ranks are those of the communicator. */
 import type { CommInfo, Session } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 
-/** World ranks that had not made a call when its deadline passed: `here`, or in a job of several processes those that say so. */
+/** What world ranks are on a communicator that they are members of. */
+export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
+  return worldRanks.map((worldRank) => ranks.indexOf(worldRank));
+}
+
+/**
+ * Ranks that had not made a call when its deadline passed: the world ranks `here`, or in a job of several processes those
+ * that say so.
+ */
 export async function missingRanks(
   session: Session,
   comm: CommInfo,
   posting: Posting,
   here: readonly number[],
 ): Promise<readonly number[]> {
-  if (comm.local.length === comm.ranks.length) return here;
+  if (comm.local.length === comm.ranks.length) return ownRanks(comm, here);
   const { peer } = posting as Partial<TransferPosting>;
-  if (peer !== undefined) return [comm.ranks[peer] as number];
-  return (await session.missing?.(comm, posting.op.call)) ?? here;
+  if (peer !== undefined) return [peer];
+  return ownRanks(comm, (await session.missing?.(comm, posting.op.call)) ?? here);
 }
 
 /** The error of a call that was not done in time; `missing` are the ranks that had not made it. */
@@ -22,15 +30,17 @@ export function timeoutError(
   comm: CommInfo,
   posting: Posting,
   missing: readonly number[],
+  isVirtual: boolean,
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
   const why =
     missing.length === 0 ? "all ranks had made it" : `${ranksText(missing)} had not made it`;
+  const next = isVirtual ? "virtual time counts on the simulation" : nextStep(comm, missing);
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
-      hint: "the communicator was aborted; virtual time counts on the simulation",
+      hint: `the communicator was aborted; ${next}`,
     },
     {
       rank: op.rank,
@@ -41,4 +51,15 @@ export function timeoutError(
       ranks: missing,
     },
   );
+}
+
+/** What to do where time is real. Logs and processes go by the ranks of the world. */
+function nextStep({ ranks, local }: CommInfo, missing: readonly number[]): string {
+  if (missing.length === 0) {
+    return "its work took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
+  }
+  const those = ranksText(missing.map((rank) => ranks[rank] as number));
+  return local.length === ranks.length
+    ? `look at what ${those} of the world did instead, then go on with world.rebuild()`
+    : `look at the logs of ${those} of the job, then go on with the survivors by comm.rebuild()`;
 }

@@ -22,6 +22,7 @@ import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/dia
 import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
+import { ownRanks } from "../ledger/overdue.ts";
 import { recordedSets } from "../ledger/recorded.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 import { assertTargetsApart } from "../ledger/targets.ts";
@@ -284,7 +285,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
     if (due !== undefined) {
       const { ledger, posting } = due;
-      ledger.timeOut(posting, ledger.headWait(posting.op.rank)?.missing ?? []);
+      const { missing = [] } = ledger.headWait(posting.op.rank) ?? {};
+      ledger.timeOut(posting, ownRanks(ledger.comm, missing));
       return;
     }
     const waits = waitsOf(this.#situation());

@@ -206,6 +206,23 @@ describe("a rank that comes too late", () => {
     ]);
   });
 
+  test("is named by its rank on the communicator of a split, whether it comes late or never", async () => {
+    for (const comes of [true, false]) {
+      const results = await judged(4, async (comm) => {
+        const half = await comm.split({ color: comm.rank > 1 ? 1 : 0 });
+        if (comm.rank < 2 || half === undefined) return undefined;
+        if (comm.rank === 3) {
+          comm.work(10 * ms);
+          return comes ? seen(half.barrier()) : undefined;
+        }
+        return half.barrier({ timeoutMs: 5 }).catch(({ rank, size, ranks, message }: Thrown) => {
+          return [rank, size, [...ranks], message.split(": ")[2].split("\n")[0]];
+        });
+      });
+      expect(results[2], String(comes)).toEqual([0, 2, [1], "rank 1 had not made it"]);
+    }
+  });
+
   // BUG: the rank had not come when the deadline passed, but `ranks` is empty and the text says that all had.
   test("is named by the error", async () => {
     const results = await judged(2, (comm) => {

@@ -1,0 +1,66 @@
+/** Whom a late call's error names: the ranks that have not made the call, as the communicator numbers them. */
+import type { CommError, Communicator } from "twinccl";
+import { describe, expect, test } from "vitest";
+import { cleanGpus, inWorld, turns } from "./gpus.ts";
+import { closeAll, joinAll, onAll } from "./joined.ts";
+
+const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
+  Promise.resolve(op).then(
+    () => Promise.reject(new Error("nothing failed")),
+    (error: CommError) => error,
+  );
+
+describe("a call on the communicator of a split that is not done in time", () => {
+  const text = 'barrier: call 0 on "world/1" was not done within 50 ms: rank 1 had not made it';
+
+  test("names ranks of that communicator, and the job's where to look", async () => {
+    const ranks = await joinAll(4);
+    const halves = await onAll(ranks, ({ comm }) => comm.split({ color: comm.rank > 1 ? 1 : 0 }));
+    const error = await thrown((halves[2] as Communicator).barrier({ timeoutMs: 50 }));
+    const facts = { rank: 0, size: 2, comm: "world/1", ranks: [1] };
+    expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ...facts });
+    expect(error.message).toContain(text);
+    expect(error.hint).toBe(
+      "the communicator was aborted; look at the logs of rank 3 of the job, then go on with the survivors by comm.rebuild()",
+    );
+    await turns();
+    const other = await thrown((halves[3] as Communicator).barrier({ timeoutMs: 50 }));
+    expect(other).toMatchObject({ rank: 1, size: 2, comm: "world/1", ranks: [] });
+    await closeAll(ranks);
+  });
+
+  test("names them also where a message is late", async () => {
+    const ranks = await joinAll(3);
+    const halves = await onAll(ranks, ({ comm }) => comm.split({ color: comm.rank > 0 ? 1 : 0 }));
+    for (const half of halves.slice(1) as Communicator[]) {
+      const peer = 1 - half.rank;
+      const error = await thrown(half.recv({ recv: half.alloc("int8", 1), peer, timeoutMs: 50 }));
+      expect(error).toMatchObject({ rank: 1 - peer, size: 2, comm: "world/1", ranks: [peer] });
+    }
+    await closeAll(ranks);
+  });
+
+  test("names them where all ranks live in one process", async () => {
+    await inWorld(cleanGpus(), 4, (world) =>
+      world.run(async (comm) => {
+        const half = (await comm.split({ color: comm.rank > 1 ? 1 : 0 })) as Communicator;
+        if (comm.rank !== 2) return;
+        const error = await thrown(half.barrier({ timeoutMs: 50 }));
+        expect(error).toMatchObject({ rank: 0, size: 2, comm: "world/1", ranks: [1] });
+        expect(error.message).toContain(text);
+        expect(error.hint).toMatch(/what rank 3 of the world did instead.*world\.rebuild\(\)$/);
+      }),
+    );
+  });
+
+  test("says so where the work itself took longer", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 1, (world) =>
+      world.run(async (comm) => {
+        gpus.machine.hold();
+        const error = await thrown(comm.barrier({ timeoutMs: 50 }));
+        expect(error).toMatchObject({ ranks: [], hint: expect.stringMatching(/timeoutMs/) });
+      }),
+    );
+  });
+});
