@@ -41,6 +41,8 @@ export interface CommErrorFacts {
   readonly collective?: string | undefined;
   /** Number of the call on its communicator, counted from 0 on every rank. */
   readonly call?: number | undefined;
+  /** The device of the rank that sees it, such as `cuda:0`. */
+  readonly device?: string | undefined;
   /** The ranks to look at: those that differ, threw or are missing. */
   readonly ranks?: readonly number[] | undefined;
   /** The argument or signature field at fault. */
@@ -56,6 +58,7 @@ export abstract class CommError extends Error {
   readonly comm: string | undefined;
   readonly collective: string | undefined;
   readonly call: number | undefined;
+  readonly device: string | undefined;
   readonly ranks: readonly number[];
   readonly field: string | undefined;
   readonly hint: string | undefined;
@@ -67,6 +70,7 @@ export abstract class CommError extends Error {
     this.comm = facts.comm;
     this.collective = facts.collective;
     this.call = facts.call;
+    this.device = facts.device;
     this.ranks = facts.ranks ?? [];
     this.field = facts.field;
     this.hint = text.hint;
@@ -76,11 +80,21 @@ export abstract class CommError extends Error {
     return this.constructor.name;
   }
 
+  /**
+   * The error as the rank of these facts sees it: itself, or where it was thrown without knowing whose call failed, one of
+   * the rank's own whose `cause` it is.
+   */
+  seenBy(_facts: CommErrorFacts): CommError {
+    return this;
+  }
+
   /** The error as plain data, for logs and other processes. */
   toJSON(): Record<string, unknown> {
-    const { name, code, message, rank, size, comm, collective, call, ranks, field, hint } = this;
+    const { name, code, message, rank, size, comm, collective, call, device, ranks } = this;
+    const { field, hint } = this;
     const cause = this.cause === undefined ? undefined : String(this.cause);
-    return { name, code, message, rank, size, comm, collective, call, ranks, field, hint, cause };
+    const who = { rank, size, comm, collective, call, device, ranks };
+    return { name, code, message, ...who, field, hint, cause };
   }
 }
 

@@ -27,7 +27,7 @@ import { repeated, repeatsFreely } from "./repeated.ts";
 import { type ServeHost, serveSlot } from "./serve.ts";
 import { Slot } from "./slot.ts";
 import { serveTransfers } from "./transfers.ts";
-import { errorByRank, UnservedError } from "./unserved.ts";
+import { errorByCall, UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
 
@@ -378,8 +378,8 @@ export class Ledger {
     this.goings.seal();
     if (error === undefined) call.complete();
     else {
-      const errorOf = errorByRank(error);
-      for (const { op } of call.postings) this.#failures.add(op, errorOf(op.rank));
+      const errorOf = errorByCall(error, this.#serve);
+      for (const posting of call.postings) this.#failures.add(posting.op, errorOf(posting));
     }
     this.#monitor.moved();
     this.#rest();

@@ -26,7 +26,7 @@ import type { Posting, TransferPosting } from "./posting.ts";
 import { recordedFault } from "./recorded.ts";
 import type { Slot } from "./slot.ts";
 import { sharedTransfer } from "./targets.ts";
-import { errorByRank } from "./unserved.ts";
+import { errorByCall } from "./unserved.ts";
 import type { Windows } from "./windows.ts";
 
 /** What serving needs from the ledger and its world. */
@@ -59,7 +59,7 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
     // Ranks of other processes do not hear of it, and go on with the call.
     if (postings.length < slot.postings.length) return abandon(host, givenUp);
     const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
-    failAll(host, postings, (rank) => cancelError(slot, cancelled, rank));
+    failAll(host, postings, ({ op }) => cancelError(slot, cancelled, op.rank));
     return;
   }
   const apart = comparedAcross(host, slot);
@@ -133,7 +133,7 @@ export function serveAgain(
 }
 
 function differ(host: ServeHost, slot: Slot, mismatch: Mismatch): void {
-  failAll(host, slot.posted, (rank) => mismatchError(slot, mismatch, rank));
+  failAll(host, slot.posted, ({ op }) => mismatchError(slot, mismatch, op.rank));
 }
 
 /** What keeps a complete call from being served; `undefined` when all ranks mean the same. */
@@ -357,7 +357,7 @@ function isLate({ call, deadlinePs }: Posting): boolean {
 
 /** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
 export function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
-  failAll(host, postings, errorByRank(error));
+  failAll(host, postings, errorByCall(error, host));
   const [first] = postings;
   const { local, ranks } = host.comm;
   const isAlone = local.length === ranks.length || first?.call.collective === "capture";
@@ -368,11 +368,11 @@ export function failServed(host: ServeHost, postings: readonly Posting[], error:
 function failAll(
   host: ServeHost,
   postings: readonly Posting[],
-  errorOf: (rank: number) => unknown,
+  errorOf: (posting: Posting) => unknown,
 ): void {
   const atPs = lastComing(postings);
   host.later(() => {
-    for (const posting of postings) failAt(host, posting, errorOf(posting.op.rank), atPs);
+    for (const posting of postings) failAt(host, posting, errorOf(posting), atPs);
   });
 }
 

@@ -8,6 +8,7 @@ import type { Made } from "./job.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { Member } from "./member.ts";
+import { located } from "./result/errors.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 import { RegisteredWindows } from "./windows.ts";
@@ -157,11 +158,16 @@ export function initAll(
   config: ConfigFields,
 ): NcclCommunicator {
   const slots = locals.map(() => new BigUint64Array(1));
+  const size = locals.length;
   const id = nccl.uniqueId();
   nccl.group(() => {
-    locals.forEach((local, rank) => {
-      local.device.use();
-      nccl.initRank(slots[rank] as BigUint64Array, locals.length, id, rank, config);
+    locals.forEach(({ device }, rank) => {
+      try {
+        device.use();
+        nccl.initRank(slots[rank] as BigUint64Array, size, id, rank, config);
+      } catch (error) {
+        throw located(error, { rank, size, comm: info.name, device: device.name });
+      }
     });
   });
   current.forget();

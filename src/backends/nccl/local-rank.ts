@@ -6,7 +6,7 @@ import { inTurn } from "./give-back.ts";
 import { DeviceMemory } from "./memory.ts";
 import type { Progress } from "./progress.ts";
 import type { PointerInfo } from "./result/cuda-memory.ts";
-import { CudaError, NcclError } from "./result/errors.ts";
+import { CudaError, located, NcclError } from "./result/errors.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import { Staging } from "./staging.ts";
 
@@ -122,7 +122,8 @@ export class LocalRank {
     try {
       return allocate();
     } catch (cause) {
-      throw outOfMemory(cause) ? this.#tooMuch(action, bytes, cause) : cause;
+      if (outOfMemory(cause)) throw this.#tooMuch(action, bytes, cause);
+      throw located(cause, { rank: this.worldRank, device: this.device.name });
     }
   }
 

@@ -19,7 +19,7 @@ import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
 import { Progress } from "./progress.ts";
 import type { Membership } from "./rendezvous/index.ts";
-import { CudaError } from "./result/errors.ts";
+import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
@@ -42,8 +42,8 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
   const { pin = {} } = setup;
   assertRingSize(pin, found.length);
   const ranks = found.map((_, rank) => rank);
-  const here = devicesHere(setup, found, ranks);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
+  const here = devicesHere(setup, found, info);
   const { nccl, cuda } = setup.libraries;
   try {
     const places = busIds(cuda, found, pin);
@@ -54,7 +54,7 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
     return here.session({ ...setup, ...here, world, places });
   } catch (error) {
     here.giveBack();
-    throw error;
+    throw located(error, { size: found.length, comm: name });
   }
 }
 
@@ -80,9 +80,9 @@ export async function openJoined(
     const [shared] = (await membership.exchange(what, bytes, wait)) as [Uint8Array];
     return shared;
   };
-  const here = devicesHere(setup, [own], [rank]);
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
+  const here = devicesHere(setup, [own], info);
   const [local] = here.locals as [LocalRank];
   const givenUp = new AbortController();
   let world: NcclCommunicator;
@@ -97,7 +97,7 @@ export async function openJoined(
   } catch (error) {
     givenUp.abort(error);
     here.giveBack();
-    throw error;
+    throw located(error, { rank, size, comm: name, device: local.device.name });
   }
   setup.readPlans?.(name);
   const open = (next: Membership): Promise<NcclSession> =>
@@ -112,7 +112,7 @@ export async function openJoined(
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
-function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: readonly number[]) {
+function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommInfo) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
@@ -127,16 +127,18 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], ranks: read
     } catch {}
   };
   let capability = Number.POSITIVE_INFINITY;
-  try {
-    for (const [at, place] of places.entries()) {
+  for (const [at, place] of places.entries()) {
+    const rank = info.local[at] as number;
+    try {
       capability = Math.min(capability, Number(cuda.computeCapability(place.device)));
       const device = new Device(cuda, current, place.device, place.stream);
       made.push(device);
-      locals.push(new LocalRank(ranks[at] as number, device, progress, libraries.nccl));
+      locals.push(new LocalRank(rank, device, progress, libraries.nccl));
+    } catch (error) {
+      giveBack();
+      const [size, device] = [info.ranks.length, `cuda:${place.device}`];
+      throw located(error, { rank, size, comm: info.name, device });
     }
-  } catch (error) {
-    giveBack();
-    throw error;
   }
   const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
     opened = new NcclSession(parts);

@@ -63,6 +63,7 @@ describe("the classes", () => {
     comm: "job",
     collective: "allReduce",
     call: 7,
+    device: "sim:1",
     ranks: [2],
     field: "op",
   };

@@ -1,5 +1,6 @@
 /** Fake GPUs for one test at a time, with the check that nothing was left behind or done wrongly. */
-import { createWorld, type World } from "twinccl";
+import { type CommErrorFacts, createWorld, type World } from "twinccl";
+import type { CudaError, NcclError } from "twinccl/nccl";
 import { expect, onTestFinished } from "vitest";
 import { type FakeGpus, fakeGpus } from "../../support/fake-gpus/index.ts";
 
@@ -32,6 +33,15 @@ export async function inWorld<T>(
     gpus.machine.release();
     await world.close();
   }
+}
+
+/** What a rank sees of an error that was planned for a call of several: one of its own, with these facts. */
+export function seen(planned: CudaError | NcclError, facts: CommErrorFacts = {}): unknown {
+  const { code, cCall, status, statusName, detail } = planned;
+  return expect.objectContaining({
+    ...{ code, cCall, status, statusName, detail, cause: planned },
+    ...facts,
+  });
 }
 
 /** Turns of the event loop, so that whatever is about to happen has happened. */

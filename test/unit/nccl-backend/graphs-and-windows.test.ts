@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { cudaError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
-import { cleanGpus, inWorld, turns } from "./gpus.ts";
+import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
 
 test("recordings run only when replayed, on the contents of then", async () => {
   const gpus = cleanGpus();
@@ -35,7 +35,9 @@ test("a capture that fails is ended on every device, and the world goes on", asy
       const capture = comm.capture(() => {
         void comm.allReduce({ send: data, op: "sum" });
       });
-      await expect(capture).rejects.toBe(planned);
+      await expect(capture).rejects.toEqual(
+        seen(planned, { rank: comm.rank, size: 2, comm: "world", collective: "capture" }),
+      );
     });
     expect(gpus.machine.capturing).toBe(false);
     await expectHealthy(world);

@@ -4,7 +4,7 @@ import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
-import { cleanGpus, expectClean, inWorld, turns } from "./gpus.ts";
+import { cleanGpus, expectClean, inWorld, seen, turns } from "./gpus.ts";
 
 describe("a world", () => {
   test("gives everything back at its end, buffers that are still live included", async () => {
@@ -34,21 +34,27 @@ describe("a world", () => {
   });
 
   test.each([
-    ["streamCreate", 1],
-    ["malloc", 2],
-    ["computeCapability", 1],
-    ["uniqueId", 0],
-    ["initRank", 2],
-    ["groupEnd", 0],
-  ])("that cannot be opened because of %s leaves nothing behind", async (call, after) => {
-    const gpus = cleanGpus();
-    const planned = cudaError(call, 46, "cudaErrorDevicesUnavailable");
-    gpus.machine.failNext(call, planned, after);
-    await expect(createWorld({ backend: gpus.backend(), size: 3 })).rejects.toBe(planned);
-    const leaks = gpus.machine.leaks().filter((leak) => !/communicator/.test(leak));
-    expect(leaks).toEqual([]);
-    for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
-  });
+    ["streamCreate", 1, 1],
+    ["malloc", 2, 2],
+    ["computeCapability", 1, 1],
+    ["uniqueId", 0, undefined],
+    ["initRank", 2, 2],
+    ["groupEnd", 0, undefined],
+  ])(
+    "that cannot be opened because of %s leaves nothing behind, and says where",
+    async (call, after, rank) => {
+      const gpus = cleanGpus();
+      const planned = cudaError(call, 46, "cudaErrorDevicesUnavailable");
+      gpus.machine.failNext(call, planned, after);
+      const device = rank === undefined ? undefined : `cuda:${rank}`;
+      await expect(createWorld({ backend: gpus.backend(), size: 3 })).rejects.toEqual(
+        seen(planned, { rank, size: 3, comm: "world", device }),
+      );
+      const leaks = gpus.machine.leaks().filter((leak) => !/communicator/.test(leak));
+      expect(leaks).toEqual([]);
+      for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
+    },
+  );
 
   test("gives back the rest when a part cannot be, and says what went wrong", async () => {
     const gpus = cleanGpus();

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { watch } from "./again.ts";
+import { seen } from "./gpus.ts";
 
 /** How often the first call is repeated before its list is written. */
 const alone = 63;
@@ -47,7 +48,10 @@ describe.each([
         for (let i = 0; i <= alone + 1; i++) await comm.allReduce(args);
         if (comm.rank === 0) machine.failNext(failing, planned, after);
         const [failed, next] = [comm.allReduce(args), comm.allReduce(args)];
-        expect(await failed.catch((error) => error)).toBe(planned);
+        const facts = { rank: comm.rank, size, comm: "world", collective: "allReduce" };
+        expect(await failed.catch((error) => error)).toEqual(
+          seen(planned, { ...facts, call: alone + 2, device: `cuda:${comm.rank}` }),
+        );
         await next;
         expect((await args.send.toHost())[0]).toBe(summed(size, alone + 3));
       });

@@ -1,10 +1,10 @@
 /** Calls that are made again and fail, are given up or are still under way when something ends. */
-import type { CommOp, Communicator } from "twinccl";
+import type { CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { doubling, outcome, watch } from "./again.ts";
-import { turns } from "./gpus.ts";
+import { seen, turns } from "./gpus.ts";
 
 const sizes = [1, 3];
 
@@ -31,12 +31,16 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
             [first.enqueued, first, next].map((each) => each.catch((error) => error)),
           );
           const fine = round === 1;
+          const whose = { rank: comm.rank, size, device: `cuda:${comm.rank}` };
+          const facts = { ...whose, comm: "world", collective: "allReduce", call: 3 * round - 2 };
           expect(found).toEqual(
-            fine ? [undefined, args.send, args.send] : [planned, planned, args.send],
+            fine
+              ? [undefined, args.send, args.send]
+              : [seen(planned, facts), seen(planned, facts), args.send],
           );
           expect([first.status, next.status]).toEqual([fine ? "done" : "failed", "done"]);
           expect([first.call, next.call]).toEqual([3 * round - 2, 3 * round - 1]);
-          expect(first.error).toBe(fine ? undefined : planned);
+          expect(first.error).toBe(fine ? undefined : found[1]);
         }
         await comm.barrier();
         expect(comm.stats()).toMatchObject({ calls: { allReduce: 9, barrier: 1 }, failures: 2 });
@@ -54,7 +58,7 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
         for (let i = 0; i < 2; i++) await comm.allReduce(args);
         if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
         void comm.allReduce(args);
-        await expect(args.send.toHost()).rejects.toBe(planned);
+        await expect(args.send.toHost()).rejects.toEqual(seen(planned));
         await comm.allReduce(args);
         expect((await args.send.toHost())[0]).toBe(size ** 3);
       });
@@ -73,13 +77,16 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
         told[comm.rank] = await comm.allReduce(args).catch((error) => error);
         expect(comm.stats()).toMatchObject({ calls: { allReduce: 4 }, failures: 2 });
       });
-      await expect(running).rejects.toMatchObject({ code: "ERR_COMM_WORLD", cause: planned });
+      await expect(running).rejects.toMatchObject({
+        code: "ERR_COMM_WORLD",
+        cause: seen(planned),
+      });
       for (let rank = 0; rank < size; rank++) {
         expect(told[rank]).toMatchObject({
           code: "ERR_COMM_ABORTED",
           rank,
           call: 2,
-          cause: planned,
+          cause: seen(planned, { rank, call: 2 }),
         });
       }
       await expectHealthy(world);
@@ -196,7 +203,10 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
         const ops = [child.allReduce(args), child.allReduce(args)];
         const errors = await Promise.all(ops.map((op) => op.catch((error) => error)));
         gpus.machine.release();
-        return [...errors.map((error) => error === failure), await outcome(child.allReduce(args))];
+        return [
+          ...errors.map((error) => (error as CommError).cause === failure),
+          await outcome(child.allReduce(args)),
+        ];
       });
       expect(found).toEqual(new Array(size).fill([true, true, "ERR_COMM_ABORTED"]));
       await expectHealthy(world);
@@ -211,7 +221,11 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
         for (let i = 0; i < 2; i++) await comm.allReduce(args);
         if (comm.rank === 0) gpus.machine.failNext("eventRecord", planned, size - 1);
         const ops = [comm.allReduce(args), comm.allReduce(args)];
-        for (const op of ops) expect(await op.catch((error) => error)).toBe(planned);
+        for (const op of ops) {
+          expect(await op.catch((error) => error)).toEqual(
+            seen(planned, { rank: comm.rank, call: op.call }),
+          );
+        }
         await comm.allReduce(args);
         expect((await args.send.toHost())[0]).toBe(size ** 5);
       });

@@ -1,5 +1,6 @@
 /** Errors of native calls: which C function, on which device, what it returned and what the library said about it. */
-import { CommError, type CommErrorFacts } from "../../../api/index.ts";
+import { CommError, type CommErrorFacts, type ErrorText } from "../../../api/index.ts";
+import { cudaHint, ncclHint } from "./hints.ts";
 
 /** Facts of a failed native call. */
 export interface NativeFailure {
@@ -21,11 +22,15 @@ export class NcclError extends CommError {
   readonly detail: string;
 
   constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failureText(failure, ncclHints[failure.statusName]), facts);
+    super(failureText(failure, ncclHint(failure.statusName), facts), facts);
     this.cCall = failure.cCall;
     this.status = failure.status;
     this.statusName = failure.statusName;
     this.detail = failure.detail;
+  }
+
+  override seenBy(facts: CommErrorFacts): NcclError {
+    return new NcclError(this, { ...facts, cause: this });
   }
 }
 
@@ -38,33 +43,35 @@ export class CudaError extends CommError {
   readonly detail: string;
 
   constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failureText(failure, cudaHints[failure.statusName]), facts);
+    super(failureText(failure, cudaHint(failure.statusName), facts), facts);
     this.cCall = failure.cCall;
     this.status = failure.status;
     this.statusName = failure.statusName;
     this.detail = failure.detail;
   }
+
+  override seenBy(facts: CommErrorFacts): CudaError {
+    return new CudaError(this, { ...facts, cause: this });
+  }
 }
 
-const ncclHints: Readonly<Record<string, string>> = {
-  ncclUnhandledCudaError: "a CUDA call inside NCCL failed; NCCL_DEBUG=WARN names it",
-  ncclSystemError: "a system call or the network failed; NCCL_DEBUG=WARN names it",
-  ncclRemoteError:
-    "another process of the job ended or lost its connection; close this world and rebuild",
-  ncclInvalidUsage: "the calls do not fit together; NCCL_DEBUG=WARN says why",
-};
+/** An error of NCCL or CUDA with where it happened; any other one, or one that names a rank, as it is. */
+export function located(error: unknown, facts: CommErrorFacts): unknown {
+  return error instanceof CommError && error.rank === undefined ? error.seenBy(facts) : error;
+}
 
-const cudaHints: Readonly<Record<string, string>> = {
-  cudaErrorMemoryAllocation:
-    "the device has no such block free; dispose of buffers, or allocate less",
-  cudaErrorInvalidDevice: "there is no such device; twinccl doctor lists those that are visible",
-  cudaErrorNoDevice: "no GPU is visible; look at CUDA_VISIBLE_DEVICES and the driver",
-  cudaErrorInsufficientDriver:
-    "the driver is older than the CUDA runtime; twinccl doctor shows both versions",
-};
-
-function failureText(failure: NativeFailure, hint: string | undefined) {
+function failureText(failure: NativeFailure, hint: string, facts: CommErrorFacts): ErrorText {
   const { cCall, status, statusName, detail } = failure;
   const headline = `${cCall}: ${statusName} (${status})${detail === "" ? "" : `: ${detail}`}`;
-  return hint === undefined ? { headline } : { headline, hint };
+  return { headline, table: [whereOf(facts)].filter(({ length }) => length > 0), hint };
+}
+
+/** As far as it is known: which rank, on which device, in which call. */
+function whereOf({ rank, size, device, collective, call, comm }: CommErrorFacts): string[] {
+  const among = size === undefined ? "" : ` of ${size}`;
+  const who = rank === undefined ? undefined : `rank ${rank}${among}`;
+  const number = call === undefined ? "" : `call ${call} `;
+  const what = collective === undefined ? "" : `${collective}: `;
+  const where = comm === undefined ? undefined : `${what}${number}on "${comm}"`;
+  return [who, device, where].filter((each) => each !== undefined);
 }
