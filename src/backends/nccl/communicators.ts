@@ -40,7 +40,7 @@ export class NcclCommunicator {
     this.#nccl = nccl;
   }
 
-  /** Collective call `number` is about to be made. */
+  /** Collective call `number` was submitted. One that could not be was not made: others may ask who keeps them waiting. */
   count(number: number): void {
     if (this.made !== undefined) this.made.calls = number + 1;
   }

@@ -40,9 +40,9 @@ export class ReadyCall {
 
   /** Makes the NCCL calls as a further call of the communicator. */
   makeAgain(number: number): void {
-    this.comm.count(number);
     if (this.#list !== undefined) this.#list.make();
     else this.#makeUnlisted();
+    this.comm.count(number);
   }
 
   /** Makes the NCCL calls. */

@@ -175,10 +175,10 @@ export class NcclSession implements Session {
 
   enqueue(set: CallSet, waiting: Waiting): void {
     const comm = this.#comm(set.comm);
-    comm.count(set.number);
     const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
     const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
+    comm.count(set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
     this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
   }

@@ -1,14 +1,41 @@
 /** Whom a late call's error names: the ranks that have not made the call, as the communicator numbers them. */
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { cleanGpus, inWorld, turns } from "./gpus.ts";
-import { closeAll, joinAll, onAll } from "./joined.ts";
+import { ncclError } from "../../support/fake-gpus/index.ts";
+import { within } from "../../support/planted.ts";
+import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
+import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
 const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
   Promise.resolve(op).then(
     () => Promise.reject(new Error("nothing failed")),
     (error: CommError) => error,
   );
+
+describe("a rank whose call NCCL refused", () => {
+  test.each([
+    ["the first time", 0],
+    ["made again", 2],
+    ["made as a list", 70],
+  ])("has not made it, as others are told: %s", async (_, before) => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, "off", gpus);
+    const [a, b] = ranks as [Joined, Joined];
+    const args = ranks.map(({ comm }) => ({ send: comm.alloc("int8", 4), op: "sum" as const }));
+    const call = ({ comm }: Joined, more = {}) =>
+      comm.allReduce({ ...(args[comm.rank] as (typeof args)[0]), ...more });
+    for (let i = 0; i < before; i++) await onAll(ranks, (joined) => call(joined));
+    const planned = ncclError("ncclAllReduce", 2, "ncclSystemError");
+    const late = thrown(call(a, { timeoutMs: 100 }));
+    gpus.machine.failNext("allReduce", planned);
+    const facts = { rank: 1, size: 2, collective: "allReduce", call: before, device: "cuda:1" };
+    expect(await thrown(call(b))).toEqual(seen(planned, facts));
+    expect(await within(5000, late)).toMatchObject({
+      ...{ code: "ERR_COMM_TIMEOUT", rank: 0, size: 2, call: before, ranks: [1] },
+    });
+    await closeAll(ranks);
+  });
+});
 
 describe("a call on the communicator of a split that is not done in time", () => {
   const text = 'barrier: call 0 on "world/1" was not done within 50 ms: rank 1 had not made it';
