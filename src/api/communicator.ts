@@ -122,7 +122,8 @@ export interface Communicator extends AsyncDisposable {
    * the last byte are memory of this rank's device; that all between them is, nobody can tell. Work of the owner on the
    * same memory is ordered with calls by `stream`.
    *
-   * @throws InvalidArgumentError for an address that is no memory of this rank's device, or no multiple of the element.
+   * @throws InvalidArgumentError for an address that is no memory of this rank's device, or no multiple of the element, and
+   *   for symmetric memory of this rank: a `subarray` of its own buffer says what it is.
    * @throws UnsupportedError on a backend without device memory, where calls take TypedArrays in place.
    * @example
    * const gradients = comm.adopt(tensor.address, "bfloat16", tensor.length);

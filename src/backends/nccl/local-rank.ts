@@ -10,6 +10,9 @@ import { CudaError, located, NcclError } from "./result/errors.ts";
 import type { NcclCalls } from "./result/nccl.ts";
 import { Staging } from "./staging.ts";
 
+/** NCCL takes the pages of a window for symmetric memory. */
+const pageBytes = 4096n;
+
 /** Elements of scratch memory are this far apart from anything else. */
 const scratchBytes = 256;
 
@@ -25,6 +28,8 @@ export class LocalRank {
   readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
   /** Live allocations, and how each is given back. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
+  /** Bytes of live symmetric memory, by address. */
+  readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
   /** Called before symmetric memory is given back. */
   onFree: (ptr: bigint) => void = () => undefined;
@@ -57,6 +62,7 @@ export class LocalRank {
 
   /** Memory of this device that somebody else owns. */
   adopt(ptr: bigint, byteLength: number): Memory {
+    this.#assertOrdinary(ptr, byteLength);
     this.device.share();
     const cuda = this.device.use();
     for (const address of [ptr, ptr + BigInt(Math.max(1, byteLength) - 1)]) {
@@ -71,6 +77,22 @@ export class LocalRank {
       );
     }
     return this.deviceMemory(ptr, byteLength);
+  }
+
+  /** NCCL tells symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
+  #assertOrdinary(ptr: bigint, byteLength: number): void {
+    const end = ptr + BigInt(Math.max(1, byteLength));
+    for (const [begin, bytes] of this.#symmetric) {
+      const pages = (BigInt(bytes) + pageBytes - 1n) / pageBytes;
+      if (end <= begin || ptr >= begin + pages * pageBytes) continue;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr: 0x${ptr.toString(16)} reaches into symmetric memory of this rank, ${bytes} bytes at 0x${begin.toString(16)}`,
+          hint: "take a subarray of the buffer that alloc(..., { symmetric: true }) gave",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
   }
 
   /** Memory of this device that is given back by somebody else. */
@@ -93,6 +115,7 @@ export class LocalRank {
   abandon(): void {
     this.#open = false;
     this.#live.clear();
+    this.#symmetric.clear();
     this.device.abandon();
   }
 
@@ -115,6 +138,7 @@ export class LocalRank {
     this.device.use();
     const ptr = this.#unlessFull("alloc", bytes, () => this.#nccl.memAlloc(bytes));
     this.#live.set(ptr, (each) => this.#freeSymmetric(each));
+    this.#symmetric.set(ptr, bytes);
     return ptr;
   }
 
@@ -131,6 +155,7 @@ export class LocalRank {
     this.onFree(ptr);
     this.device.use();
     this.#nccl.memFree(ptr);
+    this.#symmetric.delete(ptr);
   }
 
   #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {

@@ -2,7 +2,7 @@
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
-import { cleanGpus, inWorld } from "./gpus.ts";
+import { cleanGpus, inWorld, turns } from "./gpus.ts";
 
 /** Memory as another library would make it. */
 function foreign({ machine }: FakeGpus, device: number, bytes: number): bigint {
@@ -112,6 +112,38 @@ describe("adopted memory", () => {
         return [...(await data.toHost())];
       });
       for (const sum of sums) expect(sum).toEqual([3, 3, 3, 3, 6, 6, 6, 6]);
+    });
+  });
+
+  test("is no symmetric memory of the rank, which NCCL would know by its address", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, async (world) => {
+      await world.run(async (comm: Communicator) => {
+        const symmetric = comm.alloc("float16", 1000, { symmetric: true });
+        const { ptr } = symmetric;
+        const before = comm.alloc("float16", 8);
+        const inside = /reaches into symmetric memory of this rank, 2000 bytes at 0x[0-9a-f]+/;
+        // At its start, within it, at its last byte, behind it in its last page; empty too.
+        for (const offset of [0n, 2n, 1998n, 2000n, 4094n]) {
+          const error = errorOf(() => comm.adopt(ptr + offset, "float16", 1));
+          expect(error.message).toMatch(inside);
+          expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "ptr", rank: comm.rank });
+        }
+        expect(() => comm.adopt(ptr + 2n, "float16", 0)).toThrow(inside);
+        expect(() => comm.adopt(ptr - 2n, "float16", 2)).toThrow(inside);
+        // Its subarray is refused for what it is, and what lies beside it is taken.
+        const odd = symmetric.subarray(1);
+        await expect(comm.allReduce({ send: odd, op: "sum" })).rejects.toMatchObject({
+          code: "ERR_COMM_UNSUPPORTED",
+          message: expect.stringContaining("multiple of 4"),
+        });
+        const beside = comm.adopt(before.ptr + 2n, "float16", 7);
+        await comm.allReduce({ send: beside, op: "sum" });
+        symmetric.dispose();
+        await comm.barrier();
+        await turns();
+        expect(() => comm.adopt(ptr, "float16", 1)).toThrow(/no memory that CUDA knows/);
+      });
     });
   });
 });
