@@ -19,8 +19,6 @@ export async function runJob(
   const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
   const variables = (rank: number): NodeJS.ProcessEnv => ({
     ...process.env,
-    // Bits of in-switch reduction cannot be predicted; nccl({ nvls: true }) opts in.
-    NCCL_NVLS_ENABLE: "0",
     TWINCCL_RANK: String(rank),
     TWINCCL_SIZE: String(size),
     TWINCCL_LOCAL_RANK: String(rank),

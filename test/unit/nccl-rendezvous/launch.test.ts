@@ -40,10 +40,13 @@ describe("a job", () => {
     const env = { CUDA_VISIBLE_DEVICES: "5", NCCL_NVLS_ENABLE: "1" };
     const { lines } = await launch(["-n", "1", path, "-n", "7", "--help", "--", "x"], env).ended;
     expect(lines).toEqual([
-      "[0] 0 1 0 1 launcher 127.0.0.1 0",
+      "[0] 0 1 0 1 launcher 127.0.0.1 1",
       "[0] 5 false",
       '[0] true ["-n","7","--help","--","x"]',
     ]);
+    // What nobody set is not set: a rank could not tell it from what its user wants.
+    const unset = await launch(["-n", "1", path], { NCCL_NVLS_ENABLE: undefined }).ended;
+    expect(unset.lines[0]).toBe("[0] 0 1 0 1 launcher 127.0.0.1 undefined");
   });
 
   test("may write long lines, lines without an end, and letters cut in two", async () => {
