@@ -153,6 +153,7 @@ export {
   plannersOf,
   planOf,
   symmetricRefusal,
+  unclaimedPlanner,
 } from "./plans/index.ts";
 export {
   fabricOf,

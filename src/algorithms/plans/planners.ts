@@ -62,6 +62,12 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   };
 }
 
+/** The plans of a world on a machine that is not known, by the catalogue: nothing is claimed of them, and `why` says why. */
+export function unclaimedPlanner(why: string): Planner {
+  const catalogue = new CataloguePlanner({});
+  return { of: (question) => catalogue.of(question, why, true), reducesEachRoot: () => false };
+}
+
 /** The twins of machines by name, as NCCL is set up by default. */
 const twins = new Map<string, TwinPlanner>();
 

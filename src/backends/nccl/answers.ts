@@ -7,6 +7,7 @@ import {
   type Planner,
   plannersOf,
   symmetricRefusal,
+  unclaimedPlanner,
 } from "../../algorithms/index.ts";
 import {
   type CommInfo,
@@ -19,34 +20,43 @@ import { aloneRefusal, isCopyAlone } from "./alone.ts";
 import { type BusPlace, inBusOrder } from "./bus-order.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import { stepsOf } from "./issue.ts";
-import { hasLoadDefect, isPlanned, misalignment } from "./known-versions.ts";
+import { hasLoadDefect, isPlanned, misalignment, otherMachine } from "./known-versions.ts";
 import { type Libraries, versionText } from "./libraries.ts";
 import { dtypeRefusal } from "./mapping.ts";
 import { phantomCall } from "./phantom.ts";
 
+/** What answers depend on. */
+export interface Known {
+  readonly libraries: Libraries;
+  /** Compute capabilities of the devices here. */
+  readonly capabilities: readonly number[];
+  /** The GPUs of all ranks; left out where they cannot be told. */
+  readonly places?: readonly BusPlace[] | undefined;
+  /** What is pinned for every communicator. */
+  readonly pin?: NcclPin | undefined;
+  /** Why NCCL does not take its usual plans in this process; left out where it does. */
+  readonly unusual?: string | undefined;
+}
+
 /** Answers for one world. */
 export class Answers {
   readonly #libraries: Libraries;
+  /** The least compute capability of the devices here. */
   readonly #capability: number;
   readonly #size: number;
   readonly #pin: NcclPin;
+  readonly #places: readonly BusPlace[] | undefined;
+  /** Why nothing is claimed about NCCL's plans. */
+  readonly #unclaimed: string | undefined;
   #planner: Planner | undefined;
 
-  readonly #places: readonly BusPlace[] | undefined;
-
-  /** `places` are the GPUs of all ranks, where they are known. */
-  constructor(
-    libraries: Libraries,
-    capability: number,
-    size: number,
-    pin: NcclPin = {},
-    places?: readonly BusPlace[],
-  ) {
+  constructor({ libraries, capabilities, places, pin = {}, unusual }: Known, size: number) {
+    this.#libraries = libraries;
+    this.#capability = Math.min(...capabilities);
+    this.#size = size;
     this.#pin = pin;
     this.#places = places;
-    this.#libraries = libraries;
-    this.#capability = capability;
-    this.#size = size;
+    this.#unclaimed = unusual ?? otherMachine(capabilities, size);
   }
 
   /** Why a call cannot be made; `undefined` when it can. */
@@ -59,12 +69,16 @@ export class Answers {
       aloneRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
     const found = inBusOrder(comm, this.#places);
-    return isPlanned(ncclVersion) && isOrdered(found)
+    // Which kernel runs, and whether it loads wrongly there, is known where the plan is; elsewhere it may be any.
+    return isPlanned(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
       ? symmetricRefusal(this.#plans(), question, found)
       : misalignment(question);
   }
 
-  /** The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus. */
+  /**
+   * The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus; elsewhere a
+   * generic plan that claims nothing.
+   */
   explain(question: Question, comm: CommInfo): Explanation {
     return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places));
   }
@@ -97,9 +111,14 @@ export class Answers {
         hint: "world.estimate(call) asks NCCL for its time",
       });
     }
+    this.#planner ??=
+      this.#unclaimed === undefined ? this.#knownPlans() : unclaimedPlanner(this.#unclaimed);
+    return this.#planner;
+  }
+
+  #knownPlans(): Planner {
     const isPinned = Object.values(this.#pin).some((value) => value !== undefined);
     const followed = isPinned ? ({ like: "nccl-2.28", nccl: this.#pin } as const) : {};
-    this.#planner ??= plannersOf(followed)(this.#size);
-    return this.#planner;
+    return plannersOf(followed)(this.#size);
   }
 }

@@ -1,9 +1,39 @@
-/** What is known about versions of NCCL: whose plans, and whose symmetric kernels load wrongly. */
+/** What is known about versions of NCCL: whose plans and on which GPUs, and whose symmetric kernels load wrongly. */
 import { bytesOf, type Question, questionPlace } from "../../api/index.ts";
 
 /** True for the versions whose plans are known. */
 export function isPlanned(versionCode: number): boolean {
   return Math.floor(versionCode / 100) === 228;
+}
+
+/** The machine whose plans are known. */
+const known = { capability: 9, ranks: 8 } as const;
+
+/** Why NCCL's plans are not the known ones on GPUs of these compute capabilities; `undefined` where they are. */
+export function otherMachine(capabilities: readonly number[], ranks: number): string | undefined {
+  const other = capabilities.find((each) => each !== known.capability);
+  if (other !== undefined) {
+    return `plans are known for GPUs of compute capability ${known.capability}.0, not for ${other.toFixed(1)}`;
+  }
+  if (ranks <= known.ranks) return undefined;
+  return `plans are known for ${known.ranks} GPUs, not for ${ranks}`;
+}
+
+/**
+ * Variables of NCCL that change its plans: algorithms, symmetric kernels, blocks (CTAs), channels, threads, who else
+ * chooses, and what it takes the machine for.
+ */
+const planVariables = new RegExp(
+  `^NCCL_(${[
+    "ALGO|PROTO|WIN_ENABLE|SYM_.+|CTA_POLICY|TUNER_.+",
+    "(MIN|MAX)_(CTAS|NCHANNELS|NRINGS)|(LL128_)?NTHREADS|THREAD_THRESHOLDS",
+    "GRAPH_FILE|TOPO_FILE|P2P_DISABLE|P2P_LEVEL",
+  ].join("|")})$`,
+);
+
+/** Those that are set. */
+export function setPlanVariables(env: NodeJS.ProcessEnv): string[] {
+  return Object.keys(env).filter((name) => planVariables.test(name) && env[name] !== "");
 }
 
 /**

@@ -33,6 +33,8 @@ export interface Setup {
   readonly staging?: NcclOptions["staging"];
   /** What is pinned; nothing when left out. */
   readonly pin?: NcclPin | undefined;
+  /** Why NCCL does not take its usual plans in this process; left out where it does. */
+  readonly unusual?: string | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
   readonly readPlans?: ((comm: string) => void) | undefined;
 }
@@ -126,11 +128,11 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommI
       inTurn(steps);
     } catch {}
   };
-  let capability = Number.POSITIVE_INFINITY;
+  const capabilities: number[] = [];
   for (const [at, place] of places.entries()) {
     const rank = info.local[at] as number;
     try {
-      capability = Math.min(capability, Number(cuda.computeCapability(place.device)));
+      capabilities.push(Number(cuda.computeCapability(place.device)));
       const device = new Device(cuda, current, place.device, place.stream);
       made.push(device);
       locals.push(new LocalRank(rank, device, progress, libraries.nccl));
@@ -145,7 +147,7 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommI
     progress.watchIdle();
     return opened;
   };
-  return { current, progress, locals, capability, session, giveBack };
+  return { current, progress, locals, capabilities, session, giveBack };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` where CUDA cannot tell them, which is no hindrance unless rings are pinned. */

@@ -48,6 +48,10 @@ export interface NcclOptions {
    * compared. Calls of ranks in one process are always compared.
    */
   readonly checks?: "off" | "once" | "always";
-  /** In-switch reduction, whose bits cannot be predicted; off unless asked for. */
+  /**
+   * In-switch reduction, whose bits cannot be predicted: nothing is claimed of them then. Off unless asked for, also where
+   * NCCL_NVLS_ENABLE says otherwise. Asking for it sets that variable to 1 where it is not set; a process that was started
+   * with it at 0 is refused. Settled for the process by its first world.
+   */
   readonly nvls?: boolean;
 }

@@ -1,8 +1,9 @@
 /** What NCCL reads once in the life of a process: the first communicator settles it, a later one may not differ. */
 import type { NcclPin } from "../../algorithms/index.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+import { setPlanVariables } from "./known-versions.ts";
 import { PlanLogFile } from "./plan-log-file.ts";
-import { assertReachesNccl } from "./variables.ts";
+import { assertReachesNccl, isSetForStart } from "./variables.ts";
 
 /** Buffer sizes by the variables that NCCL reads them from. */
 const bufferVariables = {
@@ -33,6 +34,8 @@ export class ProcessSettings {
     | undefined;
 
   #nvls: boolean | undefined;
+  /** Variables that change plans: NCCL keeps what it once read. */
+  readonly #planVariables = new Set<string>();
 
   constructor(env = process.env, makeLog = (): PlanLogFile => new PlanLogFile()) {
     this.#env = env;
@@ -46,6 +49,9 @@ export class ProcessSettings {
    *   where NCCL already runs without its log.
    */
   settle(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
+    for (const name of setPlanVariables(this.#env)) {
+      if (!isSetForStart(name)) this.#planVariables.add(name);
+    }
     const settled = this.#settled;
     if (settled === undefined) return this.#first(pin, readPlan);
     for (const field of bufferFields) {
@@ -72,10 +78,11 @@ export class ProcessSettings {
   }
 
   /**
-   * In-switch reduction, whose bits cannot be predicted: off unless the first world asks for it. To be called before NCCL
-   * is used for a world.
+   * In-switch reduction, whose bits cannot be predicted: off unless the first world asks for it, whatever its variable
+   * says. To be called before NCCL is used for a world.
    *
-   * @throws InvalidArgumentError for a world that wants it otherwise than the first one.
+   * @throws InvalidArgumentError for a world that wants it otherwise than the first one, and for one that wants it where
+   *   the variable was set to 0. UnsupportedError where the variable would have to be changed from a worker thread.
    */
   settleNvls(wanted: boolean): void {
     if (this.#nvls !== undefined && this.#nvls !== wanted) {
@@ -87,9 +94,17 @@ export class ProcessSettings {
         { field: "nvls" },
       );
     }
-    if (!wanted && this.#env[nvlsVariable] !== "0") {
-      assertReachesNccl([nvlsVariable]);
-      this.#env[nvlsVariable] = "0";
+    const given = this.#env[nvlsVariable] ?? "";
+    if (!wanted && given !== "0") this.#setNvls("0");
+    if (wanted && given === "") this.#setNvls("1");
+    if (wanted && given !== "" && isZero(given)) {
+      throw new InvalidArgumentError(
+        {
+          headline: `nccl: nvls: found true, but this process was started with ${nvlsVariable}=${given}`,
+          hint: `unset ${nvlsVariable}, or leave nvls out`,
+        },
+        { field: "nvls" },
+      );
     }
     this.#nvls = wanted;
   }
@@ -99,6 +114,19 @@ export class ProcessSettings {
     const values = this.#settled?.values;
     const given = bufferFields.filter((field) => (values?.[field] ?? "") !== "");
     return Object.fromEntries(given.map((field) => [field, Number(values?.[field])]));
+  }
+
+  /** Why NCCL does not take its usual plans here, as far as it was settled; `undefined` where it does. */
+  unusual(): string | undefined {
+    if (this.#nvls === true) return "in-switch reduction is on";
+    const names = [...this.#planVariables];
+    if (names.length === 0) return undefined;
+    return `${names.join(", ")} ${names.length === 1 ? "is" : "are"} set`;
+  }
+
+  #setNvls(value: "0" | "1"): void {
+    assertReachesNccl([nvlsVariable]);
+    this.#env[nvlsVariable] = value;
   }
 
   #first(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
@@ -128,6 +156,11 @@ export const processSettings = new ProcessSettings();
 
 function text(value: number | undefined): string {
   return value === undefined ? "" : String(value);
+}
+
+/** Whether NCCL reads a value as 0, as it does words. */
+function isZero(value: string): boolean {
+  return !/^\s*[+-]?0*(x0*[1-9a-f]|[1-9])/i.test(value);
 }
 
 function words(value: string): string {

@@ -1,6 +1,5 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
 
-import type { NcclPin } from "../../algorithms/index.ts";
 import {
   type CallSet,
   type Capabilities,
@@ -16,8 +15,7 @@ import {
   UnsupportedError,
   type Waiting,
 } from "../../api/index.ts";
-import { Answers } from "./answers.ts";
-import type { BusPlace } from "./bus-order.ts";
+import { Answers, type Known } from "./answers.ts";
 import { CommunicatorEnds } from "./communicator-ends.ts";
 import { type NcclCommunicator, split } from "./communicators.ts";
 import { CopiedArrays, notInPlace } from "./copied-arrays.ts";
@@ -25,7 +23,6 @@ import type { CurrentDevice } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import { CapturedGraph } from "./graphs.ts";
 import type { Job } from "./job.ts";
-import type { Libraries } from "./libraries.ts";
 import type { LocalRank } from "./local-rank.ts";
 import type { Member } from "./member.ts";
 import type { NcclOptions } from "./options.ts";
@@ -44,22 +41,15 @@ import { withVariables } from "./variables.ts";
 const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** What a session is made of. */
-export interface SessionParts {
-  readonly libraries: Libraries;
+export interface SessionParts extends Known {
   readonly current: CurrentDevice;
   readonly progress: Progress;
   /** The communicator of all ranks. */
   readonly world: NcclCommunicator;
   readonly config: ConfigFields;
-  /** The least compute capability of the devices here. */
-  readonly capability: number;
   readonly timeoutMs: number | undefined;
   /** Whether calls take arrays, which are copied. */
   readonly staging?: NcclOptions["staging"];
-  /** The GPUs of all ranks; left out where they cannot be told. */
-  readonly places?: readonly BusPlace[] | undefined;
-  /** What is pinned for every communicator. */
-  readonly pin?: NcclPin | undefined;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
   readonly readPlans?: ((comm: string) => void) | undefined;
   /** How this process belongs to a job of several. */
@@ -94,12 +84,12 @@ export class NcclSession implements Session {
   readonly #answers: Answers;
 
   constructor(parts: SessionParts) {
-    const { world, job, timeoutMs, libraries, capability, pin, places } = parts;
+    const { world, job, timeoutMs, libraries } = parts;
     this.#parts = parts;
     this.#progress = parts.progress;
     this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
     this.#submitter = new Submitter(libraries.nccl, this.#arrays);
-    this.#answers = new Answers(libraries, capability, world.size, pin, places);
+    this.#answers = new Answers(parts, world.size);
     this.capabilities = {
       hostArrays: parts.staging === "copy",
       virtualTime: false,

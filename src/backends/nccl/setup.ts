@@ -27,6 +27,7 @@ export function setupOf(
     checks,
     staging,
     pin: { ...pin, ...processSettings.buffers() },
+    unusual: processSettings.unusual(),
     readPlans: log && ((comm) => plans.read(log, comm)),
   };
 }

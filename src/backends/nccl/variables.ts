@@ -8,6 +8,14 @@ export type Variables = Readonly<Record<string, string>>;
 /** Starts that are under way on other threads, one after another. */
 let starts: Promise<unknown> = Promise.resolve();
 
+/** Those that are set for a start that is under way. */
+const forStart = new Set<string>();
+
+/** Whether a variable has a value for the time of a start, which is none of the caller's. */
+export function isSetForStart(name: string): boolean {
+  return forStart.has(name);
+}
+
 /** Runs `body` under the variables; they are as before afterwards, also when it throws. */
 export function withVariables<T>(variables: Variables, body: () => T): T {
   const putBack = set(variables);
@@ -60,8 +68,11 @@ function set(variables: Variables): () => void {
   const names = Object.keys(variables);
   if (names.length > 0) assertReachesNccl(names);
   const before = names.map((name) => [name, process.env[name]] as const);
+  const added = names.filter((name) => !forStart.has(name));
+  for (const name of added) forStart.add(name);
   Object.assign(process.env, variables);
   return () => {
+    for (const name of added) forStart.delete(name);
     for (const [name, value] of before) {
       if (value === undefined) delete process.env[name];
       else process.env[name] = value;

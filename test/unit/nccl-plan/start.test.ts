@@ -186,9 +186,41 @@ describe("what a process settles", () => {
     expect(() => settings.settleNvls(true)).toThrow(
       /nvls: found true, but NCCL runs in this process with false/,
     );
-    const asked: NodeJS.ProcessEnv = {};
-    new ProcessSettings(asked).settleNvls(true);
-    expect(asked).toEqual({});
+  });
+
+  test.each([
+    [undefined, "1"],
+    ["", "1"],
+    ["1", "1"],
+    ["2", "2"],
+    ["0x2", "0x2"],
+  ])("in-switch reduction that is asked for is on where the variable is %j", (given, expected) => {
+    const env: NodeJS.ProcessEnv = given === undefined ? {} : { NCCL_NVLS_ENABLE: given };
+    const settings = new ProcessSettings(env);
+    settings.settleNvls(true);
+    expect(env).toEqual({ NCCL_NVLS_ENABLE: expected });
+    settings.settleNvls(true);
+    expect(env).toEqual({ NCCL_NVLS_ENABLE: expected });
+    expect(() => settings.settleNvls(false)).toThrow(/found false, but .* with true/);
+  });
+
+  test.each([
+    "0",
+    " 00",
+    "0x0",
+    "off",
+  ])("in-switch reduction that is asked for is refused where the variable is %j", (given) => {
+    const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: given };
+    const settings = new ProcessSettings(env);
+    expect(() => settings.settleNvls(true)).toThrow(
+      expect.objectContaining({
+        ...{ code: "ERR_COMM_ARG", field: "nvls" },
+        message: expect.stringContaining(`was started with NCCL_NVLS_ENABLE=${given}`),
+      }),
+    );
+    // Who leaves it out then runs without.
+    settings.settleNvls(false);
+    expect(env).toEqual({ NCCL_NVLS_ENABLE: "0" });
   });
 
   test("another buffer size than the first is refused by name", () => {
