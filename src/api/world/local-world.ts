@@ -74,6 +74,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   readonly #monitor: Monitor;
   readonly #communicators: Communicators;
   #state: State = "idle";
+  /** It was closed to be rebuilt, and what follows it did not open. */
+  #mayReopen = false;
   #abortReason: unknown;
   #giveUp: () => void = () => undefined;
   #failures: RankFailure[] = [];
@@ -142,16 +144,22 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   }
 
   async rebuild({ without = [] }: RebuildOptions = {}): Promise<World> {
-    if (this.#state === "running" || this.#state === "closed") {
+    const isOver = this.#state === "closed" && !this.#mayReopen;
+    if (this.#state === "running" || isOver) {
       const found = this.#state === "running" ? "is running" : "was closed";
       throw new CommClosedError({
         headline: `rebuild: the world "${this.name}" ${found}, needs an idle or aborted one`,
       });
     }
     const survivors = survivorsOf(this.size, without);
-    await this.close();
-    const rebuilt = { session: this.#session, ranks: survivors };
-    return openWorld(this.#opening, survivors.length, this.generation + 1, rebuilt);
+    try {
+      await this.close();
+      const rebuilt = { session: this.#session, ranks: survivors };
+      return await openWorld(this.#opening, survivors.length, this.generation + 1, rebuilt);
+    } catch (error) {
+      this.#mayReopen = true;
+      throw error;
+    }
   }
 
   abort(reason?: unknown): void {
@@ -175,6 +183,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   }
 
   async close(): Promise<void> {
+    this.#mayReopen = false;
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.#communicators.killAll(

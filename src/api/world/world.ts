@@ -73,6 +73,9 @@ export interface World extends AsyncDisposable {
    * Closes this world and opens the next generation, without some ranks. The others keep their order and are numbered
    * anew; buffers and communicators of this generation are refused from then on.
    *
+   * When the next generation cannot be opened it rejects with what the backend says, and may be called again, with the same
+   * ranks or without more of them, until this world is closed.
+   *
    * @throws InvalidArgumentError for ranks that do not exist, or when none would be left.
    * @throws CommClosedError when this world is running, or was closed or rebuilt before.
    */
