@@ -160,7 +160,7 @@ export interface Session {
     | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
-  /** Joins the next life of the job with the other survivors; this session is over then. */
+  /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
   abort?(comm: CommInfo, reason: unknown): void;

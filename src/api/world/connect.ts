@@ -6,6 +6,7 @@ import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
 import type { RebuildOptions } from "./world.ts";
+import { survivorsOf } from "./world-errors.ts";
 
 /** Options of `connect`. */
 export interface ConnectOptions {
@@ -26,7 +27,7 @@ export interface ConnectOptions {
 
 /** This process's end of a job. Closing it closes everything. */
 export interface ConnectedCommunicator extends Communicator {
-  /** Which life of the job this is, counted from 1 by every rebuild. */
+  /** Which life of the job this is, counted from 1 by every rebuild, and by every try of one. */
   readonly generation: number;
   /** By rank, which rank it was in the first life. */
   readonly origins: readonly number[];
@@ -35,7 +36,14 @@ export interface ConnectedCommunicator extends Communicator {
    * Goes on with the survivors as a new communicator, ranks numbered anew in the old order. This one, its splits and its
    * buffers are over. Every survivor calls it; with `without` all give the same ranks, left out everyone who asks is in.
    *
+   * Where the next life cannot be opened on one of them, all learn of it and try again twice, after pauses of 0.25 and 1
+   * second and no later than `timeoutMs` after they came together. A rebuild that failed may be called again, until this
+   * communicator is closed; `generation` counts every try.
+   *
    * @throws RendezvousError when the survivors do not come together in time. UnsupportedError on one process.
+   *   BackendUnavailableError when no try opened the next life: its table says why, its `ranks` are those that could not, in
+   *   numbers of this life, its cause is the last failure. InvalidArgumentError for ranks that do not exist.
+   *   CommClosedError when it was rebuilt or closed before, or is being rebuilt.
    */
   rebuild(options?: RebuildOptions): Promise<ConnectedCommunicator>;
 }
@@ -96,10 +104,12 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
         hint: "connect anew",
       });
     }
+    if (options.without !== undefined) survivorsOf(world.size, options.without);
     world.abort(new Error("it was rebuilt"));
     const next = await session.rejoin(options.without);
-    // From here on the old communicator and its buffers are refused as closed.
-    await world.close();
+    // From here on the old communicator and its buffers are refused as closed. What of it could not be given back was told
+    // by the rebuild that met it, and must not keep the next life from its owner.
+    await world.close().catch(() => undefined);
     return attach(opening, next);
   };
   return Object.assign(world.detach(), { generation, origins, rebuild });

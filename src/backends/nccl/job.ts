@@ -1,12 +1,10 @@
 /** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
-import type { CommInfo, Session } from "../../api/index.ts";
+import { CommClosedError, type CommInfo, type Session } from "../../api/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
 import { type Checks, Comparisons } from "./comparisons.ts";
+import { type Lives, nextLife } from "./next-life.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { RollCall } from "./roll-call.ts";
-
-/** Opens this process's session in one life of a job. */
-export type OpenLife = (membership: Membership) => Promise<Session>;
 
 /** How many collective calls were made on a communicator. */
 export interface Made {
@@ -16,23 +14,28 @@ export interface Made {
 /** A membership as a session sees it. */
 export class Job {
   readonly #membership: Membership;
-  readonly #open: OpenLife;
+  /** That of this life, until one of a later life was tried. */
+  #newest: Membership;
+  readonly #lives: Lives;
   readonly #rollCall: RollCall;
   readonly #keys = new CommunicatorKeys();
   /** Collective calls that this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
   readonly #madeByKey = new Map<string, { readonly calls: number }>();
   #handedOver = false;
+  /** This process is to be in the job no more, unless a later life has begun. */
+  #leaves = false;
   readonly comparisons: Comparisons;
 
-  constructor(membership: Membership, open: OpenLife, checks: Checks = "off") {
+  constructor(membership: Membership, lives: Lives, checks: Checks = "off") {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.comparisons = new Comparisons(membership, checks, {
       keyOf,
       missing: (comm, number) => this.missing(comm, number),
     });
     this.#membership = membership;
-    this.#open = open;
+    this.#newest = membership;
+    this.#lives = lives;
     const made = () => Array.from(this.#madeByKey, ([key, { calls }]) => [key, calls] as const);
     this.#rollCall = new RollCall(membership, keyOf, () => Object.fromEntries(made()));
   }
@@ -86,16 +89,48 @@ export class Job {
 
   /** The membership goes on in the next life, so that closing the session does not end it. */
   handOver(): void {
+    if (this.#handedOver) {
+      throw new CommClosedError({
+        headline: "rebuild: this life of the job was rebuilt already, or is about to be",
+        hint: "use the communicator that the first rebuild() gives",
+      });
+    }
     this.#rollCall.end();
     this.#handedOver = true;
   }
 
-  async rejoin(without: readonly number[] | undefined): Promise<Session> {
-    return this.#open(await this.#membership.rejoin({ without }));
+  /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
+  async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
+    const { origins } = this;
+    try {
+      await closed;
+      return await nextLife(this.#lives, {
+        ...{ from: this.#newest, without: this.#inNewest(without), origins },
+        came: (membership) => {
+          this.#newest = membership;
+        },
+      });
+    } catch (error) {
+      this.#handedOver = false;
+      if (this.#leaves) await this.leave();
+      throw error;
+    }
   }
 
   async leave(): Promise<void> {
     this.#rollCall.end();
-    if (!this.#handedOver) await this.#membership.leave();
+    this.#leaves = true;
+    if (!this.#handedOver) await this.#newest.leave();
   }
+
+  /** Ranks of this life in the numbers of the newest membership: without those that are not in it. */
+  #inNewest(ranks: readonly number[] | undefined): readonly number[] | undefined {
+    if (this.#newest === this.#membership) return ranks;
+    const { origins } = this.#newest;
+    return ranks?.map((rank) => origins.indexOf(this.origins[rank] as number)).filter(isRank);
+  }
+}
+
+function isRank(found: number): boolean {
+  return found >= 0;
 }

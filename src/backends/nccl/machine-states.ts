@@ -14,7 +14,7 @@ export function nvlsState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string 
   const able = multicastText(gpus);
   const suffix = able === "" ? "" : ` (${able})`;
   const variable = env["NCCL_NVLS_ENABLE"];
-  if (variable === undefined) {
+  if (variable === undefined || variable === "") {
     return `off in worlds of nccl(): it sets NCCL_NVLS_ENABLE=0 unless nccl({ nvls: true }) asks for it${suffix}`;
   }
   if (variable === "0") {

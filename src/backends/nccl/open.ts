@@ -2,6 +2,7 @@
 import { hostname } from "node:os";
 import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import {
+  CommAbortedError,
   type CommInfo,
   CommTimeoutError,
   InvalidArgumentError,
@@ -14,6 +15,8 @@ import { inTurn } from "./give-back.ts";
 import { Job } from "./job.ts";
 import type { Libraries } from "./libraries.ts";
 import { LocalRank } from "./local-rank.ts";
+import type { Lives } from "./next-life.ts";
+import { openTogether } from "./opening-together.ts";
 import type { NcclOptions } from "./options.ts";
 import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
@@ -60,57 +63,93 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
   }
 }
 
-/** This process's rank in one life of a job. */
+/** This process's rank in one life of a job. All ranks open theirs, or none does. */
 export async function openJoined(
   setup: Setup,
   own: Place,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<NcclSession> {
+  const end = performance.now() + timeoutMs;
+  const leftMs = (): number => Math.max(1, end - performance.now());
+  const { here, world, places } = await openTogether(membership, leftMs, signal, {
+    open: (givenUp) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, givenUp }),
+    giveBack: async ({ here: taken, world: made }) => {
+      await made.abort();
+      taken.giveBack();
+    },
+  });
+  setup.readPlans?.(name);
+  const lives: Lives = {
+    open: (next, boundMs) =>
+      openJoined(setup, own, next, {
+        name,
+        size: next.size,
+        timeoutMs: boundMs,
+        signal: undefined,
+      }),
+    timeoutMs,
+  };
+  const job = new Job(membership, lives, setup.checks);
+  return here.session({ ...setup, ...here, world, places, job });
+}
+
+/** How long opening may take, and who may give it up. */
+interface OwnRequest {
+  readonly name: string;
+  readonly leftMs: () => number;
+  readonly timeoutMs: number;
+  readonly givenUp: AbortSignal;
+}
+
+/** This rank's device, and its end of the communicator of all. */
+async function openOwn(setup: Setup, own: Place, membership: Membership, request: OwnRequest) {
+  const { name, leftMs, givenUp } = request;
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
   const { pin = {} } = setup;
   assertRingSize(pin, size);
-  const wait = { timeoutMs, signal };
+  // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
+  const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
+    membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: givenUp });
   const place = `${hostname()} ${cuda.pciBusId(own.device)}`;
-  const found = await membership.exchange("device", new TextEncoder().encode(place), wait);
+  const found = await exchange("device", new TextEncoder().encode(place));
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
   refuseShared(places, rank);
-  // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
-  const share = async (what: string, own: () => Uint8Array): Promise<Uint8Array> => {
-    const bytes = rank === 0 ? own() : new Uint8Array(0);
-    const [shared] = (await membership.exchange(what, bytes, wait)) as [Uint8Array];
+  const share = async (what: string, ofFirst: () => Uint8Array): Promise<Uint8Array> => {
+    const bytes = rank === 0 ? ofFirst() : new Uint8Array(0);
+    const [shared] = (await exchange(what, bytes)) as [Uint8Array];
     return shared;
   };
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const here = devicesHere(setup, [own], info);
   const [local] = here.locals as [LocalRank];
-  const givenUp = new AbortController();
-  let world: NcclCommunicator;
   try {
     const opening = startPinnedJob(pin, places, {
       meet: (which) => share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
-      begin: (id) => initOne(nccl, here.current, info, local, id, setup.config),
-      share: (own) => share("graphs", own),
-      givenUp: givenUp.signal,
+      begin: (id) => {
+        const begun = initOne(nccl, here.current, info, local, id, setup.config);
+        return abortedIfLate(begun, givenUp);
+      },
+      share: (graphs) => share("graphs", graphs),
+      givenUp,
     });
-    world = await within(timeoutMs, opening, rank, size);
+    const world = await within(request, opening, membership);
+    return { here, world, places };
   } catch (error) {
-    givenUp.abort(error);
     here.giveBack();
     throw located(error, { rank, size, comm: name, device: local.device.name });
   }
-  setup.readPlans?.(name);
-  const open = (next: Membership): Promise<NcclSession> =>
-    openJoined(setup, own, next, { name, size: next.size, timeoutMs, signal: undefined });
-  return here.session({
-    ...setup,
-    ...here,
-    world,
-    places,
-    job: new Job(membership, open, setup.checks),
-  });
+}
+
+/** A start that nobody waits for any more is ended when it is done. */
+function abortedIfLate(
+  begun: Promise<NcclCommunicator>,
+  givenUp: AbortSignal,
+): Promise<NcclCommunicator> {
+  begun.then((made) => (givenUp.aborted ? made.abort() : undefined)).catch(() => undefined);
+  return begun;
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
@@ -178,20 +217,30 @@ function refuseShared(places: readonly string[], rank: number): void {
   );
 }
 
-/** NCCL's own initialisation has no deadline: when it takes too long it is left behind. */
-function within<T>(timeoutMs: number, opening: Promise<T>, rank: number, size: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      reject(
-        new CommTimeoutError(
-          {
-            headline: `connect: NCCL did not bring ${size} ranks together within ${timeoutMs} ms`,
-            hint: "a rank was lost on the way, or its network is not reachable; NCCL_DEBUG=INFO tells more",
-          },
-          { rank, size },
-        ),
-      );
-    }, timeoutMs);
-    opening.then(resolve, reject).finally(() => clearTimeout(timer));
+/** NCCL's own initialisation has no deadline: when it takes too long, or is given up, it is left behind. */
+async function within<T>(
+  { leftMs, timeoutMs, givenUp }: OwnRequest,
+  opening: Promise<T>,
+  { rank, size }: Membership,
+): Promise<T> {
+  const over = new AbortController();
+  const stopped = new Promise<never>((_, reject) => {
+    const late = {
+      headline: `connect: NCCL did not bring ${size} ranks together within ${timeoutMs} ms`,
+      hint: "a rank was lost on the way, or its network is not reachable; NCCL_DEBUG=INFO tells more",
+    };
+    const timer = setTimeout(() => reject(new CommTimeoutError(late, { rank, size })), leftMs());
+    over.signal.addEventListener("abort", () => clearTimeout(timer));
+    const giveUp = (): void => {
+      const text = { headline: "connect: given up while NCCL started" };
+      reject(new CommAbortedError(text, { rank, size, cause: givenUp.reason }));
+    };
+    if (givenUp.aborted) giveUp();
+    givenUp.addEventListener("abort", giveUp, { signal: over.signal });
   });
+  try {
+    return await Promise.race([opening, stopped]);
+  } finally {
+    over.abort();
+  }
 }

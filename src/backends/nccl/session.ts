@@ -279,22 +279,24 @@ export class NcclSession implements Session {
     if (job === undefined) {
       throw new UnsupportedError({ headline: "rebuild: this job has one process" });
     }
-    this.#parts.job?.handOver();
+    job.handOver();
     // Those who are gone, or left out, end nothing with the others.
     this.#ends.leaveOthers();
-    await this.close();
-    return job.rejoin(without);
+    // What could not be given back is told once, and keeps nobody from going on.
+    const told = this.#closing?.catch(() => undefined);
+    this.#closing ??= this.#close();
+    return job.rejoin(without, told ?? this.#closing);
   }
 
   close(): Promise<void> {
+    closedBefore(this);
     this.#closing ??= this.#close();
-    return this.#closing;
+    return this.#closing.finally(() => this.#parts.job?.leave());
   }
 
   /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
   async #close(): Promise<void> {
-    closedBefore(this);
-    const { current, job } = this.#parts;
+    const { current } = this.#parts;
     const locals = [...this.#locals.values()];
     let lost = false;
     const idle = (): Promise<void> =>
@@ -309,7 +311,6 @@ export class NcclSession implements Session {
       if (!(await within(closeMs + leaveMs, rest()))) {
         for (const local of locals) local.abandon();
         this.#progress.abandon(this.#aborted(this.#parts.world.info));
-        await job?.leave();
         return;
       }
     }
@@ -322,7 +323,6 @@ export class NcclSession implements Session {
     this.#attempt(() =>
       inTurn([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
-    await job?.leave();
     // Where the devices were lost, nothing on them can be given back: that is no further news.
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }

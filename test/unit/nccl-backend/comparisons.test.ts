@@ -231,8 +231,8 @@ function alone(checks: Checks, tell: (key: string, words: string) => void): Job 
     },
     get: () => new Promise<never>(() => undefined),
   };
-  const never = (): Promise<never> => Promise.reject(new Error("no further life"));
-  return new Job(membership as unknown as Membership, never, checks);
+  const open = (): Promise<never> => Promise.reject(new Error("no further life"));
+  return new Job(membership as unknown as Membership, { open, timeoutMs: 1_000 }, checks);
 }
 
 const world = { id: 0, name: "world", ranks: [0, 1], local: [0] };

@@ -4,7 +4,10 @@ import type { Session } from "../../../src/api/index.ts";
 import { Job } from "../../../src/backends/nccl/job.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 
-const never = (): Promise<Session> => Promise.reject(new Error("no further life"));
+const never = {
+  open: (): Promise<Session> => Promise.reject(new Error("no further life")),
+  timeoutMs: 1_000,
+};
 
 async function jobs(size: number): Promise<Job[]> {
   const members = await (await place(size)).joinAll();

@@ -17,6 +17,7 @@ class Job {
   readonly size: number;
   readonly #gpus: FakeGpus;
   readonly #given = new Map<string, (Uint8Array | undefined)[]>();
+  readonly #values = new Map<string, Uint8Array>();
   readonly left = new Set<number>();
   readonly sessions: Session[] = [];
 
@@ -58,12 +59,14 @@ class Job {
 
   #membership(rank: number): Membership {
     const { size } = this;
-    const exchange = async (key: string, value: Uint8Array): Promise<Uint8Array[]> => {
+    const exchange: Membership["exchange"] = async (key, value, { signal } = {}) => {
       const given = this.#given.get(key) ?? new Array<Uint8Array | undefined>(size).fill(undefined);
       this.#given.set(key, given);
       given[rank] = value;
-      do await new Promise((resolve) => setImmediate(resolve));
-      while (given.includes(undefined));
+      do {
+        signal?.throwIfAborted();
+        await new Promise((resolve) => setImmediate(resolve));
+      } while (given.includes(undefined));
       return given as Uint8Array[];
     };
     const unused = (): never => {
@@ -77,8 +80,14 @@ class Job {
       origins: Array.from({ length: size }, (_, each) => each),
       lost: [],
       onLost: () => () => undefined,
-      set: unused,
-      get: unused,
+      set: async (key, value) => void this.#values.set(key, value),
+      get: async (key, { signal } = {}) => {
+        while (!this.#values.has(key)) {
+          signal?.throwIfAborted();
+          await new Promise((resolve) => setImmediate(resolve));
+        }
+        return this.#values.get(key);
+      },
       exchange,
       rejoin: unused,
       leave: async () => void this.left.add(rank),
@@ -145,17 +154,21 @@ describe("ranks of several processes", () => {
     expect(gpus.machine.count("streamCreate")).toBe(0);
   });
 
-  test("give back what they took when NCCL cannot start", async () => {
+  test("give back what they took when NCCL cannot start on one of them, and all learn of it", async () => {
     const gpus = cleanGpus();
     const planned = ncclError("ncclCommInitRankConfig", 2, "ncclSystemError");
     gpus.machine.failNext("initRankInBackground", planned);
     const job = new Job(gpus, 2);
     const first = connect({ backend: job.backend(0) });
     const second = connect({ backend: job.backend(1) });
+    const told = expect(second).rejects.toMatchObject({
+      ...{ code: "ERR_COMM_REMOTE", rank: 1, ranks: [0] },
+      message: expect.stringMatching(/rank 0 of generation 1 could not open its end: .*as planned/),
+    });
     await expect(first).rejects.toEqual(
       seen(planned, { rank: 0, size: 2, comm: "world", device: "cuda:0" }),
     );
-    await second.then((comm) => comm.close());
+    await told;
   });
 
   test("that never come do not keep a session from closing", async () => {

@@ -15,6 +15,7 @@
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
 export { rendezvousFor } from "./choose.ts";
+export { pause } from "./connect-session.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
 export type { Membership } from "./rendezvous.ts";
