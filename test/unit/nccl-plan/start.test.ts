@@ -204,24 +204,22 @@ describe("what a process settles", () => {
     expect(() => settings.settleNvls(false)).toThrow(/found false, but .* with true/);
   });
 
-  test.each([
-    "0",
-    " 00",
-    "0x0",
-    "off",
-  ])("in-switch reduction that is asked for is refused where the variable is %j", (given) => {
-    const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: given };
-    const settings = new ProcessSettings(env);
-    expect(() => settings.settleNvls(true)).toThrow(
-      expect.objectContaining({
-        ...{ code: "ERR_COMM_ARG", field: "nvls" },
-        message: expect.stringContaining(`was started with NCCL_NVLS_ENABLE=${given}`),
-      }),
-    );
-    // Who leaves it out then runs without.
-    settings.settleNvls(false);
-    expect(env).toEqual({ NCCL_NVLS_ENABLE: "0" });
-  });
+  test.each(["0", " 00", "0x0", "off"])(
+    "in-switch reduction that is asked for is refused where the variable is %j",
+    (given) => {
+      const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: given };
+      const settings = new ProcessSettings(env);
+      expect(() => settings.settleNvls(true)).toThrow(
+        expect.objectContaining({
+          ...{ code: "ERR_COMM_ARG", field: "nvls" },
+          message: expect.stringContaining(`was started with NCCL_NVLS_ENABLE=${given}`),
+        }),
+      );
+      // Who leaves it out then runs without.
+      settings.settleNvls(false);
+      expect(env).toEqual({ NCCL_NVLS_ENABLE: "0" });
+    },
+  );
 
   test("another buffer size than the first is refused by name", () => {
     const env: NodeJS.ProcessEnv = {};
