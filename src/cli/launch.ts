@@ -32,8 +32,8 @@ Starts N Node.js processes of SCRIPT on this machine and hosts the store at whic
 connect() in each of them joins one job. Every line of their output begins with the rank: [3] …
 
 ${optionLines(options)}
-Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and every
-variable of the launcher as it is. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES. SIGINT,
+Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and the
+launcher's own variables. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES. SIGINT,
 SIGTERM and SIGHUP are handed on; what does not end in the grace time is killed.
 
 Examples:

@@ -18,7 +18,7 @@ export function nvlsState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string 
     return `off in worlds of nccl(): it sets NCCL_NVLS_ENABLE=0 unless nccl({ nvls: true }) asks for it${suffix}`;
   }
   if (variable === "0") {
-    return `off: NCCL_NVLS_ENABLE=0, with which nccl({ nvls: true }) is refused${suffix}`;
+    return `off: NCCL_NVLS_ENABLE=0${suffix}; nccl({ nvls: true }) is refused`;
   }
   return `NCCL_NVLS_ENABLE=${variable}, which nccl() changes to 0 unless nccl({ nvls: true }) asks for it${suffix}`;
 }

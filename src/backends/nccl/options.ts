@@ -50,8 +50,8 @@ export interface NcclOptions {
   readonly checks?: "off" | "once" | "always";
   /**
    * In-switch reduction, whose bits cannot be predicted: nothing is claimed of them then. Off unless asked for, also where
-   * NCCL_NVLS_ENABLE says otherwise. Asking for it sets that variable to 1 where it is not set; a process that was started
-   * with it at 0 is refused. Settled for the process by its first world.
+   * NCCL_NVLS_ENABLE says otherwise. Asking for it leaves that variable as it is; a process that was started with it
+   * at 0 is refused. Settled for the process by its first world.
    */
   readonly nvls?: boolean;
 }

@@ -95,8 +95,10 @@ export class ProcessSettings {
       );
     }
     const given = this.#env[nvlsVariable] ?? "";
-    if (!wanted && given !== "0") this.#setNvls("0");
-    if (wanted && given === "") this.#setNvls("1");
+    if (!wanted && given !== "0") {
+      assertReachesNccl([nvlsVariable]);
+      this.#env[nvlsVariable] = "0";
+    }
     if (wanted && given !== "" && isZero(given)) {
       throw new InvalidArgumentError(
         {
@@ -122,11 +124,6 @@ export class ProcessSettings {
     const names = [...this.#planVariables];
     if (names.length === 0) return undefined;
     return `${names.join(", ")} ${names.length === 1 ? "is" : "are"} set`;
-  }
-
-  #setNvls(value: "0" | "1"): void {
-    assertReachesNccl([nvlsVariable]);
-    this.#env[nvlsVariable] = value;
   }
 
   #first(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {

@@ -156,13 +156,15 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
     vi.stubEnv("NCCL_P2P_DISABLE", "1");
     const { out } = await cli("doctor");
     expect(out).toContain(["link  0    1", "0     X    NV2", "1     NV2  X", ""].join("\n"));
-    expect(out).toMatch(/^NVLS +off: NCCL_NVLS_ENABLE=0 \(these GPUs have multicast\)$/m);
+    expect(out).toMatch(
+      /^NVLS +off: NCCL_NVLS_ENABLE=0 \(these GPUs have multicast\); .* is refused$/m,
+    );
     expect(out).toMatch(
       /^P2P +off: NCCL_P2P_DISABLE=1 \(no pairs of GPUs reach each other's memory\)$/m,
     );
     const { nvidia } = JSON.parse((await cli("doctor --json")).out);
     expect(nvidia).toMatchObject({
-      nvls: "off: NCCL_NVLS_ENABLE=0 (these GPUs have multicast)",
+      nvls: "off: NCCL_NVLS_ENABLE=0 (these GPUs have multicast); nccl({ nvls: true }) is refused",
       p2p: "off: NCCL_P2P_DISABLE=1 (no pairs of GPUs reach each other's memory)",
       gpus: [
         { index: 0, nvlinks: 2, links: ["X", "NV2"], multicast: true },

@@ -84,7 +84,7 @@ describe("what NCCL may use", () => {
     [[null, false], "whether there is multicast is unknown"],
   ])("of multicast %j: %s", (able, words) => {
     expect(nvlsState({ NCCL_NVLS_ENABLE: "0" }, gpus(able))).toBe(
-      `off: NCCL_NVLS_ENABLE=0 (${words})`,
+      `off: NCCL_NVLS_ENABLE=0 (${words}); nccl({ nvls: true }) is refused`,
     );
   });
 
