@@ -17,9 +17,9 @@ export const doctorCommand: Command = {
   help: `Usage: twinccl doctor [--json]
 
 Shows versions, processor and memory; every path at which NVIDIA's libraries were looked for,
-and why each failed; the GPUs, what connects each pair of them (as nvidia-smi topo -m says it), which
-reach each other's memory, and whether NVLS is on and could be; and for each backend, and each
-executor of the simulation, whether it can be used here and why not. Runs nothing on a GPU.
+and why each failed; the GPUs, what connects each pair of them (as nvidia-smi topo -m says it),
+which reach each other's memory, and whether NVLS is on and could be; and for each backend, and
+each executor of the simulation, whether it can be used here and why not. Runs nothing on a GPU.
 
   --json   ${options.json.help}
 
