@@ -15,6 +15,8 @@ export interface MachineOptions {
   readonly ncclVersion?: number;
   /** Bytes of memory of each GPU. */
   readonly memoryBytes?: number;
+  /** Whether calls can be made as lists; they can when left out. */
+  readonly lists?: boolean;
 }
 
 /** A planned failure of a call. */
@@ -29,6 +31,7 @@ export class Machine {
   readonly capability: string;
   readonly ncclVersion: number;
   readonly memoryBytes: number;
+  readonly makesLists: boolean;
   readonly memory = new AddressSpace();
   readonly streams = new Map<bigint, Stream>();
   readonly events = new Map<bigint, Event>();
@@ -52,6 +55,7 @@ export class Machine {
     this.capability = options.capability ?? "9.0";
     this.ncclVersion = options.ncclVersion ?? 22809;
     this.memoryBytes = options.memoryBytes ?? 2 ** 40;
+    this.makesLists = options.lists ?? true;
   }
 
   newHandle(): bigint {

@@ -47,6 +47,7 @@ export function fakeNccl(machine: Machine): FakeNccl {
     ...dataCalls(machine, state),
     ...windowCalls(machine, state),
     listed: (groups) => {
+      if (!machine.makesLists) return undefined;
       lists.written++;
       return { make: () => makeListed(groups) };
     },

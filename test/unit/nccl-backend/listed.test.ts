@@ -35,6 +35,24 @@ describe.each([1, 3])("a call that is often repeated, among %i", (size) => {
   });
 });
 
+test("is made call by call where there are no lists", async () => {
+  const options = { lists: false };
+  await watch(
+    3,
+    async ({ world, gpus }) => {
+      const sums = await world.run(async (comm) => {
+        const args = { send: comm.alloc("uint32", 1).fill(1), op: "sum" } as const;
+        const ops = Array.from({ length: alone + 8 }, () => comm.allReduce(args));
+        await Promise.all(ops);
+        return (await args.send.toHost())[0];
+      });
+      expect(sums).toEqual(new Array(3).fill(summed(3, alone + 8)));
+      expect(gpus.nccl.lists).toEqual({ written: 0, made: 0 });
+    },
+    options,
+  );
+});
+
 describe.each([
   [1, "allReduce", 0],
   [3, "allReduce", 2],

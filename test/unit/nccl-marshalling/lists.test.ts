@@ -162,6 +162,18 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(echo.calls()).toBe(4);
   });
 
+  test.each([113, 114, 300])("of %i calls are made, and short ones after them", (length) => {
+    const many = Array.from({ length }, (_, at) => reduce(BigInt(at)));
+    const [long, short] = [listOf(many), listOf([reduce(7n)])];
+    for (let time = 0; time < 2; time++) {
+      echo.begin();
+      long.make();
+      short.make();
+      expect(echo.calls()).toBe(1 + length + 1 + 1);
+      expect(names(echo).at(-1)).toBe("ncclAllReduce send 7");
+    }
+  });
+
   test("of nothing make nothing", () => {
     echo.begin({ status: 1 });
     listOf().make();

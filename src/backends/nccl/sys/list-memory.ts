@@ -7,10 +7,12 @@ export interface ListPlace {
 }
 
 /** Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back. */
-const pieceWords = 1024;
+export const pieceWords = 1024;
+/** What is longer has memory of its own, and leaves the piece to others. */
+const mostShared = pieceWords / 4;
 const wordBytes = 8;
 
-/** Gives places out of pieces; a piece goes when none of its places is held any more. */
+/** Gives places out of pieces; a piece but the newest goes when none of its places is held any more. */
 export class ListMemory {
   readonly #addressOf: (memory: ArrayBuffer) => bigint;
   #piece = new ArrayBuffer(0);
@@ -23,11 +25,16 @@ export class ListMemory {
 
   /** A place that nobody had before. */
   take(words: number): ListPlace {
+    // Buffers as such: the words of a small array may lie in memory that moves.
     const bytes = words * wordBytes;
+    if (words > mostShared) {
+      const own = new ArrayBuffer(bytes);
+      return { words: new BigUint64Array(own), address: this.#addressOf(own) };
+    }
     if (this.#usedBytes + bytes > this.#piece.byteLength) {
-      // A buffer of its own: the words of a small array may lie in memory that moves.
-      this.#piece = new ArrayBuffer(Math.max(pieceWords * wordBytes, bytes));
-      this.#address = this.#addressOf(this.#piece);
+      const piece = new ArrayBuffer(pieceWords * wordBytes);
+      this.#address = this.#addressOf(piece);
+      this.#piece = piece;
       this.#usedBytes = 0;
     }
     const at = this.#usedBytes;
