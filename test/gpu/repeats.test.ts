@@ -7,6 +7,7 @@ import { createWorld, type World } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
 import { afterAll, expect, test } from "vitest";
+import { listRunner } from "../../src/backends/nccl/sys/call-list.ts";
 import { repeatedPrograms, run } from "../property/repeats.ts";
 import { KeptOpen } from "../support/kept-open.ts";
 import { holds } from "../support/seed.ts";
@@ -17,6 +18,9 @@ const worlds = new KeptOpen<World>((size) => createWorld({ backend: nccl(), size
 afterAll(() => worlds.close());
 
 test("calls with the same buffers are those of the simulation with new views", async () => {
+  // Where there are none, it is said why.
+  expect(await listRunner(), "lists are made here").toBeTypeOf("object");
+  let [fine, all] = [0, 0];
   await holds(
     repeatedPrograms(fc.constantFrom(...sizes)),
     async (program) => {
@@ -25,9 +29,15 @@ test("calls with the same buffers are those of the simulation with new views", a
       const expected = await run(simulated, program, false);
       await simulated.close();
       expect(found.map(({ held }) => held)).toEqual(expected.map(({ held }) => held));
-      const fine = (ends: readonly string[]) => ends.map((end) => end === "done");
-      expect(found.map(({ ends }) => fine(ends))).toEqual(expected.map(({ ends }) => fine(ends)));
+      const isFine = (ends: readonly string[]) => ends.map((end) => end === "done");
+      expect(found.map(({ ends }) => isFine(ends))).toEqual(
+        expected.map(({ ends }) => isFine(ends)),
+      );
+      const ends = found.flatMap((rank) => isFine(rank.ends));
+      all += ends.length;
+      fine += ends.filter((each) => each).length;
     },
     100,
   );
+  expect(fine / all, "most calls are right").toBeGreaterThan(0.9);
 }, 120_000);

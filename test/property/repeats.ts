@@ -11,6 +11,7 @@ import type {
 } from "twinccl";
 
 const kinds = [
+  "summed",
   "allReduce",
   "reduce",
   "broadcast",
@@ -24,6 +25,9 @@ const kinds = [
   "allToAllv",
   "barrier",
 ] as const;
+
+/** What a memory is filled with in between, so that a call that is left out leaves it. */
+const refilled = -7;
 
 /** What every rank is asked to do; small numbers, so that much of it comes again. */
 interface Call {
@@ -44,6 +48,8 @@ interface Call {
 interface Step extends Call {
   readonly times: number;
   readonly awaited: boolean;
+  /** How many calls from the last one the result's memory is filled anew; nobody's where it is none of them. */
+  readonly refill: number;
 }
 
 /** A program for so many ranks. */
@@ -77,10 +83,10 @@ export function repeatedPrograms(sizes: fc.Arbitrary<number>): fc.Arbitrary<Repe
     .record({
       size: sizes,
       calls: fc.array(call, { minLength: 1, maxLength: 3 }),
-      turns: fc.array(fc.record({ at: few(2), changed: change, times, awaited: fc.boolean() }), {
-        minLength: 2,
-        maxLength: 20,
-      }),
+      turns: fc.array(
+        fc.record({ at: few(2), changed: change, times, awaited: fc.boolean(), refill: few(30) }),
+        { minLength: 2, maxLength: 20 },
+      ),
     })
     .map(({ size, calls, turns }) => {
       const now = [...calls];
@@ -142,6 +148,9 @@ function make(comm: Communicator, views: Views, lists: Lists, step: Call): CommO
   const even = block * size;
   const isRoot = rank === root;
   switch (kind) {
+    case "summed":
+      // What it leaves tells how often it was made.
+      return comm.allReduce({ send: views.of(into, 0, even), op: "sum" });
     case "allReduce":
       return comm.allReduce({ send: views.of(from, 0, even), recv: views.of(into, 0, even), op });
     case "reduce": {
@@ -228,6 +237,10 @@ export function run(
     const ops: Promise<string>[] = [];
     for (const step of steps) {
       for (let time = 0; time < step.times; time++) {
+        if (time === step.times - 1 - step.refill) {
+          await Promise.all(ops);
+          memories[2 + step.into]?.fill(refilled);
+        }
         const op = make(comm, views, keeps ? lists : own(), step);
         const ended = op.then(
           () => "done",
