@@ -1,4 +1,4 @@
-// Bytes that C code of this process has allocated and not freed. What an allocator keeps for later is resident, but nobody's:
+// Bytes that malloc has given out in this process and not got back. What an allocator keeps for later is resident, but nobody's:
 // glibc has an arena for some threads each, and every one keeps the most that was ever taken from it at once.
 import koffi from "koffi";
 
@@ -11,8 +11,8 @@ const fields = [
 /** A function that tells; one that gives NaN where there is no glibc 2.33 or newer. */
 export function allocatedBytes() {
   try {
-    koffi.struct("mallinfo2", Object.fromEntries(fields.map((name) => [name, "size_t"])));
-    const mallinfo2 = koffi.load("libc.so.6").func("mallinfo2 mallinfo2()");
+    const told = koffi.struct(Object.fromEntries(fields.map((name) => [name, "size_t"])));
+    const mallinfo2 = koffi.load("libc.so.6").func("mallinfo2", told, []);
     return () => {
       const { uordblks, hblkhd } = mallinfo2();
       return Number(uordblks) + Number(hblkhd);

@@ -117,7 +117,8 @@ function enduranceText({ cycles, ends }) {
   if (cycles !== undefined && cycles.not_run === undefined) {
     const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
     const held = cycles.allocated_bytes_per_cycle;
-    const ofWhich = typeof held === "number" ? `, of which ${bytes(held)} were not freed` : "";
+    const ofWhich =
+      typeof held === "number" ? `; what malloc has given out grew by ${bytes(held)} a cycle` : "";
     lines.push(
       `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
         `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and resident host memory by ${bytes(cycles.host_bytes_per_cycle)}${ofWhich}.`,
