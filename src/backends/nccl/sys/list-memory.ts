@@ -6,7 +6,11 @@ export interface ListPlace {
   readonly address: bigint;
 }
 
-/** Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back. */
+/**
+ * Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back.
+ *
+ * @internal
+ */
 export const pieceWords = 1024;
 /** What is longer has memory of its own, and leaves the piece to others. */
 const mostShared = pieceWords / 4;
