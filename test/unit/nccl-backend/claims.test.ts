@@ -118,6 +118,7 @@ describe("what a process settles that changes plans", () => {
   });
 
   test.each([
+    ...["NCCL_HOSTID", "NCCL_SHM_DISABLE", "NCCL_COLLNET_ENABLE", "NCCL_PAT_ENABLE"],
     ...["NCCL_SYM_KERNEL", "NCCL_SYM_CTAS", "NCCL_WIN_ENABLE", "NCCL_CTA_POLICY"],
     ...["NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"],
     ...["NCCL_MAX_NRINGS", "NCCL_NTHREADS", "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"],
