@@ -357,6 +357,10 @@ describe("messages", () => {
       ...{ kind: of("rejoin"), id, generation, settleMs: timeoutMs, timeoutMs },
       without: fc.option(ranks, { nil: undefined }),
     }),
+    fc.record({
+      ...{ kind: of("meet"), id, generation, timeoutMs },
+      meetings: fc.array(fc.record({ key, ranks }), { maxLength: 4 }),
+    }),
     fc.record({ kind: of("cancel"), id }),
     fc.record({ kind: of("leave") }),
   );

@@ -5,7 +5,9 @@
  */
 import { ranksText } from "../../../api/error-text.ts";
 import { limits } from "./limits.ts";
+import { type Attendance, Meetings } from "./meetings.ts";
 import type { Failure, Reply } from "./messages.ts";
+import type { Meeting } from "./rendezvous.ts";
 
 /** A rank as the store sees it: somebody who takes replies. */
 export interface Peer {
@@ -43,6 +45,7 @@ export class Generation {
   readonly #values = new Map<string, Uint8Array>();
   readonly #gets = new Map<string, Set<Wait>>();
   readonly #rounds = new Map<string, Round[]>();
+  readonly #meetings = new Meetings();
   #bytes = 0;
   #over: Failure | undefined;
 
@@ -159,6 +162,32 @@ export class Generation {
     if (mine.values.size === this.seats.length) this.#complete(key, mine);
   }
 
+  meet(rank: number, id: number, meetings: readonly Meeting[], timeoutMs: number): void {
+    if (this.#over !== undefined) {
+      this.#fail(rank, id, this.#over);
+      return;
+    }
+    const gone = this.#goneForMeetings({ meetings });
+    if (gone !== undefined) {
+      this.#fail(rank, id, gone);
+      return;
+    }
+    const timer = after(timeoutMs, () => {
+      const missing = this.#meetings.missing(mine);
+      this.#meetings.go(mine);
+      this.#fail(rank, id, {
+        code: "timeout",
+        headline: `meet: ${ranksText(missing)} did not come within ${timeoutMs} ms`,
+        hint: "see whether all ranks reach this point; one may be slow or stuck",
+        ranks: missing,
+      });
+    });
+    const mine: Attendance = { rank, id, meetings, timer };
+    for (const each of this.#meetings.come(mine)) {
+      this.#reply(each.rank, { kind: "done", id: each.id });
+    }
+  }
+
   /** Gives up a wait of that rank; one that has ended is none. */
   cancel(rank: number, id: number): void {
     const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
@@ -171,6 +200,8 @@ export class Generation {
         if (wait !== undefined && isMine(wait)) this.#withdraw(key, round, rank);
       }
     }
+    const isIt = (each: Attendance): boolean => each.rank === rank && each.id === id;
+    for (const each of this.#meetings.waiting(isIt)) this.#meetings.go(each);
   }
 
   /** A rank is gone: what needs it fails, and of a loss the others are told. */
@@ -204,6 +235,10 @@ export class Generation {
         if (failure !== undefined) this.#failRound(key, round, failure);
       }
     }
+    for (const each of this.#meetings.waiting(() => true)) {
+      const failure = this.#goneForMeetings(each);
+      if (failure !== undefined) this.#failMeetings(each, failure);
+    }
   }
 
   /** Nothing happens here any more: every wait, and every later request, fails with this. */
@@ -218,6 +253,7 @@ export class Generation {
     for (const [key, rounds] of this.#rounds) {
       for (const round of [...rounds]) this.#failRound(key, round, failure);
     }
+    for (const each of this.#meetings.waiting(() => true)) this.#failMeetings(each, failure);
     this.#values.clear();
   }
 
@@ -236,6 +272,11 @@ export class Generation {
       clearTimeout(timer);
       this.#fail(rank, id, failure);
     }
+  }
+
+  #failMeetings(attendance: Attendance, failure: Partial<Failure> & Words): void {
+    this.#meetings.go(attendance);
+    this.#fail(attendance.rank, attendance.id, failure);
   }
 
   #removeRound(key: string, round: Round): void {
@@ -273,6 +314,16 @@ export class Generation {
         round.waits.delete(rank);
       }
     }
+    const isHis = (each: Attendance): boolean => each.rank === rank;
+    for (const each of this.#meetings.waiting(isHis)) this.#meetings.go(each);
+  }
+
+  #goneForMeetings(
+    attendance: Pick<Attendance, "meetings">,
+  ): (Partial<Failure> & Words) | undefined {
+    const missing = this.#meetings.missing(attendance);
+    const gone = missing.filter((rank) => this.seats[rank]?.state !== "here");
+    return gone.length === 0 ? undefined : this.#goneWords("meet", gone);
   }
 
   #goneForGet(rank: number, key: string): (Partial<Failure> & Words) | undefined {

@@ -1,5 +1,6 @@
 /** What ranks and the store say to each other once both have proven that they know the secret. */
 import { limits } from "./limits.ts";
+import type { Meeting } from "./rendezvous.ts";
 import { Reader, WireError, Writer } from "./wire.ts";
 
 /** From a rank to the store. `id` comes back with the answer; `generation` is the asker's. */
@@ -41,6 +42,13 @@ export type Request =
       readonly generation: number;
       readonly without: readonly number[] | undefined;
       readonly settleMs: number;
+      readonly timeoutMs: number;
+    }
+  | {
+      readonly kind: "meet";
+      readonly id: number;
+      readonly generation: number;
+      readonly meetings: readonly Meeting[];
       readonly timeoutMs: number;
     }
   | { readonly kind: "cancel"; readonly id: number }
@@ -85,7 +93,16 @@ export type Reply =
   | { readonly kind: "closing"; readonly reason: string }
   | { readonly kind: "bye" };
 
-const requestKinds = ["join", "set", "get", "exchange", "rejoin", "cancel", "leave"] as const;
+const requestKinds = [
+  "join",
+  "set",
+  "get",
+  "exchange",
+  "rejoin",
+  "cancel",
+  "leave",
+  "meet",
+] as const;
 const replyKinds = [
   "joined",
   "done",
@@ -119,6 +136,10 @@ export function encodeRequest(request: Request): Buffer {
     case "rejoin":
       writer.byte(request.without === undefined ? 0 : 1).numbers(request.without ?? []);
       return writer.number(request.settleMs).number(request.timeoutMs).end();
+    case "meet":
+      writer.number(request.timeoutMs).number(request.meetings.length);
+      for (const { key, ranks } of request.meetings) writer.text(key).numbers(ranks);
+      return writer.end();
   }
 }
 
@@ -158,6 +179,13 @@ function readRequest(reader: Reader): Request {
       const settleMs = reader.number();
       const rest = { settleMs, timeoutMs: timeoutMs() };
       return { kind, id, generation, without: named ? without : undefined, ...rest };
+    }
+    case "meet": {
+      const asked = { kind, id, generation, timeoutMs: timeoutMs() };
+      const count = reader.number();
+      if (count > limits.meetings) throw new WireError("more meetings than pairs of ranks");
+      const meeting = (): Meeting => ({ key: key(), ranks: reader.numbers(limits.ranks) });
+      return { ...asked, meetings: Array.from({ length: count }, meeting) };
     }
   }
 }

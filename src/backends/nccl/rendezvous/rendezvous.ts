@@ -43,6 +43,14 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** A meeting of some ranks of a generation. */
+export interface Meeting {
+  /** What all of them call it: 1 to 256 bytes. */
+  readonly key: string;
+  /** Who has to come, this rank among them. */
+  readonly ranks: readonly number[];
+}
+
 /** How survivors form the next generation. */
 export interface RejoinOptions {
   /**
@@ -109,6 +117,17 @@ export interface Membership {
    *   gave nothing is lost or has left. CommAbortedError by `signal`; in both cases this rank's value is withdrawn.
    */
   exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
+
+  /**
+   * Waits until for each of these meetings all its ranks wait. All who are brought together, directly or by the meetings of
+   * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
+   * A key may be used again once its meeting was held.
+   *
+   * @throws CommTimeoutError at the deadline, which names the ranks that have not come. RemoteRankError when one that has
+   *   not come is lost or has left. CommAbortedError by `signal`; in these cases the others wait for this rank again.
+   *   InvalidArgumentError for ranks that do not exist, and without this one.
+   */
+  meet(meetings: readonly Meeting[], options?: WaitOptions): Promise<void>;
 
   /**
    * Forms the next generation with the other survivors; ranks are numbered anew in the old order. This membership is over

@@ -13,6 +13,7 @@ import { limits } from "./limits.ts";
 import {
   defaultWaitMs,
   type LostPeer,
+  type Meeting,
   type Membership,
   type RejoinOptions,
   type WaitOptions,
@@ -105,6 +106,18 @@ class StoreMembership implements Membership {
     return [...answer.values];
   }
 
+  async meet(meetings: readonly Meeting[], options: WaitOptions = {}): Promise<void> {
+    for (const { key, ranks } of meetings) {
+      shortText("meet", "key", key, limits.keyBytes);
+      if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
+      const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
+      throw argumentError("meet", "ranks", `[${ranks.join(", ")}]`, needs);
+    }
+    const { generation } = this;
+    const timeoutMs = milliseconds("meet", "timeoutMs", options.timeoutMs);
+    await this.#ask({ kind: "meet", generation, meetings, timeoutMs }, timeoutMs, options.signal);
+  }
+
   async rejoin(options: RejoinOptions = {}): Promise<Membership> {
     const { generation } = this;
     const without = this.#without(options.without);
@@ -134,12 +147,15 @@ class StoreMembership implements Membership {
 
   #without(ranks: readonly number[] | undefined): readonly number[] | undefined {
     if (ranks === undefined) return undefined;
-    const isRank = (rank: unknown): boolean =>
-      Number.isInteger(rank) && (rank as number) >= 0 && (rank as number) < this.size;
-    if (Array.isArray(ranks) && ranks.every(isRank) && !ranks.includes(this.rank)) return ranks;
+    const areRanks = Array.isArray(ranks) && ranks.every((rank) => this.#isRank(rank));
+    if (areRanks && !ranks.includes(this.rank)) return ranks;
     const shown = Array.isArray(ranks) ? `[${ranks.join(", ")}]` : ranks;
     const needs = `ranks in 0..${this.size - 1} other than this rank ${this.rank}`;
     throw argumentError("rejoin", "without", shown, needs);
+  }
+
+  #isRank(rank: unknown): boolean {
+    return Number.isInteger(rank) && (rank as number) >= 0 && (rank as number) < this.size;
   }
 
   #tell(peer: LostPeer): void {

@@ -74,6 +74,9 @@ export class Store {
       case "exchange":
         generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
         return;
+      case "meet":
+        generation.meet(rank, request.id, request.meetings, request.timeoutMs);
+        return;
       case "rejoin":
         this.#rejoin(peer, rank, generation, request);
         return;

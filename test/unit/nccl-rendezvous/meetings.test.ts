@@ -1,0 +1,148 @@
+/** Ranks that come together in the store before they block: who goes when, and what keeps them. */
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { Meetings } from "../../../src/backends/nccl/rendezvous/meetings.ts";
+import type { Meeting } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
+import { errorOf, place } from "./stores.ts";
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A meeting of some ranks, named after them. */
+const of = (...ranks: number[]): Meeting => ({ key: ranks.join(">"), ranks });
+
+/** Notes when a promise settles. */
+function watch(promise: Promise<unknown>): { over: boolean } {
+  const seen = { over: false };
+  const settle = (): void => {
+    seen.over = true;
+  };
+  promise.then(settle, settle);
+  return seen;
+}
+
+describe("a meeting", () => {
+  test("lets its ranks go when all have come, and nobody else is asked", async () => {
+    const [zero, one, two] = await (await place(4)).joinAll();
+    const first = zero!.meet([of(0, 2)]);
+    const seen = watch(first);
+    await one!.exchange("k", new Uint8Array(0), { timeoutMs: 30 }).catch(() => undefined);
+    expect(seen.over).toBe(false);
+    await Promise.all([first, two!.meet([of(0, 2)])]);
+  });
+
+  test("may be held again under the same key", async () => {
+    const [zero, one] = await (await place(2)).joinAll();
+    for (let i = 0; i < 3; i++) await Promise.all([zero!.meet([of(0, 1)]), one!.meet([of(0, 1)])]);
+    const late = watch(zero!.meet([of(0, 1)], { timeoutMs: 5000 }));
+    await pause(30);
+    expect(late.over).toBe(false);
+    await one!.meet([of(0, 1)]);
+  });
+
+  test("is not over for one of its ranks while another waits for somebody else", async () => {
+    const [zero, one, two] = await (await place(3)).joinAll();
+    const waits = [zero!.meet([of(0, 1)]), one!.meet([of(0, 1), of(2, 1)])];
+    const seen = waits.map(watch);
+    await pause(40);
+    expect(seen.map(({ over }) => over)).toEqual([false, false]);
+    await Promise.all([...waits, two!.meet([of(2, 1)])]);
+  });
+
+  test("is given up at the deadline, which names who has not come, and the others wait on", async () => {
+    const [zero, one, two] = await (await place(3)).joinAll();
+    const all = of(0, 1, 2);
+    const patient = one!.meet([all]);
+    const error = await errorOf(zero!.meet([all], { timeoutMs: 60 }));
+    expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0, ranks: [2] });
+    expect(error.message).toContain("meet: rank 2 did not come within 60 ms");
+    const third = two!.meet([all]);
+    const seen = [patient, third].map(watch);
+    await pause(40);
+    expect(seen.map(({ over }) => over)).toEqual([false, false]);
+    await Promise.all([zero!.meet([all]), patient, third]);
+  });
+
+  test("is given up by a signal, and the others wait for that rank again", async () => {
+    const [zero, one] = await (await place(2)).joinAll();
+    const error = await errorOf(zero!.meet([of(0, 1)], { signal: AbortSignal.timeout(20) }));
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    const seen = watch(one!.meet([of(0, 1)]));
+    await pause(40);
+    expect(seen.over).toBe(false);
+    await zero!.meet([of(0, 1)]);
+  });
+
+  test("fails for those who wait for a rank that leaves, or that was lost before, and for nobody else", async () => {
+    const [zero, one, two, three] = await (await place(4)).joinAll();
+    const waiting = errorOf(zero!.meet([of(0, 1)]));
+    const others = two!.meet([of(2, 3)]);
+    await one!.leave();
+    expect(await waiting).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
+    expect(await errorOf(zero!.meet([of(0, 1)]))).toMatchObject({ ranks: [1] });
+    await Promise.all([others, three!.meet([of(2, 3)])]);
+  });
+
+  test("needs ranks of the job, and the one that waits among them", async () => {
+    const [zero] = await (await place(2)).joinAll();
+    for (const ranks of [[0, 2], [1], [0, -1], []]) {
+      const error = await errorOf(zero!.meet([{ key: "k", ranks }]));
+      expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "ranks" });
+    }
+    const empty = await errorOf(zero!.meet([{ key: "", ranks: [0, 1] }]));
+    expect(empty).toMatchObject({ code: "ERR_COMM_ARG", field: "key" });
+    await zero!.meet([]);
+  });
+});
+
+/** Ranks that may go, found by striking out those who lack somebody until nobody does. */
+function mayGo(waiting: ReadonlyMap<number, readonly Meeting[]>): Set<number> {
+  const left = new Map(waiting);
+  const isThere = (rank: number, key: string): boolean =>
+    left.get(rank)?.some((meeting) => meeting.key === key) === true;
+  for (;;) {
+    const lacking = [...left].filter(([, meetings]) =>
+      meetings.some(({ key, ranks }) => ranks.some((rank) => !isThere(rank, key))),
+    );
+    if (lacking.length === 0) return new Set(left.keys());
+    for (const [rank] of lacking) left.delete(rank);
+  }
+}
+
+const size = 4;
+const all = [of(0, 1), of(1, 2), of(2, 3), of(0, 3), of(0, 1, 2)];
+const step = fc.record({
+  rank: fc.nat(size - 1),
+  meetings: fc.subarray(all, { minLength: 1 }),
+  leaves: fc.boolean(),
+});
+
+test("those go who lack nobody, and they go together", () => {
+  let gone = 0;
+  fc.assert(
+    fc.property(fc.array(step, { minLength: 10, maxLength: 40 }), (steps) => {
+      const meetings = new Meetings();
+      const waiting = new Map<number, readonly Meeting[]>();
+      for (const [id, { rank, meetings: wanted, leaves }] of steps.entries()) {
+        const own = wanted.filter(({ ranks }) => ranks.includes(rank));
+        if (waiting.has(rank)) {
+          if (!leaves) continue;
+          for (const each of meetings.waiting((one) => one.rank === rank)) meetings.go(each);
+          waiting.delete(rank);
+          continue;
+        }
+        waiting.set(rank, own);
+        const timer = setTimeout(() => undefined, 0);
+        const went = meetings.come({ rank, id, meetings: own, timer });
+        const expected = mayGo(waiting);
+        expect(new Set(went.map((each) => each.rank))).toEqual(expected);
+        for (const each of went) waiting.delete(each.rank);
+        expect(new Set(meetings.waiting(() => true).map((each) => each.rank))).toEqual(
+          new Set(waiting.keys()),
+        );
+        gone += went.length > 1 ? 1 : 0;
+      }
+    }),
+    { numRuns: 300 },
+  );
+  expect(gone).toBeGreaterThan(30);
+});
