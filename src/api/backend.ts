@@ -158,6 +158,16 @@ export interface Session {
         judge: (words: readonly string[]) => Fault | undefined,
       ) => Promise<Fault | undefined> | undefined)
     | undefined;
+  /**
+   * Present in a job of several processes, where a call that connects ranks for the first time blocks this process until
+   * they make it too: brings together those that a call connects before it is handed over. `undefined` where it blocks for
+   * nobody. Rejects when one of them is lost, or the communicator is given up.
+   */
+  convene?: ((set: CallSet) => Promise<void> | undefined) | undefined;
+  /** Present with `convene`: the same for messages. */
+  conveneExchange?:
+    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<void> | undefined)
+    | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
   /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */

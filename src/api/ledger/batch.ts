@@ -24,18 +24,26 @@ export class Batch {
   }
 }
 
-/** Takes the sends and receives whose other end lives in another process: nothing here can tell when they meet. */
-export function takeHalves(
+/** The open sends and receives whose other end lives in another process: nothing here can tell when they meet. */
+export function openHalves(
   { local, ranks }: CommInfo,
   batches: readonly (Batch | undefined)[],
 ): TransferPosting[] {
   if (local.length === ranks.length) return [];
-  return batches.flatMap((batch) => {
-    if (batch === undefined) return [];
-    const halves = batch.open.filter(({ peer }) => !local.includes(peer));
-    batch.open = batch.open.filter(({ peer }) => local.includes(peer));
-    return halves;
-  });
+  return batches.flatMap((batch) => batch?.open.filter(({ peer }) => !local.includes(peer)) ?? []);
+}
+
+/** Takes them. */
+export function takeHalves(
+  comm: CommInfo,
+  batches: readonly (Batch | undefined)[],
+): TransferPosting[] {
+  const halves = openHalves(comm, batches);
+  if (halves.length === 0) return halves;
+  for (const batch of batches) {
+    if (batch !== undefined) batch.open = batch.open.filter((each) => !halves.includes(each));
+  }
+  return halves;
 }
 
 /** Takes every send that meets a receive out of the batches that stand first in their ranks' lines. */

@@ -6,7 +6,7 @@
  * rank of it and is then over, so the communicator stays in step and usable.
  */
 import type { CommInfo } from "../backend.ts";
-import { CommAbortedError, type CommError } from "../errors.ts";
+import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
@@ -14,6 +14,7 @@ import { Batch } from "./batch.ts";
 import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue, type QueuedCall } from "./call-queue.ts";
 import { Deadlines } from "./deadlines.ts";
+import { type Death, deathAfter } from "./death.ts";
 import { Failures } from "./failures.ts";
 import { Fifo } from "./fifo.ts";
 import type { Goings } from "./going.ts";
@@ -23,22 +24,16 @@ import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
 import { missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
+import { Quiet } from "./quiet.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
-import { type ServeHost, serveSlot } from "./serve.ts";
+import { serveSlot } from "./serve.ts";
+import type { ServeHost } from "./serve-host.ts";
 import { Slot } from "./slot.ts";
 import { serveTransfers } from "./transfers.ts";
+import type { Turns } from "./turns.ts";
 import { errorByCall, UnservedError } from "./unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./waits.ts";
 import { Windows } from "./windows.ts";
-
-/** Which call a rank of a dead communicator had open. */
-export interface OpenCall {
-  readonly collective: string;
-  readonly call: number;
-}
-
-/** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
-export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
 
 /** What a ledger needs from its world. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
@@ -64,13 +59,19 @@ export class Ledger {
   readonly goings: Goings;
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
-  #settling = 0;
-  #idle: (() => void)[] = [];
+  readonly #quiet: Quiet;
+  /** Where this process has one rank of several. */
+  readonly #turns: Turns | undefined;
   #death: Death | undefined;
   readonly #failures: Failures;
 
-  constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost) {
+  constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost, turns?: Turns) {
     this.comm = comm;
+    this.#turns = turns;
+    this.#quiet = new Quiet(
+      () => this.#atRest,
+      () => monitor.moved(),
+    );
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
@@ -87,7 +88,7 @@ export class Ledger {
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failures.add(posting.op, error),
-      later: (settle) => this.#later(settle),
+      later: (settle) => this.#quiet.later(settle),
       queue: (postings, hand) => this.#queued.add(postings, hand),
       queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
@@ -136,7 +137,7 @@ export class Ledger {
     if (made === undefined || !this.#repeatsFreely) return false;
     const { rank } = op;
     const posting = repeated(made, prepared, op, timeoutMs);
-    const isNext = this.#lines.empty && !this.#executing;
+    const isNext = this.#lines.empty && !this.#executing && this.#turns?.taken !== true;
     if (!isNext) this.post(rank, posting);
     else if (this.#admit(rank, op) && !this.goings.begin(rank, posting, timeoutMs)) {
       this.post(rank, posting);
@@ -178,16 +179,17 @@ export class Ledger {
   }
 
   /**
-   * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted cannot
-   * be taken back: it fails, and the communicator with it.
+   * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
+   * other processes were told of, cannot be taken back: it fails, and the communicator with it.
    */
   cancel(op: CommOp, error: CommError): void {
     if (!op.pending) return;
-    const submitted = op.status === "submitted";
+    const begun = op.status === "submitted" || (this.#isAwaited && this.#lines.isAtHead(op));
     this.#failures.add(op, error);
-    if (submitted) this.#abortAfter(op, error, "was cancelled in");
+    if (begun) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
-    this.#pump();
+    // In turn it is found to be given up.
+    if (this.#turns === undefined) this.#serveAll();
   }
 
   /** A call was not done in time: it fails, and the communicator with it. `missing` are its ranks that had not made it. */
@@ -199,16 +201,7 @@ export class Ledger {
   }
 
   #abortAfter(op: CommOp, cause: CommError, what: string): void {
-    const { name, ranks } = this.comm;
-    const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
-    this.abort(
-      (rank) =>
-        new CommAbortedError(
-          { headline },
-          { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
-        ),
-      op.finishedAtPs,
-    );
+    this.abort(deathAfter(this.comm, op, cause, what), op.finishedAtPs);
   }
 
   /**
@@ -218,7 +211,7 @@ export class Ledger {
   abort(death: Death, atPs = 0): void {
     this.kill(death, atPs);
     const { abort } = this.#serve.session;
-    if (this.#queued.size === 0 || abort === undefined) return;
+    if ((this.#queued.size === 0 && !this.#isAwaited) || abort === undefined) return;
     for (const { op, call } of this.#queued.postings()) {
       this.#failures.add(
         op,
@@ -265,8 +258,7 @@ export class Ledger {
 
   /** Resolves when no complete call is being executed or about to wake its ranks. */
   drained(): Promise<void> {
-    if (this.#atRest && this.#settling === 0) return Promise.resolve();
-    return new Promise((resolve) => this.#idle.push(resolve));
+    return this.#quiet.reached();
   }
 
   /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
@@ -322,38 +314,42 @@ export class Ledger {
     return refusal === undefined;
   }
 
-  /** Serves whatever has come together, until nothing has or the session needs time. */
+  /** One more call can be served, or the one that kept others waiting is over. */
   #pump(): void {
+    if (this.#turns !== undefined) this.#turns.take(this.#turn);
+    else this.#serveAll();
+  }
+
+  /** Serves whatever has come together, until nothing has or the session needs time. */
+  #serveAll(): void {
     while (!this.#executing && this.#death === undefined) {
-      const served = this.#serveCollective() ?? serveTransfers(this.#serve, this.#lines);
+      const served = this.#serveNext();
       if (served === undefined) break;
-      if (served instanceof Promise) this.#follow(served);
+      if (served instanceof Promise) void this.#follow(served, () => this.#serveAll());
       else this.#monitor.moved();
     }
+    this.#stop();
+  }
+
+  /** Serves the oldest call, which is this process's alone. */
+  readonly #turn = (): undefined | Promise<void> => {
+    const served = this.#death === undefined ? this.#serveNext() : undefined;
+    if (served instanceof Promise) return this.#follow(served, () => this.#stop());
+    this.#monitor.moved();
+    this.#stop();
+    return undefined;
+  };
+
+  /** `undefined`: there is none to serve; true: served. */
+  #serveNext(): true | Promise<void> | undefined {
+    return this.#serveCollective() ?? serveTransfers(this.#serve, this.#lines);
+  }
+
+  /** Nothing more is served for now. */
+  #stop(): void {
     if (this.#executing) return;
     if (this.#death !== undefined) this.#lines.clear();
-    this.#rest();
-  }
-
-  /** Tells those who wait for the ledger to be idle. */
-  #rest(): void {
-    if (this.#idle.length === 0 || !this.#atRest || this.#settling > 0) return;
-    const waiting = this.#idle;
-    this.#idle = [];
-    for (const resolve of waiting) resolve();
-  }
-
-  /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
-  #later(settle: () => void): void {
-    this.#settling++;
-    queueMicrotask(() =>
-      queueMicrotask(() => {
-        this.#settling--;
-        settle();
-        this.#monitor.moved();
-        this.#rest();
-      }),
-    );
+    this.#quiet.look();
   }
 
   /** `undefined`: there is none to serve; true: served. */
@@ -366,6 +362,11 @@ export class Ledger {
     if (served instanceof Promise) return served.then(() => this.#lines.allLeave());
     this.#lines.allLeave();
     return true;
+  }
+
+  /** A call is being executed that ranks of other processes may be at. */
+  get #isAwaited(): boolean {
+    return this.#executing && this.comm.local.length < this.comm.ranks.length;
   }
 
   /** No call is at work. */
@@ -382,16 +383,16 @@ export class Ledger {
       for (const posting of call.postings) this.#failures.add(posting.op, errorOf(posting));
     }
     this.#monitor.moved();
-    this.#rest();
+    this.#quiet.look();
   }
 
-  #follow(served: Promise<void>): void {
+  #follow(served: Promise<void>, then: () => void): Promise<void> {
     this.#executing = true;
     this.#monitor.executing(1);
-    void served.then(() => {
+    return served.then(() => {
       this.#executing = false;
       this.#monitor.executing(-1);
-      this.#pump();
+      then();
     });
   }
 }

@@ -1,5 +1,6 @@
 /** Every rank's calls that are not done, oldest first: the order in which they must be served. */
 import type { CommInfo } from "../backend.ts";
+import type { CommOp } from "../op.ts";
 import { Batch } from "./batch.ts";
 import { Fifo } from "./fifo.ts";
 import type { Posting } from "./posting.ts";
@@ -60,6 +61,13 @@ export class Lines {
     return true;
   }
 
+  /** True when an operation is what its rank would do next. */
+  isAtHead({ rank, callOp }: CommOp): boolean {
+    const { first } = this.#lines[rank] ?? {};
+    if (first === undefined) return false;
+    return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
+  }
+
   /** The batch at the head of each rank's line, where it is one. */
   batches(): (Batch | undefined)[] {
     return this.#lines.map(({ first }) => (first instanceof Batch ? first : undefined));
@@ -68,9 +76,7 @@ export class Lines {
   /** A rank's open postings, oldest first. */
   postings(rank: number): Posting[] {
     const line = this.#lines[rank]?.items() ?? [];
-    return line.flatMap((entry) =>
-      entry instanceof Batch ? entry.open : (entry.postings[rank] ?? []),
-    );
+    return line.flatMap((entry) => postingsOf(entry, rank));
   }
 
   /** Forgets everything. */
@@ -83,4 +89,11 @@ export class Lines {
   get empty(): boolean {
     return this.#entries === 0;
   }
+}
+
+/** What a rank posted with an entry, and is still open there. */
+function postingsOf(entry: Entry, rank: number): readonly Posting[] {
+  if (entry instanceof Batch) return entry.open;
+  const posting = entry.postings[rank];
+  return posting === undefined ? [] : [posting];
 }

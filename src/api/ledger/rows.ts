@@ -11,11 +11,12 @@ import type { CommOp } from "../op.ts";
 import type { Agreement } from "./agreement.ts";
 import type { Going, Goings, Track } from "./going.ts";
 import { isGone } from "./lent.ts";
+import { failServed } from "./outcomes.ts";
 import type { Posting } from "./posting.ts";
 import { repeated } from "./repeated.ts";
 import { RepeatedCalls } from "./repeated-calls.ts";
 import type { RunsHost } from "./runs.ts";
-import { failServed, serveAgain } from "./serve.ts";
+import { serveAgain } from "./serve.ts";
 
 /** What is asked of the ledger. */
 export interface RowsHost extends RunsHost {

@@ -4,10 +4,12 @@ import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { CallNumbers } from "./call-numbers.ts";
 import type { Going, Goings, Track } from "./going.ts";
+import { failServed } from "./outcomes.ts";
 import type { Posting } from "./posting.ts";
 import { repeated } from "./repeated.ts";
 import { RepeatedCalls } from "./repeated-calls.ts";
-import { failServed, type ServeHost, serveAgain } from "./serve.ts";
+import { serveAgain } from "./serve.ts";
+import type { ServeHost } from "./serve-host.ts";
 
 /** What is asked of the ledger. */
 export interface RunsHost {

@@ -3,53 +3,32 @@
  *
  * A wrong set never reaches the session.
  */
-import type {
-  CallSet,
-  CommInfo,
-  HalfTransfer,
-  RankCall,
-  Session,
-  Transfer,
-  Waiting,
-} from "../backend.ts";
+import type { CallSet, RankCall } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
-import { CommAbortedError, type CommError } from "../errors.ts";
+import { CommAbortedError } from "../errors.ts";
 import { isGiven } from "../member/prepared.ts";
 import { callsOf, comparedAcross } from "./across.ts";
 import { Agreement } from "./agreement.ts";
-import type { Batch, Meeting } from "./batch.ts";
 import { PostedCall, type QueuedCall } from "./call-queue.ts";
-import { type Mismatch, mismatchError, mismatchOf, transferMismatch } from "./compare.ts";
+import { onceTogether } from "./coming-together.ts";
+import { type Mismatch, mismatchError, mismatchOf } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
-import { disposedTransfer, isGone, refuseWritten, writtenTransfer } from "./lent.ts";
-import type { Posting, TransferPosting } from "./posting.ts";
+import { isGone, refuseWritten } from "./lent.ts";
+import {
+  abandon,
+  attempt,
+  failAll,
+  failServed,
+  isPending,
+  queued,
+  submitted,
+  type Work,
+  wake,
+} from "./outcomes.ts";
+import type { Posting } from "./posting.ts";
 import { recordedFault } from "./recorded.ts";
+import type { ServeHost } from "./serve-host.ts";
 import type { Slot } from "./slot.ts";
-import { sharedTransfer } from "./targets.ts";
-import { errorByCall } from "./unserved.ts";
-import type { Windows } from "./windows.ts";
-
-/** What serving needs from the ledger and its world. */
-export interface ServeHost {
-  readonly session: Session;
-  readonly comm: CommInfo;
-  readonly windows: Windows;
-  /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
-  prepare(set: CallSet): void;
-  /** Serves a call that changes communicators instead of data; false when it is none. */
-  organise(set: CallSet): void | Promise<void> | false;
-  fail(posting: Posting, error: unknown): void;
-  /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
-  later(settle: () => void): void;
-  /** Has calls handed to a session that queues them, and settles them when it is done. */
-  queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
-  /** The same for a call that the session has worked out before. */
-  queueAgain(call: QueuedCall, known: Agreement, number: number): void;
-  /** A rank has given up a call that those of other processes go on with: here the communicator is over. */
-  abandon(posting: Posting): void;
-  /** A call took longer than its deadline. */
-  overdue(posting: Posting, missing: readonly number[]): void;
-}
 
 /** Serves a complete collective call. A promise means that the session is still at it. */
 export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
@@ -75,12 +54,6 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
       abandon(host, posting);
     }
   });
-}
-
-/** Whatever its session has of the communicator goes too. */
-function abandon(host: ServeHost, posting: Posting): void {
-  host.abandon(posting);
-  host.session.abort?.(host.comm, posting.op.error);
 }
 
 /** Serves a call on which ranks of other processes agree, as far as they are asked. */
@@ -149,56 +122,8 @@ function disagreement(
   return undefined;
 }
 
-function isPending({ op }: Posting): boolean {
-  return op.pending;
-}
-
 function callOf({ call }: Posting): RankCall {
   return call;
-}
-
-/** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
-export function serveMeetings(
-  host: ServeHost,
-  meetings: readonly Meeting[],
-  halves: readonly TransferPosting[],
-  batches: readonly (Batch | undefined)[],
-): void | Promise<void> {
-  const fitting = meetings.filter((meeting) => {
-    const errorOf = transferFault(host, meeting) ?? sharedTransfer(host.comm, meeting, batches);
-    if (errorOf === undefined) return true;
-    host.later(() => {
-      const pair = [meeting.send, meeting.recv];
-      const atPs = lastComing(pair);
-      for (const posting of pair) failAt(host, posting, errorOf(posting), atPs);
-    });
-    return false;
-  });
-  if (fitting.length === 0 && halves.length === 0) return;
-  const pairs = fitting.map(({ send, recv }) => [send, recv]);
-  const messages = [...pairs, ...halves.map((half) => [half])];
-  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
-    send: send.call,
-    recv: recv.call,
-    ...joined,
-  }));
-  return attempt(
-    host,
-    messages.flat(),
-    () => submitTransfers(host, transfers, halves, messages),
-    () => wake(host, messages),
-  );
-}
-
-/** Why a send and the receive it met are not served, as either side is told. */
-function transferFault(
-  { comm, session }: ServeHost,
-  meeting: Meeting,
-): ((posting: Posting) => CommError) | undefined {
-  const fault = transferMismatch(comm, meeting) ?? disposedTransfer(comm, meeting);
-  if (fault !== undefined) return fault;
-  const written = session.lending?.writer([meeting.send.call, meeting.recv.call]);
-  return written && writtenTransfer(comm, written);
 }
 
 function perform(
@@ -222,6 +147,11 @@ function perform(
 }
 
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+  const coming = host.session.convene?.(set);
+  return onceTogether(host, coming, postings, () => carryOut(host, set, postings));
+}
+
+function carryOut(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
   if (organised !== false) return submitted([postings], host.session.organised?.(set));
@@ -243,12 +173,6 @@ function begin(host: ServeHost, set: CallSet, postings: readonly Posting[]): Wor
   return submit(host, set, postings);
 }
 
-/** What serving leaves behind when a session has queued the calls: the ledger goes on while they are at work. */
-const queued = Symbol("queued");
-
-/** What serving leaves behind: nothing, something to wait for, or queued calls. */
-type Work = undefined | typeof queued | Promise<unknown>;
-
 /** Hands a checked set to the session. */
 function submit(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const { session } = host;
@@ -257,133 +181,6 @@ function submit(host: ServeHost, set: CallSet, postings: readonly Posting[]): Wo
     return queued;
   }
   return submitted([postings], session.execute(set));
-}
-
-/** Hands checked transfers to the session; `calls` are their postings, together where they meet. */
-function submitTransfers(
-  host: ServeHost,
-  transfers: readonly Transfer[],
-  halves: readonly HalfTransfer[],
-  calls: readonly (readonly Posting[])[],
-): Work {
-  const { session, comm } = host;
-  if (session.enqueueExchange !== undefined) {
-    host.queue(calls.flat(), (waiting) => {
-      session.enqueueExchange?.(comm, transfers, halves, waiting);
-    });
-    return queued;
-  }
-  return submitted(calls, session.exchange(comm, transfers, halves));
-}
-
-/** The session has taken these calls and messages. */
-function submitted(
-  calls: readonly (readonly Posting[])[],
-  done: void | Promise<void>,
-): undefined | Promise<void> {
-  for (const postings of calls) {
-    const atPs = lastComing(postings);
-    for (const { op } of postings) {
-      op.submittedAtPs = atPs;
-      op.submit();
-    }
-  }
-  return done instanceof Promise ? done : undefined;
-}
-
-/** Virtual time at which the last rank made a call; before that, no rank can know of it. */
-function lastComing(postings: readonly Posting[]): number {
-  let last = 0;
-  for (const { call } of postings) last = Math.max(last, call.postedAtPs);
-  return last;
-}
-
-/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
-function attempt(
-  host: ServeHost,
-  postings: readonly Posting[],
-  work: () => Work,
-  settled: () => void,
-): void | Promise<void> {
-  const failed = (error: unknown): void => failServed(host, postings, error);
-  const finish = (left: unknown): void => {
-    if (left !== queued) settled();
-  };
-  try {
-    const left = work();
-    if (left instanceof Promise) return left.then(finish, failed);
-    finish(left);
-  } catch (error) {
-    failed(error);
-  }
-}
-
-/** Gives every rank of these calls and messages its result, in this order, unless its deadline passed before that. */
-function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): void {
-  const inTime = calls.some((call) => call.some(isLate)) ? refuseLate(host, calls) : calls;
-  host.later(() => {
-    for (const postings of inTime) {
-      for (const { op, call, prepared } of postings) {
-        op.finishedAtPs = call.finishedAtPs;
-        op.complete(prepared.resultOf(call));
-      }
-    }
-  });
-}
-
-/** Fails the calls whose deadline has passed; gives the others. */
-function refuseLate(
-  host: ServeHost,
-  calls: readonly (readonly Posting[])[],
-): readonly (readonly Posting[])[] {
-  const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
-  // The deadline that passes first aborts the communicator, whoever is woken first.
-  late.sort(
-    ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
-  );
-  for (const { posting, call } of late) {
-    host.overdue(posting, latecomers(call, deadlineOf(posting)));
-  }
-  return calls.map((call) => call.filter((posting) => !isLate(posting)));
-}
-
-function deadlineOf({ deadlinePs = Infinity }: Posting): number {
-  return deadlinePs;
-}
-
-function isLate({ call, deadlinePs }: Posting): boolean {
-  return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
-}
-
-/** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
-export function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
-  failAll(host, postings, errorByCall(error, host));
-  const [first] = postings;
-  const { local, ranks } = host.comm;
-  const isAlone = local.length === ranks.length || first?.call.collective === "capture";
-  if (first !== undefined && !isAlone) host.later(() => abandon(host, first));
-}
-
-/** Fails every rank of a call, once those that were about to await it do. */
-function failAll(
-  host: ServeHost,
-  postings: readonly Posting[],
-  errorOf: (posting: Posting) => unknown,
-): void {
-  const atPs = lastComing(postings);
-  host.later(() => {
-    for (const posting of postings) failAt(host, posting, errorOf(posting), atPs);
-  });
-}
-
-function failAt(host: ServeHost, posting: Posting, error: unknown, atPs: number): void {
-  if (posting.op.pending) posting.op.finishedAtPs = atPs;
-  host.fail(posting, error);
-}
-
-/** Ranks that made a call only after a deadline. */
-function latecomers(postings: readonly Posting[], deadlinePs: number): number[] {
-  return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
 }
 
 function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAbortedError {

@@ -1,7 +1,24 @@
 /** Sends and receives that have come to the head of their ranks' lines. */
-import { takeHalves, takeMeetings } from "./batch.ts";
+import type { HalfTransfer, Transfer } from "../backend.ts";
+import type { CommError } from "../errors.ts";
+import { type Batch, type Meeting, openHalves, takeHalves, takeMeetings } from "./batch.ts";
+import { transferMismatch } from "./compare.ts";
+import { disposedTransfer, writtenTransfer } from "./lent.ts";
 import type { Lines } from "./lines.ts";
-import { type ServeHost, serveMeetings } from "./serve.ts";
+import {
+  abandon,
+  attempt,
+  failAt,
+  lastComing,
+  queued,
+  submitted,
+  type Work,
+  wake,
+} from "./outcomes.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
+import type { ServeHost } from "./serve-host.ts";
+import { sharedTransfer } from "./targets.ts";
+import { errorByCall } from "./unserved.ts";
 
 /** Serves those that meet, and halves whose other end is elsewhere. `undefined`: there are none; true: served. */
 export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<void> | undefined {
@@ -11,6 +28,8 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
     // A cancelled transfer no longer meets anyone.
     if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
   }
+  const coming = comeTogether(host, batches);
+  if (coming !== undefined) return coming.then(() => serveTransfers(host, lines) as undefined);
   const halves = takeHalves(host.comm, batches);
   const meetings = takeMeetings(batches);
   const leave = (): boolean[] =>
@@ -24,4 +43,85 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
   if (served instanceof Promise) return served.then(() => void leave());
   leave();
   return true;
+}
+
+/**
+ * Brings together the ranks that messages connect for the first time; `undefined` where nobody is waited for. Until then
+ * the messages stand in their lines, where those who end the communicator find them.
+ */
+function comeTogether(
+  host: ServeHost,
+  batches: readonly (Batch | undefined)[],
+): Promise<void> | undefined {
+  const { comm, session } = host;
+  if (session.conveneExchange === undefined) return undefined;
+  const halves = openHalves(comm, batches);
+  return session.conveneExchange(comm, halves)?.catch((error: unknown) => {
+    const errorOf = errorByCall(error, host);
+    for (const half of halves) {
+      host.fail(half, errorOf(half));
+      abandon(host, half);
+    }
+  });
+}
+
+/** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
+function serveMeetings(
+  host: ServeHost,
+  meetings: readonly Meeting[],
+  halves: readonly TransferPosting[],
+  batches: readonly (Batch | undefined)[],
+): void | Promise<void> {
+  const fitting = meetings.filter((meeting) => {
+    const errorOf = transferFault(host, meeting) ?? sharedTransfer(host.comm, meeting, batches);
+    if (errorOf === undefined) return true;
+    host.later(() => {
+      const pair = [meeting.send, meeting.recv];
+      const atPs = lastComing(pair);
+      for (const posting of pair) failAt(host, posting, errorOf(posting), atPs);
+    });
+    return false;
+  });
+  if (fitting.length === 0 && halves.length === 0) return;
+  const pairs = fitting.map(({ send, recv }) => [send, recv]);
+  const messages = [...pairs, ...halves.map((half) => [half])];
+  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
+    send: send.call,
+    recv: recv.call,
+    ...joined,
+  }));
+  return attempt(
+    host,
+    messages.flat(),
+    () => submitTransfers(host, transfers, halves, messages),
+    () => wake(host, messages),
+  );
+}
+
+/** Why a send and the receive it met are not served, as either side is told. */
+function transferFault(
+  { comm, session }: ServeHost,
+  meeting: Meeting,
+): ((posting: Posting) => CommError) | undefined {
+  const fault = transferMismatch(comm, meeting) ?? disposedTransfer(comm, meeting);
+  if (fault !== undefined) return fault;
+  const written = session.lending?.writer([meeting.send.call, meeting.recv.call]);
+  return written && writtenTransfer(comm, written);
+}
+
+/** Hands checked transfers to the session; `calls` are their postings, together where they meet. */
+function submitTransfers(
+  host: ServeHost,
+  transfers: readonly Transfer[],
+  halves: readonly HalfTransfer[],
+  calls: readonly (readonly Posting[])[],
+): Work {
+  const { session, comm } = host;
+  if (session.enqueueExchange !== undefined) {
+    host.queue(calls.flat(), (waiting) => {
+      session.enqueueExchange?.(comm, transfers, halves, waiting);
+    });
+    return queued;
+  }
+  return submitted(calls, session.exchange(comm, transfers, halves));
 }

@@ -9,6 +9,7 @@ import type { CommError } from "../errors.ts";
 import { andThen } from "../ledger/counts-exchange.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
 import type { Monitor } from "../ledger/monitor.ts";
+import { Turns } from "../ledger/turns.ts";
 import { allWishes } from "../ledger/wishes-exchange.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
@@ -32,6 +33,7 @@ export class Communicators {
   readonly members: readonly Member[];
   readonly #monitor: Monitor;
   readonly #host: CirclesHost;
+  readonly #turns: Turns | undefined;
   /** Those in use, oldest first. */
   readonly #circles = new Map<CommInfo, Circle>();
   /** Ledgers in which an operation has failed that nobody had looked at by then, in use or not. */
@@ -42,6 +44,9 @@ export class Communicators {
   constructor(name: string, monitor: Monitor, host: CirclesHost) {
     this.#monitor = monitor;
     this.#host = host;
+    this.#turns = Turns.of(host.session, () => {
+      for (const { goings } of this.ledgers) goings.seal();
+    });
     const ranks = Array.from({ length: host.session.size }, (_, rank) => rank);
     const local = host.session.localRanks ?? ranks;
     this.members = this.#make({ id: this.#made++, name, ranks, local }).members;
@@ -166,7 +171,7 @@ export class Communicators {
   }
 
   #make(comm: CommInfo): Circle {
-    const ledger = new Ledger(comm, this.#monitor, this.#host);
+    const ledger = new Ledger(comm, this.#monitor, this.#host, this.#turns);
     const { session } = this.#host;
     const members = comm.local.map((rank) => new Member(rank, ledger, session, this.#host));
     const circle = { ledger, members, aborted: false };

@@ -10,7 +10,7 @@ import {
   WorldError,
 } from "../errors.ts";
 
-import type { OpenCall } from "../ledger/ledger.ts";
+import type { OpenCall } from "../ledger/death.ts";
 
 interface Named {
   readonly name: string;
