@@ -95,7 +95,6 @@ export class Job {
         hint: "use the communicator that the first rebuild() gives",
       });
     }
-    this.#rollCall.end();
     this.#handedOver = true;
   }
 
@@ -118,9 +117,10 @@ export class Job {
   }
 
   async leave(): Promise<void> {
-    this.#rollCall.end();
     this.#leaves = true;
-    if (!this.#handedOver) await this.#newest.leave();
+    if (this.#handedOver) return;
+    this.#rollCall.end();
+    await this.#newest.leave();
   }
 
   /** Ranks of this life in the numbers of the newest membership: without those that are not in it. */

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { Session } from "../../../src/api/index.ts";
 import { Job } from "../../../src/backends/nccl/job.ts";
+import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 
 const never = {
@@ -52,9 +53,24 @@ describe("a roll call", () => {
   });
 
   test("counts a rank that does not answer as missing", async () => {
-    const [asker, quiet] = (await jobs(2)) as [Job, Job];
-    made(quiet, world(2), 9);
-    quiet.handOver();
+    const [member] = await (await place(2)).joinAll();
+    const asker = new Job(member as Membership, never);
     expect(await asker.missing(world(2), 0)).toEqual([1]);
+  });
+
+  test("is answered by a rank that goes on to the next life, until that one begins", async () => {
+    const [asker, ahead] = (await jobs(2)) as [Job, Job];
+    made(ahead, world(2), 9);
+    ahead.handOver();
+    expect(await asker.missing(world(2), 9)).toEqual([]);
+    expect(await asker.missing(world(2), 10)).toEqual([1]);
+  });
+
+  test("knows what a rank had made that has left since", async () => {
+    const [asker, gone] = (await jobs(2)) as [Job, Job];
+    made(gone, world(2), 3);
+    await gone.leave();
+    expect(await asker.missing(world(2), 3)).toEqual([]);
+    expect(await asker.missing(world(2), 4)).toEqual([1]);
   });
 });
