@@ -1,12 +1,10 @@
 /** Compares the calls of ranks in different processes before NCCL sees them: they tell each other through the job's store. */
 import { CollectiveMismatchError, type CommInfo, type OwnWords } from "../../api/index.ts";
 import type { Membership } from "./rendezvous/index.ts";
+import type { StoreWaits } from "./store-waits.ts";
 
 /** When the ranks of several processes compare their calls. */
 export type Checks = "off" | "once" | "always";
-
-/** Deadlines of calls, closing and the loss of a rank end a comparison; by itself it waits as long as a timer can. */
-const compareMs = 2 ** 31 - 1;
 
 /** When it is first asked who has let the call through, and the longest time from one such question to the next. */
 const [firstAskMs, mostAskMs] = [500, 600_000];
@@ -17,6 +15,7 @@ export interface ComparedJob {
   readonly keyOf: (comm: CommInfo) => string;
   /** World ranks that have not made a call, or do not say. */
   readonly missing: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  readonly waits: StoreWaits;
 }
 
 /** The comparisons of one process. */
@@ -72,18 +71,14 @@ export class Comparisons {
 
   /** The words of all ranks, by rank of the communicator. */
   async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
-    const giveUp = new AbortController();
-    const options = { timeoutMs: compareMs, signal: giveUp.signal };
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
-    const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), options);
-    const watch = this.#checks === "once" ? this.#watch(comm, number, giveUp.signal) : undefined;
-    try {
-      const told = await (watch === undefined ? exchange : Promise.race([exchange, watch]));
-      return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
-    } finally {
+    const told = await this.#job.waits.on(comm, (bounds) => {
+      const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
+      if (this.#checks === "always") return exchange;
       exchange.catch(() => undefined);
-      giveUp.abort();
-    }
+      return Promise.race([exchange, this.#watch(comm, number, bounds.signal)]);
+    });
+    return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
   }
 
   /** Rejects once another rank has let its call through: it agreed on that one before, and this rank's is another. */

@@ -2,9 +2,11 @@
 import { CommClosedError, type CommInfo, type Session } from "../../api/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
 import { type Checks, Comparisons } from "./comparisons.ts";
+import { FirstUses } from "./first-uses.ts";
 import { type Lives, nextLife } from "./next-life.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { RollCall } from "./roll-call.ts";
+import { StoreWaits } from "./store-waits.ts";
 
 /** How many collective calls were made on a communicator. */
 export interface Made {
@@ -26,13 +28,17 @@ export class Job {
   /** This process is to be in the job no more, unless a later life has begun. */
   #leaves = false;
   readonly comparisons: Comparisons;
+  readonly firstUses: FirstUses;
+  readonly #waits = new StoreWaits();
 
   constructor(membership: Membership, lives: Lives, checks: Checks = "off") {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.comparisons = new Comparisons(membership, checks, {
       keyOf,
       missing: (comm, number) => this.missing(comm, number),
+      waits: this.#waits,
     });
+    this.firstUses = new FirstUses(membership, keyOf, this.#waits);
     this.#membership = membership;
     this.#newest = membership;
     this.#lives = lives;
@@ -54,6 +60,11 @@ export class Job {
   /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
   born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     this.#keys.born(parent, number, children);
+  }
+
+  /** A communicator was given up: what its calls wait for ends. */
+  gaveUp(comm: CommInfo): void {
+    this.#waits.giveUp(comm);
   }
 
   /** A communicator was closed by its ranks. */

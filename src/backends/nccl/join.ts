@@ -5,6 +5,7 @@ import {
   type JoinRequest,
   type Session,
 } from "../../api/index.ts";
+import { connectAtStart } from "./connect-at-start.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
@@ -38,7 +39,10 @@ export async function join(
     );
   }
   const wanted = wantedDevice(options, environment?.localRank ?? 0);
-  if (size > 1) own.show(wanted);
+  if (size > 1) {
+    own.show(wanted);
+    connectAtStart();
+  }
   const { libraries, visible } = await look(options);
   const device = own.numberAmong(visible, wanted);
   if (device === undefined) throw notVisible(wanted, visible, own, environment?.rank ?? 0, size);

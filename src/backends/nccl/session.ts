@@ -66,6 +66,8 @@ export class NcclSession implements Session {
   readonly origins: readonly number[];
   readonly capabilities: Capabilities;
   readonly compare: Session["compare"];
+  readonly convene: Session["convene"];
+  readonly conveneExchange: Session["conveneExchange"];
   readonly #parts: SessionParts;
   readonly #progress: Progress;
   /** Present where calls take arrays. */
@@ -103,8 +105,11 @@ export class NcclSession implements Session {
     this.origins = job?.origins ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#add(world);
-    const comparisons = job?.comparisons;
+    const { comparisons, firstUses } = job ?? {};
     if (comparisons?.areMade === true) this.compare = comparisons.compare.bind(comparisons);
+    const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
+    this.convene = firstUses && ((set) => firstUses.call(open(set.comm), set));
+    this.conveneExchange = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
@@ -366,6 +371,7 @@ export class NcclSession implements Session {
   #leave(comm: NcclCommunicator): void {
     comm.isOver = true;
     this.#comms.delete(comm.info.id);
+    this.#parts.job?.gaveUp(comm.info);
   }
 
   #comm(info: CommInfo): NcclCommunicator {

@@ -21,6 +21,12 @@ export class RegisteredWindows {
     this.#members = members;
   }
 
+  /** A call uses symmetric memory that has no window yet. */
+  lacks(call: RankCall): boolean {
+    if (symmetricPlace(call) === undefined) return false;
+    return !this.#has(call, "send") || !this.#has(call, "recv");
+  }
+
   /** Registers the symmetric memory of calls that use it and has no window yet. */
   cover(calls: readonly RankCall[]): void {
     const [first] = calls;

@@ -17,6 +17,7 @@ class Job {
   readonly size: number;
   readonly #gpus: FakeGpus;
   readonly #given = new Map<string, (Uint8Array | undefined)[]>();
+  readonly #meetings = new Map<string, Set<number>>();
   readonly #values = new Map<string, Uint8Array>();
   readonly left = new Set<number>();
   readonly sessions: Session[] = [];
@@ -57,6 +58,13 @@ class Job {
     );
   }
 
+  /** Ranks that have come to a meeting. */
+  #come(key: string): Set<number> {
+    const come = this.#meetings.get(key) ?? new Set<number>();
+    this.#meetings.set(key, come);
+    return come;
+  }
+
   #membership(rank: number): Membership {
     const { size } = this;
     const exchange: Membership["exchange"] = async (key, value, { signal } = {}) => {
@@ -89,6 +97,13 @@ class Job {
         return this.#values.get(key);
       },
       exchange,
+      meet: async (meetings, { signal } = {}) => {
+        for (const { key } of meetings) this.#come(key).add(rank);
+        do {
+          signal?.throwIfAborted();
+          await new Promise((resolve) => setImmediate(resolve));
+        } while (meetings.some(({ key, ranks }) => ranks.some((one) => !this.#come(key).has(one))));
+      },
       rejoin: unused,
       leave: async () => void this.left.add(rank),
     } as Membership;

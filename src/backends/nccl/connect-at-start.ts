@@ -1,0 +1,17 @@
+/** When NCCL connects the ranks of a job for collective calls. */
+import { assertReachesNccl } from "./variables.ts";
+
+const variable = "NCCL_RUNTIME_CONNECT";
+
+/**
+ * Has NCCL connect them while it starts, which has a deadline. By itself it does so, since 2.22, in the first call that
+ * takes a ring or a tree, and waits there for the other ranks on the thread that makes the call. Who has set the variable
+ * has decided. NCCL reads it once per process.
+ *
+ * @throws UnsupportedError on a worker thread, whose variables do not reach NCCL.
+ */
+export function connectAtStart(env = process.env): void {
+  if (env[variable] !== undefined) return;
+  assertReachesNccl([variable]);
+  env[variable] = "0";
+}

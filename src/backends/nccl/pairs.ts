@@ -1,0 +1,34 @@
+/** Between which ranks a collective call sends: what its NCCL calls say. */
+import type { RankCall } from "../../api/index.ts";
+import { type Issuing, type Part, stepsOf } from "./issue.ts";
+
+/** A sender and who receives from it. */
+export type Pair = readonly [from: number, to: number];
+
+/** The pairs of a rank's call that it is one of. None for collectives that NCCL has itself, beside the all-to-all. */
+export function pairsOf(call: RankCall, size: number): Pair[] {
+  const pairs: Pair[] = [];
+  const { rank } = call;
+  const nothing = (): void => undefined;
+  const issuing: Issuing = {
+    hasAllToAll: false,
+    allToAll: nothing,
+    allReduce: nothing,
+    reduce: nothing,
+    broadcast: nothing,
+    allGather: nothing,
+    reduceScatter: nothing,
+    send: (_buffer, _count, _dtype, peer) => void pairs.push([rank, peer]),
+    recv: (_buffer, _count, _dtype, peer) => void pairs.push([peer, rank]),
+  };
+  const none = { send: 0n, recv: 0n, comm: 0n, stream: 0n, scratch: 0n, op: 0 };
+  const part: Part = { ...none, call: withCounts(call), size };
+  for (const step of stepsOf(part.call, size)) step(issuing, part);
+  return pairs.filter(([from, to]) => from !== to);
+}
+
+/** Counts that are not known yet are exchanged first, between all ranks. */
+function withCounts(call: RankCall): RankCall {
+  if (call.collective !== "allToAllv" || call.recvCounts !== undefined) return call;
+  return { ...call, collective: "allToAll", count: 1, sendCounts: undefined };
+}
