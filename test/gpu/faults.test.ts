@@ -108,6 +108,41 @@ describe("a lost rank", () => {
   );
 });
 
+describe("a rank that does not come where ranks are connected for the first time", () => {
+  /** What a rank was told of a call. */
+  interface Told {
+    readonly code: string;
+    readonly ranks: readonly number[];
+    readonly tookMs: number;
+  }
+  /** Calls that only rank 0 makes. */
+  const messages = ["send", "answer"];
+  const calls = [
+    ...["allReduce", "largeAllReduce", "allToAll", "symmetric", "moreSymmetric"],
+    ...["split", "partAllReduce", "partAllToAll"],
+  ];
+
+  testOn(2, found)("is named in time, and one that is killed there as well", async () => {
+    const { results, text } = await runJob<{ told: Readonly<Record<string, Told>> }>(
+      size,
+      "first-uses.mjs",
+    );
+    for (const [rank, result] of results.entries()) {
+      if (rank === 1) continue;
+      const { told } = result ?? expect.fail(text);
+      const names = rank === 0 ? [...calls, ...messages] : calls;
+      expect(Object.keys(told).sort(), text).toEqual([...names, "killed"].sort());
+      for (const name of names) {
+        expect(told[name], name).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+        expect(told[name]!.tookMs, name).toBeLessThan(1150);
+      }
+      const { killed } = told;
+      expect(killed).toMatchObject({ code: "ERR_COMM_LOST", ranks: [1] });
+      expect(killed!.tookMs).toBeLessThan(5000);
+    }
+  });
+});
+
 /** Runs `ends.mjs`. */
 function ended(ranks: number, how: string): Promise<readonly [how: string, status: number | null]> {
   const child = spawn(process.execPath, [jobPath("ends.mjs"), String(ranks), how], {
