@@ -195,6 +195,13 @@ export class RankLostError extends CommError {
 /** The communicator was aborted; the reason is the `cause`. */
 export class CommAbortedError extends CommError {
   readonly code = "ERR_COMM_ABORTED";
+
+  override seenBy(facts: CommErrorFacts): CommError {
+    if (this.rank !== undefined) return this;
+    const [headline = ""] = this.message.split("\n");
+    const { ranks, cause } = this;
+    return new CommAbortedError({ headline, hint: this.hint }, { ...facts, ranks, cause });
+  }
 }
 
 /** The communicator, world or buffer was closed or disposed before this use. */

@@ -65,13 +65,19 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   assertBackend(backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
     throw new InvalidArgumentError(
-      { headline: `connect: size: found ${String(size)}, needs an integer of at least 1` },
+      {
+        headline: `connect: size: found ${String(size)}, needs an integer of at least 1`,
+        hint: "leave it out for what the launcher says",
+      },
       { field: "size" },
     );
   }
   if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
     throw new InvalidArgumentError(
-      { headline: `connect: timeoutMs: found ${String(timeoutMs)}, needs a number above 0` },
+      {
+        headline: `connect: timeoutMs: found ${String(timeoutMs)}, needs a number above 0`,
+        hint: "milliseconds to wait for the other ranks; leave it out for 60,000",
+      },
       { field: "timeoutMs" },
     );
   }

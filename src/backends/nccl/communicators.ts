@@ -78,7 +78,13 @@ export class NcclCommunicator {
       return true;
     }
     inTurn(this.#releases());
-    const ends = [...this.members.values()].map(({ handle }) => this.#endWithOthers(handle));
+    const ends = [...this.members.values()].map(async (member) => {
+      try {
+        return await this.#endWithOthers(member.handle);
+      } catch (error) {
+        throw this.#of(member, error);
+      }
+    });
     const inTime = (await Promise.all(ends)).every((each) => each);
     if (!inTime) {
       process.emitWarning(
@@ -95,7 +101,9 @@ export class NcclCommunicator {
       ...this.#releases(),
       () =>
         this.#nccl.group(() => {
-          for (const { handle } of this.members.values()) this.#nccl.destroy(handle);
+          for (const member of this.members.values()) {
+            this.#asOf(member, () => this.#nccl.destroy(member.handle));
+          }
         }),
     ]);
   }
@@ -145,7 +153,23 @@ export class NcclCommunicator {
 
   /** Throws what went wrong in the background. */
   check(): void {
-    for (const { handle } of this.members.values()) this.#nccl.checkAsync(handle);
+    for (const member of this.members.values()) {
+      this.#asOf(member, () => this.#nccl.checkAsync(member.handle));
+    }
+  }
+
+  /** Does something for a member: what goes wrong names it. */
+  #asOf(member: Member, work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      throw this.#of(member, error);
+    }
+  }
+
+  #of({ rank, local }: Member, error: unknown): unknown {
+    const { size, info } = this;
+    return located(error, { rank, size, comm: info.name, device: local.device.name });
   }
 }
 

@@ -44,7 +44,10 @@ export async function rankPlaces(
 export function assertTimeout(timeoutMs: unknown): void {
   if (typeof timeoutMs === "number" && timeoutMs > 0) return;
   throw new InvalidArgumentError(
-    { headline: `nccl: timeoutMs: found ${String(timeoutMs)}, needs a number above 0` },
+    {
+      headline: `nccl: timeoutMs: found ${String(timeoutMs)}, needs a number above 0`,
+      hint: "milliseconds; leave it out for calls without a deadline, or give single calls one",
+    },
     { field: "timeoutMs" },
   );
 }
@@ -53,7 +56,10 @@ export function assertTimeout(timeoutMs: unknown): void {
 export function assertChecks(checks: unknown): void {
   if (checks === undefined || checks === "off" || checks === "once" || checks === "always") return;
   throw new InvalidArgumentError(
-    { headline: `nccl: checks: found ${String(checks)}, needs "off", "once" or "always"` },
+    {
+      headline: `nccl: checks: found ${String(checks)}, needs "off", "once" or "always"`,
+      hint: "leave it out and calls are not compared between processes",
+    },
     { field: "checks" },
   );
 }
@@ -75,7 +81,10 @@ export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();
   const fault = (found: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `nccl: devices: found ${found}, needs different device numbers from 0 on` },
+      {
+        headline: `nccl: devices: found ${found}, needs different device numbers from 0 on`,
+        hint: "leave it out for one device per rank from 0 on; CUDA_VISIBLE_DEVICES says which are seen",
+      },
       { field: "devices" },
     );
   if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));

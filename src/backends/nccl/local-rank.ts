@@ -104,11 +104,15 @@ export class LocalRank {
   release(): void {
     if (!this.#open) return;
     this.#open = false;
-    inTurn([
-      () => this.staging.release(),
-      ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
-      () => this.device.release(),
-    ]);
+    try {
+      inTurn([
+        () => this.staging.release(),
+        ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
+        () => this.device.release(),
+      ]);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
   }
 
   /** Leaves everything behind: freeing it would wait for work that does not end. */

@@ -4,6 +4,7 @@ import { bytesOf } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { scalarBytes } from "./mapping.ts";
 import type { Progress } from "./progress.ts";
+import { located } from "./result/errors.ts";
 import type { Staging } from "./staging.ts";
 
 /** Longest pattern that is written by the host before the device doubles it. */
@@ -20,10 +21,17 @@ export class DeviceMemory implements Memory {
   readonly #staging: Staging;
   readonly #progress: Progress;
   readonly #release: ((ptr: bigint) => void) | undefined;
+  /** The rank whose memory it is. */
+  readonly #rank: number;
 
   /** Without `release` the memory is the caller's own. */
   constructor(
-    owner: { readonly device: Device; readonly staging: Staging; readonly progress: Progress },
+    owner: {
+      readonly worldRank: number;
+      readonly device: Device;
+      readonly staging: Staging;
+      readonly progress: Progress;
+    },
     ptr: bigint,
     byteLength: number,
     release?: (ptr: bigint) => void,
@@ -31,6 +39,7 @@ export class DeviceMemory implements Memory {
     this.device = owner.device.name;
     this.ptr = ptr;
     this.byteLength = byteLength;
+    this.#rank = owner.worldRank;
     this.#device = owner.device;
     this.#staging = owner.staging;
     this.#progress = owner.progress;
@@ -40,21 +49,28 @@ export class DeviceMemory implements Memory {
 
   /** Copies bytes in, in stream order; the caller's array is free at once. */
   write(byteOffset: number, bytes: Uint8Array): void {
-    this.#staging.upload(this.ptr + BigInt(byteOffset), bytes);
+    this.#own(() => this.#staging.upload(this.ptr + BigInt(byteOffset), bytes));
   }
 
   /** Copies bytes out as they are when everything before is done, whatever is written later. */
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
-    await this.#staging.download(this.ptr + BigInt(byteOffset), into);
+    try {
+      await this.#staging.download(this.ptr + BigInt(byteOffset), into);
+    } catch (error) {
+      throw this.#located(error);
+    }
   }
 
   /** Sets elements to a value, rounded to the dtype: the host writes a pattern, the device doubles it. */
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
     if (count === 0) return;
     const element = scalarBytes(dtype, value);
-    const total = count * bytesOf(dtype);
-    const target = this.ptr + BigInt(byteOffset);
+    this.#own(() => this.#repeat(element, this.ptr + BigInt(byteOffset), count * bytesOf(dtype)));
+  }
+
+  /** Writes an element over and over. */
+  #repeat(element: Uint8Array, target: bigint, total: number): void {
     const cuda = this.#device.use();
     const { stream } = this.#device;
     const first = element[0] as number;
@@ -80,5 +96,18 @@ export class DeviceMemory implements Memory {
       .after([this.#device])
       .then(release, release)
       .catch(() => undefined);
+  }
+
+  /** What goes wrong names the rank and its device. */
+  #own(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      throw this.#located(error);
+    }
+  }
+
+  #located(error: unknown): unknown {
+    return located(error, { rank: this.#rank, device: this.device });
   }
 }

@@ -282,7 +282,8 @@ export class NcclSession implements Session {
   async rejoin(without: readonly number[] | undefined): Promise<Session> {
     const { job } = this.#parts;
     if (job === undefined) {
-      throw new UnsupportedError({ headline: "rebuild: this job has one process" });
+      const hint = "close it and connect again";
+      throw new UnsupportedError({ headline: "rebuild: this job has one process", hint });
     }
     job.handOver();
     // Those who are gone, or left out, end nothing with the others.

@@ -1,5 +1,5 @@
 /** What a rank is told when NCCL or CUDA fails: an error of its own, with what to do. */
-import type { CommError, Communicator } from "twinccl";
+import type { CommError, Communicator, DeviceBuffer } from "twinccl";
 import { CudaError, NcclError } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
@@ -97,6 +97,47 @@ describe("an error of NCCL or CUDA", () => {
         expect(error).toEqual(seen(lost, { rank: 1, device: "cuda:1" }));
       }),
     );
+  });
+
+  test.each([
+    ["copyFrom", "copy", (buffer: DeviceBuffer<"int8">) => buffer.copyFrom(new Int8Array(4))],
+    ["toHost", "copy", (buffer: DeviceBuffer<"int8">) => buffer.toHost()],
+    ["fill", "set", (buffer: DeviceBuffer<"int8">) => buffer.fill(0)],
+  ])("names the rank whose memory is copied or filled: %s", async (_, name, work) => {
+    const gpus = cleanGpus();
+    const lost = cudaError("cudaMemcpyAsync", 700, "cudaErrorIllegalAddress");
+    await inWorld(gpus, 2, (world) =>
+      world.run(async (comm) => {
+        if (comm.rank === 0) return;
+        const buffer = comm.alloc("int8", 4);
+        gpus.machine.failNext(name, lost);
+        const error = await thrown(Promise.resolve().then<unknown>(() => work(buffer)));
+        expect(error).toEqual(seen(lost, { rank: 1, device: "cuda:1" }));
+      }),
+    );
+  });
+
+  test("names the rank whose communicator has ended, and what ended it", async () => {
+    const gpus = cleanGpus();
+    const errors: CommError[] = [];
+    const planned = ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");
+    await inWorld(gpus, 2, (world) =>
+      world.run(async (comm) => {
+        await comm.barrier();
+        gpus.machine.hold();
+        const end = [...gpus.nccl.ends.values()].at(-1);
+        if (end !== undefined) end.failure = planned;
+        const data = comm.alloc("int8", 4);
+        await thrown(comm.allReduce({ send: data, op: "sum" }));
+        errors[comm.rank] = await thrown(comm.allReduce({ send: data, op: "sum" }));
+        gpus.machine.release();
+      }),
+    );
+    const place = { rank: 1, size: 2, comm: "world", device: "cuda:1" };
+    for (const [rank, error] of errors.entries()) {
+      expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank, size: 2, comm: "world" });
+      expect(error.cause).toEqual(seen(planned, place));
+    }
   });
 
   test.each([

@@ -172,7 +172,9 @@ describe("a job whose next life does not open", () => {
       throw planned;
     };
     const outcomes = await onAll(ranks, ({ comm }) =>
-      comm.rebuild().catch((error) => (error === planned ? comm.rebuild() : Promise.reject(error))),
+      comm
+        .rebuild()
+        .catch((error) => (error.cause === planned ? comm.rebuild() : Promise.reject(error))),
     );
     const next = ranks.map((joined, rank) => ({ ...joined, comm: outcomes[rank]! }));
     await expectSum(next);
@@ -210,7 +212,7 @@ describe("a world whose next generation does not open", () => {
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");
     gpus.machine.failNext("destroy", planned);
-    await expect(world.rebuild()).rejects.toBe(planned);
+    await expect(world.rebuild()).rejects.toEqual(seen(planned, { comm: "world" }));
     for (const handle of [...gpus.nccl.ends.keys()]) gpus.nccl.calls.destroy(handle);
     const next = await world.rebuild();
     await expectHealthy(next);

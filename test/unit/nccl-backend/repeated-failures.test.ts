@@ -204,7 +204,7 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
         const errors = await Promise.all(ops.map((op) => op.catch((error) => error)));
         gpus.machine.release();
         return [
-          ...errors.map((error) => (error as CommError).cause === failure),
+          ...errors.map((error) => ((error as CommError).cause as CommError).cause === failure),
           await outcome(child.allReduce(args)),
         ];
       });

@@ -1,5 +1,5 @@
 /** Work on streams: when operations are done, what fails them, and what each call takes and gives back. */
-import { type CommError, type Communicator, createWorld, type DeviceBuffer } from "twinccl";
+import { CommError, type Communicator, createWorld, type DeviceBuffer } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy, within } from "../../support/planted.ts";
@@ -253,14 +253,16 @@ describe("failures in the background", () => {
           const data = comm.alloc("int32", 4).fill(1);
           const result = await half.allReduce({ send: data, op: "sum" }).catch((error) => error);
           const after = await half.barrier().catch((error) => (error as CommError).code);
-          return [(result as CommError).cause === failure, after];
+          const { cause } = result as CommError;
+          return [cause instanceof CommError && cause.cause === failure && cause.rank, after];
         }),
       );
+      // Whose end it was, as each rank is told.
       expect(outcome).toEqual([
         [false, undefined],
-        [true, "ERR_COMM_ABORTED"],
+        [1, "ERR_COMM_ABORTED"],
         [false, undefined],
-        [true, "ERR_COMM_ABORTED"],
+        [1, "ERR_COMM_ABORTED"],
       ]);
       await expectHealthy(world);
     });
