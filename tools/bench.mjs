@@ -14,8 +14,13 @@ const folder = fileURLToPath(new URL("../bench", import.meta.url));
 const values = options({
   name: "bench",
   about:
-    "Runs the micro-benchmarks of bench/, all or those whose path has one of these parts. They measure the simulation alone; bench:gpu measures NCCL beside it.",
-  options: { out: { is: plain("FILE"), help: "collects all figures in one JSON document" } },
+    "Runs the micro-benchmarks of bench/, which measure the simulation, and on a machine with GPUs bench:gpu --quick, which measures NCCL beside it; or only those micro-benchmarks whose path has one of these parts.",
+  options: {
+    out: {
+      is: plain("FILE"),
+      help: "collects all figures in one JSON document; those on GPUs in another one beside it, FILE-gpus.json",
+    },
+  },
   positionals: "PART...",
 });
 const filters = values._;
@@ -66,5 +71,22 @@ if (chosen.length === 0) {
   } finally {
     for (const output of outputs) rmSync(output, { force: true });
   }
-  process.stdout.write(`\n# ${besideText(gpus())}\n`);
+  benchGpus();
+}
+
+/** NCCL beside the simulation, where all was asked for and there are GPUs; else where that is done. */
+function benchGpus() {
+  const found = gpus();
+  if (found.names.length === 0 || filters.length > 0) {
+    process.stdout.write(`\n# ${besideText(found)}\n`);
+    return;
+  }
+  process.stdout.write("\n# gpu.mjs --quick\n");
+  const gpuOut = values.out?.replace(/(\.json)?$/, "-gpus.json");
+  const passedOn = gpuOut === undefined ? [] : ["--out", gpuOut];
+  const script = join(folder, "gpu.mjs");
+  const { status } = spawnSync(process.execPath, [script, "--quick", ...passedOn], {
+    stdio: "inherit",
+  });
+  if (status !== 0) process.exitCode = 1;
 }
