@@ -11,7 +11,8 @@ const variable = "NCCL_RUNTIME_CONNECT";
  * @throws UnsupportedError on a worker thread, whose variables do not reach NCCL.
  */
 export function connectAtStart(env = process.env): void {
-  if (env[variable] !== undefined) return;
+  // NCCL takes an empty value for none.
+  if ((env[variable] ?? "") !== "") return;
   assertReachesNccl([variable]);
   env[variable] = "0";
 }

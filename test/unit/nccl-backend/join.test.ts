@@ -203,3 +203,21 @@ test("a rank whose list is too short is told how many it sees", async () => {
   expect(error).toMatchObject({ rank: 3, field: "devices" });
   expect(error?.message).toMatch(/rank 3 is to use device 3, but 2 are visible/);
 });
+
+test("NCCL is told to connect the ranks of a job before it is first used, and nobody else's", async () => {
+  vi.stubEnv("NCCL_RUNTIME_CONNECT", undefined);
+  const gpus = cleanGpus();
+  const told: (string | undefined)[] = [];
+  const id = gpus.setup.libraries.nccl.uniqueId;
+  vi.spyOn(gpus.setup.libraries.nccl, "uniqueId").mockImplementation(() => {
+    told.push(process.env["NCCL_RUNTIME_CONNECT"]);
+    return id();
+  });
+  for (const size of [1, 2]) {
+    await devicesOf(
+      gpus,
+      Array.from({ length: size }, () => new Process(gpus, undefined)),
+    );
+  }
+  expect(told).toEqual([undefined, "0"]);
+});

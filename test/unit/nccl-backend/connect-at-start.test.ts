@@ -1,0 +1,39 @@
+/** When NCCL is told to connect the ranks of a job: at its start, unless somebody has said otherwise. */
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
+import { expect, test } from "vitest";
+import { connectAtStart } from "../../../src/backends/nccl/connect-at-start.ts";
+
+test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])("they are where nothing is said: %j", (given) => {
+  const env: NodeJS.ProcessEnv = { ...given };
+  connectAtStart(env);
+  expect(env).toEqual({ NCCL_RUNTIME_CONNECT: "0" });
+});
+
+test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => {
+  const env = { NCCL_RUNTIME_CONNECT: value };
+  connectAtStart(env);
+  expect(env).toEqual({ NCCL_RUNTIME_CONNECT: value });
+});
+
+test("a worker thread is told that it cannot say so", async () => {
+  const dist = new URL("../../../dist/backends/nccl/connect-at-start.js", import.meta.url).href;
+  const script = `
+    const { parentPort } = require("node:worker_threads");
+    import(${JSON.stringify(dist)}).then(({ connectAtStart }) => {
+      const codes = [{}, { NCCL_RUNTIME_CONNECT: "1" }].map((env) => {
+        try {
+          connectAtStart(env);
+          return "fine";
+        } catch (error) {
+          return error.code + " " + error.message;
+        }
+      });
+      parentPort.postMessage(codes);
+    });`;
+  const worker = new Worker(script, { eval: true });
+  const [codes] = (await once(worker, "message")) as [string[]];
+  await worker.terminate();
+  expect(codes[0]).toMatch(/^ERR_COMM_UNSUPPORTED .*NCCL_RUNTIME_CONNECT cannot be set/);
+  expect(codes[1]).toBe("fine");
+});
