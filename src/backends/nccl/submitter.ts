@@ -23,7 +23,17 @@ export class Submitter {
   }
 
   /** One call of all ranks. */
-  call(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
+  call(comm: NcclCommunicator, set: CallSet): Finish | undefined {
+    try {
+      return this.#submit(comm, set);
+    } catch (error) {
+      // It was not made, also where it counts since others waited for it.
+      comm.count(set.number - 1);
+      throw error;
+    }
+  }
+
+  #submit(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
     comm.windows.cover(calls);
     return this.#copying(comm, calls, (move) => {
       if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));

@@ -35,6 +35,22 @@ describe("a rank whose call NCCL refused", () => {
     });
     await closeAll(ranks);
   });
+
+  test("also where the others were waited for before", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, "off", gpus);
+    const call = ({ comm }: Joined) => {
+      const [send, recv] = [comm.alloc("int8", 2), comm.alloc("int8", 2)];
+      return thrown(comm.allToAll({ send, recv, timeoutMs: 200 }));
+    };
+    const planned = ncclError("ncclAllToAll", 2, "ncclSystemError");
+    gpus.machine.failNext("allToAll", planned, 1);
+    const errors = await within(5000, Promise.all(ranks.map(call)));
+    const late = errors.find(({ code }) => code === "ERR_COMM_TIMEOUT");
+    const refused = errors.find(({ code }) => code === "ERR_COMM_NCCL");
+    expect(late?.ranks).toEqual([refused?.rank]);
+    await closeAll(ranks);
+  });
 });
 
 describe("a call on the communicator of a split that is not done in time", () => {
