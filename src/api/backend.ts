@@ -160,13 +160,13 @@ export interface Session {
     | undefined;
   /**
    * Present in a job of several processes, where a call that connects ranks for the first time blocks this process until
-   * they make it too: brings together those that a call connects before it is handed over. `undefined` where it blocks for
-   * nobody. Rejects when one of them is lost, or the communicator is given up.
+   * they make it too: what brings together those that a call connects, before it is handed over. `undefined` where it
+   * blocks for nobody.
    */
-  convene?: ((set: CallSet) => Promise<void> | undefined) | undefined;
+  convene?: ((set: CallSet) => Convening | undefined) | undefined;
   /** Present with `convene`: the same for messages. */
   conveneExchange?:
-    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<void> | undefined)
+    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
     | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
@@ -183,6 +183,13 @@ export interface Session {
   /** Gives everything back. Idempotent. */
   close(): void | Promise<void>;
 }
+
+/**
+ * Brings ranks of several processes together. True: all have come, and each may be blocked until the others are handed the
+ * call too, which cannot be taken back any more. False: it was given up before, and the others go on waiting. Rejects when
+ * one of them is lost.
+ */
+export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
 
 /** What one rank tells the others of its call. */
 export interface OwnWords {

@@ -21,7 +21,7 @@ type HostDType<B> = { [D in DType]: B extends HostArray<D> ? D : never }[DType];
 
 /** Accepted by every call. */
 export interface CallOptions {
-  /** Cancels the call before it is submitted; after that it aborts the communicator. */
+  /** Cancels the call before it is submitted, or other processes were told of it; after that it aborts the communicator. */
   readonly signal?: AbortSignal;
   /** Deadline in milliseconds from this call on, `Infinity` for none; virtual time on the simulation. */
   readonly timeoutMs?: number;

@@ -185,6 +185,12 @@ export class CommTimeoutError extends CommError {
 /** Another rank's program threw; its error is the `cause`. */
 export class RemoteRankError extends CommError {
   readonly code = "ERR_COMM_REMOTE";
+
+  override seenBy(facts: CommErrorFacts): CommError {
+    if (this.rank !== undefined) return this;
+    const { ranks, cause } = this;
+    return new RemoteRankError(textOf(this), { ...facts, ranks, cause });
+  }
 }
 
 /** The process of another rank is gone; `ranks` are the lost ones. The survivors can rebuild. */
@@ -198,9 +204,8 @@ export class CommAbortedError extends CommError {
 
   override seenBy(facts: CommErrorFacts): CommError {
     if (this.rank !== undefined) return this;
-    const [headline = ""] = this.message.split("\n");
     const { ranks, cause } = this;
-    return new CommAbortedError({ headline, hint: this.hint }, { ...facts, ranks, cause });
+    return new CommAbortedError(textOf(this), { ...facts, ranks, cause });
   }
 }
 
@@ -232,4 +237,10 @@ export class WorldError extends CommError {
     super(text, facts);
     this.failures = facts.failures;
   }
+}
+
+/** What an error says, for one that says it to somebody else. */
+function textOf({ message, hint }: CommError): ErrorText {
+  const [headline = ""] = message.split("\n");
+  return { headline, hint };
 }

@@ -5,6 +5,7 @@ export type {
   CallSet,
   Capabilities,
   CommInfo,
+  Convening,
   HalfTransfer,
   JoinRequest,
   Kept,

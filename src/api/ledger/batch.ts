@@ -41,7 +41,8 @@ export function takeHalves(
   const halves = openHalves(comm, batches);
   if (halves.length === 0) return halves;
   for (const batch of batches) {
-    if (batch !== undefined) batch.open = batch.open.filter((each) => !halves.includes(each));
+    if (batch === undefined) continue;
+    batch.open = batch.open.filter(({ peer }) => comm.local.includes(peer));
   }
   return halves;
 }

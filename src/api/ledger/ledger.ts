@@ -13,6 +13,7 @@ import type { CommOp } from "../op.ts";
 import { Batch } from "./batch.ts";
 import { CallNumbers } from "./call-numbers.ts";
 import { CallQueue, type QueuedCall } from "./call-queue.ts";
+import { ComingTogether } from "./coming-together.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type Death, deathAfter } from "./death.ts";
 import { Failures } from "./failures.ts";
@@ -22,7 +23,7 @@ import { goingsOf } from "./goings.ts";
 import { Lines } from "./lines.ts";
 import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
-import { missingRanks, timeoutError } from "./overdue.ts";
+import { firstDue, missingRanks, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { Quiet } from "./quiet.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
@@ -62,6 +63,8 @@ export class Ledger {
   readonly #quiet: Quiet;
   /** Where this process has one rank of several. */
   readonly #turns: Turns | undefined;
+  /** So many of its calls have had their turn. */
+  #granted = 0;
   #death: Death | undefined;
   readonly #failures: Failures;
 
@@ -85,6 +88,7 @@ export class Ledger {
       session: host.session,
       comm,
       windows: new Windows(),
+      coming: new ComingTogether(),
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.#failures.add(posting.op, error),
@@ -184,12 +188,13 @@ export class Ledger {
    */
   cancel(op: CommOp, error: CommError): void {
     if (!op.pending) return;
-    const begun = op.status === "submitted" || (this.#isAwaited && this.#lines.isAtHead(op));
+    const isAwaited = this.#isApart && this.#executing && this.#lines.isAtHead(op);
+    const begun = op.status === "submitted" || isAwaited;
     this.#failures.add(op, error);
     if (begun) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
-    // In turn it is found to be given up.
     if (this.#turns === undefined) this.#serveAll();
+    else this.#turns.take(this.#serveGranted);
   }
 
   /** A call was not done in time: it fails, and the communicator with it. `missing` are its ranks that had not made it. */
@@ -209,17 +214,24 @@ export class Ledger {
    * be done.
    */
   abort(death: Death, atPs = 0): void {
+    const { session, coming } = this.#serve;
+    // Ranks of other processes may be at what is open here.
+    const isAwaited = this.#isApart && !this.#lines.empty;
     this.kill(death, atPs);
-    const { abort } = this.#serve.session;
-    if ((this.#queued.size === 0 && !this.#isAwaited) || abort === undefined) return;
+    const { abort } = session;
+    if ((this.#queued.size === 0 && !isAwaited) || abort === undefined) return;
     for (const { op, call } of this.#queued.postings()) {
       this.#failures.add(
         op,
         death(op.rank, op.asker, { collective: call.collective, call: op.call }),
       );
     }
+    if (coming.isOpen) {
+      coming.giveUp();
+      return;
+    }
     const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
-    abort.call(this.#serve.session, this.comm, new UnservedError(refuse));
+    abort.call(session, this.comm, new UnservedError(refuse));
   }
 
   /**
@@ -273,13 +285,12 @@ export class Ledger {
 
   /** True when a signal may still cancel an open call. */
   get cancellable(): boolean {
-    return this.#open().some(({ cancellable }) => cancellable);
+    return this.#lines.open().some(({ cancellable }) => cancellable);
   }
 
   /** The open call that must be done first; `undefined` when none has a deadline. */
   firstDeadline(): Posting | undefined {
-    const due = this.#open().filter(({ deadlinePs }) => deadlinePs !== undefined);
-    return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
+    return firstDue(this.#lines.open());
   }
 
   /** A deadline has passed in real time. */
@@ -288,12 +299,6 @@ export class Ledger {
     const here = status === "waiting" ? (this.headWait(rank)?.missing ?? []) : [];
     const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
     if (posting.op.pending) this.timeOut(posting, missing);
-  }
-
-  #open(): Posting[] {
-    return this.comm.ranks
-      .flatMap((_, rank) => this.#lines.postings(rank))
-      .filter(({ op }) => op.pending);
   }
 
   /** A failure that nobody has looked at keeps every later call from going on as before. */
@@ -331,10 +336,20 @@ export class Ledger {
     this.#stop();
   }
 
-  /** Serves the oldest call, which is this process's alone. */
+  /** One more call may be served, which is this process's alone. */
   readonly #turn = (): undefined | Promise<void> => {
-    const served = this.#death === undefined ? this.#serveNext() : undefined;
-    if (served instanceof Promise) return this.#follow(served, () => this.#stop());
+    this.#granted++;
+    return this.#serveGranted();
+  };
+
+  /** Serves as many calls as have had their turn. */
+  readonly #serveGranted = (): undefined | Promise<void> => {
+    while (this.#death === undefined && this.#lines.left < this.#granted) {
+      const served = this.#serveNext();
+      if (served === undefined) break;
+      if (!(served instanceof Promise)) continue;
+      return this.#follow(served, () => undefined).then(this.#serveGranted);
+    }
     this.#monitor.moved();
     this.#stop();
     return undefined;
@@ -364,14 +379,15 @@ export class Ledger {
     return true;
   }
 
-  /** A call is being executed that ranks of other processes may be at. */
-  get #isAwaited(): boolean {
-    return this.#executing && this.comm.local.length < this.comm.ranks.length;
+  /** Ranks of it live in other processes. */
+  get #isApart(): boolean {
+    return this.comm.local.length < this.comm.ranks.length;
   }
 
-  /** No call is at work. */
+  /** No call is at work, nor will be when its turn comes. */
   get #atRest(): boolean {
-    return !this.#executing && this.#queued.size === 0;
+    const waits = this.#turns?.taken === true && !this.#lines.empty;
+    return !this.#executing && this.#queued.size === 0 && !waits;
   }
 
   /** A call has left the queue. */

@@ -41,6 +41,11 @@ export function disposedTransfer(
   return (posting) => goneError(toldOf(comm, posting), [careless]);
 }
 
+/** The error of a send or receive whose other end lives elsewhere, and whose buffer was disposed or transferred away. */
+export function disposedHalf(comm: CommInfo, half: Posting): CommError {
+  return goneError(toldOf(comm, half), [half.call]);
+}
+
 /** The error of a transfer whose buffer was written while it was lent. */
 export function writtenTransfer(
   comm: CommInfo,

@@ -17,6 +17,7 @@ export class Lines {
   /** Entries of all lines, and those among them that are batches. */
   #entries = 0;
   #batches = 0;
+  #left = 0;
 
   constructor({ ranks, local }: CommInfo) {
     this.#lines = ranks.map(() => new Fifo());
@@ -38,14 +39,22 @@ export class Lines {
     const left = this.#lines[rank]?.shift();
     if (left === undefined) return;
     this.#entries--;
+    this.#left++;
     if (left instanceof Batch) this.#batches--;
   }
 
   /** Takes every rank's first call, a collective one, off its line. */
   allLeave(): void {
     for (const line of this.#local) {
-      if (line.shift() !== undefined) this.#entries--;
+      if (line.shift() === undefined) continue;
+      this.#entries--;
+      this.#left++;
     }
+  }
+
+  /** How many entries have left their lines so far. */
+  get left(): number {
+    return this.#left;
   }
 
   /** True when sends or receives stand in some line. */
@@ -77,6 +86,11 @@ export class Lines {
   postings(rank: number): Posting[] {
     const line = this.#lines[rank]?.items() ?? [];
     return line.flatMap((entry) => postingsOf(entry, rank));
+  }
+
+  /** All ranks' calls that have not settled. */
+  open(): Posting[] {
+    return this.#lines.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
   }
 
   /** Forgets everything. */

@@ -4,6 +4,12 @@ import { ranksText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 
+/** The call that must be done first; `undefined` when none has a deadline. */
+export function firstDue(postings: readonly Posting[]): Posting | undefined {
+  const due = postings.filter(({ deadlinePs }) => deadlinePs !== undefined);
+  return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
+}
+
 /** What world ranks are on a communicator that they are members of. */
 export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
   return worldRanks.map((worldRank) => ranks.indexOf(worldRank));
@@ -34,8 +40,7 @@ export function timeoutError(
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
-  const why =
-    missing.length === 0 ? "all ranks had made it" : `${ranksText(missing)} had not made it`;
+  const why = whyOf(comm, posting, missing);
   const next = isVirtual ? "virtual time counts on the simulation" : nextStep(comm, missing);
   return new CommTimeoutError(
     {
@@ -51,6 +56,12 @@ export function timeoutError(
       ranks: missing,
     },
   );
+}
+
+function whyOf({ local, ranks }: CommInfo, { op }: Posting, missing: readonly number[]): string {
+  if (missing.length > 0) return `${ranksText(missing)} had not made it`;
+  const isHeld = local.length < ranks.length && op.status === "waiting";
+  return isHeld ? "an earlier call of this rank kept it waiting" : "all ranks had made it";
 }
 
 /** What to do where time is real. Logs and processes go by the ranks of the world. */

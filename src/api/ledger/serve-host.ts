@@ -2,6 +2,7 @@
 import type { CallSet, CommInfo, Session, Waiting } from "../backend.ts";
 import type { Agreement } from "./agreement.ts";
 import type { QueuedCall } from "./call-queue.ts";
+import type { ComingTogether } from "./coming-together.ts";
 import type { Posting } from "./posting.ts";
 import type { Windows } from "./windows.ts";
 
@@ -10,6 +11,7 @@ export interface ServeHost {
   readonly session: Session;
   readonly comm: CommInfo;
   readonly windows: Windows;
+  readonly coming: ComingTogether;
   /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
   prepare(set: CallSet): void;
   /** Serves a call that changes communicators instead of data; false when it is none. */

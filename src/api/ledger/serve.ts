@@ -10,7 +10,6 @@ import { isGiven } from "../member/prepared.ts";
 import { callsOf, comparedAcross } from "./across.ts";
 import { Agreement } from "./agreement.ts";
 import { PostedCall, type QueuedCall } from "./call-queue.ts";
-import { onceTogether } from "./coming-together.ts";
 import { type Mismatch, mismatchError, mismatchOf } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { isGone, refuseWritten } from "./lent.ts";
@@ -147,8 +146,26 @@ function perform(
 }
 
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
-  const coming = host.session.convene?.(set);
-  return onceTogether(host, coming, postings, () => carryOut(host, set, postings));
+  const convening = host.session.convene?.(set);
+  if (convening === undefined) return carryOut(host, set, postings);
+  const go = (): Work => carryOut(host, set, postings);
+  const anyway = (): void => handOver(host, set);
+  const done = host.coming.wait<unknown>(host, convening, postings, { go, anyway });
+  return done.then((left) => (postings.every(isPending) ? left : queued));
+}
+
+/** Hands over a call that no rank of this process waits for any more. */
+function handOver(host: ServeHost, set: CallSet): void {
+  const { session } = host;
+  if (set.collective === "capture" || set.calls.some(isGone)) return;
+  const { kept: _, ...once } = set;
+  const isUnknown = set.calls.some((call) => call.recvCounts === undefined);
+  if (set.collective === "allToAllv" && isUnknown) {
+    void Promise.resolve(exchangeCounts(session, once)).catch(() => undefined);
+    return;
+  }
+  host.prepare(once);
+  void Promise.resolve(session.execute(once)).catch(() => undefined);
 }
 
 function carryOut(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {

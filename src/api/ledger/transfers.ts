@@ -3,12 +3,13 @@ import type { HalfTransfer, Transfer } from "../backend.ts";
 import type { CommError } from "../errors.ts";
 import { type Batch, type Meeting, openHalves, takeHalves, takeMeetings } from "./batch.ts";
 import { transferMismatch } from "./compare.ts";
-import { disposedTransfer, writtenTransfer } from "./lent.ts";
+import { disposedHalf, disposedTransfer, isGone, writtenTransfer } from "./lent.ts";
 import type { Lines } from "./lines.ts";
 import {
   abandon,
   attempt,
   failAt,
+  isPending,
   lastComing,
   queued,
   submitted,
@@ -18,18 +19,20 @@ import {
 import type { Posting, TransferPosting } from "./posting.ts";
 import type { ServeHost } from "./serve-host.ts";
 import { sharedTransfer } from "./targets.ts";
-import { errorByCall } from "./unserved.ts";
 
 /** Serves those that meet, and halves whose other end is elsewhere. `undefined`: there are none; true: served. */
 export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<void> | undefined {
   if (!lines.haveTransfers) return undefined;
   const batches = lines.batches();
+  const givenUp = openHalves(host.comm, batches).find((half) => !isPending(half));
+  // Ranks of other processes do not hear of it, and would take the next message for it.
+  if (givenUp !== undefined) abandon(host, givenUp);
   for (const batch of batches) {
     // A cancelled transfer no longer meets anyone.
     if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
   }
-  const coming = comeTogether(host, batches);
-  if (coming !== undefined) return coming.then(() => serveTransfers(host, lines) as undefined);
+  const coming = comeTogether(host, lines, batches);
+  if (coming !== undefined) return coming;
   const halves = takeHalves(host.comm, batches);
   const meetings = takeMeetings(batches);
   const leave = (): boolean[] =>
@@ -46,23 +49,25 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
 }
 
 /**
- * Brings together the ranks that messages connect for the first time; `undefined` where nobody is waited for. Until then
- * the messages stand in their lines, where those who end the communicator find them.
+ * Brings together the ranks that messages connect for the first time, and serves them; `undefined` where nobody is waited
+ * for. Until then the messages stand in their lines, where those who end the communicator find them.
  */
 function comeTogether(
   host: ServeHost,
+  lines: Lines,
   batches: readonly (Batch | undefined)[],
 ): Promise<void> | undefined {
   const { comm, session } = host;
   if (session.conveneExchange === undefined) return undefined;
   const halves = openHalves(comm, batches);
-  return session.conveneExchange(comm, halves)?.catch((error: unknown) => {
-    const errorOf = errorByCall(error, host);
-    for (const half of halves) {
-      host.fail(half, errorOf(half));
-      abandon(host, half);
-    }
-  });
+  const convening = session.conveneExchange(comm, halves);
+  if (convening === undefined) return undefined;
+  const go = (): unknown => serveTransfers(host, lines);
+  const anyway = (): void => {
+    const left = halves.filter(({ call }) => !isGone(call));
+    void Promise.resolve(session.exchange(comm, [], left)).catch(() => undefined);
+  };
+  return host.coming.wait(host, convening, halves, { go, anyway }).then(() => undefined);
 }
 
 /** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
@@ -82,9 +87,10 @@ function serveMeetings(
     });
     return false;
   });
-  if (fitting.length === 0 && halves.length === 0) return;
+  const kept = keptHalves(host, halves);
+  if (fitting.length === 0 && kept.length === 0) return;
   const pairs = fitting.map(({ send, recv }) => [send, recv]);
-  const messages = [...pairs, ...halves.map((half) => [half])];
+  const messages = [...pairs, ...kept.map((half) => [half])];
   const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
     send: send.call,
     recv: recv.call,
@@ -93,9 +99,18 @@ function serveMeetings(
   return attempt(
     host,
     messages.flat(),
-    () => submitTransfers(host, transfers, halves, messages),
+    () => submitTransfers(host, transfers, kept, messages),
     () => wake(host, messages),
   );
+}
+
+/** Halves whose buffers are there. One that has none fails, and the communicator with it: its other end may be under way. */
+function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): TransferPosting[] {
+  const gone = halves.filter(({ call }) => isGone(call));
+  if (gone.length === 0) return [...halves];
+  for (const half of gone) host.fail(half, disposedHalf(host.comm, half));
+  host.later(() => abandon(host, gone[0] as TransferPosting));
+  return halves.filter((half) => !gone.includes(half));
 }
 
 /** Why a send and the receive it met are not served, as either side is told. */

@@ -16,13 +16,14 @@ export class Turns {
   readonly #waiting = new Fifo<Turn>();
   readonly #onTaken: () => void;
   #taken = false;
+  #serving = false;
 
   /** `onTaken` is told when a call keeps the later ones waiting. */
   private constructor(onTaken: () => void) {
     this.#onTaken = onTaken;
   }
 
-  /** `undefined` where all ranks of a world are in this process: all of them hand over their calls in one order. */
+  /** `undefined` where several ranks of a world are in this process: their calls are handed over when all have made them. */
   static of(session: Session, onTaken: () => void): Turns | undefined {
     const { localRanks, size } = session;
     return localRanks?.length === 1 && size > 1 ? new Turns(onTaken) : undefined;
@@ -30,13 +31,23 @@ export class Turns {
 
   /** Some call keeps the later ones waiting. */
   get taken(): boolean {
-    return this.#taken;
+    return this.#taken || this.#serving;
   }
 
   /** A communicator has one more call to be served: it is, once those that were made before it have been handed over. */
   take(turn: Turn): void {
-    if (this.#taken) this.#waiting.push(turn);
-    else this.#begin(turn);
+    this.#waiting.push(turn);
+    if (!this.taken) this.#serve();
+  }
+
+  #serve(): void {
+    this.#serving = true;
+    while (!this.#taken) {
+      const turn = this.#waiting.shift();
+      if (turn === undefined) break;
+      this.#begin(turn);
+    }
+    this.#serving = false;
   }
 
   #begin(turn: Turn): void {
@@ -46,15 +57,7 @@ export class Turns {
     this.#onTaken();
     void served.then(() => {
       this.#taken = false;
-      this.#next();
+      this.#serve();
     });
-  }
-
-  #next(): void {
-    while (!this.#taken) {
-      const turn = this.#waiting.shift();
-      if (turn === undefined) return;
-      this.#begin(turn);
-    }
   }
 }

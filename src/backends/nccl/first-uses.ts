@@ -11,107 +11,129 @@ import {
   type CallSet,
   type CommError,
   type CommInfo,
+  type Convening,
   type HalfTransfer,
   RemoteRankError,
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./communicators.ts";
-import { type Pair, pairsOf } from "./pairs.ts";
+import { connectsAll, type Pair, pairsOf } from "./pairs.ts";
 import type { Meeting, Membership } from "./rendezvous/index.ts";
-import type { StoreWaits } from "./store-waits.ts";
+
+/** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
+const meetMs = 2 ** 31 - 1;
+
+/** Who has met on a communicator: all, or pairs of ranks by name. */
+interface Met {
+  all: boolean;
+  readonly pairs: Map<string, Pair>;
+}
 
 /** The first uses of one process's connections. */
 export class FirstUses {
   readonly #membership: Pick<Membership, "meet">;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #waits: StoreWaits;
-  /** Pairs of ranks that have come together, by communicator. */
-  readonly #met = new WeakMap<CommInfo, Set<string>>();
+  readonly #met = new WeakMap<CommInfo, Met>();
 
   /** `keyOf` names a communicator alike in every process. */
-  constructor(
-    membership: Pick<Membership, "meet">,
-    keyOf: (comm: CommInfo) => string,
-    waits: StoreWaits,
-  ) {
+  constructor(membership: Pick<Membership, "meet">, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;
-    this.#waits = waits;
   }
 
   /** `Session.convene`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
   call(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
-  ): Promise<void> | undefined {
+  ): Convening | undefined {
     // A recording has met all whom its replays need.
-    if (comm === undefined || collective === "replay") return undefined;
+    if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
     const { info, size, windows } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
-    const pairs = rows.flatMap((call) => pairsOf(call, size));
-    const meetings = this.#unmet(info, pairs);
+    const all = rows.some(connectsAll);
+    const fresh = this.#fresh(info, all, all ? [] : rows.flatMap((call) => pairsOf(call, size)));
+    const meetings = this.#meetings(info, fresh);
     if (rows.some((call) => windows.lacks(call))) {
-      const key = `windows ${this.#keyOf(info)} ${number}`;
-      meetings.push({ key, ranks: info.ranks });
+      meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (meetings.length === 0) return undefined;
     comm.count(number);
-    return this.#meet(info, meetings, pairs);
+    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
   }
 
   /** `Session.conveneExchange`. */
   messages(
     comm: NcclCommunicator | undefined,
     halves: readonly HalfTransfer[],
-  ): Promise<void> | undefined {
+  ): Convening | undefined {
     if (comm === undefined) return undefined;
+    const { info } = comm;
     const pairs = halves.flatMap(({ direction, peer, call }): Pair[] => {
       // Such a message is not sent.
       if (call.count === 0) return [];
       return [direction === "send" ? [call.rank, peer] : [peer, call.rank]];
     });
-    const meetings = this.#unmet(comm.info, pairs);
-    return meetings.length === 0 ? undefined : this.#meet(comm.info, meetings, pairs);
+    const fresh = this.#fresh(info, false, pairs);
+    const meetings = this.#meetings(info, fresh);
+    if (meetings.length === 0) return undefined;
+    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
   }
 
-  /** The meetings of those pairs that have had none. */
-  #unmet(comm: CommInfo, pairs: readonly Pair[]): Meeting[] {
+  /** Those who have not met before. */
+  #fresh(comm: CommInfo, all: boolean, pairs: readonly Pair[]): Met {
     const met = this.#met.get(comm);
-    const missing = new Map<string, Meeting>();
-    for (const [from, to] of pairs) {
-      const name = nameOf([from, to]);
-      if (met?.has(name) === true) continue;
-      const ranks = [comm.ranks[from] as number, comm.ranks[to] as number];
-      missing.set(name, { key: `pair ${this.#keyOf(comm)} ${name}`, ranks });
+    const fresh: Met = { all: all && met?.all !== true, pairs: new Map() };
+    if (met?.all === true) return fresh;
+    for (const pair of pairs) {
+      const name = pair.join(">");
+      if (met?.pairs.has(name) !== true) fresh.pairs.set(name, pair);
     }
-    return [...missing.values()];
+    return fresh;
   }
 
-  async #meet(comm: CommInfo, meetings: readonly Meeting[], pairs: readonly Pair[]): Promise<void> {
-    try {
-      await this.#waits.on(comm, (bounds) => this.#membership.meet(meetings, bounds));
-    } catch (error) {
-      throw asSeenOn(comm, error);
-    }
-    const met = this.#met.get(comm) ?? new Set();
+  #meetings(comm: CommInfo, { all, pairs }: Met): Meeting[] {
+    const { ranks } = comm;
+    const key = this.#keyOf(comm);
+    const meetings = Array.from(pairs, ([name, [from, to]]): Meeting => {
+      return { key: `pair ${key} ${name}`, ranks: [ranks[from] as number, ranks[to] as number] };
+    });
+    return all ? [...meetings, { key: `all ${key}`, ranks }] : meetings;
+  }
+
+  async #convene(
+    comm: CommInfo,
+    meetings: readonly Meeting[],
+    fresh: Met,
+    givenUp: AbortSignal,
+  ): Promise<boolean> {
+    if (!(await this.#meet(comm, meetings, givenUp))) return false;
+    const met = this.#met.get(comm) ?? { all: false, pairs: new Map() };
     this.#met.set(comm, met);
-    for (const pair of pairs) met.add(nameOf(pair));
+    met.all ||= fresh.all;
+    for (const [name, pair] of fresh.pairs) met.pairs.set(name, pair);
+    return true;
   }
-}
 
-function nameOf([from, to]: Pair): string {
-  return `${from}>${to}`;
+  async #meet(comm: CommInfo, meetings: readonly Meeting[], signal: AbortSignal): Promise<boolean> {
+    try {
+      return await this.#membership.meet(meetings, { timeoutMs: meetMs, signal });
+    } catch (error) {
+      const { code, ranks = [] } = error as Partial<CommError>;
+      if (signal.aborted) return false;
+      // Without the store nobody can be asked, on any rank: NCCL is given the call as it is.
+      if (code === "ERR_COMM_RENDEZVOUS") return true;
+      throw code === "ERR_COMM_REMOTE" ? willNotCome(comm, ranks, error) : error;
+    }
+  }
 }
 
 /** The job tells of its ranks; a call is told of those of its communicator. */
-function asSeenOn(comm: CommInfo, error: unknown): unknown {
-  const { code, ranks = [] } = error as Partial<CommError>;
-  if (code !== "ERR_COMM_REMOTE") return error;
+function willNotCome(comm: CommInfo, ranks: readonly number[], cause: unknown): RemoteRankError {
   const own = ranks.map((rank) => comm.ranks.indexOf(rank));
   return new RemoteRankError(
     {
       headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
       hint: "comm.rebuild() goes on with the others",
     },
-    { ranks: own, cause: error },
+    { ranks: own, cause },
   );
 }

@@ -38,7 +38,7 @@ export class Job {
       missing: (comm, number) => this.missing(comm, number),
       waits: this.#waits,
     });
-    this.firstUses = new FirstUses(membership, keyOf, this.#waits);
+    this.firstUses = new FirstUses(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
     this.#lives = lives;

@@ -5,8 +5,20 @@ import { type Issuing, type Part, stepsOf } from "./issue.ts";
 /** A sender and who receives from it. */
 export type Pair = readonly [from: number, to: number];
 
+/** Collectives that are sends and receives, whoever issues them. */
+const inPairs = new Set<RankCall["collective"]>([
+  ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),
+]);
+
+/** Whether a call sends both ways between all ranks, as each of them can tell. */
+export function connectsAll({ collective, count, recvCounts }: RankCall): boolean {
+  if (collective === "allToAllv") return recvCounts === undefined;
+  return collective === "allToAll" && count > 0;
+}
+
 /** The pairs of a rank's call that it is one of. None for collectives that NCCL has itself, beside the all-to-all. */
 export function pairsOf(call: RankCall, size: number): Pair[] {
+  if (!inPairs.has(call.collective)) return [];
   const pairs: Pair[] = [];
   const { rank } = call;
   const nothing = (): void => undefined;

@@ -9,24 +9,25 @@ export interface StoreWait {
 
 /** The waits of one process. */
 export class StoreWaits {
-  readonly #open = new Map<CommInfo, Set<AbortController>>();
+  /** By the communicator's number: that of all ranks is one object to the session and another to those who call on it. */
+  readonly #open = new Map<number, Set<AbortController>>();
 
   /** Waits on behalf of a communicator; what is left of it ends with `wait`. */
-  async on<T>(comm: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
+  async on<T>({ id }: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
     const over = new AbortController();
-    const open = this.#open.get(comm) ?? new Set();
-    this.#open.set(comm, open.add(over));
+    const open = this.#open.get(id) ?? new Set();
+    this.#open.set(id, open.add(over));
     try {
       return await wait({ timeoutMs: 2 ** 31 - 1, signal: over.signal });
     } finally {
       open.delete(over);
-      if (open.size === 0) this.#open.delete(comm);
+      if (open.size === 0) this.#open.delete(id);
       over.abort();
     }
   }
 
   /** The communicator is over. */
-  giveUp(comm: CommInfo): void {
-    for (const wait of this.#open.get(comm) ?? []) wait.abort();
+  giveUp({ id }: CommInfo): void {
+    for (const wait of this.#open.get(id) ?? []) wait.abort();
   }
 }

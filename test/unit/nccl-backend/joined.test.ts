@@ -100,9 +100,10 @@ class Job {
       meet: async (meetings, { signal } = {}) => {
         for (const { key } of meetings) this.#come(key).add(rank);
         do {
-          signal?.throwIfAborted();
           await new Promise((resolve) => setImmediate(resolve));
+          if (signal?.aborted === true) return false;
         } while (meetings.some(({ key, ranks }) => ranks.some((one) => !this.#come(key).has(one))));
+        return true;
       },
       rejoin: unused,
       leave: async () => void this.left.add(rank),

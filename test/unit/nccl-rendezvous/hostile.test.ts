@@ -370,6 +370,7 @@ describe("messages", () => {
       hosted: fc.boolean(),
     }),
     fc.record({ kind: of("done"), id }),
+    fc.record({ kind: of("withdrawn"), id }),
     fc.record({ kind: of("value"), id, value }),
     fc.record({ kind: of("values"), id, values: fc.array(value, { maxLength: 4 }) }),
     fc.record({

@@ -64,12 +64,32 @@ describe("a meeting", () => {
 
   test("is given up by a signal, and the others wait for that rank again", async () => {
     const [zero, one] = await (await place(2)).joinAll();
-    const error = await errorOf(zero!.meet([of(0, 1)], { signal: AbortSignal.timeout(20) }));
-    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    expect(await zero!.meet([of(0, 1)], { signal: AbortSignal.timeout(20) })).toBe(false);
+    expect(await zero!.meet([of(0, 1)], { signal: AbortSignal.abort() })).toBe(false);
     const seen = watch(one!.meet([of(0, 1)]));
     await pause(40);
     expect(seen.over).toBe(false);
-    await zero!.meet([of(0, 1)]);
+    expect(await zero!.meet([of(0, 1)])).toBe(true);
+  });
+
+  test("was held where it is given up when the others have been let go", async () => {
+    const [zero, one] = await (await place(2)).joinAll();
+    const giveUp = new AbortController();
+    const given = zero!.meet([of(0, 1)], { signal: giveUp.signal });
+    await one!.meet([of(0, 1)]).then(() => giveUp.abort());
+    expect(await given).toBe(true);
+  });
+
+  test("has a bound on how many a rank waits for, which it is told", async () => {
+    const [zero] = await (await place(2)).joinAll();
+    const many = (from: number, count: number): Meeting[] =>
+      Array.from({ length: count }, (_, at) => ({ key: `${from + at}`, ranks: [0, 1] }));
+    expect(await errorOf(zero!.meet(many(0, 2 ** 14 + 1)))).toMatchObject({ field: "meetings" });
+    const giveUp = new AbortController();
+    const open = zero!.meet(many(0, 2 ** 14), { signal: giveUp.signal });
+    expect((await errorOf(zero!.meet(many(-1, 1)))).message).toContain("at most 16384 meetings");
+    giveUp.abort();
+    expect(await open).toBe(false);
   });
 
   test("fails for those who wait for a rank that leaves, or that was lost before, and for nobody else", async () => {

@@ -167,6 +167,11 @@ export class Generation {
       this.#fail(rank, id, this.#over);
       return;
     }
+    if (this.#meetings.heldBy(rank) + meetings.length > limits.meetings) {
+      const headline = `meet: a rank waits for at most ${limits.meetings} meetings at once`;
+      this.#fail(rank, id, { code: "limit", headline, hint: "await those that are open first" });
+      return;
+    }
     const gone = this.#goneForMeetings({ meetings });
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
@@ -201,7 +206,10 @@ export class Generation {
       }
     }
     const isIt = (each: Attendance): boolean => each.rank === rank && each.id === id;
-    for (const each of this.#meetings.waiting(isIt)) this.#meetings.go(each);
+    for (const each of this.#meetings.waiting(isIt)) {
+      this.#meetings.go(each);
+      this.#reply(rank, { kind: "withdrawn", id });
+    }
   }
 
   /** A rank is gone: what needs it fails, and of a loss the others are told. */

@@ -16,7 +16,7 @@ import { limits } from "./limits.ts";
 import { Reader, WireError, Writer } from "./wire.ts";
 
 const label = "twinccl rendezvous 1";
-const magic = 0x54574e43;
+const magic = 0x54574e44;
 const nonceBytes = 32;
 const macBytes = 16;
 

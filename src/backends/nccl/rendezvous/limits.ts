@@ -17,8 +17,8 @@ export const limits = {
   /** Bytes a rank has not yet taken from its connection; more, and it is lost. */
   unsentBytes: 2 ** 27,
   ranks: 2 ** 16,
-  /** What one rank waits for at once: both ways to and from every other one. */
-  meetings: 2 ** 17,
+  /** What one rank waits for at once. */
+  meetings: 2 ** 14,
 } as const;
 
 /** A frame of a rank: a value and its surroundings. */

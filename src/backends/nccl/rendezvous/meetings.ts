@@ -44,6 +44,14 @@ export class Meetings {
     }
   }
 
+  /** How many meetings a rank waits for. */
+  heldBy(rank: number): number {
+    return this.waiting((each) => each.rank === rank).reduce(
+      (sum, { meetings }) => sum + meetings.length,
+      0,
+    );
+  }
+
   /** Those who wait and are such. */
   waiting(which: (attendance: Attendance) => boolean): Attendance[] {
     return [...this.#all].filter(which);

@@ -80,6 +80,8 @@ export type Reply =
       readonly hosted: boolean;
     }
   | { readonly kind: "done"; readonly id: number }
+  /** Nobody was let go because of it. */
+  | { readonly kind: "withdrawn"; readonly id: number }
   | { readonly kind: "value"; readonly id: number; readonly value: Uint8Array }
   | { readonly kind: "values"; readonly id: number; readonly values: readonly Uint8Array[] }
   | ({ readonly kind: "failed"; readonly id: number } & Failure)
@@ -112,6 +114,7 @@ const replyKinds = [
   "lost",
   "closing",
   "bye",
+  "withdrawn",
 ] as const;
 
 /** Longest text that is only for people. */
@@ -183,7 +186,7 @@ function readRequest(reader: Reader): Request {
     case "meet": {
       const asked = { kind, id, generation, timeoutMs: timeoutMs() };
       const count = reader.number();
-      if (count > limits.meetings) throw new WireError("more meetings than pairs of ranks");
+      if (count > limits.meetings) throw new WireError("more meetings than a rank may wait for");
       const meeting = (): Meeting => ({ key: key(), ranks: reader.numbers(limits.ranks) });
       return { ...asked, meetings: Array.from({ length: count }, meeting) };
     }
@@ -198,6 +201,7 @@ export function encodeReply(reply: Reply): Buffer {
       writer.number(reply.id).number(reply.generation).number(reply.rank).numbers(reply.origins);
       return writer.byte(reply.hosted ? 1 : 0).end();
     case "done":
+    case "withdrawn":
       return writer.number(reply.id).end();
     case "value":
       return writer.number(reply.id).bytes(reply.value).end();
@@ -236,6 +240,7 @@ function readReply(reader: Reader): Reply {
       return { kind, ...at, origins: ranks(), hosted: reader.byte() === 1 };
     }
     case "done":
+    case "withdrawn":
       return { kind, id: reader.number() };
     case "value":
       return { kind, id: reader.number(), value: reader.bytes(limits.valueBytes) };

@@ -123,11 +123,14 @@ export interface Membership {
    * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
    * A key may be used again once its meeting was held.
    *
+   * Given up by `signal` it gives false, and the others wait for this rank again; or true, when they were let go before
+   * the place knew of it.
+   *
    * @throws CommTimeoutError at the deadline, which names the ranks that have not come. RemoteRankError when one that has
-   *   not come is lost or has left. CommAbortedError by `signal`; in these cases the others wait for this rank again.
-   *   InvalidArgumentError for ranks that do not exist, and without this one.
+   *   not come is lost or has left. InvalidArgumentError for ranks that do not exist, without this one, and for more than
+   *   16,384 meetings.
    */
-  meet(meetings: readonly Meeting[], options?: WaitOptions): Promise<void>;
+  meet(meetings: readonly Meeting[], options?: WaitOptions): Promise<boolean>;
 
   /**
    * Forms the next generation with the other survivors; ranks are numbered anew in the old order. This membership is over

@@ -31,6 +31,8 @@ interface Pending {
 
 /** How long past a deadline, which the store keeps, its word is waited for. */
 const graceMs = 2_000;
+/** How long its word is waited for whether others were let go that wait no more for this rank. */
+const withdrawnMs = 1_000;
 /** How long the store's farewell is waited for. */
 const farewellMs = 1_000;
 
@@ -85,14 +87,19 @@ export class Session {
       };
       const giveUp = (): void => {
         this.#send({ kind: "cancel", id });
-        settle(() => reject(signalError(kind, who, signal as AbortSignal)));
+        const over = (): void =>
+          settle(() => reject(signalError(kind, who, signal as AbortSignal)));
+        // Others that a meeting has let go will not hear of it: the store says whether there are any.
+        clearTimeout(timer);
+        if (kind === "meet") timer = setTimeout(over, withdrawnMs).unref();
+        else over();
       };
       const silent = (): void => {
         const what = `${kind}: the store did not answer within ${timeoutMs} ms`;
         const hint = "the process that hosts it may be blocked or stopped";
         settle(() => reject(placeError(what, hint, who)));
       };
-      const timer = setTimeout(silent, Math.min(timeoutMs + graceMs, longestMs)).unref();
+      let timer = setTimeout(silent, Math.min(timeoutMs + graceMs, longestMs)).unref();
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#pending.set(id, {
         answered: (answer) => settle(() => resolve(answer)),

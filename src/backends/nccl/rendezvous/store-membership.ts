@@ -106,7 +106,10 @@ class StoreMembership implements Membership {
     return [...answer.values];
   }
 
-  async meet(meetings: readonly Meeting[], options: WaitOptions = {}): Promise<void> {
+  async meet(meetings: readonly Meeting[], options: WaitOptions = {}): Promise<boolean> {
+    if (meetings.length > limits.meetings) {
+      throw argumentError("meet", "meetings", meetings.length, `at most ${limits.meetings}`);
+    }
     for (const { key, ranks } of meetings) {
       shortText("meet", "key", key, limits.keyBytes);
       if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
@@ -115,7 +118,9 @@ class StoreMembership implements Membership {
     }
     const { generation } = this;
     const timeoutMs = milliseconds("meet", "timeoutMs", options.timeoutMs);
-    await this.#ask({ kind: "meet", generation, meetings, timeoutMs }, timeoutMs, options.signal);
+    if (options.signal?.aborted === true) return false;
+    const asked = { kind: "meet", generation, meetings, timeoutMs } as const;
+    return (await this.#ask(asked, timeoutMs, options.signal)).kind === "done";
   }
 
   async rejoin(options: RejoinOptions = {}): Promise<Membership> {
