@@ -1,5 +1,5 @@
 /** Jobs on fake GPUs whose ranks joined as processes of their own do. */
-import { type ConnectedCommunicator, connect, type Session } from "twinccl";
+import { type Communicator, type ConnectedCommunicator, connect, type Session } from "twinccl";
 import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
@@ -7,14 +7,17 @@ import type { NcclSession } from "../../../src/backends/nccl/session.ts";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
-import { cleanGpus } from "./gpus.ts";
+import { cleanGpus, turns } from "./gpus.ts";
 
 /** One rank of a job, and what it asked of the others. */
 export interface Joined {
   readonly comm: ConnectedCommunicator;
   readonly session: NcclSession;
+  readonly membership: Membership;
   /** Keys of the exchanges about calls. */
   readonly compared: string[];
+  /** Keys of the meetings that it has asked for. */
+  readonly met: string[];
 }
 
 /** Joins all ranks of a job, each as a process of its own would. */
@@ -22,11 +25,12 @@ export async function joinAll(
   size: number,
   checks?: Checks,
   gpus: FakeGpus = cleanGpus(),
+  timeoutMs = 5_000,
 ): Promise<Joined[]> {
   const members = await (await place(size)).joinAll();
   return Promise.all(
     members.map(async (member, rank): Promise<Joined> => {
-      const compared: string[] = [];
+      const [compared, met]: [string[], string[]] = [[], []];
       let session: NcclSession | undefined;
       const comm = await connect({
         backend: {
@@ -35,14 +39,15 @@ export async function joinAll(
           open: () => Promise.reject(new Error("this backend only joins")),
           join: async (request) => {
             const setup = { ...gpus.setup, checks };
-            const watched = noting(member, compared);
+            const watched = noting(member, compared, met);
             session = await openJoined(setup, { device: rank }, watched, request);
             return waitingInSplits(session, gpus);
           },
         },
-        timeoutMs: 5_000,
+        timeoutMs,
       });
-      return { comm, session: session as unknown as NcclSession, compared };
+      const opened = session as unknown as NcclSession;
+      return { comm, session: opened, membership: member, compared, met };
     }),
   );
 }
@@ -59,16 +64,22 @@ function waitingInSplits(session: NcclSession, { nccl }: FakeGpus): Session {
   });
 }
 
-/** A membership whose exchanges about calls are noted. */
-function noting(member: Membership, compared: string[]): Membership {
+/** A membership whose exchanges about calls, and whose meetings, are noted. */
+function noting(member: Membership, compared: string[], met: string[]): Membership {
+  const exchange: Membership["exchange"] = (key, ...rest) => {
+    if (key.startsWith("call ")) compared.push(key);
+    return member.exchange(key, ...rest);
+  };
+  const meet: Membership["meet"] = (meetings, ...rest) => {
+    met.push(...meetings.map(({ key }) => key));
+    return member.meet(meetings, ...rest);
+  };
+  const noted: Partial<Membership> = { exchange, meet };
   return new Proxy(member, {
     get(target, name) {
       const value = Reflect.get(target, name, target) as unknown;
-      if (name !== "exchange") return typeof value === "function" ? value.bind(target) : value;
-      return (key: string, ...rest: [Uint8Array]) => {
-        if (key.startsWith("call ")) compared.push(key);
-        return target.exchange(key, ...rest);
-      };
+      const instead = noted[name as keyof Membership];
+      return instead ?? (typeof value === "function" ? value.bind(target) : value);
     },
   });
 }
@@ -80,3 +91,18 @@ export function onAll<T>(ranks: readonly Joined[], call: (joined: Joined) => Pro
 
 /** Has every rank close its end. */
 export const closeAll = (ranks: readonly Joined[]) => onAll(ranks, ({ comm }) => comm.close());
+
+/**
+ * Closes ranks of which some have given up communicators that others have open still: a late call on them ends those too,
+ * instead of waiting in NCCL's end for ranks that do not come.
+ */
+export async function closeRest(
+  ranks: readonly Joined[],
+  rest: readonly (Communicator | undefined)[] = ranks.map(({ comm }) => comm),
+): Promise<void> {
+  const late = rest.map((comm) => comm?.barrier({ timeoutMs: 50 }).then(null, () => undefined));
+  await within(5000, Promise.all(late));
+  // The kernels leave the devices.
+  await turns();
+  await closeAll(ranks);
+}
