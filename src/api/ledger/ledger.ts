@@ -17,7 +17,6 @@ import { ComingTogether } from "./coming-together.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type Death, deathAfter } from "./death.ts";
 import { Failures } from "./failures.ts";
-import { Fifo } from "./fifo.ts";
 import type { Goings } from "./going.ts";
 import { goingsOf } from "./goings.ts";
 import { Lines } from "./lines.ts";
@@ -29,7 +28,7 @@ import { Quiet } from "./quiet.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
 import { serveSlot } from "./serve.ts";
 import type { ServeHost } from "./serve-host.ts";
-import { Slot } from "./slot.ts";
+import { Slots } from "./slots.ts";
 import { serveTransfers } from "./transfers.ts";
 import type { Turns } from "./turns.ts";
 import { errorByCall, UnservedError } from "./unserved.ts";
@@ -50,8 +49,7 @@ export class Ledger {
   readonly #monitor: Monitor;
   readonly #lines: Lines;
   readonly #numbers: CallNumbers;
-  readonly #slots = new Fifo<Slot>();
-  #firstNumber = 0;
+  readonly #slots: Slots;
   #executing = false;
   readonly #repeatsFreely: boolean;
   /** Calls that the session has queued. */
@@ -71,12 +69,10 @@ export class Ledger {
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost, turns?: Turns) {
     this.comm = comm;
     this.#turns = turns;
-    this.#quiet = new Quiet(
-      () => this.#atRest,
-      () => monitor.moved(),
-    );
+    this.#quiet = new Quiet(monitor, () => this.#atRest);
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
+    this.#slots = new Slots(comm);
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
     const { clock } = host.session;
     this.makers = new Makers(comm, monitor, clock);
@@ -120,9 +116,7 @@ export class Ledger {
 
   /** A rank's call takes its place in line. */
   #place(rank: number, posting: Posting, number: number): void {
-    if (this.#slots.length === 0) this.#firstNumber = number;
-    const slot = this.#slots.at(number - this.#firstNumber) ?? this.#nextSlot(number);
-    invariant(slot.number === number, "ranks make calls in turn");
+    const slot = this.#slots.numbered(number);
     invariant(slot.postings[rank] === undefined, "a rank posts a call once");
     slot.postings[rank] = posting;
     slot.arrived++;
@@ -263,7 +257,6 @@ export class Ledger {
     this.#death = undefined;
     this.#lines.clear();
     this.#slots.clear();
-    this.#firstNumber = 0;
     this.#numbers.reset();
     this.#failures.forgive();
   }
@@ -305,12 +298,6 @@ export class Ledger {
   #unseen(host: LedgerHost): void {
     this.goings.seal();
     host.unseen(this);
-  }
-
-  #nextSlot(number: number): Slot {
-    const slot = new Slot(number, this.comm);
-    this.#slots.push(slot);
-    return slot;
   }
 
   #admit(rank: number, op: CommOp): boolean {
@@ -372,7 +359,6 @@ export class Ledger {
     const slot = this.#slots.first;
     if (slot === undefined || !slot.complete || !this.#lines.allAt(slot)) return undefined;
     this.#slots.shift();
-    this.#firstNumber = slot.number + 1;
     const served = serveSlot(this.#serve, slot);
     if (served instanceof Promise) return served.then(() => this.#lines.allLeave());
     this.#lines.allLeave();

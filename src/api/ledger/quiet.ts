@@ -1,14 +1,16 @@
 /** When a ledger has nothing to do any more: those who wait for that are told. */
+import type { Monitor } from "./monitor.ts";
+
 export class Quiet {
+  readonly #monitor: Monitor;
   readonly #atRest: () => boolean;
-  readonly #moved: () => void;
   #settling = 0;
   #waiting: (() => void)[] = [];
 
-  /** `atRest` says whether no call is at work; `moved` is told whenever ranks were woken. */
-  constructor(atRest: () => boolean, moved: () => void) {
+  /** `atRest` says whether no call is at work; the monitor is told whenever ranks were woken. */
+  constructor(monitor: Monitor, atRest: () => boolean) {
+    this.#monitor = monitor;
     this.#atRest = atRest;
-    this.#moved = moved;
   }
 
   /** Resolves when no call is at work or about to wake its ranks. */
@@ -32,7 +34,7 @@ export class Quiet {
       queueMicrotask(() => {
         this.#settling--;
         settle();
-        this.#moved();
+        this.#monitor.moved();
         this.look();
       }),
     );
