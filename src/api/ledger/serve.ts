@@ -13,6 +13,7 @@ import { PostedCall, type QueuedCall } from "./call-queue.ts";
 import { type Mismatch, mismatchError, mismatchOf } from "./compare.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { isGone, refuseWritten } from "./lent.ts";
+import { onceTogether } from "./once-together.ts";
 import {
   abandon,
   attempt,
@@ -150,7 +151,7 @@ function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): W
   if (convening === undefined) return carryOut(host, set, postings);
   const go = (): Work => carryOut(host, set, postings);
   const anyway = (): void => handOver(host, set);
-  const done = host.coming.wait<unknown>(host, convening, postings, { go, anyway });
+  const done = onceTogether<unknown>(host, convening, postings, { go, anyway });
   return done.then((left) => (postings.every(isPending) ? left : queued));
 }
 

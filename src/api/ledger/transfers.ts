@@ -5,6 +5,7 @@ import { type Batch, type Meeting, openHalves, takeHalves, takeMeetings } from "
 import { transferMismatch } from "./compare.ts";
 import { disposedHalf, disposedTransfer, isGone, writtenTransfer } from "./lent.ts";
 import type { Lines } from "./lines.ts";
+import { onceTogether } from "./once-together.ts";
 import {
   abandon,
   attempt,
@@ -67,7 +68,7 @@ function comeTogether(
     const left = halves.filter(({ call }) => !isGone(call));
     void Promise.resolve(session.exchange(comm, [], left)).catch(() => undefined);
   };
-  return host.coming.wait(host, convening, halves, { go, anyway }).then(() => undefined);
+  return onceTogether(host, convening, halves, { go, anyway }).then(() => undefined);
 }
 
 /** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */

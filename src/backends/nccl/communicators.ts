@@ -4,7 +4,6 @@ import type { CurrentDevice, Device } from "./device.ts";
 import { inTurn, within } from "./give-back.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
-import type { Made } from "./job.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { Member } from "./member.ts";
@@ -15,6 +14,11 @@ import { RegisteredWindows } from "./windows.ts";
 
 /** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
+
+/** How many collective calls were made on a communicator. */
+export interface Made {
+  calls: number;
+}
 
 /** One communicator: its members that live here, by rank. */
 export class NcclCommunicator {

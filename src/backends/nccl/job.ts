@@ -1,17 +1,13 @@
 /** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
 import { CommClosedError, type CommInfo, type Session } from "../../api/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
+import type { Made } from "./communicators.ts";
 import { type Checks, Comparisons } from "./comparisons.ts";
 import { FirstUses } from "./first-uses.ts";
 import { type Lives, nextLife } from "./next-life.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { RollCall } from "./roll-call.ts";
 import { StoreWaits } from "./store-waits.ts";
-
-/** How many collective calls were made on a communicator. */
-export interface Made {
-  calls: number;
-}
 
 /** A membership as a session sees it. */
 export class Job {
