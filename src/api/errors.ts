@@ -182,7 +182,7 @@ export class CommTimeoutError extends CommError {
   readonly code = "ERR_COMM_TIMEOUT";
 }
 
-/** Another rank's program threw; its error is the `cause`. */
+/** Another rank's program threw, or its process will not come: the `cause` is its error, or says why. */
 export class RemoteRankError extends CommError {
   readonly code = "ERR_COMM_REMOTE";
 

@@ -22,10 +22,10 @@ import type { Meeting, Membership } from "./rendezvous/index.ts";
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
 const meetMs = 2 ** 31 - 1;
 
-/** Who has met on a communicator: all, or pairs of ranks by name. */
+/** Who has met on a communicator: all, or pairs of ranks by number. */
 interface Met {
   all: boolean;
-  readonly pairs: Map<string, Pair>;
+  readonly pairs: Map<number, Pair>;
 }
 
 /** The first uses of one process's connections. */
@@ -50,9 +50,12 @@ export class FirstUses {
     const { info, size, windows } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
     const all = rows.some(connectsAll);
-    const fresh = this.#fresh(info, all, all ? [] : rows.flatMap((call) => pairsOf(call, size)));
+    const pairs = all ? [] : rows.flatMap((call) => pairsOf(call, size));
+    const lacksWindows = rows.some((call) => windows.lacks(call));
+    if (!all && pairs.length === 0 && !lacksWindows) return undefined;
+    const fresh = this.#fresh(info, all, pairs);
     const meetings = this.#meetings(info, fresh);
-    if (rows.some((call) => windows.lacks(call))) {
+    if (lacksWindows) {
       meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (meetings.length === 0) return undefined;
@@ -67,12 +70,11 @@ export class FirstUses {
   ): Convening | undefined {
     if (comm === undefined) return undefined;
     const { info } = comm;
-    const pairs = halves.flatMap(({ direction, peer, call }): Pair[] => {
-      // Such a message is not sent.
-      if (call.count === 0) return [];
-      return [direction === "send" ? [call.rank, peer] : [peer, call.rank]];
-    });
-    const fresh = this.#fresh(info, false, pairs);
+    // One without elements is not sent.
+    const sent = halves.filter(({ call }) => call.count > 0);
+    const met = this.#met.get(info);
+    if (sent.every((half) => hasMet(met, info, pairOf(half)))) return undefined;
+    const fresh = this.#fresh(info, false, sent.map(pairOf));
     const meetings = this.#meetings(info, fresh);
     if (meetings.length === 0) return undefined;
     return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
@@ -84,8 +86,7 @@ export class FirstUses {
     const fresh: Met = { all: all && met?.all !== true, pairs: new Map() };
     if (met?.all === true) return fresh;
     for (const pair of pairs) {
-      const name = pair.join(">");
-      if (met?.pairs.has(name) !== true) fresh.pairs.set(name, pair);
+      if (!hasMet(met, comm, pair)) fresh.pairs.set(numberOf(comm, pair), pair);
     }
     return fresh;
   }
@@ -93,8 +94,9 @@ export class FirstUses {
   #meetings(comm: CommInfo, { all, pairs }: Met): Meeting[] {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
-    const meetings = Array.from(pairs, ([name, [from, to]]): Meeting => {
-      return { key: `pair ${key} ${name}`, ranks: [ranks[from] as number, ranks[to] as number] };
+    const meetings = Array.from(pairs.values(), ([from, to]): Meeting => {
+      const both = [ranks[from] as number, ranks[to] as number];
+      return { key: `pair ${key} ${from}>${to}`, ranks: both };
     });
     return all ? [...meetings, { key: `all ${key}`, ranks }] : meetings;
   }
@@ -109,7 +111,7 @@ export class FirstUses {
     const met = this.#met.get(comm) ?? { all: false, pairs: new Map() };
     this.#met.set(comm, met);
     met.all ||= fresh.all;
-    for (const [name, pair] of fresh.pairs) met.pairs.set(name, pair);
+    for (const [number, pair] of fresh.pairs) met.pairs.set(number, pair);
     return true;
   }
 
@@ -124,6 +126,18 @@ export class FirstUses {
       throw code === "ERR_COMM_REMOTE" ? willNotCome(comm, ranks, error) : error;
     }
   }
+}
+
+function pairOf({ direction, peer, call }: HalfTransfer): Pair {
+  return direction === "send" ? [call.rank, peer] : [peer, call.rank];
+}
+
+function numberOf({ ranks }: CommInfo, [from, to]: Pair): number {
+  return from * ranks.length + to;
+}
+
+function hasMet(met: Met | undefined, comm: CommInfo, pair: Pair): boolean {
+  return met !== undefined && (met.all || met.pairs.has(numberOf(comm, pair)));
 }
 
 /** The job tells of its ranks; a call is told of those of its communicator. */

@@ -16,7 +16,10 @@ export function connectsAll({ collective, count, recvCounts }: RankCall): boolea
   return collective === "allToAll" && count > 0;
 }
 
-/** The pairs of a rank's call that it is one of. None for collectives that NCCL has itself, beside the all-to-all. */
+/**
+ * The pairs of a rank's call that it is one of; the counts of an all-to-allv are known by then. None for collectives that NCCL
+ * has itself, beside the all-to-all.
+ */
 export function pairsOf(call: RankCall, size: number): Pair[] {
   if (!inPairs.has(call.collective)) return [];
   const pairs: Pair[] = [];
@@ -34,13 +37,7 @@ export function pairsOf(call: RankCall, size: number): Pair[] {
     recv: (_buffer, _count, _dtype, peer) => void pairs.push([peer, rank]),
   };
   const none = { send: 0n, recv: 0n, comm: 0n, stream: 0n, scratch: 0n, op: 0 };
-  const part: Part = { ...none, call: withCounts(call), size };
-  for (const step of stepsOf(part.call, size)) step(issuing, part);
+  const part: Part = { ...none, call, size };
+  for (const step of stepsOf(call, size)) step(issuing, part);
   return pairs.filter(([from, to]) => from !== to);
-}
-
-/** Counts that are not known yet are exchanged first, between all ranks. */
-function withCounts(call: RankCall): RankCall {
-  if (call.collective !== "allToAllv" || call.recvCounts !== undefined) return call;
-  return { ...call, collective: "allToAll", count: 1, sendCounts: undefined };
 }

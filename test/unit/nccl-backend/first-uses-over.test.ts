@@ -1,19 +1,10 @@
 /** Calls that wait for ranks that they connect, and what ends the wait: signals, losses, closing, deadlines of several. */
-import type { CallOptions, CommError, Communicator, ConnectedCommunicator } from "twinccl";
+import type { CallOptions, Communicator, ConnectedCommunicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
-import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
-
-const told = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
-  within(
-    5000,
-    Promise.resolve(op).then(
-      () => undefined,
-      (error: CommError) => error,
-    ),
-  );
+import { closeAll, closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
 
 const bytes = (comm: Communicator, length: number, value = 0) =>
   comm.alloc("int8", length).fill(value);

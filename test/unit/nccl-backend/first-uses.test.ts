@@ -1,21 +1,12 @@
 /** Calls that connect ranks for the first time, where one does not come: NCCL, which would block on it, is not given them. */
-import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
+import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
-import { closeRest, joinAll, onAll } from "./joined.ts";
+import { closeRest, joinAll, onAll, told } from "./joined.ts";
 
 /** How a call ended: what it was told, or nothing. */
-const told = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
-  within(
-    5000,
-    Promise.resolve(op).then(
-      () => undefined,
-      (error: CommError) => error,
-    ),
-  );
-
 /** A rank's call; `undefined` for one that has no part in it. */
 type Call = (comm: Communicator, options: CallOptions) => PromiseLike<unknown> | undefined;
 

@@ -1,5 +1,11 @@
 /** Jobs on fake GPUs whose ranks joined as processes of their own do. */
-import { type Communicator, type ConnectedCommunicator, connect, type Session } from "twinccl";
+import {
+  type CommError,
+  type Communicator,
+  type ConnectedCommunicator,
+  connect,
+  type Session,
+} from "twinccl";
 import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
@@ -82,6 +88,15 @@ function noting(member: Membership, compared: string[], met: string[]): Membersh
       return instead ?? (typeof value === "function" ? value.bind(target) : value);
     },
   });
+}
+
+/** What a call failed with, soon; `undefined` where it did not. */
+export function told(op: PromiseLike<unknown>): Promise<CommError | undefined> {
+  const error = Promise.resolve(op).then(
+    () => undefined,
+    (caught: CommError) => caught,
+  );
+  return within(5000, error);
 }
 
 /** Has every rank make the same call. */

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import type { CollectiveName, RankCall } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { pairsOf } from "../../../src/backends/nccl/pairs.ts";
+import { connectsAll, pairsOf } from "../../../src/backends/nccl/pairs.ts";
 import { holds } from "../../support/seed.ts";
 
 const unused = { dtype: "int8", op: undefined, root: -1, split: undefined, recorded: undefined };
@@ -133,11 +133,14 @@ describe("the pairs that every rank names are the blocks which are not empty:", 
     ));
 });
 
-test("ranks that exchange their counts first meet all others, whatever they send", () => {
-  const calls = [0, 1, 2].map((rank) =>
-    callOf("allToAllv", rank, { sendCounts: [0, 0, 0], recvCounts: undefined }),
-  );
-  expect(named(calls)).toEqual(blocksOf([0, 1, 2].map(() => [1, 1, 1])));
+test.each([
+  ["allToAllv", { sendCounts: [0, 0, 0], recvCounts: undefined }, true],
+  ["allToAllv", { sendCounts: [1, 1, 1], recvCounts: [1, 1, 1] }, false],
+  ["allToAll", { count: 1 }, true],
+  ["allToAll", { count: 0 }, false],
+  ["allReduce", { count: 1 }, false],
+] as const)("all meet at once for %s with %j: %s", (collective, given, expected) => {
+  expect(connectsAll(callOf(collective, 1, given))).toBe(expected);
 });
 
 test.each([

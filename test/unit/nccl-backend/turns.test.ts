@@ -1,22 +1,13 @@
 /** Calls of one rank on several communicators, of which some wait for other processes: NCCL is given them in their order. */
 import fc from "fast-check";
-import type { CommError, Communicator, DeviceBuffer } from "twinccl";
+import type { Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
 import { holds } from "../../support/seed.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { type Handed, noteHanded, onDevice } from "./handed-over.ts";
-import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
-
-const told = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
-  within(
-    5000,
-    Promise.resolve(op).then(
-      () => undefined,
-      (error: CommError) => error,
-    ),
-  );
+import { closeAll, closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
 
 /** A rank's ends of the communicators of all ranks, and of two splits that hold all of them too. */
 interface Ends {
