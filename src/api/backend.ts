@@ -169,7 +169,11 @@ export interface Session {
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
     | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
-  missing?(comm: CommInfo, number: number): Promise<readonly number[]>;
+  missing?: ((comm: CommInfo, number: number) => Promise<readonly number[]>) | undefined;
+  /** The same for messages that were handed over, or wait, together: those without whose messages they cannot go on. */
+  missingEnds?:
+    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[]>)
+    | undefined;
   /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
@@ -312,6 +316,8 @@ export interface HalfTransfer {
   readonly direction: "send" | "recv";
   /** The rank of the communicator at the other end. */
   readonly peer: number;
+  /** How many messages its sender has for the same receiver before it, on this communicator. */
+  readonly number: number;
   readonly call: RankCall;
 }
 

@@ -118,7 +118,7 @@ describe("a rank that does not come where ranks are connected for the first time
   /** Calls that only rank 0 makes. */
   const messages = ["send", "answer"];
   const calls = [
-    ...["allReduce", "largeAllReduce", "allToAll", "symmetric", "moreSymmetric"],
+    ...["allReduce", "largeAllReduce", "ring", "allToAll", "symmetric", "moreSymmetric"],
     ...["split", "partAllReduce", "partAllToAll"],
   ];
 

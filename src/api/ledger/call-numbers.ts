@@ -1,12 +1,19 @@
 /** Numbers the calls of each rank of a communicator: collective ones, and apart from them sends and receives. */
+import type { CommInfo } from "../backend.ts";
 import type { CommOp } from "../op.ts";
+import type { TransferPosting } from "./posting.ts";
 
 /** The next number of every rank. */
 export class CallNumbers {
   readonly #collective: number[];
   readonly #messages: number[];
+  readonly #comm: CommInfo;
+  /** The next of the messages to, and from, a rank of another process, which numbers them alike: by both ranks. */
+  readonly #next = { send: new Map<number, number>(), recv: new Map<number, number>() };
 
-  constructor(size: number) {
+  constructor(comm: CommInfo) {
+    const size = comm.ranks.length;
+    this.#comm = comm;
     this.#collective = new Array<number>(size).fill(0);
     this.#messages = new Array<number>(size).fill(0);
   }
@@ -29,8 +36,20 @@ export class CallNumbers {
     this.#collective[rank] = number;
   }
 
-  /** Numbers a rank's next send or receive; both halves of a call have the same. */
-  message(rank: number, op: CommOp): void {
+  /** Numbers a rank's next sends and receives; both halves of a call have the same number of a call. */
+  messages(rank: number, transfers: readonly TransferPosting[]): void {
+    const { local, ranks } = this.#comm;
+    for (const transfer of transfers) {
+      const { op, direction, peer } = transfer;
+      this.#message(rank, op);
+      if (local.includes(peer)) continue;
+      const both = rank * ranks.length + peer;
+      transfer.number = this.#next[direction].get(both) ?? 0;
+      this.#next[direction].set(both, transfer.number + 1);
+    }
+  }
+
+  #message(rank: number, op: CommOp): void {
     const { call } = op.callOp;
     if (call >= 0) {
       op.assign(call);
@@ -45,5 +64,7 @@ export class CallNumbers {
   reset(): void {
     this.#collective.fill(0);
     this.#messages.fill(0);
+    this.#next.send.clear();
+    this.#next.recv.clear();
   }
 }

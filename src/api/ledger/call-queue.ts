@@ -106,6 +106,14 @@ export class CallQueue {
     return all;
   }
 
+  /** What was handed over with a posting, and the posting; nothing where it is not queued. */
+  beside(posting: Posting): readonly Posting[] {
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      if (call.postings.includes(posting)) return call.postings;
+    }
+    return [];
+  }
+
   #join(call: QueuedCall): void {
     call.queue = this;
     call.before = this.#last;

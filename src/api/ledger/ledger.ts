@@ -77,7 +77,7 @@ export class Ledger {
     const { clock } = host.session;
     this.makers = new Makers(comm, monitor, clock);
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
-    this.#numbers = new CallNumbers(comm.ranks.length);
+    this.#numbers = new CallNumbers(comm);
     this.#failures = new Failures(comm, () => this.#unseen(host));
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
@@ -148,7 +148,7 @@ export class Ledger {
     this.goings.seal();
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
-    for (const { op } of admitted) this.#numbers.message(rank, op);
+    this.#numbers.messages(rank, admitted);
     this.#lines.join(rank, new Batch(rank, admitted));
     for (const transfer of admitted) this.#deadlines?.watch(transfer);
     this.#monitor.moved();
@@ -288,9 +288,8 @@ export class Ledger {
 
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
-    const { rank, status } = posting.op;
-    const here = status === "waiting" ? (this.headWait(rank)?.missing ?? []) : [];
-    const missing = await missingRanks(this.#serve.session, this.comm, posting, here);
+    const open = { lines: this.#lines, queued: this.#queued };
+    const missing = await missingRanks(this.#serve.session, this.comm, posting, open);
     if (posting.op.pending) this.timeOut(posting, missing);
   }
 

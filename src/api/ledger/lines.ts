@@ -3,7 +3,7 @@ import type { CommInfo } from "../backend.ts";
 import type { CommOp } from "../op.ts";
 import { Batch } from "./batch.ts";
 import { Fifo } from "./fifo.ts";
-import type { Posting } from "./posting.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
 import type { Slot } from "./slot.ts";
 
 /** A call in a rank's line. */
@@ -75,6 +75,15 @@ export class Lines {
     const { first } = this.#lines[rank] ?? {};
     if (first === undefined) return false;
     return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
+  }
+
+  /** The sends and receives that stand in their rank's line with one of them. */
+  beside({ op }: Posting): readonly TransferPosting[] {
+    for (const entry of this.#lines[op.rank]?.items() ?? []) {
+      if (!(entry instanceof Batch)) continue;
+      if (entry.transfers.some((transfer) => transfer.op === op)) return entry.transfers;
+    }
+    return [];
   }
 
   /** The batch at the head of each rank's line, where it is one. */

@@ -2,7 +2,16 @@
 import type { CommInfo, Session } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
+import type { CallQueue } from "./call-queue.ts";
+import type { Lines } from "./lines.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
+import { headWait } from "./waits.ts";
+
+/** Calls that are not done: those in the ranks' lines, and those that the session has. */
+export interface OpenCalls {
+  readonly lines: Lines;
+  readonly queued: CallQueue;
+}
 
 /** The call that must be done first; `undefined` when none has a deadline. */
 export function firstDue(postings: readonly Posting[]): Posting | undefined {
@@ -16,19 +25,26 @@ export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): re
 }
 
 /**
- * Ranks that had not made a call when its deadline passed: the world ranks `here`, or in a job of several processes those
- * that say so.
+ * Ranks that had not made a call when its deadline passed, or keep it waiting otherwise: in a job of several processes as they
+ * say themselves.
  */
 export async function missingRanks(
   session: Session,
   comm: CommInfo,
   posting: Posting,
-  here: readonly number[],
+  { lines, queued }: OpenCalls,
 ): Promise<readonly number[]> {
+  const { rank, status, call } = posting.op;
+  const here = status === "waiting" ? (headWait(comm, lines, rank)?.missing ?? []) : [];
   if (comm.local.length === comm.ranks.length) return ownRanks(comm, here);
   const { peer } = posting as Partial<TransferPosting>;
-  if (peer !== undefined) return [peer];
-  return ownRanks(comm, (await session.missing?.(comm, posting.op.call)) ?? here);
+  if (peer === undefined) return ownRanks(comm, (await session.missing?.(comm, call)) ?? here);
+  const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
+  const halves = together.filter(
+    (half) => half.op.rank === rank && !comm.local.includes(half.peer),
+  );
+  if (halves.length === 0 || session.missingEnds === undefined) return [peer];
+  return ownRanks(comm, await session.missingEnds(comm, halves));
 }
 
 /** The error of a call that was not done in time; `missing` are the ranks that had not made it. */
@@ -58,10 +74,16 @@ export function timeoutError(
   );
 }
 
-function whyOf({ local, ranks }: CommInfo, { op }: Posting, missing: readonly number[]): string {
-  if (missing.length > 0) return `${ranksText(missing)} had not made it`;
-  const isHeld = local.length < ranks.length && op.status === "waiting";
-  return isHeld ? "an earlier call of this rank kept it waiting" : "all ranks had made it";
+function whyOf({ local, ranks }: CommInfo, posting: Posting, missing: readonly number[]): string {
+  const { peer } = posting as Partial<TransferPosting>;
+  if (missing.length > 0) {
+    // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
+    const isOther = peer !== undefined && !missing.includes(peer);
+    return `${ranksText(missing)} ${isOther ? "kept it waiting" : "had not made it"}`;
+  }
+  const isHeld = local.length < ranks.length && posting.op.status === "waiting";
+  if (isHeld) return "an earlier call of this rank kept it waiting";
+  return peer === undefined ? "all ranks had made it" : `rank ${peer} had made it too`;
 }
 
 /** What to do where time is real. Logs and processes go by the ranks of the world. */

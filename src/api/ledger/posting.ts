@@ -25,6 +25,8 @@ export interface TransferPosting extends Posting {
   readonly direction: "send" | "recv";
   /** The other rank in the communicator; it may be this one. */
   readonly peer: number;
+  /** Its place among the messages of the two ranks. The ledger assigns it where their processes are not the same. */
+  number: number;
 }
 
 /** When a call must be done that was asked for at a virtual time; `undefined` for no deadline. */

@@ -340,7 +340,7 @@ export class Poster {
       const op = single ? whole : this.createOp().halfOf(whole);
       const part = { call: prepared, signature: [], resultOf: () => (single ? result : undefined) };
       const call = rankCall(direction, rank, prepared, postedAtPs);
-      return { ...this.#posting(call, part, collected, op), direction, peer };
+      return { ...this.#posting(call, part, collected, op), direction, peer, number: -1 };
     });
     if (!single)
       completeTogether(

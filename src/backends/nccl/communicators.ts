@@ -5,6 +5,7 @@ import { inTurn, within } from "./give-back.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
 import type { LocalRank } from "./local-rank.ts";
+import type { Made } from "./made.ts";
 import { dataTypes, reduceOps, scalarBytes } from "./mapping.ts";
 import type { Member } from "./member.ts";
 import { located } from "./result/errors.ts";
@@ -14,11 +15,6 @@ import { RegisteredWindows } from "./windows.ts";
 
 /** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
-
-/** How many collective calls were made on a communicator. */
-export interface Made {
-  calls: number;
-}
 
 /** One communicator: its members that live here, by rank. */
 export class NcclCommunicator {
@@ -31,7 +27,7 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
   isOver = false;
-  /** How many collective calls were made here, where other processes may ask. */
+  /** What was made here, where other processes may ask. */
   made: Made | undefined;
   readonly #nccl: NcclCalls;
 

@@ -16,7 +16,7 @@ import {
   RemoteRankError,
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./communicators.ts";
-import { connectsAll, type Pair, pairsOf } from "./pairs.ts";
+import { connectsAll, numberOf, type Pair, pairOf, pairsOf } from "./pairs.ts";
 import type { Meeting, Membership } from "./rendezvous/index.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
@@ -77,6 +77,7 @@ export class FirstUses {
     const fresh = this.#fresh(info, false, sent.map(pairOf));
     const meetings = this.#meetings(info, fresh);
     if (meetings.length === 0) return undefined;
+    comm.made?.await(halves);
     return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
   }
 
@@ -86,7 +87,7 @@ export class FirstUses {
     const fresh: Met = { all: all && met?.all !== true, pairs: new Map() };
     if (met?.all === true) return fresh;
     for (const pair of pairs) {
-      if (!hasMet(met, comm, pair)) fresh.pairs.set(numberOf(comm, pair), pair);
+      if (!hasMet(met, comm, pair)) fresh.pairs.set(numberOf(comm.ranks.length, pair), pair);
     }
     return fresh;
   }
@@ -128,16 +129,8 @@ export class FirstUses {
   }
 }
 
-function pairOf({ direction, peer, call }: HalfTransfer): Pair {
-  return direction === "send" ? [call.rank, peer] : [peer, call.rank];
-}
-
-function numberOf({ ranks }: CommInfo, [from, to]: Pair): number {
-  return from * ranks.length + to;
-}
-
 function hasMet(met: Met | undefined, comm: CommInfo, pair: Pair): boolean {
-  return met !== undefined && (met.all || met.pairs.has(numberOf(comm, pair)));
+  return met !== undefined && (met.all || met.pairs.has(numberOf(comm.ranks.length, pair)));
 }
 
 /** The job tells of its ranks; a call is told of those of its communicator. */

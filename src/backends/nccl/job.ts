@@ -1,13 +1,18 @@
 /** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
-import { CommClosedError, type CommInfo, type Session } from "../../api/index.ts";
+import {
+  CommClosedError,
+  type CommInfo,
+  type HalfTransfer,
+  type Session,
+} from "../../api/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
-import type { Made } from "./communicators.ts";
 import { type Checks, Comparisons } from "./comparisons.ts";
 import { FirstUses } from "./first-uses.ts";
+import { Made } from "./made.ts";
 import { type Lives, nextLife } from "./next-life.ts";
 import type { Membership } from "./rendezvous/index.ts";
-import { RollCall } from "./roll-call.ts";
 import { StoreWaits } from "./store-waits.ts";
+import { WhoIsMissing } from "./who-is-missing.ts";
 
 /** A membership as a session sees it. */
 export class Job {
@@ -15,11 +20,11 @@ export class Job {
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
   readonly #lives: Lives;
-  readonly #rollCall: RollCall;
+  readonly #whoIsMissing: WhoIsMissing;
   readonly #keys = new CommunicatorKeys();
-  /** Collective calls that this process has made: by communicator, and by its key. */
+  /** What this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
-  readonly #madeByKey = new Map<string, { readonly calls: number }>();
+  readonly #madeByKey = new Map<string, Made>();
   #handedOver = false;
   /** This process is to be in the job no more, unless a later life has begun. */
   #leaves = false;
@@ -38,15 +43,14 @@ export class Job {
     this.#membership = membership;
     this.#newest = membership;
     this.#lives = lives;
-    const made = () => Array.from(this.#madeByKey, ([key, { calls }]) => [key, calls] as const);
-    this.#rollCall = new RollCall(membership, keyOf, () => Object.fromEntries(made()));
+    this.#whoIsMissing = new WhoIsMissing(membership, keyOf, this.#madeByKey);
   }
 
-  /** How many collective calls this process has made on a communicator, which the same object must stand for every time. */
-  countOf(comm: CommInfo): Made {
+  /** What this process has made on a communicator, which the same object must stand for every time. */
+  madeOn(comm: CommInfo): Made {
     let made = this.#made.get(comm);
     if (made === undefined) {
-      made = { calls: 0 };
+      made = new Made(comm.ranks.length);
       this.#made.set(comm, made);
       this.#madeByKey.set(this.#keys.of(comm), made);
     }
@@ -70,7 +74,12 @@ export class Job {
 
   /** World ranks that have not made a call, as far as they say. */
   missing(comm: CommInfo, number: number): Promise<number[]> {
-    return this.#rollCall.missing(comm, number);
+    return this.#whoIsMissing.ofCall(comm, number);
+  }
+
+  /** World ranks without which messages that were made together cannot go on, as far as they say. */
+  missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[]> {
+    return this.#whoIsMissing.ofMessages(comm, halves);
   }
 
   get rank(): number {
@@ -126,7 +135,7 @@ export class Job {
   async leave(): Promise<void> {
     this.#leaves = true;
     if (this.#handedOver) return;
-    this.#rollCall.end();
+    this.#whoIsMissing.end();
     await this.#newest.leave();
   }
 

@@ -1,9 +1,19 @@
-/** Between which ranks a collective call sends: what its NCCL calls say. */
-import type { RankCall } from "../../api/index.ts";
+/** Pairs of ranks: between which of them a message goes, and a collective call sends, as its NCCL calls say. */
+import type { HalfTransfer, RankCall } from "../../api/index.ts";
 import { type Issuing, type Part, stepsOf } from "./issue.ts";
 
 /** A sender and who receives from it. */
 export type Pair = readonly [from: number, to: number];
+
+/** Who sends and who receives a message. */
+export function pairOf({ direction, peer, call }: HalfTransfer): Pair {
+  return direction === "send" ? [call.rank, peer] : [peer, call.rank];
+}
+
+/** A number for a pair of ranks, of so many. */
+export function numberOf(size: number, [from, to]: Pair): number {
+  return from * size + to;
+}
 
 /** Collectives that are sends and receives, whoever issues them. */
 const inPairs = new Set<RankCall["collective"]>([

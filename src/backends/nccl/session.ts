@@ -68,6 +68,8 @@ export class NcclSession implements Session {
   readonly compare: Session["compare"];
   readonly convene: Session["convene"];
   readonly conveneExchange: Session["conveneExchange"];
+  readonly missing: Session["missing"];
+  readonly missingEnds: Session["missingEnds"];
   readonly #parts: SessionParts;
   readonly #progress: Progress;
   /** Present where calls take arrays. */
@@ -110,6 +112,8 @@ export class NcclSession implements Session {
     const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
     this.convene = firstUses && ((set) => firstUses.call(open(set.comm), set));
     this.conveneExchange = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
+    this.missing = job?.missing.bind(job);
+    this.missingEnds = job?.missingEnds.bind(job);
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
@@ -209,9 +213,9 @@ export class NcclSession implements Session {
   ): void {
     const comm = this.#comm(info);
     const ends = messageEnds(transfers, halves);
-    const finish = this.#submitter.messages(comm, ends);
+    const told = this.#submitter.messages(comm, ends, halves, waiting);
     const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
+    this.#progress.whenDone(devices, comm, told);
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -269,10 +273,6 @@ export class NcclSession implements Session {
     this.#parts.job?.over(info);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#end(this.#progress.after(devices).then(() => this.#ends.one(comm)));
-  }
-
-  missing(comm: CommInfo, number: number): Promise<readonly number[]> {
-    return this.#parts.job?.missing(comm, number) ?? Promise.resolve([]);
   }
 
   onLost(listener: (rank: number, reason: string) => void): void {
@@ -365,7 +365,7 @@ export class NcclSession implements Session {
   /** A communicator takes calls. Where other processes may ask, they are counted. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
-    comm.made = this.#parts.job?.countOf(comm.info);
+    comm.made = this.#parts.job?.madeOn(comm.info);
   }
 
   /** A communicator takes no more calls. */

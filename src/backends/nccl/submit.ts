@@ -42,13 +42,16 @@ export function submitCall(
   return calls.some(({ op }) => typeof op === "object") ? undefined : ready;
 }
 
+/** One end of a message that is to be handed over. */
+export type MessageEnd = Omit<HalfTransfer, "number">;
+
 /** Both ends of messages, and those ends whose other one lives elsewhere. */
 export function messageEnds(
   transfers: readonly Transfer[],
   halves: readonly HalfTransfer[],
-): readonly HalfTransfer[] {
+): readonly MessageEnd[] {
   return [
-    ...transfers.flatMap(({ send, recv }): HalfTransfer[] => [
+    ...transfers.flatMap(({ send, recv }): MessageEnd[] => [
       { direction: "send", peer: recv.rank, call: send },
       { direction: "recv", peer: send.rank, call: recv },
     ]),
@@ -60,7 +63,7 @@ export function messageEnds(
 export function submitMessages(
   nccl: NcclCalls,
   comm: NcclCommunicator,
-  ends: readonly HalfTransfer[],
+  ends: readonly MessageEnd[],
 ): void {
   nccl.group(() => {
     for (const { direction, peer, call } of ends) {

@@ -6,7 +6,7 @@ import { CapturedGraph } from "./graphs.ts";
 import type { LocalRank } from "./local-rank.ts";
 import type { Member } from "./member.ts";
 import type { NcclCalls } from "./result/nccl.ts";
-import { submitCall, submitMessages } from "./submit.ts";
+import { type MessageEnd, submitCall, submitMessages } from "./submit.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
@@ -44,13 +44,27 @@ export class Submitter {
     });
   }
 
-  /** Messages that are under way at once. */
-  messages(comm: NcclCommunicator, ends: readonly HalfTransfer[]): Finish | undefined {
+  /**
+   * Messages that are under way at once; `halves` are those whose other ends live elsewhere. Gives who is to be told when they
+   * are done, in the place of `waiting`.
+   */
+  messages(
+    comm: NcclCommunicator,
+    ends: readonly MessageEnd[],
+    halves: readonly HalfTransfer[],
+    waiting: Waiting,
+  ): Waiting {
     const calls = ends.map(({ call }) => call);
-    return this.#copying(comm, calls, (move = (call) => call) => {
-      const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
-      submitMessages(this.#nccl, comm, moved);
-    });
+    try {
+      const finish = this.#copying(comm, calls, (move = (call) => call) => {
+        const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
+        submitMessages(this.#nccl, comm, moved);
+      });
+      return finishing(comm.made?.handOver(halves, waiting) ?? waiting, finish);
+    } catch (error) {
+      comm.made?.refuse(halves);
+      throw error;
+    }
   }
 
   /** Records calls of all ranks, one after another. */

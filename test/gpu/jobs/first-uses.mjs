@@ -34,6 +34,16 @@ const cases = {
     who: 0,
     act: (comm) => comm.recv({ recv: floats(comm, 8), peer: late, timeoutMs }),
   },
+  ring: {
+    // Ranks that are not the late one's neighbours wait for those that are.
+    act: (comm) => {
+      const [next, last] = [(comm.rank + 1) % comm.size, (comm.rank + comm.size - 1) % comm.size];
+      return comm.group(() => {
+        comm.send({ send: floats(comm, 8), peer: next, timeoutMs });
+        comm.recv({ recv: floats(comm, 8), peer: last, timeoutMs });
+      });
+    },
+  },
   allToAll: { act: toAll },
   symmetric: { act: (comm) => sum(comm, floats(comm, 8, { symmetric: true })) },
   moreSymmetric: {

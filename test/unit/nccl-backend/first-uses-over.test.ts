@@ -142,24 +142,6 @@ describe.each(calls)("%s that waits", (what, call) => {
   });
 });
 
-test("of a group that waits each rank names the peer of its first message: they lead to who is missing", async () => {
-  const ranks = await joinAll(3);
-  const [a, b] = ranks as [Joined, Joined];
-  // A ring shift in which rank 2 takes no part.
-  const shift = ({ comm }: Joined) =>
-    told(
-      comm.group(() => {
-        const options = { timeoutMs: 100 };
-        void comm.send({ send: bytes(comm, 1), peer: (comm.rank + 1) % 3, ...options });
-        void comm.recv({ recv: bytes(comm, 1), peer: (comm.rank + 2) % 3, ...options });
-      }),
-    );
-  const [first, second] = await Promise.all([shift(a), shift(b)]);
-  expect(first).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
-  expect(second).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [2] });
-  await closeRest(ranks);
-});
-
 test("pairs that are complete go on while others wait", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(4, "off", gpus);

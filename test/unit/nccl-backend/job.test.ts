@@ -22,7 +22,7 @@ function world(size: number, id = 0) {
 
 /** A process makes calls up to number `last` on a communicator. */
 function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
-  job.countOf(comm).calls = last + 1;
+  job.madeOn(comm).calls = last + 1;
 }
 
 describe("a roll call", () => {
