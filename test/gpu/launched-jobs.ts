@@ -12,7 +12,7 @@ export interface JobResults<R> {
 }
 
 /** No job takes longer; one that does is stopped and its output tells how far it came. */
-const patienceMs = 60_000;
+const patienceMs = 150_000;
 
 /** The path of a script. */
 export function jobPath(script: string): string {
