@@ -170,9 +170,9 @@ export interface Session {
     | undefined;
   /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
   missing?: ((comm: CommInfo, number: number) => Promise<readonly number[]>) | undefined;
-  /** The same for messages that were handed over, or wait, together: those without whose messages they cannot go on. */
+  /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
   missingEnds?:
-    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[]>)
+    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[] | undefined>)
     | undefined;
   /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;

@@ -177,7 +177,7 @@ export class DeadlockError extends CommError {
   }
 }
 
-/** A deadline passed; `ranks` are the ones that had not arrived, and of messages those that these waited for. */
+/** A deadline passed; `ranks` are the ones that had not arrived, or of a message the one that it waited for. */
 export class CommTimeoutError extends CommError {
   readonly code = "ERR_COMM_TIMEOUT";
 }

@@ -39,10 +39,11 @@ export class CallNumbers {
   /** Numbers a rank's next sends and receives; both halves of a call have the same number of a call. */
   messages(rank: number, transfers: readonly TransferPosting[]): void {
     const { local, ranks } = this.#comm;
+    const isHere = local.length === ranks.length;
     for (const transfer of transfers) {
       const { op, direction, peer } = transfer;
       this.#message(rank, op);
-      if (local.includes(peer)) continue;
+      if (isHere || local.includes(peer)) continue;
       const both = rank * ranks.length + peer;
       transfer.number = this.#next[direction].get(both) ?? 0;
       this.#next[direction].set(both, transfer.number + 1);
@@ -64,7 +65,5 @@ export class CallNumbers {
   reset(): void {
     this.#collective.fill(0);
     this.#messages.fill(0);
-    this.#next.send.clear();
-    this.#next.recv.clear();
   }
 }

@@ -22,7 +22,7 @@ import { goingsOf } from "./goings.ts";
 import { Lines } from "./lines.ts";
 import { Makers } from "./makers.ts";
 import type { Monitor } from "./monitor.ts";
-import { firstDue, missingRanks, timeoutError } from "./overdue.ts";
+import { absent, firstDue, type Holdup, holdupOf, timeoutError } from "./overdue.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { Quiet } from "./quiet.ts";
 import { repeated, repeatsFreely } from "./repeated.ts";
@@ -92,7 +92,7 @@ export class Ledger {
       queue: (postings, hand) => this.#queued.add(postings, hand),
       queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
-      overdue: (posting, missing) => this.timeOut(posting, missing),
+      overdue: (posting, missing) => this.timeOut(posting, absent(missing)),
     };
     this.goings = goingsOf(comm, {
       serve: this.#serve,
@@ -191,9 +191,9 @@ export class Ledger {
     else this.#turns.take(this.#serveGranted);
   }
 
-  /** A call was not done in time: it fails, and the communicator with it. `missing` are its ranks that had not made it. */
-  timeOut(posting: Posting, missing: readonly number[]): void {
-    const error = timeoutError(this.comm, posting, missing, this.#deadlines === undefined);
+  /** A call was not done in time: it fails, and the communicator with it. */
+  timeOut(posting: Posting, holdup: Holdup): void {
+    const error = timeoutError(this.comm, posting, holdup, this.#deadlines === undefined);
     posting.op.finishedAtPs = posting.deadlinePs ?? 0;
     this.#failures.add(posting.op, error);
     this.#abortAfter(posting.op, error, "timed out in");
@@ -289,8 +289,8 @@ export class Ledger {
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
     const open = { lines: this.#lines, queued: this.#queued };
-    const missing = await missingRanks(this.#serve.session, this.comm, posting, open);
-    if (posting.op.pending) this.timeOut(posting, missing);
+    const holdup = await holdupOf(this.#serve.session, this.comm, posting, open);
+    if (posting.op.pending) this.timeOut(posting, holdup);
   }
 
   /** A failure that nobody has looked at keeps every later call from going on as before. */

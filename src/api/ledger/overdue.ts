@@ -24,40 +24,68 @@ export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): re
   return worldRanks.map((worldRank) => ranks.indexOf(worldRank));
 }
 
-/**
- * Ranks that had not made a call when its deadline passed, or keep it waiting otherwise: in a job of several processes as they
- * say themselves.
- */
-export async function missingRanks(
+/** Whom a late call waited for: ranks to look at, and what is said of them. */
+export interface Holdup {
+  readonly ranks: readonly number[];
+  readonly why: string;
+}
+
+/** Ranks that have not made a call; where there are none its work takes long. */
+export function absent(ranks: readonly number[]): Holdup {
+  const why = ranks.length > 0 ? `${ranksText(ranks)} had not made it` : "all ranks had made it";
+  return { ranks, why };
+}
+
+/** What kept a call waiting when its deadline passed: in a job of several processes as these say themselves. */
+export async function holdupOf(
   session: Session,
   comm: CommInfo,
   posting: Posting,
   { lines, queued }: OpenCalls,
-): Promise<readonly number[]> {
-  const { rank, status, call } = posting.op;
-  const here = status === "waiting" ? (headWait(comm, lines, rank)?.missing ?? []) : [];
-  if (comm.local.length === comm.ranks.length) return ownRanks(comm, here);
+): Promise<Holdup> {
+  const { op } = posting;
+  const isWaiting = op.status === "waiting";
+  const here = isWaiting ? (headWait(comm, lines, op.rank)?.missing ?? []) : [];
+  if (comm.local.length === comm.ranks.length) return absent(ownRanks(comm, here));
+  const isInLine = isWaiting && !lines.isAtHead(op);
   const { peer } = posting as Partial<TransferPosting>;
-  if (peer === undefined) return ownRanks(comm, (await session.missing?.(comm, call)) ?? here);
+  if (peer === undefined) {
+    const missing = ownRanks(comm, (await session.missing?.(comm, op.call)) ?? here);
+    return missing.length === 0 && isInLine ? inLine : absent(missing);
+  }
   const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
-  const halves = together.filter(
-    (half) => half.op.rank === rank && !comm.local.includes(half.peer),
-  );
-  if (halves.length === 0 || session.missingEnds === undefined) return [peer];
-  return ownRanks(comm, await session.missingEnds(comm, halves));
+  const halves = together.filter((half) => !comm.local.includes(half.peer));
+  const told = await session.missingEnds?.(comm, halves);
+  const missing = told && ownRanks(comm, told);
+  return missing?.length === 0 && isInLine ? inLine : holdupOfMessage(peer, missing);
 }
 
-/** The error of a call that was not done in time; `missing` are the ranks that had not made it. */
+const inLine: Holdup = { ranks: [], why: "an earlier call of this rank kept it waiting" };
+
+/** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where nobody knows. */
+function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
+  if (missing === undefined) return absent([peer]);
+  if (missing.length === 0) {
+    const why = `rank ${peer} had made it too: it is slow, waits behind other calls there, or was given up`;
+    return { ranks: [peer], why };
+  }
+  const isPeer = missing.length === 1 && missing[0] === peer;
+  // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
+  return isPeer
+    ? absent(missing)
+    : { ranks: missing, why: `${ranksText(missing)} kept it waiting` };
+}
+
+/** The error of a call that was not done in time. */
 export function timeoutError(
   comm: CommInfo,
   posting: Posting,
-  missing: readonly number[],
+  { ranks, why }: Holdup,
   isVirtual: boolean,
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
-  const why = whyOf(comm, posting, missing);
-  const next = isVirtual ? "virtual time counts on the simulation" : nextStep(comm, missing);
+  const next = isVirtual ? "virtual time counts on the simulation" : nextStep(comm, ranks);
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
@@ -69,21 +97,9 @@ export function timeoutError(
       comm: comm.name,
       collective: call.collective,
       call: op.call,
-      ranks: missing,
+      ranks,
     },
   );
-}
-
-function whyOf({ local, ranks }: CommInfo, posting: Posting, missing: readonly number[]): string {
-  const { peer } = posting as Partial<TransferPosting>;
-  if (missing.length > 0) {
-    // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
-    const isOther = peer !== undefined && !missing.includes(peer);
-    return `${ranksText(missing)} ${isOther ? "kept it waiting" : "had not made it"}`;
-  }
-  const isHeld = local.length < ranks.length && posting.op.status === "waiting";
-  if (isHeld) return "an earlier call of this rank kept it waiting";
-  return peer === undefined ? "all ranks had made it" : `rank ${peer} had made it too`;
 }
 
 /** What to do where time is real. Logs and processes go by the ranks of the world. */

@@ -22,7 +22,7 @@ import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/dia
 import type { Ledger } from "../ledger/ledger.ts";
 import { assertLent } from "../ledger/lent.ts";
 import { Monitor, type MonitorHost } from "../ledger/monitor.ts";
-import { ownRanks } from "../ledger/overdue.ts";
+import { absent, ownRanks } from "../ledger/overdue.ts";
 import { recordedSets } from "../ledger/recorded.ts";
 import type { LiveResources } from "../ledger/resources.ts";
 import { assertTargetsApart } from "../ledger/targets.ts";
@@ -295,7 +295,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     if (due !== undefined) {
       const { ledger, posting } = due;
       const { missing = [] } = ledger.headWait(posting.op.rank) ?? {};
-      ledger.timeOut(posting, ownRanks(ledger.comm, missing));
+      ledger.timeOut(posting, absent(ownRanks(ledger.comm, missing)));
       return;
     }
     const waits = waitsOf(this.#situation());

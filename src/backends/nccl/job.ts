@@ -14,6 +14,9 @@ import type { Membership } from "./rendezvous/index.ts";
 import { StoreWaits } from "./store-waits.ts";
 import { WhoIsMissing } from "./who-is-missing.ts";
 
+/** Of so many communicators that are over it is remembered what was made on them. */
+const mostOver = 64;
+
 /** A membership as a session sees it. */
 export class Job {
   readonly #membership: Membership;
@@ -25,6 +28,7 @@ export class Job {
   /** What this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
   readonly #madeByKey = new Map<string, Made>();
+  readonly #over: string[] = [];
   #handedOver = false;
   /** This process is to be in the job no more, unless a later life has begun. */
   #leaves = false;
@@ -62,14 +66,11 @@ export class Job {
     this.#keys.born(parent, number, children);
   }
 
-  /** A communicator was given up: what its calls wait for ends. */
-  gaveUp(comm: CommInfo): void {
-    this.#waits.giveUp(comm);
-  }
-
-  /** A communicator was closed by its ranks. */
+  /** A communicator takes no more calls: what they wait for ends. Others may ask what was made on it, if it is one of the last. */
   over(comm: CommInfo): void {
-    this.#madeByKey.delete(this.#keys.of(comm));
+    this.#waits.giveUp(comm);
+    this.#over.push(this.#keys.of(comm));
+    if (this.#over.length > mostOver) this.#madeByKey.delete(this.#over.shift() as string);
   }
 
   /** World ranks that have not made a call, as far as they say. */
@@ -77,8 +78,8 @@ export class Job {
     return this.#whoIsMissing.ofCall(comm, number);
   }
 
-  /** World ranks without which messages that were made together cannot go on, as far as they say. */
-  missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[]> {
+  /** World ranks without which messages that were made together cannot go on; `undefined` where nobody can be asked. */
+  missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
     return this.#whoIsMissing.ofMessages(comm, halves);
   }
 

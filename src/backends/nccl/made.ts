@@ -1,5 +1,5 @@
 /** What one process has made on a communicator, in words that others may ask for. */
-import type { HalfTransfer, Waiting } from "../../api/index.ts";
+import type { HalfTransfer } from "../../api/index.ts";
 import { numberOf, pairOf } from "./pairs.ts";
 
 /** A message: the number of its pair of ranks, and its own among theirs. */
@@ -9,8 +9,8 @@ export type Message = readonly [pair: number, number: number];
 export interface Ends {
   /** How many it has made, by pair. */
   readonly made: readonly (readonly [pair: number, count: number])[];
-  /** Those that are not done, in the order of the stream; some are under way at once. */
-  readonly open: readonly (readonly Message[])[];
+  /** Those that were made together and waited, or wait still, for all whom they connect: the first of each pair. */
+  readonly waiting: readonly Message[];
 }
 
 /** Collective calls, and this process's ends of messages; what waits until others have come counts. */
@@ -19,8 +19,7 @@ export class Made {
   calls = 0;
   readonly #size: number;
   readonly #made = new Map<number, number>();
-  readonly #underWay = new Set<readonly HalfTransfer[]>();
-  #waiting: readonly HalfTransfer[] = [];
+  #waiting: ReadonlyMap<number, number> = new Map();
 
   /** On a communicator of so many ranks. */
   constructor(size: number) {
@@ -29,43 +28,41 @@ export class Made {
 
   /** Messages wait until their ranks have come together. */
   await(halves: readonly HalfTransfer[]): void {
-    this.#count(halves);
-    this.#waiting = halves;
+    const messages = messagesOf(this.#size, halves);
+    this.#count(messages);
+    this.#waiting = firstOf(messages);
   }
 
-  /** Messages were handed over. Gives who is to be told when they are done, in the place of `waiting`. */
-  handOver(halves: readonly HalfTransfer[], waiting: Waiting): Waiting {
-    this.#count(halves);
-    this.#waiting = [];
-    this.#underWay.add(halves);
-    const settled = (error?: unknown): void => {
-      // What failed keeps others waiting for good.
-      if (error === undefined) this.#underWay.delete(halves);
-      waiting.settled(error);
-    };
-    return { takesMore: false, settled };
+  /** Messages were handed over. */
+  handedOver(halves: readonly HalfTransfer[]): void {
+    this.#waiting = new Map();
+    this.#count(messagesOf(this.#size, halves));
   }
 
   /** Messages could not be handed over: of each pair the first one is the next again. */
   refuse(halves: readonly HalfTransfer[]): void {
-    this.#waiting = [];
-    for (const [pair, number] of messagesOf(this.#size, halves.toReversed())) {
+    this.#waiting = new Map();
+    for (const [pair, number] of firstOf(messagesOf(this.#size, halves))) {
       this.#made.set(pair, number);
     }
   }
 
   /** Its ends of messages. */
   ends(): Ends {
-    const open = [...this.#underWay, this.#waiting].map((halves) => messagesOf(this.#size, halves));
-    return { made: [...this.#made], open };
+    return { made: [...this.#made], waiting: [...this.#waiting] };
   }
 
-  #count(halves: readonly HalfTransfer[]): void {
-    for (const [pair, number] of messagesOf(this.#size, halves)) this.#made.set(pair, number + 1);
+  #count(messages: readonly Message[]): void {
+    for (const [pair, number] of messages) this.#made.set(pair, number + 1);
   }
 }
 
 /** On a communicator of so many ranks. */
 export function messagesOf(size: number, halves: readonly HalfTransfer[]): Message[] {
   return halves.map((half) => [numberOf(size, pairOf(half)), half.number]);
+}
+
+/** The first of each pair. */
+function firstOf(messages: readonly Message[]): Map<number, number> {
+  return new Map(messages.toReversed());
 }

@@ -7,76 +7,85 @@
  */
 import type { Membership } from "./rendezvous/index.ts";
 
-/** How long answers are waited for. */
+/** How long answers to one question are waited for. */
 const answerMs = 1000;
 
 /** How long one wait for a question lasts; it is then begun anew. */
 const questionMs = 600_000;
 
-/** One question to all. */
-export interface Asked {
-  /** What a rank says; `undefined` where it does not answer. */
-  of(rank: number): Promise<string | undefined>;
-  /** Nobody is waited for any more. */
-  over(): void;
-}
+/** What ranks say to a question; `undefined` of one that does not answer. */
+export type Answers = (rank: number) => Promise<string | undefined>;
 
-/** Asks and answers on behalf of one process, about one subject. */
+/** Asks and answers on behalf of one process. */
 export class RollCall {
   readonly #membership: Membership;
-  readonly #subject: string;
-  readonly #words: () => string;
+  readonly #words: (about?: string) => string;
   readonly #end = new AbortController();
   #next = 0;
 
-  /** `words` are what this process says. */
-  constructor(membership: Membership, subject: string, words: () => string) {
+  /** `words` are what this process says to a question, and when it leaves. */
+  constructor(membership: Membership, words: (about?: string) => string) {
     this.#membership = membership;
-    this.#subject = subject;
     this.#words = words;
     void this.#answer();
   }
 
-  async ask(): Promise<Asked> {
-    const key = this.#question;
-    // Somebody else may have asked at the same moment; then the answers to that question serve as well.
-    await this.#membership.set(key, new Uint8Array(0)).catch(() => undefined);
+  /** Asks all; what `hear` makes of the answers. `undefined` where the store does not answer. */
+  async ask<T>(about: string, hear: (answers: Answers) => Promise<T>): Promise<T | undefined> {
     const over = new AbortController();
-    const signal = AbortSignal.any([over.signal, this.#end.signal]);
+    const patience = AbortSignal.timeout(answerMs);
+    const signal = AbortSignal.any([over.signal, patience, this.#end.signal]);
+    const key = await this.#put(about, signal);
+    if (key === undefined) return undefined;
     const get = (words: string): Promise<Uint8Array> =>
       this.#membership.get(words, { timeoutMs: answerMs, signal });
-    const answers = new Map<number, Promise<string | undefined>>();
-    const hear = async (rank: number): Promise<string | undefined> => {
-      if (rank === this.#membership.rank) return this.#words();
-      const words = [get(`${key} ${rank}`), get(this.#lastWords(rank))];
-      const answer = await Promise.any(words).catch(() => undefined);
-      return answer && new TextDecoder().decode(answer);
-    };
-    return {
-      of(rank) {
-        const answer = answers.get(rank) ?? hear(rank);
-        answers.set(rank, answer);
-        return answer;
-      },
-      over: () => over.abort(),
-    };
+    try {
+      return await hear(async (rank) => {
+        if (rank === this.#membership.rank) return this.#words(about);
+        const words = [get(`${key} ${rank}`), get(lastWords(rank))];
+        const answer = await Promise.any(words).catch(() => undefined);
+        return answer && new TextDecoder().decode(answer);
+      });
+    } finally {
+      over.abort();
+    }
   }
 
   /** Stops answering. What this process has made by now is left for those who ask later. */
   end(): void {
     if (this.#end.signal.aborted) return;
     this.#end.abort();
-    void this.#say(this.#lastWords(this.#membership.rank)).catch(() => undefined);
+    this.#set(lastWords(this.#membership.rank), this.#words()).catch(() => undefined);
+  }
+
+  /** The key of a new question. Others may ask too: the first one has its number. `undefined` where that cannot be done. */
+  async #put(about: string, signal: AbortSignal): Promise<string | undefined> {
+    const ended = new Promise<undefined>((resolve) => {
+      signal.addEventListener("abort", () => resolve(undefined), { once: true });
+    });
+    for (let number = this.#next; !signal.aborted; number++) {
+      const key = question(number);
+      const isSet = this.#set(key, about).then(
+        () => true,
+        // Of another one that was asked at the same moment the key is taken.
+        (error: { field?: string }) => (error.field === "key" ? false : undefined),
+      );
+      const outcome = await Promise.race([isSet, ended]);
+      if (outcome !== false) return outcome && key;
+    }
+    return undefined;
   }
 
   async #answer(): Promise<void> {
     const { signal } = this.#end;
     while (!signal.aborted) {
-      const key = this.#question;
+      const key = question(this.#next);
       try {
-        await this.#membership.get(key, { timeoutMs: questionMs, signal });
+        const about = await this.#membership.get(key, { timeoutMs: questionMs, signal });
         this.#next++;
-        await this.#say(`${key} ${this.#membership.rank}`);
+        const words = this.#words(new TextDecoder().decode(about));
+        // Where the store takes no more this question stays without an answer.
+        await this.#set(`${key} ${this.#membership.rank}`, words).catch(() => undefined);
       } catch (error) {
         // The generation is broken, or nothing was asked for a long time.
         if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
@@ -84,16 +93,16 @@ export class RollCall {
     }
   }
 
-  get #question(): string {
-    return `roll call of ${this.#subject} ${this.#next}`;
+  #set(key: string, words: string): Promise<void> {
+    return this.#membership.set(key, new TextEncoder().encode(words));
   }
+}
 
-  /** Where a process that leaves says what it has made. */
-  #lastWords(rank: number): string {
-    return `${this.#subject} made by ${rank}`;
-  }
+function question(number: number): string {
+  return `roll call ${number}`;
+}
 
-  #say(key: string): Promise<void> {
-    return this.#membership.set(key, new TextEncoder().encode(this.#words()));
-  }
+/** Where a process that leaves says what it has made. */
+function lastWords(rank: number): string {
+  return `made ${rank}`;
 }

@@ -213,9 +213,9 @@ export class NcclSession implements Session {
   ): void {
     const comm = this.#comm(info);
     const ends = messageEnds(transfers, halves);
-    const told = this.#submitter.messages(comm, ends, halves, waiting);
+    const finish = this.#submitter.messages(comm, ends, halves);
     const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#progress.whenDone(devices, comm, told);
+    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -270,7 +270,6 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#leave(comm);
-    this.#parts.job?.over(info);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     this.#end(this.#progress.after(devices).then(() => this.#ends.one(comm)));
   }
@@ -372,7 +371,7 @@ export class NcclSession implements Session {
   #leave(comm: NcclCommunicator): void {
     comm.isOver = true;
     this.#comms.delete(comm.info.id);
-    this.#parts.job?.gaveUp(comm.info);
+    this.#parts.job?.over(comm.info);
   }
 
   #comm(info: CommInfo): NcclCommunicator {

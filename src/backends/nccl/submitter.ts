@@ -44,23 +44,20 @@ export class Submitter {
     });
   }
 
-  /**
-   * Messages that are under way at once; `halves` are those whose other ends live elsewhere. Gives who is to be told when they
-   * are done, in the place of `waiting`.
-   */
+  /** Messages that are under way at once; `halves` are those whose other ends live elsewhere. */
   messages(
     comm: NcclCommunicator,
     ends: readonly MessageEnd[],
     halves: readonly HalfTransfer[],
-    waiting: Waiting,
-  ): Waiting {
+  ): Finish | undefined {
     const calls = ends.map(({ call }) => call);
     try {
       const finish = this.#copying(comm, calls, (move = (call) => call) => {
         const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
         submitMessages(this.#nccl, comm, moved);
       });
-      return finishing(comm.made?.handOver(halves, waiting) ?? waiting, finish);
+      comm.made?.handedOver(halves);
+      return finish;
     } catch (error) {
       comm.made?.refuse(halves);
       throw error;

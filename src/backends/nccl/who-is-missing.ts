@@ -3,18 +3,17 @@ import type { CommInfo, HalfTransfer } from "../../api/index.ts";
 import { type Ends, type Made, messagesOf } from "./made.ts";
 import { keepWaiting } from "./messages-wait.ts";
 import type { Membership } from "./rendezvous/index.ts";
-import { RollCall } from "./roll-call.ts";
+import { type Answers, RollCall } from "./roll-call.ts";
 
-/** What a process says of collective calls, and of messages: by the communicator's key. */
-type CallWords = Readonly<Record<string, number>>;
-type EndWords = Readonly<Record<string, Ends>>;
+/** What a process says of a communicator, by its key: what it was asked for, or when it leaves all. */
+type Words = Readonly<Record<string, Partial<Ends> & { readonly calls?: number }>>;
 
 /** Asks, and answers others, on behalf of one process. */
 export class WhoIsMissing {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #calls: RollCall;
-  readonly #ends: RollCall;
+  readonly #made: ReadonlyMap<string, Made>;
+  readonly #rollCall: RollCall;
 
   /** `keyOf` names a communicator alike in every process; `made` are those that this one has made something on, by name. */
   constructor(
@@ -22,59 +21,64 @@ export class WhoIsMissing {
     keyOf: (comm: CommInfo) => string,
     made: ReadonlyMap<string, Made>,
   ) {
-    const words = (say: (made: Made) => unknown) => (): string =>
-      JSON.stringify(Object.fromEntries(Array.from(made, ([key, each]) => [key, say(each)])));
     this.#membership = membership;
     this.#keyOf = keyOf;
-    this.#calls = new RollCall(
-      membership,
-      "calls",
-      words(({ calls }) => calls),
-    );
-    this.#ends = new RollCall(
-      membership,
-      "messages",
-      words((each) => each.ends()),
-    );
+    this.#made = made;
+    this.#rollCall = new RollCall(membership, (about) => JSON.stringify(this.#words(about)));
   }
 
   /** Ranks of a communicator that have not made call `number`, or do not answer. */
   async ofCall(comm: CommInfo, number: number): Promise<number[]> {
     const { rank, size } = this.#membership;
-    const asked = await this.#calls.ask();
-    const key = this.#keyOf(comm);
     const others = comm.ranks.filter((each) => each !== rank && each < size);
-    const missing = await Promise.all(
-      others.map(async (each) => {
-        const words = await asked.of(each);
-        const made = words === undefined ? {} : (JSON.parse(words) as CallWords);
-        return (made[key] ?? 0) > number ? [] : [each];
-      }),
-    );
-    asked.over();
-    return missing.flat();
+    const key = this.#keyOf(comm);
+    const missing = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
+      const told = others.map(async (each) => {
+        const { calls = 0 } = await wordsOf(answers, each, key);
+        return calls > number ? [] : [each];
+      });
+      return (await Promise.all(told)).flat();
+    });
+    return missing ?? others;
   }
 
-  /** Ranks without which messages that were made together cannot go on. */
-  async ofMessages(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[]> {
+  /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
+  ofMessages(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
-    const asked = await this.#ends.ask();
-    const of = async (rank: number): Promise<Ends> => {
-      const words = await asked.of(ranks[rank] as number);
-      const told = words === undefined ? {} : (JSON.parse(words) as EndWords);
-      return told[key] ?? { made: [], open: [] };
-    };
-    const size = ranks.length;
-    const own = ranks.indexOf(this.#membership.rank);
-    const missing = await keepWaiting({ size, of }, own, messagesOf(size, halves));
-    asked.over();
-    return missing.map((rank) => ranks[rank] as number);
+    return this.#rollCall.ask(`messages ${key}`, async (answers) => {
+      const of = async (rank: number): Promise<Ends> => {
+        const words = await wordsOf(answers, ranks[rank] as number, key);
+        return { made: [], waiting: [], ...words };
+      };
+      const own = ranks.indexOf(this.#membership.rank);
+      const together = messagesOf(ranks.length, halves);
+      const missing = await keepWaiting(ranks.length, of, own, together);
+      return missing.map((rank) => ranks[rank] as number);
+    });
   }
 
   /** Answers no more. What this process has made by now is left for those who ask later. */
   end(): void {
-    this.#calls.end();
-    this.#ends.end();
+    this.#rollCall.end();
   }
+
+  #words(about?: string): Words {
+    const all = [...this.#made];
+    if (about === undefined) {
+      return Object.fromEntries(
+        all.map(([key, made]) => [key, { calls: made.calls, ...made.ends() }]),
+      );
+    }
+    const [subject, asked] = about.split(" ", 2);
+    const made = asked === undefined ? undefined : this.#made.get(asked);
+    if (asked === undefined || made === undefined) return {};
+    return { [asked]: subject === "calls" ? { calls: made.calls } : made.ends() };
+  }
+}
+
+/** What a rank says of a communicator. */
+async function wordsOf(answers: Answers, rank: number, key: string): Promise<Words[string]> {
+  const words = await answers(rank);
+  return words === undefined ? {} : ((JSON.parse(words) as Words)[key] ?? {});
 }

@@ -1,8 +1,9 @@
 /** What the processes of a job ask each other: who has made a call. */
-import { describe, expect, test } from "vitest";
-import type { Session } from "../../../src/api/index.ts";
+import { describe, expect, test, vi } from "vitest";
+import type { RankCall, Session } from "../../../src/api/index.ts";
 import { Job } from "../../../src/backends/nccl/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { within } from "../../support/planted.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 
 const never = {
@@ -19,6 +20,11 @@ function world(size: number, id = 0) {
   const ranks = Array.from({ length: size }, (_, rank) => rank);
   return { id, name: "world", ranks, local: [0] };
 }
+
+type Comm = ReturnType<typeof world>;
+
+/** What a rank calls: nothing else of it matters here. */
+const call = (rank: number) => ({ rank }) as RankCall;
 
 /** A process makes calls up to number `last` on a communicator. */
 function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
@@ -64,6 +70,72 @@ describe("a roll call", () => {
     ahead.handOver();
     expect(await asker.missing(world(2), 9)).toEqual([]);
     expect(await asker.missing(world(2), 10)).toEqual([1]);
+  });
+
+  test("knows what was made on the last communicators that are over", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const children = Array.from({ length: 70 }, (_, call) => {
+      const child = { ...world(2, 1 + call), name: "world/0" };
+      for (const job of [asker, other]) job.born(world(2), call, [child]);
+      return child;
+    });
+    for (const child of children) {
+      made(other, child, 0);
+      other.over(child);
+    }
+    const [first, last] = [children[0], children.at(-1)] as [Comm, Comm];
+    expect(await asker.missing(last, 0)).toEqual([]);
+    expect(await asker.missing(first, 0)).toEqual([1]);
+  });
+
+  test("tells of messages: who has not made its end, until it is there", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const comm = world(2);
+    const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    const end = { direction: "recv", peer: 0, call: call(1) } as const;
+    other.madeOn(comm).handedOver([{ ...end, number: 3 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    other.madeOn(comm).handedOver([{ ...end, number: 4 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([]);
+    other.madeOn(comm).refuse([{ ...end, number: 4 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+  });
+
+  test("is answered to each of those who ask at the same moment, about what they ask", async () => {
+    const [first, second, other] = (await jobs(3)) as [Job, Job, Job];
+    const comm = world(3);
+    made(other, comm, 7);
+    const half = { direction: "send", peer: 2, number: 0, call: call(1) } as const;
+    const asked = await Promise.all([
+      first.missing(comm, 7),
+      second.missingEnds(comm, [half]),
+      first.missing(comm, 8),
+    ]);
+    expect(asked).toEqual([[1], [2], [1, 2]]);
+  });
+
+  test("goes on after words that the store did not take", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const many = { ...world(2, 1), name: "world/0" };
+    for (const job of [asker, other]) job.born(world(2), 0, [many]);
+    made(other, many, 0);
+    const ends = vi.spyOn(other.madeOn(many), "ends");
+    ends.mockReturnValue({ made: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
+    const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
+    expect(await asker.missingEnds(many, [half])).toEqual([1]);
+    expect(await asker.missing(many, 0)).toEqual([]);
+  });
+
+  test("is over in a second where the store is silent", async () => {
+    const members = await (await place(2)).joinAll();
+    const [silent] = members as [Membership, Membership];
+    const [asker] = members.map((member) => new Job(member, never)) as [Job, Job];
+    vi.spyOn(silent, "set").mockReturnValue(new Promise(() => undefined));
+    const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
+    const comm = world(2);
+    const asked = Promise.all([asker.missing(comm, 0), asker.missingEnds(comm, [half])]);
+    expect(await within(3000, asked)).toEqual([[1], undefined]);
   });
 
   test("knows what a rank had made that has left since", async () => {
