@@ -95,6 +95,7 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     ]);
     expect(other).toMatchObject({ code: "ERR_COMM_NCCL" });
     expect(error).toMatchObject({ ...late, ranks: [1] });
+    expect(error?.message).toMatch(/: rank 1 had not made it$/m);
     await closeRest(ranks);
   });
 
