@@ -51,6 +51,21 @@ async function submits(comm, send) {
   await last;
 }
 
+/** Replays back to back of a recording that stays. */
+function replaying() {
+  const graphs = new Map();
+  return async (comm) => {
+    if (!graphs.has(comm.rank)) {
+      const send = comm.alloc("float32", 256);
+      graphs.set(comm.rank, await comm.capture(() => void comm.allReduce({ send, op: "sum" })));
+    }
+    const graph = graphs.get(comm.rank);
+    let last;
+    for (let i = 0; i < calls; i++) last = graph.replay();
+    await last;
+  };
+}
+
 function inert(options = {}) {
   const library = buildInert();
   return nccl({ ncclLibrary: library, cudartLibrary: library, ...options });
@@ -92,5 +107,13 @@ export const paths = {
   "submit-four": {
     about: "the same as submit-one by four ranks of one process",
     open: () => inWorld(inert(), 4, calls, submitting()),
+  },
+  "submit-eight": {
+    about: "the same as submit-one by eight ranks of one process",
+    open: () => inWorld(inert(), 8, calls, submitting()),
+  },
+  "replay-eight": {
+    about: "a replay of a recorded call by eight ranks of one process",
+    open: () => inWorld(inert(), 8, calls, replaying()),
   },
 };

@@ -53,13 +53,13 @@ type Announced = Pick<Posting, "call" | "op">;
 export class Poster {
   readonly check: Validator;
   readonly hooks: HookList = new HookList();
+  readonly repeats: Repeats;
   readonly worldRank: number;
   readonly facts: { readonly rank: number; readonly size: number; readonly comm: string };
   readonly #session: Session;
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
   readonly #books = new Books();
-  readonly #repeats: Repeats;
   readonly #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
@@ -79,7 +79,7 @@ export class Poster {
     this.#ledger = ledger;
     this.#maker = ledger.makers.always(rank);
     this.#track = ledger.goings.trackOf(rank);
-    this.#repeats = new Repeats(this.#books, this.hooks, ledger, this.#maker, this.#timeoutMs);
+    this.repeats = new Repeats(this.#books, this.hooks, ledger, this.#maker, this.#timeoutMs);
     this.#host = host;
   }
 
@@ -93,19 +93,28 @@ export class Poster {
     prepare: Prepare<A, T>,
   ): CommOp<T> {
     const { current } = this.#track;
-    const again = current && this.#repeats.goOn(current, collective, args);
+    const again = current && this.repeats.goOn(current, collective, args);
     return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
+  }
+
+  /** Posts a call that `repeats` has kept, and that can be made now. */
+  postAgain(kept: Remembered, options: CallOptions | undefined): CommOp<void> {
+    const { current } = this.#track;
+    const { collective, prepared } = kept as Remembered & { readonly prepared: Prepared<void> };
+    const again = current && this.repeats.goOnKept(current, kept, options);
+    return (again ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
   }
 
   #post<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
     args: A,
     prepare: Prepare<A, T>,
+    kept?: Remembered,
   ): CommOp<T> {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
-      const known = this.#repeats.find(collective, args);
+      const known = kept ?? this.repeats.find(collective, args);
       if (known !== undefined && this.#repeat(known, args, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
       this.assertOptions(collective, args);
@@ -123,9 +132,9 @@ export class Poster {
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
   #repeat(known: Remembered, args: CallOptions | undefined, op: CommOp): boolean {
     if (this.#collecting !== undefined || args?.signal !== undefined) return false;
-    if (this.#repeats.isHeard(known)) return false;
+    if (this.repeats.isHeard(known)) return false;
     if (args?.timeoutMs !== undefined) this.assertOptions(known.collective, args);
-    return this.#repeats.post(known, op, args?.timeoutMs);
+    return this.repeats.post(known, op, args?.timeoutMs);
   }
 
   /** The call, checked now. */
@@ -141,7 +150,7 @@ export class Poster {
       return prepared;
     }
     this.check.supported(prepared.call);
-    this.#repeats.note(collective, args, prepared);
+    this.repeats.note(collective, args, prepared);
     return prepared;
   }
 
@@ -256,16 +265,14 @@ export class Poster {
     const channel = diagnosticsOf("group");
     if (channel === undefined) return;
     const { comm, rank } = this.facts;
-    const info = (): OpInfo => {
-      return { comm, rank, call: op.call, collective: "group", dtype: undefined, count: calls };
-    };
+    const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
+    const info = (): OpInfo => ({ ...told, call: op.call });
     channel.start(info());
     op.whenSettled((error) => channel.end(info(), error));
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
-    const failures = this.#ledger.failures(this.facts.rank);
-    return { ...this.#books.totals(), failures };
+    return { ...this.#books.totals(), failures: this.#ledger.failures(this.facts.rank) };
   }
 
   /** How often it was closed: what was recorded before is gone. */
@@ -386,9 +393,8 @@ export class Poster {
 
   /** Throws for a signal or deadline that is none, or that has already passed. */
   assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
-    const check = this.check.begin(collective, options === undefined ? {} : options);
-    check.options(options?.signal, options?.timeoutMs);
-    const { signal } = options ?? {};
+    const { signal, timeoutMs } = options ?? {};
+    this.check.begin(collective, options === undefined ? {} : options).options(signal, timeoutMs);
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
 }

@@ -8,6 +8,7 @@ import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step, type Work } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedCall } from "./prepared.ts";
+import type { Remembered } from "./repeats.ts";
 import { completeTogether } from "./together.ts";
 
 /** A rank's end of a recording. */
@@ -43,12 +44,17 @@ abstract class Recording implements Graph {
     this.dispose();
   }
 
+  /** Its buffers live, as it does itself. */
+  protected get isReplayable(): boolean {
+    if (this.disposed) return false;
+    for (const { disposed } of this.allocations) if (disposed) return false;
+    return true;
+  }
+
   protected assertReplayable(calls: readonly Collected[]): void {
     const { poster } = this;
-    if (!this.disposed) {
-      if (this.allocations.some(({ disposed }) => disposed)) throw deadBufferError(poster, calls);
-      return;
-    }
+    if (this.isReplayable) return;
+    if (!this.disposed) throw deadBufferError(poster, calls);
     throw new CommClosedError(
       {
         headline: "replay: the recording was disposed, needs a live one",
@@ -65,6 +71,7 @@ export class NativeGraph extends Recording {
   readonly #work: readonly Work[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
+  readonly #kept: Remembered;
   /** The last replay that was posted. */
   #last: CommOp | undefined;
 
@@ -87,15 +94,13 @@ export class NativeGraph extends Recording {
       ],
       resultOf: () => undefined,
     };
+    this.#kept = poster.repeats.keep("replay", this.#prepared, recorded.sendBytes);
   }
 
   replay(options?: CallOptions): CommOp<void> {
     const { poster } = this;
     if (poster.collecting) throw insideError(poster);
-    const op = poster.post("replay", options, () => {
-      this.assertReplayable(this.#calls);
-      return this.#prepared;
-    });
+    const op = this.isReplayable ? poster.postAgain(this.#kept, options) : this.#refused(options);
     if (op.pending) {
       this.#last = op;
       for (const allocation of this.allocations) allocation.lastUse = op;
@@ -103,6 +108,13 @@ export class NativeGraph extends Recording {
     // The calls know how much work comes before them: what is left is that the rank does it.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);
     return op;
+  }
+
+  #refused(options: CallOptions | undefined): CommOp<void> {
+    return this.poster.post("replay", options, () => {
+      this.assertReplayable(this.#calls);
+      return this.#prepared;
+    });
   }
 
   protected giveBack(): void {

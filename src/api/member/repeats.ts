@@ -121,7 +121,18 @@ export class Repeats {
     }
     if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
     // Asked last: what is read of the arguments may make calls of its own.
-    if (known === undefined || this.isHeard(known) || !run.takes(timeoutMs)) return undefined;
+    if (known === undefined) return undefined;
+    return this.#goOn(run, known, timeoutMs);
+  }
+
+  /** The same with a call that was kept. */
+  goOnKept(run: Going, kept: Remembered, options: CallOptions | undefined): CommOp | undefined {
+    if (options?.signal !== undefined) return undefined;
+    return this.#goOn(run, kept, options?.timeoutMs ?? this.#timeoutMs);
+  }
+
+  #goOn(run: Going, known: Remembered, timeoutMs: number | undefined): CommOp | undefined {
+    if (this.isHeard(known) || !run.takes(timeoutMs)) return undefined;
     const op = new CommOp(this.#maker as OpMaker);
     if (!run.goOn(known.prepared, op)) return undefined;
     count(known);
@@ -149,6 +160,11 @@ export class Repeats {
     const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
     if (last === undefined || last.by !== this || last.collective !== collective) return undefined;
     return isSame(last, args) ? last : undefined;
+  }
+
+  /** A call without arguments that may change, for whoever keeps it. */
+  keep(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): Remembered {
+    return { ...this.#remembered(collective, none, prepared), sendBytes };
   }
 
   /** Remembers a call that was checked. */

@@ -61,7 +61,7 @@ export class CapturedGraph {
   /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
   launch(): Finish | undefined {
     this.#copied?.copyIn();
-    for (const { device, graph } of this.#graphs) device.use().graphLaunch(graph, device.stream);
+    for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
     return this.#copied?.copyBack();
   }
 

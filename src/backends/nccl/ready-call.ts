@@ -13,8 +13,14 @@ import type { NcclList, NotedCall } from "./result/nccl-lists.ts";
  */
 const listedFrom = 64;
 
+/** What can be made again and again as further calls of a communicator: all that was to be worked out for it is known. */
+export interface Ready {
+  readonly comm: NcclCommunicator;
+  makeAgain(number: number): void;
+}
+
 /** A call that can be made again and again. */
-export class ReadyCall {
+export class ReadyCall implements Ready {
   readonly comm: NcclCommunicator;
   readonly #nccl: NcclCalls;
   /** One group a step; none for a step that moves nothing. */

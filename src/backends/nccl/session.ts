@@ -31,7 +31,8 @@ import type { Place } from "./places.ts";
 import { closeAtEnd, closedBefore } from "./process-end.ts";
 import type { Progress } from "./progress.ts";
 import { promised } from "./promised.ts";
-import type { ReadyCall } from "./ready-call.ts";
+import type { Ready } from "./ready-call.ts";
+import { ReadyReplay } from "./ready-replay.ts";
 import { messageEnds } from "./submit.ts";
 import { finishing, Submitter } from "./submitter.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
@@ -177,15 +178,18 @@ export class NcclSession implements Session {
     const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
     const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
+    if (launched && finish === undefined && set.kept !== undefined) {
+      set.kept.work = new ReadyReplay(comm, graph);
+    }
     comm.count(set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
     this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
   }
 
   enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
-    const { comm } = work as ReadyCall;
+    const { comm } = work as Ready;
     if (comm.isOver) throw this.#aborted(comm.info);
-    (work as ReadyCall).makeAgain(number);
+    (work as Ready).makeAgain(number);
     this.#progress.whenDone(comm.devices, comm, waiting);
     if (this.#parts.readPlans === undefined) return;
     // Each call's plan is asked for.
@@ -194,7 +198,7 @@ export class NcclSession implements Session {
   }
 
   enqueueBehind({ work }: Kept, number: number): void {
-    (work as ReadyCall).makeAgain(number);
+    (work as Ready).makeAgain(number);
   }
 
   exchange(
