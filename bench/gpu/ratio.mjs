@@ -1,6 +1,11 @@
 // What one peer's time is of another's, where all were measured in turn.
 
-const middle = (sorted) => sorted[Math.floor((sorted.length - 1) / 2)];
+/** Of an even number the one between the two in the middle: neither peer is to gain from it. */
+function middle(sorted) {
+  const at = sorted.length / 2;
+  if (!Number.isInteger(at)) return sorted[Math.floor(at)];
+  return Math.sqrt(sorted[at - 1] * sorted[at]);
+}
 
 /** The ratios of neighbouring measurements; none where they were not made together. */
 export function ratiosOf(ours, theirs) {

@@ -1,5 +1,5 @@
 /**
- * Which way of making a call was the fastest at its size, as measured on two and four H200 behind NVSwitch: in ordinary or
+ * Which way of making a call was the fastest at its size, as measured on two, four and eight H200 behind NVSwitch: in ordinary or
  * in symmetric memory, call by call or replayed from a recording. `bench/gpu` measures all four; the files under
  * `bench/results` hold the figures, and a test holds these bounds to them.
  */
@@ -18,12 +18,22 @@ export interface FastestPath {
 const measured: readonly string[] = ["allReduce", "allGather", "reduceScatter"];
 
 /** Bytes up to which each way is the fastest. */
-const bounds: readonly (readonly [upToBytes: number, FastestPath])[] = [
-  [2 ** 15, { memory: "symmetric", recorded: true }],
-  [2 ** 19, { memory: "ordinary", recorded: true }],
+type Bounds = readonly (readonly [upToBytes: number, FastestPath])[];
+
+const large: Bounds = [
   [2 ** 24, { memory: "symmetric", recorded: false }],
   [Number.POSITIVE_INFINITY, { memory: "ordinary", recorded: false }],
 ];
+
+/** Up to four ranks. */
+const ofFew: Bounds = [
+  [2 ** 15, { memory: "symmetric", recorded: true }],
+  [2 ** 19, { memory: "ordinary", recorded: true }],
+  ...large,
+];
+
+/** More of them take longer in ordinary memory. */
+const ofMany: Bounds = [[2 ** 19, { memory: "symmetric", recorded: true }], ...large];
 
 /** The fastest way for a call of so many bytes, counted as nccl-tests does; `undefined` where it was not measured. */
 export function fastestPath(
@@ -32,6 +42,7 @@ export function fastestPath(
   bytes: number,
 ): FastestPath | undefined {
   if (ranks < 2 || !measured.includes(collective)) return undefined;
+  const bounds = ranks > 4 ? ofMany : ofFew;
   return bounds.find(([upToBytes]) => bytes <= upToBytes)?.[1];
 }
 
