@@ -92,6 +92,7 @@ export function sameAsSim({ name, backend, sizes, longest, seconds, command }: S
         // Two values have one order; three and more must be seen to have several.
         if (size > 2) expect(compared.orderSensitive).toBeGreaterThan(1000);
       },
+      60_000 * Math.max(4, Math.max(...sizes)),
     );
 
     test("in long folds", async () => {

@@ -288,7 +288,8 @@ export class Ledger {
 
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
-    const open = { lines: this.#lines, queued: this.#queued };
+    const areHeld = this.#turns !== undefined && this.#lines.left >= this.#granted;
+    const open = { lines: this.#lines, queued: this.#queued, areHeld };
     const holdup = await holdupOf(this.#serve.session, this.comm, posting, open);
     if (posting.op.pending) this.timeOut(posting, holdup);
   }

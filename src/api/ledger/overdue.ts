@@ -11,6 +11,8 @@ import { headWait } from "./waits.ts";
 export interface OpenCalls {
   readonly lines: Lines;
   readonly queued: CallQueue;
+  /** A call of another communicator is what the process does first. */
+  readonly areHeld: boolean;
 }
 
 /** The call that must be done first; `undefined` when none has a deadline. */
@@ -41,18 +43,19 @@ export async function holdupOf(
   session: Session,
   comm: CommInfo,
   posting: Posting,
-  { lines, queued }: OpenCalls,
+  { lines, queued, areHeld }: OpenCalls,
 ): Promise<Holdup> {
   const { op } = posting;
   const isWaiting = op.status === "waiting";
   const here = isWaiting ? (headWait(comm, lines, op.rank)?.missing ?? []) : [];
   if (comm.local.length === comm.ranks.length) return absent(ownRanks(comm, here));
-  const isInLine = isWaiting && !lines.isAtHead(op);
+  const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
     const missing = ownRanks(comm, (await session.missing?.(comm, op.call)) ?? here);
     return missing.length === 0 && isInLine ? inLine : absent(missing);
   }
+  if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
   const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
   const halves = together.filter((half) => !comm.local.includes(half.peer));
   const told = await session.missingEnds?.(comm, halves);
@@ -66,7 +69,7 @@ const inLine: Holdup = { ranks: [], why: "an earlier call of this rank kept it w
 function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
   if (missing === undefined) return absent([peer]);
   if (missing.length === 0) {
-    const why = `rank ${peer} had made it too: it is slow, waits behind other calls there, or was given up`;
+    const why = `rank ${peer} had made it too: it is slow, was given up there, or waits behind other calls`;
     return { ranks: [peer], why };
   }
   const isPeer = missing.length === 1 && missing[0] === peer;

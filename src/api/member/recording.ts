@@ -100,7 +100,8 @@ export class NativeGraph extends Recording {
   replay(options?: CallOptions): CommOp<void> {
     const { poster } = this;
     if (poster.collecting) throw insideError(poster);
-    const op = this.isReplayable ? poster.postAgain(this.#kept, options) : this.#refused(options);
+    const isAgain = this.isReplayable && isOptions(options);
+    const op = isAgain ? poster.postAgain(this.#kept, options) : this.#postNew(options);
     if (op.pending) {
       this.#last = op;
       for (const allocation of this.allocations) allocation.lastUse = op;
@@ -110,7 +111,8 @@ export class NativeGraph extends Recording {
     return op;
   }
 
-  #refused(options: CallOptions | undefined): CommOp<void> {
+  /** With all checks, some of which fail. */
+  #postNew(options: CallOptions | undefined): CommOp<void> {
     return this.poster.post("replay", options, () => {
       this.assertReplayable(this.#calls);
       return this.#prepared;
@@ -122,6 +124,10 @@ export class NativeGraph extends Recording {
     if (this.#last === undefined) discard();
     else this.#last.whenSettled(discard);
   }
+}
+
+function isOptions(options: unknown): boolean {
+  return options === undefined || (typeof options === "object" && options !== null);
 }
 
 const graphNumbers = new WeakMap<object, number>();

@@ -127,8 +127,14 @@ export class Repeats {
 
   /** The same with a call that was kept. */
   goOnKept(run: Going, kept: Remembered, options: CallOptions | undefined): CommOp | undefined {
-    if (options?.signal !== undefined) return undefined;
-    return this.#goOn(run, kept, options?.timeoutMs ?? this.#timeoutMs);
+    let timeoutMs = this.#timeoutMs;
+    try {
+      if (options?.signal !== undefined) return undefined;
+      if (options?.timeoutMs !== undefined) timeoutMs = options.timeoutMs;
+    } catch {
+      return undefined;
+    }
+    return this.#goOn(run, kept, timeoutMs);
   }
 
   #goOn(run: Going, known: Remembered, timeoutMs: number | undefined): CommOp | undefined {

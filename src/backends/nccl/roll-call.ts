@@ -7,8 +7,11 @@
  */
 import type { Membership } from "./rendezvous/index.ts";
 
-/** How long answers to one question are waited for. */
-const answerMs = 1000;
+/** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
+const [answerMs, allMs] = [1000, 3000];
+
+/** How long a question is new; where clocks differ by more, each asks its own. */
+const newMs = 250;
 
 /** How long one wait for a question lasts; it is then begun anew. */
 const questionMs = 600_000;
@@ -33,20 +36,18 @@ export class RollCall {
   /** Asks all; what `hear` makes of the answers. `undefined` where the store does not answer. */
   async ask<T>(about: string, hear: (answers: Answers) => Promise<T>): Promise<T | undefined> {
     const over = new AbortController();
-    const patience = AbortSignal.timeout(answerMs);
-    const signal = AbortSignal.any([over.signal, patience, this.#end.signal]);
-    const key = await this.#put(about, signal);
-    if (key === undefined) return undefined;
-    const get = (words: string): Promise<Uint8Array> =>
-      this.#membership.get(words, { timeoutMs: answerMs, signal });
+    const timer = setTimeout(() => over.abort(), allMs).unref();
+    const signal = AbortSignal.any([over.signal, this.#end.signal]);
     try {
+      const key = await this.#put(about, signal);
+      if (key === undefined) return undefined;
       return await hear(async (rank) => {
         if (rank === this.#membership.rank) return this.#words(about);
-        const words = [get(`${key} ${rank}`), get(lastWords(rank))];
-        const answer = await Promise.any(words).catch(() => undefined);
-        return answer && new TextDecoder().decode(answer);
+        const words = [this.#get(`${key} ${rank}`, signal), this.#get(lastWords(rank), signal)];
+        return Promise.any(words).catch(() => undefined);
       });
     } finally {
+      clearTimeout(timer);
       over.abort();
     }
   }
@@ -58,20 +59,24 @@ export class RollCall {
     this.#set(lastWords(this.#membership.rank), this.#words()).catch(() => undefined);
   }
 
-  /** The key of a new question. Others may ask too: the first one has its number. `undefined` where that cannot be done. */
+  /**
+   * The key of a question that is asked now: others may ask the same at this moment, and the answers serve all of them.
+   * `undefined` where that cannot be done.
+   */
   async #put(about: string, signal: AbortSignal): Promise<string | undefined> {
     const ended = new Promise<undefined>((resolve) => {
       signal.addEventListener("abort", () => resolve(undefined), { once: true });
     });
     for (let number = this.#next; !signal.aborted; number++) {
       const key = question(number);
-      const isSet = this.#set(key, about).then(
+      const isSet = this.#set(key, `${about} ${Date.now()}`).then(
         () => true,
-        // Of another one that was asked at the same moment the key is taken.
         (error: { field?: string }) => (error.field === "key" ? false : undefined),
       );
       const outcome = await Promise.race([isSet, ended]);
       if (outcome !== false) return outcome && key;
+      const taken = await this.#get(key, signal).catch(() => "");
+      if (isAskedNow(taken, about)) return key;
     }
     return undefined;
   }
@@ -81,11 +86,12 @@ export class RollCall {
     while (!signal.aborted) {
       const key = question(this.#next);
       try {
-        const about = await this.#membership.get(key, { timeoutMs: questionMs, signal });
+        const about = await this.#get(key, signal, questionMs);
         this.#next++;
-        const words = this.#words(new TextDecoder().decode(about));
         // Where the store takes no more this question stays without an answer.
-        await this.#set(`${key} ${this.#membership.rank}`, words).catch(() => undefined);
+        await this.#set(`${key} ${this.#membership.rank}`, this.#words(about)).catch(
+          () => undefined,
+        );
       } catch (error) {
         // The generation is broken, or nothing was asked for a long time.
         if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
@@ -96,6 +102,16 @@ export class RollCall {
   #set(key: string, words: string): Promise<void> {
     return this.#membership.set(key, new TextEncoder().encode(words));
   }
+
+  async #get(key: string, signal: AbortSignal, timeoutMs = answerMs): Promise<string> {
+    return new TextDecoder().decode(await this.#membership.get(key, { timeoutMs, signal }));
+  }
+}
+
+/** Whether a question is the same and new: one that was asked while this thread was busy has answers of then. */
+function isAskedNow(asked: string, about: string): boolean {
+  const at = asked.lastIndexOf(" ");
+  return asked.slice(0, at) === about && Math.abs(Date.now() - Number(asked.slice(at))) < newMs;
 }
 
 function question(number: number): string {

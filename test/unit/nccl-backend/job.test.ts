@@ -31,6 +31,8 @@ function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
   job.madeOn(comm).calls = last + 1;
 }
 
+const isQuestion = (key: string): boolean => /^roll call \d+$/.test(key);
+
 describe("a roll call", () => {
   test("names the ranks that have not made the call", async () => {
     const [asker, behind, there] = (await jobs(3)) as [Job, Job, Job];
@@ -127,7 +129,19 @@ describe("a roll call", () => {
     expect(await asker.missing(many, 0)).toEqual([]);
   });
 
-  test("is over in a second where the store is silent", async () => {
+  test("is one for all who ask the same at the same moment", async () => {
+    const members = await (await place(12)).joinAll();
+    const sets = members.map((member) => vi.spyOn(member, "set"));
+    const all = members.map((member) => new Job(member, never));
+    const comm = world(12);
+    for (const job of all) made(job, comm, 5);
+    const answers = await within(5000, Promise.all(all.map((job) => job.missing(comm, 5))));
+    expect(answers).toEqual(all.map(() => []));
+    const questions = sets.flatMap(({ mock }) => mock.calls.map(([key]) => key)).filter(isQuestion);
+    expect(new Set(questions).size).toBe(1);
+  });
+
+  test("is over soon where the store is silent", async () => {
     const members = await (await place(2)).joinAll();
     const [silent] = members as [Membership, Membership];
     const [asker] = members.map((member) => new Job(member, never)) as [Job, Job];
@@ -135,7 +149,7 @@ describe("a roll call", () => {
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     const comm = world(2);
     const asked = Promise.all([asker.missing(comm, 0), asker.missingEnds(comm, [half])]);
-    expect(await within(3000, asked)).toEqual([[1], undefined]);
+    expect(await within(5000, asked)).toEqual([[1], undefined]);
   });
 
   test("knows what a rank had made that has left since", async () => {

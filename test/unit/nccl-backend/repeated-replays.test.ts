@@ -2,7 +2,7 @@
  * Recordings that are replayed again and again, which go to the devices by a shorter way: in the order of the rank's calls,
  * numbered and counted as others, and refused as the first replay would be.
  */
-import type { CommOp, Communicator, DeviceBuffer, Graph, OpInfo } from "twinccl";
+import type { CallOptions, CommOp, Communicator, DeviceBuffer, Graph, OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { cudaError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
@@ -147,6 +147,34 @@ describe.each([1, 3])("replays among %i", (size) => {
       });
       expect(codes).toEqual(new Array(size).fill("ERR_COMM_CUDA"));
       await expectHealthy(world);
+    });
+  });
+
+  test("check their options as the first one does", async () => {
+    await watch(size, async ({ world }) => {
+      const codes = await world.run(async (comm) => {
+        const { graph } = await recorded(comm);
+        const fault = new Error("not to be read");
+        const throwing = (name: "signal" | "timeoutMs") =>
+          Object.defineProperty({}, name, {
+            get: () => {
+              throw fault;
+            },
+          });
+        const wrong = [null, 5, { timeoutMs: null }, throwing("signal"), throwing("timeoutMs")];
+        const found: unknown[] = [];
+        for (let round = 0; round < 3; round++) {
+          for (const options of wrong as CallOptions[]) {
+            const before = graph.replay();
+            const error = await told(graph.replay(options));
+            await before;
+            found.push((error as unknown) === fault ? "thrown" : error?.code);
+          }
+        }
+        return found;
+      });
+      const once = ["ERR_COMM_ARG", "ERR_COMM_ARG", "ERR_COMM_ARG", "thrown", "thrown"];
+      expect(codes).toEqual(new Array(size).fill([...once, ...once, ...once]));
     });
   });
 
