@@ -30,6 +30,8 @@ export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): re
 export interface Holdup {
   readonly ranks: readonly number[];
   readonly why: string;
+  /** What to do, where it is neither to look at those ranks nor to wait longer. */
+  readonly next?: string;
 }
 
 /** Ranks that have not made a call; where there are none its work takes long. */
@@ -63,7 +65,11 @@ export async function holdupOf(
   return missing?.length === 0 && isInLine ? inLine : holdupOfMessage(peer, missing);
 }
 
-const inLine: Holdup = { ranks: [], why: "an earlier call of this rank kept it waiting" };
+const inLine: Holdup = {
+  ranks: [],
+  why: "an earlier call of this rank kept it waiting",
+  next: "give that one a deadline of its own, and its error says whom it waits for",
+};
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where nobody knows. */
 function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
@@ -83,16 +89,16 @@ function holdupOfMessage(peer: number, missing: readonly number[] | undefined): 
 export function timeoutError(
   comm: CommInfo,
   posting: Posting,
-  { ranks, why }: Holdup,
+  { ranks, why, next = nextStep(comm, ranks) }: Holdup,
   isVirtual: boolean,
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
-  const next = isVirtual ? "virtual time counts on the simulation" : nextStep(comm, ranks);
+  const step = isVirtual ? "virtual time counts on the simulation" : next;
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
-      hint: `the communicator was aborted; ${next}`,
+      hint: `the communicator was aborted; ${step}`,
     },
     {
       rank: op.rank,

@@ -61,6 +61,7 @@ export class CapturedGraph {
   /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
   launch(): Finish | undefined {
     this.#copied?.copyIn();
+    // A launch goes by its stream: unlike capturing, it does not ask which device is current.
     for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
     return this.#copied?.copyBack();
   }

@@ -252,6 +252,7 @@ test.each([
   const error = await call(mine, 80);
   expect(error).toMatchObject({ ...late, comm: "world/0", ranks: [] });
   expect(error?.message).toMatch(/: an earlier call of this rank kept it waiting$/m);
+  expect(error?.hint).toMatch(/aborted; give that one a deadline of its own/);
   await Promise.all([first, there]);
   await closeRest(ranks, [...parts, ...ranks.map(({ comm }) => comm)]);
 });
