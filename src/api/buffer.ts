@@ -159,6 +159,7 @@ export class DeviceBuffer<D extends DType = DType> {
   dispose(): void {
     if (this.allocation.disposed) return;
     this.allocation.disposed = true;
+    disposals++;
     this.allocation.memory.free();
   }
 
@@ -226,6 +227,13 @@ export class DeviceBuffer<D extends DType = DType> {
       { field: "value", rank: this.allocation.rank },
     );
   }
+}
+
+let disposals = 0;
+
+/** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
+export function disposalsSoFar(): number {
+  return disposals;
 }
 
 /** Refuses a length that is no count of elements. */

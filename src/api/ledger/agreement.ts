@@ -5,7 +5,9 @@
  * rank tells that nothing has to be compared anew, and what a backend has worked out from the arguments comes back with it.
  */
 import type { Kept, RankCall } from "../backend.ts";
+import { disposalsSoFar } from "../buffer.ts";
 import type { Prepared } from "../member/prepared.ts";
+import { isGone } from "./lent.ts";
 import type { Posting } from "./posting.ts";
 
 /** An agreement; as `CallSet.kept` it is what backends know it as. */
@@ -15,6 +17,9 @@ export class Agreement implements Kept {
   readonly calls: readonly RankCall[];
   /** What they were made from. */
   readonly prepared: readonly Prepared<unknown>[];
+
+  /** How much memory had been disposed when the buffers of its calls were last seen to live. */
+  #seenAt = -1;
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
     this.calls = calls;
@@ -34,6 +39,15 @@ export class Agreement implements Kept {
     const [first] = postings;
     if (first !== undefined) first.prepared.agreement = agreement;
     return agreement;
+  }
+
+  /** Whether no buffer of its calls was disposed: they are looked at only when some memory was since the last time. */
+  get lives(): boolean {
+    const disposals = disposalsSoFar();
+    if (this.#seenAt === disposals) return true;
+    if (this.calls.some(isGone)) return false;
+    this.#seenAt = disposals;
+    return true;
   }
 
   #covers(postings: readonly Posting[]): boolean {

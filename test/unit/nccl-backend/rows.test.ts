@@ -129,6 +129,50 @@ describe("rows of calls", () => {
     });
   });
 
+  test("may be begun by any rank", async () => {
+    let go = (): void => undefined;
+    const gone = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    await pair(async (comm, args, counts) => {
+      // The turn in which rank 1 makes its calls is not over before rank 0 has made its own.
+      if (comm.rank === 0) await gone;
+      else go();
+      const ops = made(comm, args, 3);
+      const status = comm.rank === 1 ? "waiting" : "submitted";
+      expect(ops.map((op) => op.status)).toEqual(new Array(3).fill(status));
+      expect(await outcomes(ops)).toEqual(["done", "done", "done"]);
+      if (comm.rank === 0) expect(counts()).toEqual([1, 2]);
+      expect([...(await args.send.toHost())]).toEqual([2 ** 5]);
+    });
+  });
+
+  test("go on where one rank takes turns with its buffers and the other does not", async () => {
+    await pair(async (comm, args, counts) => {
+      const other = comm.rank === 0 ? doubling(comm) : args;
+      for (const each of [other, args, other, args]) await comm.allReduce(each);
+      await comm.barrier();
+      if (comm.rank === 0) counts();
+      const ops = [other, args, other, args].flatMap((each) => made(comm, each, 1));
+      expect(await outcomes(ops)).toEqual(new Array(4).fill("done"));
+      if (comm.rank === 0) expect(counts()).toEqual([1, 3]);
+    });
+  });
+
+  test("are rows while memory is disposed that none of them uses", async () => {
+    await pair(async (comm, args, counts) => {
+      const idle = Array.from({ length: 3 }, () => comm.alloc("float32", 1));
+      const ops = idle.flatMap((buffer) => {
+        buffer.dispose();
+        return made(comm, args, 1);
+      });
+      // Memory is given back behind what is on its stream, so that nothing more goes on with the row before.
+      if (comm.rank === 1) expect(counts()).toEqual([3, 0]);
+      expect(await outcomes(ops)).toEqual(["done", "done", "done"]);
+      expect([...(await args.send.toHost())]).toEqual([2 ** 5]);
+    });
+  });
+
   test("keep their order beside messages and other communicators", async () => {
     await pair(async (comm, args) => {
       const other = (await comm.split({ color: 0 })) as Communicator;
