@@ -1,8 +1,9 @@
-// The hot paths by name: what one step of each does, how many calls that is, and what has to be there for it.
+// The hot paths by name: what one step of each does, how many calls that is, and what has to be there for it. `apart` tells
+// how many microseconds went so far into what is not measured.
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
-import { buildInert } from "../native/inert.mjs";
+import { buildInert, emptyingCaches } from "../native/inert.mjs";
 import { smallProgram } from "./small-program.mjs";
 
 const ranks = 8;
@@ -71,6 +72,17 @@ function inert(options = {}) {
   return nccl({ ncclLibrary: library, cudartLibrary: library, ...options });
 }
 
+/** As much as the caches that belong to one processor hold, and more. */
+const emptied = 4 * 2 ** 20;
+
+/** A path over a library that leaves the caches empty behind every launch, as a driver does. */
+async function cold(size, program) {
+  const library = buildInert();
+  const backend = nccl({ ncclLibrary: library, cudartLibrary: library });
+  const path = await inWorld(backend, size, calls, program);
+  return { ...path, apart: emptyingCaches(library, emptied) };
+}
+
 /** By name: what is measured, and how it is set up. */
 export const paths = {
   "sim-call": {
@@ -115,5 +127,17 @@ export const paths = {
   "replay-eight": {
     about: "a replay of a recorded call by eight ranks of one process",
     open: () => inWorld(inert(), 8, calls, replaying()),
+  },
+  "cold-one": {
+    about: "submit-one where a driver leaves nothing of ours in the caches; its time is taken off",
+    open: () => cold(1, submitting()),
+  },
+  "cold-eight": {
+    about: "submit-eight in the same way",
+    open: () => cold(8, submitting()),
+  },
+  "cold-replay-eight": {
+    about: "replay-eight in the same way",
+    open: () => cold(8, replaying()),
   },
 };

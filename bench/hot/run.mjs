@@ -6,22 +6,22 @@ const seconds = Number(secondsText);
 const { about, open } = paths[name];
 
 /** Steps for so long; microseconds a call of each. */
-async function repeat(step, calls, forSeconds) {
+async function repeat({ step, calls, apart = () => 0 }, forSeconds) {
   const samples = [];
   const until = performance.now() + 1000 * forSeconds;
   while (performance.now() < until) {
-    const began = performance.now();
+    const began = 1000 * performance.now() - apart();
     await step();
-    samples.push((1000 * (performance.now() - began)) / calls);
+    samples.push((1000 * performance.now() - apart() - began) / calls);
   }
   return samples.sort((a, b) => a - b);
 }
 
 try {
-  const { calls, step, close } = await open();
-  await repeat(step, calls, seconds / 3);
-  const samples = await repeat(step, calls, seconds);
-  await close();
+  const path = await open();
+  await repeat(path, seconds / 3);
+  const samples = await repeat(path, seconds);
+  await path.close();
   const figures = { median_us: samples[samples.length >> 1], least_us: samples[0] };
   console.log(JSON.stringify({ name, about, ...figures, samples: samples.length }));
 } catch (error) {

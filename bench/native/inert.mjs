@@ -1,9 +1,10 @@
-// Builds inert.c, a libnccl and libcudart that do nothing, and gives its path. Throws where there is no C compiler.
+// Builds inert.c, a libnccl and libcudart that do nothing, and has it leave empty caches. Throws where there is no C compiler.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import koffi from "koffi";
 
 /** The folder of the library goes away with the process. */
 export function buildInert() {
@@ -19,4 +20,13 @@ export function buildInert() {
   if (error !== undefined) throw new Error(`no C compiler: ${command} cannot be started`);
   if (status !== 0) throw new Error(`${command} failed:\n${stderr}`);
   return library;
+}
+
+/** Has every launch of a built library read so much memory; gives what tells how many microseconds that has taken. */
+export function emptyingCaches(library, bytes) {
+  const inert = koffi.load(library);
+  if (inert.func("int inert_empty_caches(size_t bytes)")(bytes) !== 0) {
+    throw new Error(`no memory: ${bytes} bytes`);
+  }
+  return inert.func("double inert_emptying_us()");
 }
