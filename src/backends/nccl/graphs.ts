@@ -3,6 +3,7 @@ import type { CopiedCalls, Finish } from "./copied-arrays.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import type { LocalRank } from "./local-rank.ts";
+import type { LaunchList } from "./result/cuda-lists.ts";
 
 interface DeviceGraph {
   readonly device: Device;
@@ -64,6 +65,14 @@ export class CapturedGraph {
     // A launch goes by its stream: unlike capturing, it does not ask which device is current.
     for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
     return this.#copied?.copyBack();
+  }
+
+  /** Its launches written down together, for a recording without arrays; `undefined` where that saves nothing. */
+  listed(): LaunchList | undefined {
+    const [first, second] = this.#graphs;
+    if (first === undefined || second === undefined) return undefined;
+    const launches = this.#graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
+    return first.device.cuda.listedLaunches(launches);
   }
 
   /** Gives back one rank's part; its launches must be done. */

@@ -117,8 +117,9 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
   const libnccl = await firstLoadable(wished.nccl, ncclTable, trials);
   if (libnccl === undefined) throw notFound("libnccl", wished.nccl, trials);
   await prepareHostView();
-  const runner = await listRunner();
-  const nccl = ncclCalls(libnccl, typeof runner === "string" ? undefined : runner);
+  const found = await listRunner();
+  const runner = typeof found === "string" ? undefined : found;
+  const nccl = ncclCalls(libnccl, runner);
   const ncclVersion = nccl.version();
   if (ncclVersion < oldestNccl) {
     throw new BackendUnavailableError({
@@ -127,7 +128,7 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
       hint: "install a newer NCCL, or name one with TWINCCL_NCCL_LIBRARY",
     });
   }
-  return { cuda: cudaCalls(cudart), nccl, ncclVersion, trials };
+  return { cuda: cudaCalls(cudart, runner), nccl, ncclVersion, trials };
 }
 
 /** `2.28.9` for 22809. */

@@ -200,7 +200,13 @@ interface Graph {
 function graphCalls(
   machine: Machine,
 ): Part<
-  "isCapturing" | "beginCapture" | "endCapture" | "instantiate" | "graphLaunch" | "graphDestroy"
+  | "isCapturing"
+  | "beginCapture"
+  | "endCapture"
+  | "instantiate"
+  | "graphLaunch"
+  | "graphDestroy"
+  | "listedLaunches"
 > {
   const graph = (handle: bigint, launchable: boolean): Graph => {
     const found = machine.graphs.get(handle) as Graph | undefined;
@@ -212,6 +218,10 @@ function graphCalls(
     const handle = machine.newHandle();
     machine.graphs.set(handle, made);
     return handle;
+  };
+  const launch = (handle: bigint, on: bigint): void => {
+    const stream = machine.stream(on);
+    for (const make of graph(handle, true).makers) stream.put(make);
   };
   return {
     isCapturing: (handle) => machine.stream(handle).recording !== undefined,
@@ -237,9 +247,16 @@ function graphCalls(
       }
       return keep({ makers, launchable: true });
     },
-    graphLaunch(handle, on) {
-      const stream = machine.stream(on);
-      for (const make of graph(handle, true).makers) stream.put(make);
+    graphLaunch: launch,
+    listedLaunches(launches) {
+      if (!machine.makesLists) return undefined;
+      const make = (): void => {
+        for (const { graph: handle, stream } of launches) {
+          machine.enter("graphLaunch");
+          launch(handle, stream);
+        }
+      };
+      return { make };
     },
     graphDestroy(handle) {
       graph(handle, true);

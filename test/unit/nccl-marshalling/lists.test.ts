@@ -7,10 +7,12 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
-import { NcclError } from "../../../src/backends/nccl/result/errors.ts";
+import { cudaCalls } from "../../../src/backends/nccl/result/cuda.ts";
+import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import type { NcclList, NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
 import { CallList, type ListRunner, listRunner } from "../../../src/backends/nccl/sys/call-list.ts";
+import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { listCode, pageBytes } from "../../../src/backends/nccl/sys/list-code.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
@@ -264,3 +266,31 @@ function thrownBy(call: () => void): unknown {
   }
   throw new Error("nothing was thrown");
 }
+
+describe.skipIf(reason !== "")(`lists of launches${reason}`, () => {
+  const launches = [1n, 2n ** 63n, 3n].map((graph) => ({ graph, stream: 10n * graph }));
+
+  test("launch in their order, as often as wanted, and stop at one that fails", async () => {
+    const echo = await echoLibrary();
+    const runner = (await listRunner({})) as ListRunner;
+    const list = cudaCalls(await bind(echo.path, cudaTable), runner).listedLaunches(launches);
+    const arrives = launches.map(
+      ({ graph, stream }) => `cudaGraphLaunch exec ${graph} stream ${BigInt.asUintN(64, stream)}`,
+    );
+    for (let time = 0; time < 2; time++) {
+      echo.begin();
+      list?.make();
+      expect(echo.lines()).toEqual(arrives);
+    }
+    echo.begin({ status: 719, failing: 2 });
+    const error = thrownBy(() => list?.make());
+    expect(error).toBeInstanceOf(CudaError);
+    expect(error).toMatchObject({ cCall: "cudaGraphLaunch", status: 719 });
+    expect(echo.lines().filter((line) => line.startsWith("cudaGraphLaunch"))).toHaveLength(2);
+  });
+
+  test("are not written where there is nothing to make them with", async () => {
+    const echo = await echoLibrary();
+    expect(cudaCalls(await bind(echo.path, cudaTable)).listedLaunches(launches)).toBeUndefined();
+  });
+});
