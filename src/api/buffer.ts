@@ -30,6 +30,13 @@ export interface Allocation {
   lastUse: PromiseLike<unknown> | LastUse | undefined;
 }
 
+let disposals = 0;
+
+/** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
+export function disposalsSoFar(): number {
+  return disposals;
+}
+
 /**
  * A typed range of device memory (host memory in the simulation).
  *
@@ -227,13 +234,6 @@ export class DeviceBuffer<D extends DType = DType> {
       { field: "value", rank: this.allocation.rank },
     );
   }
-}
-
-let disposals = 0;
-
-/** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
-export function disposalsSoFar(): number {
-  return disposals;
 }
 
 /** Refuses a length that is no count of elements. */

@@ -56,10 +56,17 @@ class Native<T> {
   }
 }
 
+/** What a callback threw, whatever it was. */
+interface Fault {
+  readonly error: unknown;
+}
+
 /** What few operations have. */
 interface Extras {
   enqueued?: CommOp<void>;
   onSubmitted?: (() => void)[];
+  /** What a callback of these threw. */
+  fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
   whole?: CommOp;
   half?: boolean;
@@ -133,7 +140,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (ps !== this.submittedAtPs) this.#virtual().submittedPs = ps;
   }
 
-  /** Where the operation stands. */
+  /** Where the operation stands. That it was submitted may be told as late as the end of the turn in which it was. */
   get status(): OpStatus {
     return this.#status;
   }
@@ -199,7 +206,10 @@ export class CommOp<T = unknown> implements Promise<T> {
     }
   }
 
-  /** Has `callback` told when the operation is submitted, which it never is when it fails before. */
+  /**
+   * Has `callback` told when the operation is submitted, which it never is when it fails before. What it throws becomes the
+   * operation's error.
+   */
   whenSubmitted(callback: () => void): void {
     if (this.#status === "submitted" || this.#status === "done") callback();
     else {
@@ -240,7 +250,13 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
     if (this.#extras === undefined) return;
-    for (const callback of this.#extras.onSubmitted ?? []) callback();
+    for (const callback of this.#extras.onSubmitted ?? []) {
+      try {
+        callback();
+      } catch (error) {
+        this.#extras.fault ??= { error };
+      }
+    }
     this.#tellSubmission();
   }
 
@@ -305,12 +321,11 @@ export class CommOp<T = unknown> implements Promise<T> {
     enqueued.fail(this.#outcome);
   }
 
-  /** Tells the callbacks; what one of them throws becomes the error of an operation that had none. */
-  #tell(error: unknown): { readonly error: unknown } | undefined {
-    const callbacks = this.#extras?.onSettled;
-    if (callbacks === undefined) return undefined;
-    let fault: { readonly error: unknown } | undefined;
-    for (const callback of callbacks) {
+  /** Tells the callbacks; what one of them throws, or one before, becomes the error of an operation that had none. */
+  #tell(error: unknown): Fault | undefined {
+    if (this.#extras === undefined) return undefined;
+    let { fault } = this.#extras;
+    for (const callback of this.#extras.onSettled ?? []) {
       try {
         callback(error);
       } catch (thrown) {

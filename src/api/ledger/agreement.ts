@@ -41,8 +41,11 @@ export class Agreement implements Kept {
     return agreement;
   }
 
-  /** Whether no buffer of its calls was disposed: they are looked at only when some memory was since the last time. */
-  get lives(): boolean {
+  /**
+   * Whether no buffer of its calls was disposed: they are looked at only when some memory was since the last time. Memory that
+   * can be transferred away belongs to sessions that lend it, and those repeat no calls.
+   */
+  stillLives(): boolean {
     const disposals = disposalsSoFar();
     if (this.#seenAt === disposals) return true;
     if (this.calls.some(isGone)) return false;

@@ -10,15 +10,12 @@ import { repeated } from "./repeated.ts";
 /** The calls of a turn as they came: rows across the ranks that live in this process. */
 export interface RowTable {
   /** Each rank's operations, by row. */
-  readonly ranks: readonly { readonly ops: readonly CommOp[] }[];
+  readonly lanes: readonly { readonly ops: readonly CommOp[] }[];
   /** What the calls of each row were compared as. */
   readonly agreements: readonly Agreement[];
 }
 
-/**
- * Those that were handed to the session one right behind the other. They are told apart by where they begin and end: a
- * further row is one number more, and what the ranks' operations are told of it waits until no driver is at work between.
- */
+/** Those that were handed to the session one right behind the other: a further row is one number more. */
 export class HandedRows extends QueuedCall {
   readonly #table: RowTable;
   readonly #from: number;
@@ -35,42 +32,37 @@ export class HandedRows extends QueuedCall {
   }
 
   get postings(): readonly Posting[] {
-    const { ranks, agreements } = this.#table;
+    const { lanes, agreements } = this.#table;
     const postings: Posting[] = [];
     for (let row = this.#from; row < this.to; row++) {
       const { prepared } = agreements[row] as Agreement;
-      for (const [at, { ops }] of ranks.entries()) {
-        postings.push(
-          posted(prepared[at] as Prepared<unknown>, ops[row] as CommOp, this.#timeoutMs),
-        );
+      for (const [at, { ops }] of lanes.entries()) {
+        const made = prepared[at] as Prepared<unknown>;
+        postings.push(repeated(made, ops[row] as CommOp, this.#timeoutMs));
       }
     }
     return postings;
   }
 
   submitted(): void {
-    for (const { ops } of this.#table.ranks) {
-      for (let row = this.#from; row < this.to; row++) ops[row]?.submit();
+    // `tell` does it for all of them together.
+  }
+
+  /** Tells the operations that the session has them. */
+  tell(): void {
+    for (let row = this.#from; row < this.to; row++) {
+      for (const { ops } of this.#table.lanes) ops[row]?.submit();
     }
   }
 
   complete(): void {
-    const { ranks, agreements } = this.#table;
+    const { lanes, agreements } = this.#table;
     for (let row = this.#from; row < this.to; row++) {
       const { prepared } = agreements[row] as Agreement;
-      for (let at = 0; at < ranks.length; at++) {
+      for (let at = 0; at < lanes.length; at++) {
         const { made, resultOf } = prepared[at] as Prepared<unknown>;
-        ranks[at]?.ops[row]?.complete(resultOf(made as RankCall));
+        lanes[at]?.ops[row]?.complete(resultOf(made as RankCall));
       }
     }
   }
-}
-
-/** The posting of a call that was made before. */
-export function posted(
-  prepared: Prepared<unknown>,
-  op: CommOp,
-  timeoutMs: number | undefined,
-): Posting {
-  return repeated(prepared.made as RankCall, prepared, op, timeoutMs);
 }

@@ -134,7 +134,7 @@ export class Ledger {
     const { made } = prepared;
     if (made === undefined || !this.#repeatsFreely) return false;
     const { rank } = op;
-    const posting = repeated(made, prepared, op, timeoutMs);
+    const posting = repeated(prepared, op, timeoutMs);
     const isNext = this.#lines.empty && !this.#executing && this.#turns?.taken !== true;
     if (!isNext) this.post(rank, posting);
     else if (this.#admit(rank, op) && !this.goings.begin(rank, posting, timeoutMs)) {
@@ -233,8 +233,8 @@ export class Ledger {
    * executed still finishes.
    */
   kill(death: Death, atPs = 0): void {
-    if (this.#death !== undefined) return;
     this.goings.seal();
+    if (this.#death !== undefined) return;
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
       for (const { op, call } of this.#lines.postings(rank)) {

@@ -13,11 +13,11 @@ export function repeatsFreely(session: Session): boolean {
 
 /** The posting of a call as it was made before, where time is real. */
 export function repeated(
-  call: RankCall,
   prepared: Prepared<unknown>,
   op: CommOp,
-  timeoutMs?: number,
+  timeoutMs: number | undefined,
 ): Posting {
+  const call = prepared.made as RankCall;
   const deadlinePs = deadlineFrom(0, timeoutMs);
   return { call, prepared, op, calledAtPs: 0, deadlinePs, cancellable: false };
 }

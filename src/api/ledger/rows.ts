@@ -37,9 +37,10 @@ export class Rows implements Goings {
   }
 
   begin(rank: number, { prepared, op }: Posting, timeoutMs: number | undefined): boolean {
+    // No row can begin with it: a turn need not be opened.
     if (rank === this.#local[0] && prepared.agreement?.work === undefined) return false;
     this.#turn ??= this.#open(rank, timeoutMs);
-    const lane = this.#turn?.ranks[this.#local.indexOf(rank)];
+    const lane = this.#turn?.lanes[this.#local.indexOf(rank)];
     if (lane?.takes(timeoutMs) !== true) return false;
     this.#track(rank).current = lane;
     return lane.goOn(prepared, op);
@@ -58,7 +59,7 @@ export class Rows implements Goings {
     const turn = this.#turn;
     if (turn === undefined) return;
     this.#turn = undefined;
-    for (const lane of turn.ranks) {
+    for (const lane of turn.lanes) {
       lane.isOver = true;
       this.#track(lane.rank).current = undefined;
       this.#host.numbers.advance(lane.rank, turn.first + lane.ops.length);

@@ -1,13 +1,13 @@
 /** The runs of a communicator of which this process has one rank: its last call, made again, goes on with the one before. */
-import type { Session } from "../backend.ts";
+import type { RankCall, Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";
 import type { CallNumbers } from "./call-numbers.ts";
+import { QueuedCall } from "./call-queue.ts";
 import type { Going, Goings, Track } from "./going.ts";
 import { failServed } from "./outcomes.ts";
 import type { Posting } from "./posting.ts";
 import { repeated } from "./repeated.ts";
-import { RepeatedCalls } from "./repeated-calls.ts";
 import { serveAgain } from "./serve.ts";
 import type { ServeHost } from "./serve-host.ts";
 
@@ -19,22 +19,54 @@ export interface RunsHost {
   watch(posting: Posting): void;
 }
 
-/** Calls in a row of the only rank that a process has on a communicator. */
-class Run extends RepeatedCalls implements Going {
+/**
+ * Calls in a row of the only rank that a process has on a communicator, handed to the session one right behind the other: one
+ * entry in the queue, and one who waits, however many they are.
+ */
+class Run extends QueuedCall implements Going {
   readonly key = {};
   readonly rank: number;
+  /** What every one of them has to be done in: all are done at once, so that the deadline of the first is that of all. */
+  readonly timeoutMs: number | undefined;
   /** Number of the call that comes next. */
   next: number;
   readonly #runs: Runs;
   /** Every call asks it. */
   readonly #session: Session;
+  readonly #ops: CommOp[] = [];
+  /** What their calls were made from. */
+  readonly #prepared: Prepared<unknown>[] = [];
 
   constructor(runs: Runs, rank: number, first: number, timeoutMs: number | undefined) {
-    super(timeoutMs);
+    super();
     this.#runs = runs;
     this.#session = runs.session;
+    this.timeoutMs = timeoutMs;
     this.rank = rank;
     this.next = first;
+  }
+
+  /** A call is made from `prepared`, which has been made a call of before. */
+  add(prepared: Prepared<unknown>, op: CommOp): void {
+    this.#ops.push(op);
+    this.#prepared.push(prepared);
+  }
+
+  get postings(): readonly Posting[] {
+    return this.#ops.map((op, at) =>
+      repeated(this.#prepared[at] as Prepared<unknown>, op, this.timeoutMs),
+    );
+  }
+
+  submitted(): void {
+    for (const op of this.#ops) op.submit();
+  }
+
+  complete(): void {
+    for (let at = 0; at < this.#ops.length; at++) {
+      const { made, resultOf } = this.#prepared[at] as Prepared<unknown>;
+      this.#ops[at]?.complete(resultOf(made as RankCall));
+    }
   }
 
   takes(timeoutMs: number | undefined): boolean {
@@ -47,7 +79,7 @@ class Run extends RepeatedCalls implements Going {
     try {
       this.#session.enqueueBehind?.(known, this.next);
     } catch (error) {
-      this.#runs.lose(this, repeated(made, prepared, op, this.timeoutMs), error);
+      this.#runs.lose(this, repeated(prepared, op, this.timeoutMs), error);
       return true;
     }
     op.submittedAs(this.next++);

@@ -85,7 +85,7 @@ function serveKnown(
 ): void | Promise<void> {
   const { enqueueAgain, lending } = host.session;
   const again = known.work !== undefined && enqueueAgain !== undefined && lending === undefined;
-  if (again && !known.calls.some(isGone)) {
+  if (again && known.stillLives()) {
     return serveAgain(host, new PostedCall(postings), known, slot.number);
   }
   return perform(host, slot, postings, postings.map(callOf), known);
