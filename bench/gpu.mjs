@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText, sizeText } from "twinccl/bench";
-import { listOf, number, options, plain, whole } from "../tools/options.mjs";
+import { listOf, number, oneOf, options, plain, whole } from "../tools/options.mjs";
 import { compare, latencies, warm } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { gpus } from "./gpu/found.mjs";
@@ -32,7 +32,11 @@ const values = options({
       is: whole(1),
       help: "of every size, before the time left goes to those known least well; 5, 3 with --quick",
     },
-    only: { is: listOf(plain("PEER")), help: `of ${subjectNames.join("; ")}` },
+    // Names have commas in them.
+    only: {
+      is: listOf({ ...oneOf(...subjectNames), label: "PEER" }, ";"),
+      help: `of ${subjectNames.join("; ")}`,
+    },
     "no-peers": { help: "nobody else's programs" },
   },
 });
