@@ -17,6 +17,7 @@ import { libraryName, withoutPaths } from "./gpu/provenance.mjs";
 import { startPeers, subjectNames, variablesFor } from "./gpu/subjects.mjs";
 import { notRunText, tableText } from "./gpu/table.mjs";
 
+const named = subjectNames.join("; ");
 const values = options({
   name: "bench:gpu",
   about: "Compares twinccl with NCCL itself and torch.distributed on this machine's GPUs.",
@@ -34,8 +35,8 @@ const values = options({
     },
     // Names have commas in them.
     only: {
-      is: listOf({ ...oneOf(...subjectNames), label: "PEER" }, ";"),
-      help: `of ${subjectNames.join("; ")}`,
+      is: listOf({ ...oneOf(...subjectNames), label: "PEER", needs: `one of ${named}` }, ";"),
+      help: `of ${named}`,
     },
     "no-peers": { help: "nobody else's programs" },
   },

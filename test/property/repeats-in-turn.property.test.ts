@@ -190,7 +190,7 @@ async function outcome(program: Program, isHeard: boolean) {
 
 describe("on fake GPUs", () => {
   test("calls that are made again in one turn do what they do the long way", async () => {
-    let behind = 0;
+    let [behind, all] = [0, 0];
     await holds(
       programs,
       async (program) => {
@@ -200,9 +200,11 @@ describe("on fake GPUs", () => {
         expect({ ...short, behind: 0 }).toEqual(long);
         expect(short.complaints).toEqual([]);
         behind += short.behind;
+        all++;
       },
       200,
     );
-    expect(behind, "many calls went the short way").toBeGreaterThan(200);
+    // A case that is replayed alone may have none.
+    if (all >= 100) expect(behind / all, "many calls go the short way").toBeGreaterThan(1);
   });
 });
