@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText, sizeText } from "twinccl/bench";
 import { listOf, number, oneOf, options, plain, whole } from "../tools/options.mjs";
-import { compare, latencies, warm } from "./gpu/compare.mjs";
+import { compare, latencies, warm, warmAwaited } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { gpus } from "./gpu/found.mjs";
 import { findLibraries } from "./gpu/libraries.mjs";
@@ -111,6 +111,7 @@ async function comparePeers() {
   const real = peers.filter(({ name, failure }) => name !== "sim" && failure === undefined);
   try {
     await warm(rowsOf(size, { quick }), real);
+    await warmAwaited(latencyRows, real);
     document.pinned = pinPeers(real, size);
     print(`# main threads of the ranks: ${pinnedText(document.pinned)}\n`);
     document.latency = await latencies(latencyRows, real, quick ? 1 : 3);

@@ -71,12 +71,19 @@ export async function warm(rows, peers) {
     const key = `${row.collective} ${row.mode}`;
     if (!smallest.has(key)) smallest.set(key, row);
   }
-  for (const row of smallest.values()) {
-    const words = row.command(0).split(" ");
-    words[iterationsAt] = String(warmingCalls);
-    // What a peer cannot do it says again when it is measured.
-    for (const peer of peers) await peer.ask(words.join(" "));
-  }
+  for (const row of smallest.values()) await warmBy(row.command(0), peers);
+}
+
+/** The same for awaited calls, which run other code: in their first two thousand it is compiled, again and again. */
+export async function warmAwaited(rows, peers) {
+  for (const { command } of rows) await warmBy(command, peers);
+}
+
+/** What a peer cannot do it says again when it is measured. */
+async function warmBy(command, peers) {
+  const words = command.split(" ");
+  words[iterationsAt] = String(warmingCalls);
+  for (const peer of peers) await peer.ask(words.join(" "));
 }
 
 /**

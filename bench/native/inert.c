@@ -124,6 +124,7 @@ NOTHING(cudaMemcpyAsync, void *to, const void *from, size_t bytes, int kind, voi
 NOTHING(cudaMemsetAsync, void *to, int value, size_t bytes, void *stream)
 NOTHING(cudaStreamDestroy, void *stream)
 NOTHING(cudaStreamSynchronize, void *stream)
+NOTHING(cudaStreamQuery, void *stream)
 NOTHING(cudaEventDestroy, void *event)
 NOTHING(cudaEventRecord, void *event, void *stream)
 NOTHING(cudaEventQuery, void *event)

@@ -1,8 +1,9 @@
 /**
  * Tells when work that was put on streams is done, without a callback from a CUDA thread and without a busy core.
  *
- * One event per stream covers everything that was submitted in the same turn. Its completion is looked for at once for
- * some microseconds (small collectives are done by then), then between other events of the loop, then by timers.
+ * What was submitted in one turn is waited for together. The streams themselves are asked at once for some microseconds, in
+ * which nothing else can be put on them; small collectives are done by then, and need no event. For others an event per
+ * stream is looked at between other events of the loop, then by timers.
  */
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
@@ -102,6 +103,10 @@ export class Progress {
     this.#next = undefined;
     mark.close();
     try {
+      if (this.#open.length === 0 && this.#isDoneSoon(mark)) {
+        mark.settle();
+        return;
+      }
       for (const device of mark.devices) {
         const cuda = device.use();
         const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
@@ -115,9 +120,19 @@ export class Progress {
     this.#open.push(mark);
     if (this.#looking) return;
     this.#looking = true;
-    const until = performance.now() + this.#patience.spinUs / 1000;
-    while (this.#open.length > 0 && performance.now() < until) this.#look();
     this.#lookLater(performance.now());
+  }
+
+  /** Whether the streams are empty within the time of looking without a pause. */
+  #isDoneSoon({ devices }: Mark): boolean {
+    const until = performance.now() + this.#patience.spinUs / 1000;
+    for (const device of devices) {
+      const cuda = device.use();
+      while (!cuda.streamDone(device.stream)) {
+        if (performance.now() >= until) return false;
+      }
+    }
+    return true;
   }
 
   /**

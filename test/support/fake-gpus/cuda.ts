@@ -138,6 +138,7 @@ function streamCalls(
   | "streamCreate"
   | "streamDestroy"
   | "streamSynchronize"
+  | "streamDone"
   | "eventCreate"
   | "eventDestroy"
   | "eventRecord"
@@ -164,6 +165,15 @@ function streamCalls(
       machine.pump();
       const head = machine.stream(handle).queue[0];
       if (head !== undefined) throw new Error(`this thread would wait for ever for ${head.what}`);
+    },
+    streamDone(handle) {
+      machine.pump();
+      const stream = machine.stream(handle);
+      if (stream.recording !== undefined) machine.complain("a stream is asked while it captures");
+      // Handles of default streams mean those of the current device.
+      if (stream.device !== machine.current)
+        machine.complain("a stream is asked while another device is current");
+      return stream.idle;
     },
     eventCreate() {
       const handle = machine.newHandle();

@@ -214,6 +214,8 @@ test("calls that are made again on shared streams are marked on their own device
       for (let i = 0; i < 4; i++) {
         // Code of the caller has a device of its own.
         gpus.machine.current = 5;
+        gpus.machine.hold();
+        setTimeout(() => gpus.machine.release(), 1);
         await comm.allReduce(args);
       }
       expect((await args.send.toHost())[0]).toBe(16);

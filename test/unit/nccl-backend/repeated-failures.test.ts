@@ -213,25 +213,33 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
     });
   });
 
-  test("fail when the end of their work cannot be marked, and leave nothing behind", async () => {
-    await watch(size, async ({ gpus, world }) => {
-      const planned = ncclError("eventRecord", 1, "ncclUnhandledCudaError");
-      await world.run(async (comm) => {
-        const args = doubling(comm);
-        for (let i = 0; i < 2; i++) await comm.allReduce(args);
-        if (comm.rank === 0) gpus.machine.failNext("eventRecord", planned, size - 1);
-        const ops = [comm.allReduce(args), comm.allReduce(args)];
-        for (const op of ops) {
-          expect(await op.catch((error) => error)).toEqual(
-            seen(planned, { rank: comm.rank, call: op.call }),
-          );
-        }
-        await comm.allReduce(args);
-        expect((await args.send.toHost())[0]).toBe(size ** 5);
+  test.each(["streamDone", "eventRecord"])(
+    "fail when %s of the end of their work fails, and leave nothing behind",
+    async (failing) => {
+      await watch(size, async ({ gpus, world }) => {
+        const planned = ncclError(failing, 1, "ncclUnhandledCudaError");
+        await world.run(async (comm) => {
+          const args = doubling(comm);
+          for (let i = 0; i < 2; i++) await comm.allReduce(args);
+          const isMarked = failing === "eventRecord";
+          if (comm.rank === 0) {
+            if (isMarked) gpus.machine.hold();
+            gpus.machine.failNext(failing, planned, isMarked ? size - 1 : 0);
+          }
+          const ops = [comm.allReduce(args), comm.allReduce(args)];
+          for (const op of ops) {
+            expect(await op.catch((error) => error)).toEqual(
+              seen(planned, { rank: comm.rank, call: op.call }),
+            );
+          }
+          gpus.machine.release();
+          await comm.allReduce(args);
+          expect((await args.send.toHost())[0]).toBe(size ** 5);
+        });
+        await expectHealthy(world);
       });
-      await expectHealthy(world);
-    });
-  });
+    },
+  );
 
   test("are refused in a world that was rebuilt, with buffers of the one before", async () => {
     await watch(size, async ({ world }) => {

@@ -313,12 +313,12 @@ describe("a run that goes wrong", () => {
   });
 
   test("has been looked at by those who read every buffer of it", async () => {
-    const planned = ncclError("eventRecord", 1, "ncclUnhandledCudaError");
+    const planned = ncclError("streamDone", 1, "ncclUnhandledCudaError");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const [a, b] = [doubling(comm), doubling(comm)];
         for (let i = 0; i < 2; i++) await Promise.all([comm.allReduce(a), comm.allReduce(b)]);
-        gpus.machine.failNext("eventRecord", planned);
+        gpus.machine.failNext("streamDone", planned);
         void comm.allReduce(a);
         void comm.allReduce(b);
         const reads = await Promise.allSettled([a.send.toHost(), b.send.toHost()]);

@@ -201,6 +201,7 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
   },
   streamDestroy: { args: () => [c], arrives: `stream ${c}` },
   streamSynchronize: { args: () => [d], arrives: `stream ${d}` },
+  streamQuery: { args: () => [b], arrives: `stream ${b}` },
   eventCreateWithFlags: {
     args: () => [handles(), 2],
     out: [d],

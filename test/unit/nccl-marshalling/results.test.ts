@@ -194,6 +194,7 @@ const cudaTrials: {
     call: (x) => x.streamSynchronize(c),
     arrives: `cudaStreamSynchronize stream ${c}`,
   },
+  streamDone: { call: (x) => x.streamDone(c), arrives: `cudaStreamQuery stream ${c}`, gives: true },
   eventCreate: {
     call: (x) => x.eventCreate(false),
     arrives: "cudaEventCreateWithFlags flags 2",
@@ -327,9 +328,13 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(await thrownBy(() => nccl.destroy(a))).toMatchObject({ statusName: "status 41" });
   });
 
-  test("an event that is not ready is no error", () => {
+  test("an event or a stream that is not ready is no error, another status is one", async () => {
     echo.begin({ status: 600 });
     expect(cuda.eventDone(d)).toBe(false);
+    expect(cuda.streamDone(c)).toBe(false);
+    echo.begin({ status: 700 });
+    expect(await thrownBy(() => cuda.eventDone(d))).toMatchObject({ cCall: "cudaEventQuery" });
+    expect(await thrownBy(() => cuda.streamDone(c))).toMatchObject({ cCall: "cudaStreamQuery" });
   });
 
   test("an asynchronous state in progress is no error, another is one", async () => {

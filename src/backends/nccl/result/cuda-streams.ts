@@ -11,6 +11,8 @@ export interface CudaStreamCalls {
   streamCreate(): bigint;
   streamDestroy(stream: bigint): void;
   streamSynchronize(stream: bigint): void;
+  /** Whether everything that was put on the stream is done. */
+  streamDone(stream: bigint): boolean;
   eventCreate(timing: boolean): bigint;
   eventDestroy(event: bigint): void;
   eventRecord(event: bigint, stream: bigint): void;
@@ -31,7 +33,13 @@ export interface CudaStreamCalls {
 /** Wraps these calls. */
 export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCalls {
   const [eventRecord, eventQuery] = [get("eventRecord"), get("eventQuery")];
+  const streamQuery = get("streamQuery");
   const graphLaunch = get("graphLaunch");
+  const isReady = (status: number, cCall: string): boolean => {
+    if (status === notReady) return false;
+    check(status, cCall);
+    return true;
+  };
   return {
     streamCreate: () =>
       handle("cudaStreamCreateWithFlags", (out) =>
@@ -39,18 +47,14 @@ export function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCall
       ),
     streamDestroy: (stream) => check(get("streamDestroy")(stream), "cudaStreamDestroy"),
     streamSynchronize: (stream) => check(get("streamSynchronize")(stream), "cudaStreamSynchronize"),
+    streamDone: (stream) => isReady(streamQuery(stream), "cudaStreamQuery"),
     eventCreate: (timing) =>
       handle("cudaEventCreateWithFlags", (out) =>
         get("eventCreateWithFlags")(out, timing ? 0 : eventWithoutTiming),
       ),
     eventDestroy: (event) => check(get("eventDestroy")(event), "cudaEventDestroy"),
     eventRecord: (event, stream) => check(eventRecord(event, stream), "cudaEventRecord"),
-    eventDone(event) {
-      const status = eventQuery(event);
-      if (status === notReady) return false;
-      check(status, "cudaEventQuery");
-      return true;
-    },
+    eventDone: (event) => isReady(eventQuery(event), "cudaEventQuery"),
     elapsedMs(start, end) {
       const ms = new Float32Array(1);
       check(get("eventElapsedTime")(ms, start, end), "cudaEventElapsedTime");

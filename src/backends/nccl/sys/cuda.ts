@@ -89,6 +89,10 @@ export const cudaTable = {
     "cudaError_t cudaStreamSynchronize(cudaStream_t stream)",
     "7.0",
   ),
+  streamQuery: prototype<(stream: Ptr) => Status>(
+    "cudaError_t cudaStreamQuery(cudaStream_t stream)",
+    "7.0",
+  ),
   eventCreateWithFlags: prototype<(event: BigUint64Array, flags: number) => Status>(
     "cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags)",
     "7.0",

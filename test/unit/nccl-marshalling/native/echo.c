@@ -346,6 +346,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) 
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return SAY("cudaStreamDestroy stream %llu", P(stream)); }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return SAY("cudaStreamSynchronize stream %llu", P(stream)); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return SAY("cudaStreamQuery stream %llu", P(stream)); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
   *event = (cudaEvent_t)(uintptr_t)echo.out[0];
   return SAY("cudaEventCreateWithFlags flags %u", flags);
