@@ -11,6 +11,8 @@ const ranks = 8;
 const calls = 200;
 /** Calls of one recording. */
 const recorded = 100;
+/** Calls of one group. */
+const grouped = 20;
 /** Replays of one run, so that recording weighs little. */
 const replayed = 100;
 
@@ -50,6 +52,25 @@ async function submits(comm, send) {
   let last;
   for (let i = 0; i < calls; i++) last = comm.allReduce({ send, op: "sum" });
   await last;
+}
+
+/** The same calls in groups. */
+function grouping() {
+  const buffers = new Map();
+  return async (comm) => {
+    if (!buffers.has(comm.rank)) {
+      const all = comm.alloc("float32", grouped * 256);
+      const views = Array.from({ length: grouped }, (_, i) => all.subarray(256 * i, 256 * i + 256));
+      buffers.set(comm.rank, views);
+    }
+    const views = buffers.get(comm.rank);
+    const each = () => {
+      for (const send of views) void comm.allReduce({ send, op: "sum" });
+    };
+    let last;
+    for (let i = 0; i < calls; i += grouped) last = comm.group(each);
+    await last;
+  };
 }
 
 /** Replays back to back of a recording that stays. */
@@ -115,6 +136,10 @@ export const paths = {
   "submit-deadline": {
     about: "the same where every call has a deadline",
     open: () => inWorld(inert({ timeoutMs: 60_000 }), 1, calls, submitting()),
+  },
+  "submit-group": {
+    about: `the same as submit-one in groups of ${grouped}`,
+    open: () => inWorld(inert(), 1, calls, grouping()),
   },
   "submit-four": {
     about: "the same as submit-one by four ranks of one process",

@@ -10,7 +10,7 @@ import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
 import { within } from "../support/planted.ts";
 import { holds } from "../support/seed.ts";
 
-const kinds = ["sum", "max", "broadcast", "barrier", "replay"] as const;
+const kinds = ["sum", "max", "broadcast", "barrier", "replay", "group"] as const;
 
 /** A call with one of two buffers. */
 interface Call {
@@ -101,6 +101,13 @@ async function rankOf(
     const buffer = buffers[site]!;
     if (kind === "barrier") return comm.barrier();
     if (kind === "replay") return graph.replay();
+    if (kind === "group") {
+      return comm.group(() => {
+        void comm.allReduce({ send: buffer, op: "max" });
+        void comm.broadcast({ recv: buffers[1 - site]!, root: 0 });
+        void comm.allReduce({ send: buffer, op: "sum" });
+      });
+    }
     if (kind === "broadcast") return comm.broadcast({ recv: buffer, root: 1 });
     return comm.allReduce({ send: buffer, op: kind });
   };
@@ -123,13 +130,16 @@ async function rankOf(
       ops.push(op);
       ends.push(op.then(() => "done", textOf));
       op.enqueued.then(
-        () => submitted.push(op.call),
+        () => op.call >= 0 && submitted.push(op.call),
         () => undefined,
       );
     };
     /** Does what comes before a call; gives another one that takes its place. */
-    const before = async ({ what }: Deed, { site }: Call): Promise<Call | undefined> => {
-      if (typeof what === "object") return what;
+    const before = async ({ what }: Deed, { kind, site }: Call): Promise<Call | undefined> => {
+      // A group is several calls: who makes another number of them than the rest waits for ever.
+      if (typeof what === "object") {
+        return (what.kind === "group") === (kind === "group") ? what : undefined;
+      }
       if (what === "pause") await null;
       else if (what === "turn") await new Promise((resolve) => setImmediate(resolve));
       else if (what === "dispose") fresh().dispose();

@@ -3,6 +3,7 @@ import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { CommOp } from "../op.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
+import type { Remembered } from "./repeats.ts";
 
 /** A checked call that was not posted yet. */
 export interface Collected {
@@ -10,6 +11,8 @@ export interface Collected {
   readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
   readonly options: CallOptions | undefined;
   readonly op: CommOp;
+  /** The same call as it was made before, where it was. */
+  readonly known?: Remembered | undefined;
   /** Virtual time of the call; deadlines count from it. */
   readonly calledAtPs: number;
 }
@@ -36,6 +39,8 @@ export function isWork(step: Step): step is Work {
 /** Gathers what one callback asks for. A group is one step; a recording has one for each thing it was asked. */
 export class Collecting {
   readonly #steps: Step[] = [];
+  /** The one step of a group. */
+  readonly #grouped: Collected[] = [];
   readonly #action: "group" | "capture";
   /** The callback in which this one runs. */
   readonly outer: Collecting | undefined;
@@ -43,12 +48,13 @@ export class Collecting {
   constructor(action: "group" | "capture", outer: Collecting | undefined) {
     this.#action = action;
     this.outer = outer;
+    if (action === "group") this.#steps.push(this.#grouped);
   }
 
   /** Takes calls that belong together: a single one, or those of an inner group. */
   add(calls: readonly Collected[]): void {
     if (this.#action === "capture") this.#steps.push(calls);
-    else this.#steps[0] = [...this.calls, ...calls];
+    else for (const call of calls) this.#grouped.push(call);
   }
 
   /** Takes virtual compute if a recording is under way; a group alone does not hold it back. */

@@ -26,7 +26,7 @@ import {
   rankCall,
   wholeTransfer,
 } from "./prepared.ts";
-import { type Remembered, Repeats } from "./repeats.ts";
+import { areAlive, type Remembered, Repeats } from "./repeats.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
@@ -49,6 +49,9 @@ export type Prepare<A, T> = (
 /** A call as it was made, not in halves. */
 type Announced = Pick<Posting, "call" | "op">;
 
+/** No call goes on with another. */
+const standing: Track = { current: undefined };
+
 /** The way of one rank's calls to the ledger. */
 export class Poster {
   readonly check: Validator;
@@ -60,7 +63,8 @@ export class Poster {
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
   readonly #books = new Books();
-  readonly #track: Track;
+  /** What calls go on with that are made one by one; nothing while they are collected. */
+  #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
   #closing = false;
@@ -118,7 +122,7 @@ export class Poster {
       if (known !== undefined && this.#repeat(known, args, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
       this.assertOptions(collective, args);
-      const call = { collective, prepared, options: args, op, calledAtPs: this.nowPs };
+      const call = { collective, prepared, options: args, op, known, calledAtPs: this.nowPs };
       if (this.#collecting !== undefined) this.#collecting.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
@@ -188,10 +192,10 @@ export class Poster {
     if (typeof callback !== "function") {
       throw this.check.begin(action, {}).fault("calls", `found ${typeof callback}`, "a function");
     }
-    const outer = this.#collecting;
+    const [outer, track] = [this.#collecting, this.#track];
     const collecting = new Collecting(action, outer);
-    this.#ledger.goings.seal();
     this.#collecting = collecting;
+    this.#track = standing;
     try {
       const returned = callback() as unknown;
       if (typeof returned === "object" && returned !== null && "then" in returned) {
@@ -207,6 +211,7 @@ export class Poster {
       throw error;
     } finally {
       this.#collecting = outer;
+      this.#track = track;
     }
     return collecting;
   }
@@ -236,7 +241,7 @@ export class Poster {
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
-        this.#submitOne(collected, prepared);
+        if (!this.#submitAgain(collected)) this.#submitOne(collected, prepared);
         continue;
       }
       const call = this.#announce(collective, wholeTransfer(prepared));
@@ -247,6 +252,15 @@ export class Poster {
     for (const call of told) this.#tell(call);
     this.#ledger.exchange(rank, transfers);
     for (const transfer of transfers) this.#lend(transfer, undefined);
+  }
+
+  /** Makes a collected call as it was made before; false where it has to be posted as a new one. */
+  #submitAgain({ known, options, op }: Collected): boolean {
+    if (known === undefined || options?.signal !== undefined) return false;
+    if (this.repeats.isHeard(known) || !areAlive(known)) return false;
+    const { current } = this.#track;
+    if (current && this.repeats.goOnAs(op, current, known, options?.timeoutMs)) return true;
+    return this.repeats.post(known, op, options?.timeoutMs);
   }
 
   /** Posts a checked collective call. */

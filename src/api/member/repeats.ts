@@ -146,6 +146,14 @@ export class Repeats {
     return op;
   }
 
+  /** The same with a call that has its operation already; false where there is more to ask. */
+  goOnAs(op: CommOp, run: Going, known: Remembered, timeoutMs = this.#timeoutMs): boolean {
+    if (!run.takes(timeoutMs) || !run.goOn(known.prepared, op)) return false;
+    count(known);
+    useBehind(known, run, op);
+    return true;
+  }
+
   /** Makes a call again; false where it has to be posted as others are. */
   post(known: Remembered, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
     if (!this.#ledger.repeat(known.prepared, op, timeoutMs)) return false;
@@ -224,9 +232,13 @@ function isSame(last: Remembered, given: Arguments): boolean {
     last.op === given.op &&
     last.root === given.root &&
     (last.lists === undefined || sameLists(last.lists, given)) &&
-    last.sends?.disposed !== true &&
-    last.recvs?.disposed !== true
+    areAlive(last)
   );
+}
+
+/** The buffers of a call live. */
+export function areAlive({ sends, recvs }: Remembered): boolean {
+  return sends?.disposed !== true && recvs?.disposed !== true;
 }
 
 function count({ tally, sendBytes }: Remembered): void {
