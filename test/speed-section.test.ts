@@ -88,9 +88,10 @@ describe("the section of a result of NCCL", () => {
     expect(text).toContain("| below 1 MiB, in graphs | 1.05, at most 1.05 (1 rows) |\n");
     expect(text).toContain("| from 1 MiB | 0.90, at most 0.90 (1 rows) |\n");
     expect(text).toContain(
-      "resident host memory by 4,321 bytes; what malloc has given out grew by 21 bytes a cycle.",
+      "resident host memory grew by 4,321 bytes; what malloc has given out grew by 21 bytes a cycle.",
     );
-    expect(written({})).toContain("resident host memory by 4,321 bytes.");
+    expect(written({})).toContain("resident host memory grew by 4,321 bytes.");
+    expect(written({ host_bytes_per_cycle: -7.2 })).toContain("memory shrank by 7 bytes.");
     expect(text).toMatch(/Measured as well: .*\[4 × NVIDIA H200 at commit \w{7}\]\(bench/);
   });
   test("is written where it belongs, again without a change, and a wrong figure is found", () => {

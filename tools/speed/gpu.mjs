@@ -115,13 +115,16 @@ function latencyTable(rows) {
 function enduranceText({ cycles, ends }) {
   const lines = [];
   if (cycles !== undefined && cycles.not_run === undefined) {
-    const bytes = (count) => `${Math.round(count).toLocaleString("en-US")} bytes`;
+    const grown = (count) => {
+      const bytes = Math.round(count);
+      return `${bytes < 0 ? "shrank" : "grew"} by ${Math.abs(bytes).toLocaleString("en-US")} bytes`;
+    };
     const held = cycles.allocated_bytes_per_cycle;
     const ofWhich =
-      typeof held === "number" ? `; what malloc has given out grew by ${bytes(held)} a cycle` : "";
+      typeof held === "number" ? `; what malloc has given out ${grown(held)} a cycle` : "";
     lines.push(
       `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
-        `${cycles.settling}, device memory grew by ${bytes(cycles.device_bytes_per_cycle)} a cycle and resident host memory by ${bytes(cycles.host_bytes_per_cycle)}${ofWhich}.`,
+        `${cycles.settling}, device memory ${grown(cycles.device_bytes_per_cycle)} a cycle and resident host memory ${grown(cycles.host_bytes_per_cycle)}${ofWhich}.`,
     );
   }
   if (ends !== undefined) {
