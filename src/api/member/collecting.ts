@@ -1,6 +1,7 @@
 /** What a callback of `group` or `capture` asks for while it runs: checked calls that nobody has posted yet. */
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
+import { InvalidArgumentError } from "../errors.ts";
 import type { CommOp } from "../op.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
 import type { Remembered } from "./repeats.ts";
@@ -72,4 +73,15 @@ export class Collecting {
   get calls(): readonly Collected[] {
     return this.#steps.flatMap((step) => (isWork(step) ? [] : step));
   }
+}
+
+/** Throws when a callback has returned a promise: the calls behind its first `await` would come too late. */
+export function assertSynchronous(action: string, returned: unknown, facts: object): void {
+  if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
+  // Its calls fail; nobody else is left to look at that.
+  Promise.resolve(returned).catch(() => undefined);
+  throw new InvalidArgumentError(
+    { headline: `${action}: the callback returned a promise, needs a synchronous function` },
+    { ...facts, collective: action, field: "calls" },
+  );
 }

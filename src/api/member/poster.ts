@@ -7,15 +7,15 @@
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
-import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList, type OpInfo } from "../hooks.ts";
-import type { Track } from "../ledger/going.ts";
+import { standing, type Track } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
 import { cancelledError } from "./cancelled.ts";
-import { type Collected, Collecting, type Work } from "./collecting.ts";
+import { assertSynchronous, type Collected, Collecting, type Work } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
   isGiven,
@@ -26,7 +26,7 @@ import {
   rankCall,
   wholeTransfer,
 } from "./prepared.ts";
-import { areAlive, type Remembered, Repeats } from "./repeats.ts";
+import { type Remembered, Repeats } from "./repeats.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
@@ -48,9 +48,6 @@ export type Prepare<A, T> = (
 
 /** A call as it was made, not in halves. */
 type Announced = Pick<Posting, "call" | "op">;
-
-/** No call goes on with another. */
-const standing: Track = { current: undefined };
 
 /** The way of one rank's calls to the ledger. */
 export class Poster {
@@ -197,15 +194,7 @@ export class Poster {
     this.#collecting = collecting;
     this.#track = standing;
     try {
-      const returned = callback() as unknown;
-      if (typeof returned === "object" && returned !== null && "then" in returned) {
-        // Its calls fail; nobody else is left to look at that.
-        Promise.resolve(returned).catch(() => undefined);
-        throw new InvalidArgumentError(
-          { headline: `${action}: the callback returned a promise, needs a synchronous function` },
-          { ...this.facts, collective: action, field: "calls" },
-        );
-      }
+      assertSynchronous(action, callback(), this.facts);
     } catch (error) {
       for (const { op } of collecting.calls) op.fail(error);
       throw error;
@@ -241,7 +230,8 @@ export class Poster {
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
-        if (!this.#submitAgain(collected)) this.#submitOne(collected, prepared);
+        const isMade = this.repeats.makeCollected(collected, this.#track.current);
+        if (!isMade) this.#submitOne(collected, prepared);
         continue;
       }
       const call = this.#announce(collective, wholeTransfer(prepared));
@@ -252,15 +242,6 @@ export class Poster {
     for (const call of told) this.#tell(call);
     this.#ledger.exchange(rank, transfers);
     for (const transfer of transfers) this.#lend(transfer, undefined);
-  }
-
-  /** Makes a collected call as it was made before; false where it has to be posted as a new one. */
-  #submitAgain({ known, options, op }: Collected): boolean {
-    if (known === undefined || options?.signal !== undefined) return false;
-    if (this.repeats.isHeard(known) || !areAlive(known)) return false;
-    const { current } = this.#track;
-    if (current && this.repeats.goOnAs(op, current, known, options?.timeoutMs)) return true;
-    return this.repeats.post(known, op, options?.timeoutMs);
   }
 
   /** Posts a checked collective call. */

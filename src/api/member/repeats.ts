@@ -54,6 +54,13 @@ export interface Remembered extends Omit<Arguments, keyof Lists> {
   readonly channels: Channels | undefined;
 }
 
+/** A call that a callback has collected, with what it was known as then. */
+interface CollectedAgain {
+  readonly op: CommOp;
+  readonly options: CallOptions | undefined;
+  readonly known?: Remembered | undefined;
+}
+
 /** Collectives that take no other arguments. */
 const repeatable: ReadonlySet<CollectiveName> = new Set([
   "allReduce",
@@ -146,9 +153,17 @@ export class Repeats {
     return op;
   }
 
-  /** The same with a call that has its operation already; false where there is more to ask. */
-  goOnAs(op: CommOp, run: Going, known: Remembered, timeoutMs = this.#timeoutMs): boolean {
-    if (!run.takes(timeoutMs) || !run.goOn(known.prepared, op)) return false;
+  /**
+   * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be posted
+   * as a new one.
+   */
+  makeCollected({ known, options, op }: CollectedAgain, run: Going | undefined): boolean {
+    if (known === undefined || options?.signal !== undefined) return false;
+    if (this.isHeard(known) || !areAlive(known)) return false;
+    const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
+    if (run?.takes(timeoutMs) !== true || !run.goOn(known.prepared, op)) {
+      return this.post(known, op, timeoutMs);
+    }
     count(known);
     useBehind(known, run, op);
     return true;
@@ -237,7 +252,7 @@ function isSame(last: Remembered, given: Arguments): boolean {
 }
 
 /** The buffers of a call live. */
-export function areAlive({ sends, recvs }: Remembered): boolean {
+function areAlive({ sends, recvs }: Remembered): boolean {
   return sends?.disposed !== true && recvs?.disposed !== true;
 }
 
