@@ -260,8 +260,13 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#tellSubmission();
   }
 
-  /** The ledger submitted the call before anybody was given the operation, as the one with this number. */
+  /** The ledger numbered and submitted the call, at once; most operations nobody was given yet. */
   submittedAs(call: number): void {
+    if (this.#extras !== undefined) {
+      this.assign(call);
+      this.submit();
+      return;
+    }
     this.#call = call;
     this.#status = "submitted";
   }

@@ -82,8 +82,9 @@ class Run extends QueuedCall implements Going {
       this.#runs.lose(this, repeated(prepared, op, this.timeoutMs), error);
       return true;
     }
-    op.submittedAs(this.next++);
     this.add(prepared, op);
+    // Comes last, since who is told may make calls.
+    op.submittedAs(this.next++);
     return true;
   }
 }

@@ -115,11 +115,12 @@ export class Poster {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
+      const options = this.check.options(collective, args);
       const known = kept ?? this.repeats.find(collective, args);
-      if (known !== undefined && this.#repeat(known, args, op)) return op;
+      if (known !== undefined && this.#repeat(known, options, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
-      this.assertOptions(collective, args);
-      const call = { collective, prepared, options: args, op, known, calledAtPs: this.nowPs };
+      this.assertWanted(collective, options);
+      const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
       if (this.#collecting !== undefined) this.#collecting.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
@@ -131,11 +132,10 @@ export class Poster {
   }
 
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
-  #repeat(known: Remembered, args: CallOptions | undefined, op: CommOp): boolean {
-    if (this.#collecting !== undefined || args?.signal !== undefined) return false;
+  #repeat(known: Remembered, options: CallOptions | undefined, op: CommOp): boolean {
+    if (this.#collecting !== undefined || options?.signal !== undefined) return false;
     if (this.repeats.isHeard(known)) return false;
-    if (args?.timeoutMs !== undefined) this.assertOptions(known.collective, args);
-    return this.repeats.post(known, op, args?.timeoutMs);
+    return this.repeats.post(known, op, options?.timeoutMs);
   }
 
   /** The call, checked now. */
@@ -155,8 +155,9 @@ export class Poster {
     return prepared;
   }
 
-  /** Fails an operation that cannot be posted. */
+  /** Fails an operation that cannot be posted, or not as a whole: others do not go on with calls that failed with it. */
   refuse(op: CommOp, error: unknown): void {
+    this.#ledger.goings.seal();
     this.#ledger.refuse(op, error);
   }
 
@@ -386,10 +387,9 @@ export class Poster {
     op.whenSettled(() => signal.removeEventListener("abort", cancel));
   }
 
-  /** Throws for a signal or deadline that is none, or that has already passed. */
-  assertOptions(collective: CollectiveName, options: CallOptions | undefined): void {
-    const { signal, timeoutMs } = options ?? {};
-    this.check.begin(collective, options === undefined ? {} : options).options(signal, timeoutMs);
+  /** Throws when the signal of a call has fired before it was made. */
+  assertWanted(collective: CollectiveName, options: CallOptions | undefined): void {
+    const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
 }

@@ -154,13 +154,14 @@ export class RecordedGraph extends Recording {
     this.#calls = calls;
   }
 
-  replay(options?: CallOptions): CommOp<void> {
+  replay(given?: CallOptions): CommOp<void> {
     const { poster } = this;
     if (poster.collecting) throw insideError(poster);
     const whole = poster.createOp<void>();
     try {
       poster.assertOpen("replay");
-      poster.assertOptions("replay", options);
+      const options = poster.check.options("replay", given);
+      poster.assertWanted("replay", options);
       this.assertReplayable(this.#calls);
       const calledAtPs = poster.nowPs;
       const parts: CommOp[] = [];

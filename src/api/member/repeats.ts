@@ -15,6 +15,7 @@ import type { Going } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import type { Books, Tally } from "./books.ts";
+import type { Collected } from "./collecting.ts";
 import { type Channels, channelsOf } from "./diagnostics.ts";
 import { lendTo, type Prepared } from "./prepared.ts";
 
@@ -52,13 +53,6 @@ export interface Remembered extends Omit<Arguments, keyof Lists> {
   readonly sendBytes: number;
   /** Where somebody may listen to it. */
   readonly channels: Channels | undefined;
-}
-
-/** A call that a callback has collected, with what it was known as then. */
-interface CollectedAgain {
-  readonly op: CommOp;
-  readonly options: CallOptions | undefined;
-  readonly known?: Remembered | undefined;
 }
 
 /** Collectives that take no other arguments. */
@@ -154,10 +148,10 @@ export class Repeats {
   }
 
   /**
-   * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be posted
-   * as a new one.
+   * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be
+   * posted as a new one.
    */
-  makeCollected({ known, options, op }: CollectedAgain, run: Going | undefined): boolean {
+  makeCollected({ known, options, op }: Collected, run: Going | undefined): boolean {
     if (known === undefined || options?.signal !== undefined) return false;
     if (this.isHeard(known) || !areAlive(known)) return false;
     const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;

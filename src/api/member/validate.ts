@@ -5,7 +5,7 @@
  */
 import type { CommInfo, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
-import type { Data } from "../calls.ts";
+import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
@@ -235,14 +235,20 @@ export class Validator {
     );
   }
 
-  /** Deadline and signal have the right kinds. */
-  options(signal: unknown, timeoutMs: unknown): void {
+  /**
+   * What is asked of any call, read once: later it is what it was when it was checked. `undefined` where nothing is asked.
+   */
+  options(collective: CollectiveName, args: CallOptions | undefined): CallOptions | undefined {
+    if (args === undefined) return undefined;
+    this.begin(collective, args);
+    const { signal, timeoutMs } = args as Readonly<Record<keyof CallOptions, unknown>>;
+    if (signal === undefined && timeoutMs === undefined) return undefined;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw this.fault("signal", `found ${typeof signal}`, "an AbortSignal");
     }
-    if (timeoutMs === undefined) return;
-    if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
+    if (timeoutMs !== undefined && (typeof timeoutMs !== "number" || !(timeoutMs > 0))) {
       throw this.fault("timeoutMs", `found ${String(timeoutMs)}`, "a number above 0");
     }
+    return { ...(signal && { signal }), ...(timeoutMs && { timeoutMs }) };
   }
 }
