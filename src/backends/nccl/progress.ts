@@ -2,13 +2,15 @@
  * Tells when work that was put on streams is done, without a callback from a CUDA thread and without a busy core.
  *
  * What was submitted in one turn is waited for together. The streams themselves are asked at once for some microseconds, in
- * which nothing else can be put on them; small collectives are done by then, and need no event. For others an event per
- * stream is looked at between other events of the loop, then by timers.
+ * which this thread can put nothing else on them; small collectives are done by then, and need no event. For others an
+ * event per stream is looked at between other events of the loop, then by timers. So it is now and then for small ones too:
+ * who awaits them one after another would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { IdleWatch } from "./idle-watch.ts";
+import { LoopTurn } from "./loop-turn.ts";
 import { Mark, type MarkEvent } from "./mark.ts";
 import { promised } from "./promised.ts";
 
@@ -23,6 +25,9 @@ export interface Patience {
 /** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
 const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
 
+/** How long those who wait may be told one after another, without a turn of the event loop in between. */
+const longestTurnMs = 5;
+
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
@@ -32,6 +37,7 @@ export class Progress {
   readonly #patience: Patience;
   /** Looks whether something went wrong in the background. */
   readonly #check: () => void;
+  readonly #turn = new LoopTurn();
   readonly #spare = new Map<Device, bigint[]>();
   #next: Mark | undefined;
   #open: Mark[] = [];
@@ -102,19 +108,16 @@ export class Progress {
     if (mark === undefined) return;
     this.#next = undefined;
     mark.close();
+    let isDone = false;
     try {
-      if (this.#open.length === 0 && this.#isDoneSoon(mark)) {
-        mark.settle();
-        return;
-      }
-      for (const device of mark.devices) {
-        const cuda = device.use();
-        const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
-        mark.events.push({ device, event });
-        cuda.eventRecord(event, device.stream);
-      }
+      isDone = this.#open.length === 0 && this.#isDoneSoon(mark);
+      if (!isDone) this.#follow(mark);
     } catch (error) {
       this.#fail(mark, error);
+      return;
+    }
+    if (isDone) {
+      mark.settle();
       return;
     }
     this.#open.push(mark);
@@ -125,7 +128,9 @@ export class Progress {
 
   /** Whether the streams are empty within the time of looking without a pause. */
   #isDoneSoon({ devices }: Mark): boolean {
-    const until = performance.now() + this.#patience.spinUs / 1000;
+    const nowMs = performance.now();
+    if (this.#turn.ageMs(nowMs) > longestTurnMs) return false;
+    const until = nowMs + this.#patience.spinUs / 1000;
     for (const device of devices) {
       const cuda = device.use();
       while (!cuda.streamDone(device.stream)) {
@@ -133,6 +138,16 @@ export class Progress {
       }
     }
     return true;
+  }
+
+  /** Puts an event behind what is on each stream. */
+  #follow({ devices, events }: Mark): void {
+    for (const device of devices) {
+      const cuda = device.use();
+      const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
+      events.push({ device, event });
+      cuda.eventRecord(event, device.stream);
+    }
   }
 
   /**
@@ -157,19 +172,19 @@ export class Progress {
 
   /** Settles the marks that are done. */
   #look(alsoCheck = false): void {
+    const open = this.#open;
+    let done = 0;
     try {
       if (alsoCheck) this.#check();
-      const open = this.#open;
-      let done = 0;
       while (done < open.length && this.#isDone(open[done] as Mark)) done++;
-      if (done === 0) return;
-      this.#open = open.slice(done);
-      for (const mark of open.slice(0, done)) mark.settle();
     } catch (error) {
-      const lost = this.#open;
       this.#open = [];
-      for (const mark of lost) this.#fail(mark, error);
+      for (const mark of open) this.#fail(mark, error);
+      return;
     }
+    if (done === 0) return;
+    this.#open = open.slice(done);
+    for (const mark of open.slice(0, done)) mark.settle();
   }
 
   #isDone(mark: Mark): boolean {

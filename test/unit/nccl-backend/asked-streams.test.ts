@@ -1,0 +1,203 @@
+/** Streams that are asked at once whether they are done: which, for how long, and what those who wait are told. */
+import { describe, expect, test, vi } from "vitest";
+import type { Waiting } from "../../../src/api/index.ts";
+import { CurrentDevice, Device } from "../../../src/backends/nccl/device.ts";
+import { Progress } from "../../../src/backends/nccl/progress.ts";
+import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
+import { cudaError, Machine } from "../../support/fake-gpus/machine.ts";
+import { turns } from "./gpus.ts";
+
+const lost = cudaError("cudaStreamQuery", 700, "cudaErrorIllegalAddress");
+
+/** Two idle devices, progress on them, and a list of who was told what. */
+function setUp() {
+  const machine = new Machine();
+  const cuda = fakeCuda(machine);
+  const current = CurrentDevice.of(cuda);
+  const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
+  const told: unknown[][] = [];
+  const waiting = (name: string, then?: () => void): Waiting => ({
+    takesMore: false,
+    settled(error) {
+      told.push(error === undefined ? [name] : [name, error]);
+      then?.();
+    },
+  });
+  /** Work that is done when somebody looks at the machine for the nth time. */
+  const put = ({ stream }: Device, looks: number): void => {
+    let left = looks;
+    machine.stream(stream).put(() => ({ what: "work", step: () => --left <= 0 }));
+  };
+  const asked = () => machine.count("streamDone");
+  const progress = new Progress(() => undefined);
+  return { machine, devices, progress, told, waiting, put, asked };
+}
+
+/** A clock that is a few microseconds further each time that somebody looks at it. */
+function clock(stepUs: number) {
+  let readings = 0;
+  const spy = vi.spyOn(performance, "now").mockImplementation(() => (readings++ * stepUs) / 1000);
+  return () => spy.mockRestore();
+}
+
+describe("streams are asked", () => {
+  test("for 50 µs, all together, and then marked", async () => {
+    const { machine, devices, progress, told, waiting, put, asked } = setUp();
+    put(devices[0], 2);
+    put(devices[1], Number.POSITIVE_INFINITY);
+    const restore = clock(20);
+    try {
+      progress.whenDone(devices, undefined, waiting("both"));
+      await Promise.resolve();
+    } finally {
+      restore();
+    }
+    // The first one twice, within 20 µs, and the second one twice, until it was 60.
+    expect(asked()).toBe(4);
+    expect(machine.count("eventRecord")).toBe(2);
+    expect(told).toEqual([]);
+    progress.release();
+    expect(machine.events.size).toBe(0);
+  });
+
+  test.each([
+    ["first", 0],
+    ["last", 1],
+  ])("each of them, also where only the %s one has work", async (_, busy) => {
+    const { machine, devices, progress, told, waiting, put } = setUp();
+    machine.hold();
+    put(devices[busy] as Device, 1);
+    progress.whenDone(devices, undefined, waiting("both"));
+    await turns(3);
+    expect(told).toEqual([]);
+    machine.release();
+    await turns(3);
+    expect(told).toEqual([["both"]]);
+    progress.release();
+  });
+
+  test("on their own devices, when nothing more is put on them", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    const [{ cuda }] = devices;
+    devices[0].share();
+    const one = waiting("one");
+    const takesMore: boolean[] = [];
+    const { streamDone } = cuda;
+    vi.spyOn(cuda, "streamDone").mockImplementation((stream) => {
+      takesMore.push(one.takesMore);
+      return streamDone(stream);
+    });
+    progress.whenDone(devices, undefined, one);
+    expect(one.takesMore).toBe(true);
+    machine.current = 5;
+    await Promise.resolve();
+    expect(told).toEqual([["one"]]);
+    expect(takesMore).toEqual([false, false]);
+    expect(machine.complaints).toEqual([]);
+  });
+
+  test("not while somebody waits for others: who comes later is told later", async () => {
+    const { machine, devices, progress, told, waiting, put, asked } = setUp();
+    machine.hold();
+    put(devices[0], 1);
+    progress.whenDone([devices[0]], {}, waiting("first"));
+    await turns(2);
+    const before = asked();
+    progress.whenDone([devices[1]], {}, waiting("second"));
+    await turns(2);
+    expect(asked()).toBe(before);
+    expect(told).toEqual([]);
+    machine.release();
+    await turns(2);
+    expect(told).toEqual([["first"], ["second"]]);
+    progress.whenDone(devices, {}, waiting("third"));
+    await Promise.resolve();
+    expect(told).toHaveLength(3);
+    expect(asked()).toBe(before + 2);
+    progress.release();
+  });
+
+  test("again by those who put more on them when they are told", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    const again = () => progress.whenDone(devices, {}, waiting("second"));
+    progress.whenDone(devices, {}, waiting("first", again));
+    expect(told).toEqual([]);
+    await turns(1);
+    expect(told).toEqual([["first"], ["second"]]);
+    expect(machine.count("eventCreate")).toBe(0);
+  });
+});
+
+describe("work that is awaited call after call, each done at once", () => {
+  test("lets timers come in time", async () => {
+    const { machine, devices, progress } = setUp();
+    const begunMs = performance.now();
+    let [firedMs, calls] = [0, 0];
+    setTimeout(() => {
+      firedMs = performance.now() - begunMs;
+    }, 20);
+    while (firedMs === 0 && performance.now() - begunMs < 2000) {
+      await progress.after(devices);
+      calls++;
+    }
+    expect(firedMs).toBeGreaterThan(0);
+    // All but a few of them were told without an event: one for every turn of the loop.
+    const recorded = machine.count("eventRecord") / 2;
+    expect(recorded).toBeGreaterThan(0);
+    expect(recorded).toBeLessThan(calls / 10);
+    progress.release();
+  });
+
+  test("is asked of again in the next turn", async () => {
+    const { machine, devices, progress, told, waiting, asked } = setUp();
+    let nowMs = 0;
+    const spy = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
+    try {
+      for (const afterMs of [0, 4.9, 0.2]) {
+        nowMs += afterMs;
+        progress.whenDone(devices, undefined, waiting(`after ${nowMs} ms`));
+        await Promise.resolve();
+      }
+      expect(asked()).toBe(4);
+      expect(told).toEqual([["after 0 ms"], ["after 4.9 ms"]]);
+      await turns(2);
+      expect(told).toHaveLength(3);
+      expect(machine.count("eventRecord")).toBe(2);
+      progress.whenDone(devices, undefined, waiting("later"));
+      await Promise.resolve();
+      expect(told).toHaveLength(4);
+      expect(asked()).toBe(6);
+    } finally {
+      spy.mockRestore();
+    }
+    progress.release();
+  });
+});
+
+describe("streams that cannot be asked", () => {
+  test.each([0, 1])("fail all who wait, once; device %i", async (which) => {
+    const { machine, devices, progress, told, waiting, asked } = setUp();
+    machine.failNext("streamDone", lost, which);
+    progress.whenDone(devices, {}, waiting("one"));
+    progress.whenDone(devices, {}, waiting("other"));
+    const promise = progress.after(devices);
+    await expect(promise).rejects.toBe(lost);
+    expect(told).toEqual([
+      ["one", lost],
+      ["other", lost],
+    ]);
+    expect(asked()).toBe(which + 1);
+    expect(machine.count("eventCreate")).toBe(0);
+    await progress.after(devices);
+  });
+
+  test("are not, when their devices were given up in the same turn", async () => {
+    const { machine, devices, progress, told, waiting, asked } = setUp();
+    progress.whenDone(devices, {}, waiting("one"));
+    for (const device of devices) device.release();
+    await turns(1);
+    expect(told).toEqual([["one", expect.objectContaining({ code: "ERR_COMM_CLOSED" })]]);
+    expect(asked()).toBe(0);
+    expect(machine.complaints).toEqual([]);
+  });
+});
