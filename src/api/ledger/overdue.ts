@@ -62,7 +62,9 @@ export async function holdupOf(
   const halves = together.filter((half) => !comm.local.includes(half.peer));
   const told = await session.missingEnds?.(comm, halves);
   const missing = told && ownRanks(comm, told);
-  return missing?.length === 0 && isInLine ? inLine : holdupOfMessage(peer, missing);
+  // One that is in line here is not made yet: for the others this rank is the one that lacks.
+  const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
+  return isUpToUs && isInLine ? inLine : holdupOfMessage(peer, missing);
 }
 
 const inLine: Holdup = {
@@ -114,7 +116,7 @@ export function timeoutError(
 /** What to do where time is real. Logs and processes go by the ranks of the world. */
 function nextStep({ ranks, local }: CommInfo, missing: readonly number[]): string {
   if (missing.length === 0) {
-    return "its work took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
+    return "its work, or that of a call right behind it, took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
   }
   const those = ranksText(missing.map((rank) => ranks[rank] as number));
   return local.length === ranks.length

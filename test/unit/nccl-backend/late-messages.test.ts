@@ -257,6 +257,18 @@ test.each([
   await closeRest(ranks, [...parts, ...ranks.map(({ comm }) => comm)]);
 });
 
+test("a message behind a call that the other rank makes behind its end of it says so", async () => {
+  const ranks = await joinAll(2, "always");
+  const [other, asker] = ranks as [Joined, Joined];
+  const there = [ends(other, [["send", 1]], 400), told(other.comm.barrier({ timeoutMs: 400 }))];
+  const before = told(asker.comm.barrier({ timeoutMs: 400 }));
+  const error = await ends(asker, [["recv", 0]], 80);
+  expect(error).toMatchObject({ ...late, collective: "recv", rank: 1, ranks: [] });
+  expect(error?.message).toMatch(/: an earlier call of this rank kept it waiting$/m);
+  await Promise.all([...there, before]);
+  await closeRest(ranks);
+});
+
 test("a store that is silent lengthens no deadline by much", async () => {
   const ranks = await joinedAll(2, "later messages");
   const [asker] = ranks as [Joined];
