@@ -6,8 +6,9 @@ export class LoopTurn {
     this.#sinceMs = undefined;
   };
 
-  /** Milliseconds since somebody asked first, at a time of `performance.now`. */
-  ageMs(nowMs: number): number {
+  /** Milliseconds since somebody asked first. */
+  ageMs(): number {
+    const nowMs = performance.now();
     if (this.#sinceMs === undefined) {
       this.#sinceMs = nowMs;
       setImmediate(this.#ended);

@@ -3,8 +3,8 @@
  *
  * What was submitted in one turn is waited for together. The streams themselves are asked at once for some microseconds, in
  * which this thread can put nothing else on them; small collectives are done by then, and need no event. For others an
- * event per stream is looked at between other events of the loop, then by timers. So it is now and then for small ones too:
- * who awaits them one after another would keep timers and sockets waiting for as long as that goes on.
+ * event per stream is looked at between other events of the loop, then by timers. Now and then who waits for a small one is
+ * told there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Waiting } from "../../api/index.ts";
 import type { Device } from "./device.ts";
@@ -26,7 +26,7 @@ export interface Patience {
 const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
 
 /** How long those who wait may be told one after another, without a turn of the event loop in between. */
-const longestTurnMs = 5;
+const longestTurnMs = 10;
 
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
@@ -116,7 +116,7 @@ export class Progress {
       this.#fail(mark, error);
       return;
     }
-    if (isDone) {
+    if (isDone && this.#turn.ageMs() <= longestTurnMs) {
       mark.settle();
       return;
     }
@@ -128,9 +128,7 @@ export class Progress {
 
   /** Whether the streams are empty within the time of looking without a pause. */
   #isDoneSoon({ devices }: Mark): boolean {
-    const nowMs = performance.now();
-    if (this.#turn.ageMs(nowMs) > longestTurnMs) return false;
-    const until = nowMs + this.#patience.spinUs / 1000;
+    const until = performance.now() + this.#patience.spinUs / 1000;
     for (const device of devices) {
       const cuda = device.use();
       while (!cuda.streamDone(device.stream)) {
