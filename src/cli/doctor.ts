@@ -118,7 +118,10 @@ function machineText({ machine, versions, commit }: ReturnType<typeof environmen
 function nvidiaText(report: MachineReport): string {
   const { versions, gpus, problems } = report;
   const known = (version: string | null): string => version ?? "unknown";
-  const driver = `${known(versions.driver)}, for CUDA up to ${known(versions.driver_cuda)}`;
+  const isAbsent = versions.driver === null && versions.driver_cuda === "none";
+  const driver = isAbsent
+    ? "none"
+    : `${known(versions.driver)}, for CUDA up to ${known(versions.driver_cuda)}`;
   const rows = [
     ["driver", driver],
     ["CUDA runtime", known(versions.runtime)],
