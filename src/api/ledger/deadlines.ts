@@ -111,7 +111,12 @@ export class Deadlines {
       }
     }
     if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs, this.#look);
-    void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
+    const expire = (): void => {
+      void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
+    };
+    // A program that computed for as long has calls that are done, and that it is told of in this turn.
+    if (typeof setImmediate === "function") setImmediate(expire);
+    else expire();
   };
 
   /** One after the other: the first that is still open mostly ends the communicator, and the others with it. */

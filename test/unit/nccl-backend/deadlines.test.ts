@@ -311,3 +311,21 @@ describe("no timer is left", () => {
     });
   });
 });
+
+test.each([1, 2])(
+  "a call that was done while its program computed is not late, among %i ranks",
+  async (size) => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, size, async (world) => {
+      await world.run(async (comm) => {
+        const send = comm.alloc("int32", 1).fill(1);
+        for (let call = 0; call < 6; call++) {
+          const op = comm.allReduce({ send, op: "max", timeoutMs: 15 });
+          const untilMs = performance.now() + 20;
+          while (comm.rank === size - 1 && performance.now() < untilMs);
+          await op;
+        }
+      });
+    });
+  },
+);
