@@ -6,9 +6,8 @@ export class LoopTurn {
     this.#sinceMs = undefined;
   };
 
-  /** Milliseconds since somebody asked first. */
-  ageMs(): number {
-    const nowMs = performance.now();
+  /** Milliseconds since somebody asked first, at a time of `performance.now`. */
+  ageMs(nowMs: number): number {
     if (this.#sinceMs === undefined) {
       this.#sinceMs = nowMs;
       setImmediate(this.#ended);

@@ -108,15 +108,16 @@ export class Progress {
     if (mark === undefined) return;
     this.#next = undefined;
     mark.close();
+    const nowMs = performance.now();
     let isDone = false;
     try {
-      isDone = this.#open.length === 0 && this.#isDoneSoon(mark);
+      isDone = this.#open.length === 0 && this.#isDoneSoon(mark, nowMs);
       if (!isDone) this.#follow(mark);
     } catch (error) {
       this.#fail(mark, error);
       return;
     }
-    if (isDone && this.#turn.ageMs() <= longestTurnMs) {
+    if (isDone && this.#turn.ageMs(nowMs) <= longestTurnMs) {
       mark.settle();
       return;
     }
@@ -127,8 +128,8 @@ export class Progress {
   }
 
   /** Whether the streams are empty within the time of looking without a pause. */
-  #isDoneSoon({ devices }: Mark): boolean {
-    const until = performance.now() + this.#patience.spinUs / 1000;
+  #isDoneSoon({ devices }: Mark, nowMs: number): boolean {
+    const until = nowMs + this.#patience.spinUs / 1000;
     for (const device of devices) {
       const cuda = device.use();
       while (!cuda.streamDone(device.stream)) {
@@ -161,28 +162,33 @@ export class Progress {
     const pausing = waitedMs >= this.#patience.turnsMs;
     const look = (): void => {
       const before = this.#open.length;
-      this.#look(pausing);
-      this.#lookLater(this.#open.length === before ? sinceMs : performance.now());
+      try {
+        this.#look(pausing);
+      } finally {
+        this.#lookLater(this.#open.length === before ? sinceMs : performance.now());
+      }
     };
     if (pausing) setTimeout(look, Math.min(longestPauseMs, waitedMs * pausePart));
     else setImmediate(look);
   }
 
-  /** Settles the marks that are done. */
+  /** Settles the marks that are done; those behind them fail when that cannot be told of them. */
   #look(alsoCheck = false): void {
     const open = this.#open;
     let done = 0;
+    let lost: readonly Mark[] = [];
+    let fault: unknown;
     try {
       if (alsoCheck) this.#check();
       while (done < open.length && this.#isDone(open[done] as Mark)) done++;
     } catch (error) {
-      this.#open = [];
-      for (const mark of open) this.#fail(mark, error);
-      return;
+      fault = error;
+      lost = open.slice(done);
     }
-    if (done === 0) return;
-    this.#open = open.slice(done);
+    if (done === 0 && lost.length === 0) return;
+    this.#open = open.slice(done + lost.length);
     for (const mark of open.slice(0, done)) mark.settle();
+    for (const mark of lost) this.#fail(mark, fault);
   }
 
   #isDone(mark: Mark): boolean {

@@ -207,6 +207,22 @@ describe("streams that cannot be asked", () => {
     await progress.after(devices);
   });
 
+  test("fail nobody whose work was found done before", async () => {
+    const { machine, devices, progress, told, waiting, put } = setUp();
+    machine.hold();
+    put(devices[0], 1);
+    progress.whenDone([devices[0]], {}, waiting("first"));
+    await Promise.resolve();
+    put(devices[1], Number.POSITIVE_INFINITY);
+    progress.whenDone([devices[1]], {}, waiting("second"));
+    await Promise.resolve();
+    machine.failNext("eventDone", lost, 1);
+    machine.release();
+    await turns(2);
+    expect(told).toEqual([["first"], ["second", lost]]);
+    progress.release();
+  });
+
   test("are not, when their devices were given up in the same turn", async () => {
     const { machine, devices, progress, told, waiting, asked } = setUp();
     progress.whenDone(devices, {}, waiting("one"));
