@@ -228,6 +228,7 @@ export class Poster {
     const { rank } = this.facts;
     const transfers: TransferPosting[] = [];
     const told: Announced[] = [];
+    for (const { collective, options } of calls) this.assertWanted(collective, options);
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
@@ -383,6 +384,10 @@ export class Poster {
     const cancel = (): void => {
       this.#ledger.cancel(op, cancelledError(this.facts, collective, op.call, signal));
     };
+    if (signal.aborted) {
+      cancel();
+      return;
+    }
     signal.addEventListener("abort", cancel, { once: true });
     op.whenSettled(() => signal.removeEventListener("abort", cancel));
   }

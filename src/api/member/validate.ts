@@ -235,13 +235,12 @@ export class Validator {
     );
   }
 
-  /**
-   * What is asked of any call, read once: later it is what it was when it was checked. `undefined` where nothing is asked.
-   */
+  /** What is asked of any call, as it is now: later it is what was checked. `undefined` where nothing is asked. */
   options(collective: CollectiveName, args: CallOptions | undefined): CallOptions | undefined {
     if (args === undefined) return undefined;
+    const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;
+    // Comes behind it, since reading may make other calls.
     this.begin(collective, args);
-    const { signal, timeoutMs } = args as Readonly<Record<keyof CallOptions, unknown>>;
     if (signal === undefined && timeoutMs === undefined) return undefined;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw this.fault("signal", `found ${typeof signal}`, "an AbortSignal");

@@ -171,6 +171,60 @@ test("a call behind a group that was refused half way has a deadline of its own"
   );
 });
 
+test("who is told of a call of a group may make another one, which comes behind it", async () => {
+  await watch(1, async ({ world, again }) => {
+    await world.run(async (comm) => {
+      const [a, b] = await known(comm);
+      const more: CommOp[] = [];
+      const before = comm.allReduce(a);
+      const whole = comm.group(() => {
+        (comm.allReduce(a) as CommOp).whenSubmitted(() => void more.push(comm.allReduce(b)));
+        void comm.allReduce(b);
+      });
+      await Promise.all([before, whole]);
+      expect(await outcome(more[0]!)).toBe("done");
+      expect([whole.call, more[0]?.call]).toEqual([10, 11]);
+      expect((await b.send.toHost())[0]).toBe(1);
+    });
+    expect(again().slice(-4)).toEqual([9, 10, 11, 12]);
+  });
+});
+
+describe.each([1, 3])("calls of %i ranks whose signal fires", (size) => {
+  test("before their group is submitted are not", async () => {
+    await watch(size, async ({ world, again }) => {
+      await world.run(async (comm) => {
+        const [a, b] = await known(comm);
+        const handed = again().length;
+        const whole = comm.group(() => {
+          const controller = new AbortController();
+          void comm.allReduce(a);
+          void comm.allReduce({ ...b, signal: controller.signal });
+          controller.abort(new Error("enough"));
+        });
+        expect(await outcome(whole)).toBe("ERR_COMM_ABORTED");
+        expect(again()).toHaveLength(handed);
+        await comm.allReduce(a);
+      });
+      await expectHealthy(world);
+    });
+  });
+
+  test("while hooks are told of them fail, and are not forgotten", async () => {
+    await watch(size, async ({ gpus, world }) => {
+      const codes = await world.run(async (comm) => {
+        const [a] = await known(comm);
+        gpus.machine.hold();
+        const controller = new AbortController();
+        comm.hooks.before(() => controller.abort(new Error("enough")));
+        return outcome(comm.allReduce({ ...a, signal: controller.signal }));
+      });
+      expect(codes).toEqual(codes.map(() => "ERR_COMM_ABORTED"));
+      gpus.machine.release();
+    });
+  });
+});
+
 describe.each([1, 2])("calls of %i ranks of one process whose options are read", (size) => {
   test.each(["signal", "timeoutMs"] as const)(
     "and whose %s gives memory back fail",
@@ -190,4 +244,18 @@ describe.each([1, 2])("calls of %i ranks of one process whose options are read",
       });
     },
   );
+});
+
+test("an error of an option that another call was made to read names its own call", async () => {
+  await watch(1, async ({ world }) => {
+    await world.run(async (comm) => {
+      const args = Object.defineProperty({ ...doubling(comm) }, "timeoutMs", {
+        get: () => {
+          void comm.barrier();
+          return -1;
+        },
+      });
+      await expect(comm.allReduce(args)).rejects.toThrow(/^allReduce: timeoutMs: found -1/);
+    });
+  });
 });
