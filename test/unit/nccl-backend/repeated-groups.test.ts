@@ -22,6 +22,13 @@ function grouped(comm: Communicator, options: CallOptions = {}) {
   return { a: a.send, b: b.send, calls, group };
 }
 
+/** A group of one call with each of some buffers. */
+function reduceAll(comm: Communicator, all: readonly ReturnType<typeof doubling>[]): CommOp<void> {
+  return comm.group(() => {
+    for (const each of all) void comm.allReduce(each);
+  });
+}
+
 /** How many calls the session was given again by themselves, and behind others. */
 function counts({ gpus }: Watched): () => readonly [number, number] {
   const [session] = gpus.sessions;
@@ -65,10 +72,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
       const count = counts(watched);
       await watched.world.run(async (comm) => {
         const all = Array.from({ length: 5 }, () => doubling(comm));
-        const group = () =>
-          comm.group(() => {
-            for (const each of all) void comm.allReduce(each);
-          });
+        const group = () => reduceAll(comm, all);
         for (let i = 0; i < 2; i++) await group();
         await comm.barrier();
         if (comm.rank === 0) count();
@@ -128,10 +132,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
       const planned = ncclError("ncclAllReduce", 5, "ncclInvalidUsage");
       await world.run(async (comm) => {
         const all = Array.from({ length: 3 }, () => doubling(comm));
-        const group = () =>
-          comm.group(() => {
-            for (const each of all) void comm.allReduce(each);
-          });
+        const group = () => reduceAll(comm, all);
         for (let i = 0; i < 2; i++) await group();
         await comm.barrier();
         if (comm.rank === 0) gpus.machine.failNext("allReduce", planned, size);
