@@ -51,3 +51,13 @@ describe("a rank that closes while the others are stuck", () => {
     expect(first.warnings, text).toMatchObject(warned);
   });
 });
+
+testOn(2, found)("a job that was closed opens anew, whoever closed it last", async () => {
+  const { status, results, text } = await runJob<{ readonly sums: unknown }>(
+    size,
+    "opens-again.mjs",
+  );
+  expect(status, text).toBe(0);
+  const sums = Array.from({ length: 3 }, () => Array.from({ length: 4 }, () => 3));
+  expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sums })));
+});

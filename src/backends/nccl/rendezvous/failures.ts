@@ -18,19 +18,25 @@ export interface Concerned {
   readonly size: number;
 }
 
+/** Others have not left the life of the job that this rank has left: asked again later, the store may take it. */
+export class StillInUseError extends RendezvousError {
+  /** To a caller whose deadline passes it is one like others. */
+  override get name(): string {
+    return RendezvousError.name;
+  }
+}
+
 /** The error of a request that the store failed. */
 export function failureError(request: string, failure: Failure, who: Concerned): CommError {
   const { code, ranks, joined } = failure;
   const facts = { rank: who.rank, size: who.size, comm: who.jobId, ranks, collective: request };
   const forms = request === "join" || request === "rejoin";
   const text = { headline: failure.headline, hint: failure.hint };
-  if (forms && (code === "timeout" || code === "refused")) {
+  if (forms && (code === "timeout" || code === "refused" || code === "in use")) {
     const headline = `rendezvous at ${who.address} of job "${who.jobId}": ${failure.headline}`;
-    const missing = code === "timeout" ? ranks : [];
-    return new RendezvousError(
-      { ...text, headline },
-      { ...facts, address: who.address, joined, missing },
-    );
+    const missing = code === "refused" ? [] : ranks;
+    const Kind = code === "in use" ? StillInUseError : RendezvousError;
+    return new Kind({ ...text, headline }, { ...facts, address: who.address, joined, missing });
   }
   switch (code) {
     case "timeout":
@@ -43,6 +49,7 @@ export function failureError(request: string, failure: Failure, who: Concerned):
       return new InvalidArgumentError(text, { ...facts, field: "key" });
     case "limit":
       return new InvalidArgumentError(text, { ...facts, field: "value" });
+    case "in use":
     case "refused":
       return new RendezvousError(text, { ...facts, address: who.address });
   }

@@ -5,6 +5,7 @@ import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
 import { isLoopback } from "./addresses.ts";
 import { type JoinArguments, joinArguments, shortText } from "./checks.ts";
 import { connectSession, pause } from "./connect-session.ts";
+import { enter } from "./enter.ts";
 import { type Concerned, placeError, signalError } from "./failures.ts";
 import {
   createRecord,
@@ -18,7 +19,6 @@ import {
 import { stateOf, thisProcess } from "./process-identity.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import type { Session } from "./session.ts";
-import { joinStore } from "./store-membership.ts";
 import { hostLingersMs, StoreServer } from "./store-server.ts";
 
 /** Where to meet. */
@@ -74,13 +74,15 @@ async function host(
   try {
     await claim(path, { ...record, format }, who, end, asked.signal);
     try {
-      const session = await connectSession(record, who, end - performance.now(), asked.signal);
       const left = async (): Promise<void> => {
         removeRecord(path, isMine);
         await server.whenEmpty(hostLingersMs);
         await server.close();
       };
-      return await enter(session, who, { ...asked, deadlineMs: leftMs(end) }, left);
+      const rest = { ...asked, deadlineMs: leftMs(end) };
+      return await enter({ address: path, jobId, left }, rest, (deadlineMs) =>
+        connectSession(record, who, deadlineMs, asked.signal),
+      );
     } catch (error) {
       removeRecord(path, isMine);
       throw error;
@@ -91,10 +93,17 @@ async function host(
   }
 }
 
-async function follow(path: string, asked: JoinArguments): Promise<Membership> {
+function follow(path: string, asked: JoinArguments): Promise<Membership> {
+  const left = (): Promise<void> => Promise.resolve();
+  return enter({ address: path, jobId: asked.jobId, left }, asked, (deadlineMs) =>
+    find(path, asked, performance.now() + deadlineMs),
+  );
+}
+
+/** A session with the store that the file tells of, once it does. */
+async function find(path: string, asked: JoinArguments, end: number): Promise<Session> {
   const { jobId, rank, size, signal } = asked;
   const who = { address: path, jobId, rank, size };
-  const end = performance.now() + asked.deadlineMs;
   let problem = "there is no such file";
   while (performance.now() < end) {
     if (signal?.aborted === true) throw signalError("join", who, signal);
@@ -105,10 +114,7 @@ async function follow(path: string, asked: JoinArguments): Promise<Membership> {
       problem = unusable(found.record, jobId) ?? "";
       if (problem === "") {
         const session = await reach(found.record, who, Math.min(leftMs(end), attemptMs), signal);
-        if (typeof session !== "string") {
-          const rest = { ...asked, deadlineMs: leftMs(end) };
-          return enter(session, who, rest, () => Promise.resolve());
-        }
+        if (typeof session !== "string") return session;
         problem = session;
       }
     }
@@ -208,20 +214,6 @@ async function reach(
     return await connectSession(record, who, deadlineMs, signal);
   } catch (error) {
     if (error instanceof RendezvousError) return error.message.split("\n")[0] ?? "";
-    throw error;
-  }
-}
-
-async function enter(
-  session: Session,
-  { address, jobId }: Concerned,
-  asked: JoinArguments,
-  left: () => Promise<void>,
-): Promise<Membership> {
-  try {
-    return await joinStore({ session, address, jobId, left }, asked);
-  } catch (error) {
-    session.destroy();
     throw error;
   }
 }

@@ -55,7 +55,15 @@ export type Request =
   | { readonly kind: "leave" };
 
 /** Why a request failed; each stands for a class of error. */
-export const failureCodes = ["timeout", "gone", "over", "refused", "taken", "limit"] as const;
+export const failureCodes = [
+  "timeout",
+  "gone",
+  "over",
+  "refused",
+  "taken",
+  "limit",
+  "in use",
+] as const;
 
 /** A failed request in the store's words. */
 export interface Failure {

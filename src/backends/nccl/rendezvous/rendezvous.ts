@@ -9,10 +9,10 @@ export interface Rendezvous {
    * Joins the job as one rank. Resolves when all `size` ranks have joined, on all of them.
    *
    * A rank whose process starts late is waited for; a second process that claims a taken rank is refused and the first
-   * one stays.
+   * one stays. Once all ranks have left, the job may be joined anew; a rank that has left waits for the others to leave.
    *
-   * @throws RendezvousError at the deadline, with the ranks that joined and those missing; at once for a taken rank,
-   *   another job, another size, a generation that is over, or a secret that differs.
+   * @throws RendezvousError at the deadline, with the ranks that joined and those missing, or those that have not left;
+   *   at once for a taken rank, another job, another size, a generation that is over, or a secret that differs.
    * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for a rank, size or job id that is none.
    */
   join(options: JoinOptions): Promise<Membership>;

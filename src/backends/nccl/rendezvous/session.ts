@@ -59,6 +59,11 @@ export class Session {
     };
   }
 
+  /** Nobody is asked any more: this rank has left, or the store is gone. */
+  get isOver(): boolean {
+    return this.#over !== undefined;
+  }
+
   /** Tells all news so far, then every later one. */
   onNews(listener: (news: News) => void): void {
     for (const news of this.#news) listener(news);

@@ -23,7 +23,7 @@ import type { Answer, Session } from "./session.ts";
 const defaultSettleMs = 2_000;
 
 /** What all memberships of a process in a job share. */
-interface Connection {
+export interface Connection {
   readonly session: Session;
   readonly address: string;
   readonly jobId: string;

@@ -3,6 +3,7 @@
  *
  * It knows nothing of sockets: whoever hosts it hands it peers whose identity is proven.
  */
+import { ranksText } from "../../../api/error-text.ts";
 import { fail, Gathering, type Member } from "./gathering.ts";
 import { Generation, type Peer, type Seat, type Words } from "./generation.ts";
 import type { Failure, Request } from "./messages.ts";
@@ -129,6 +130,8 @@ export class Store {
     if (rank >= size)
       return wrong(`rank ${rank} does not exist in ${size} ranks`, "ranks count from 0");
     const gathering = this.#gathering;
+    const latest = this.#latest;
+    const isOver = latest === undefined || latest.here.length === 0;
     if (gathering !== undefined && generation === gathering.generation) {
       if (gathering.purpose.kind === "rejoin") {
         return wrong(`survivors are forming generation ${generation}`, "only they may be in it");
@@ -136,9 +139,9 @@ export class Store {
       const holder = gathering.holder(rank);
       return holder && wrong(...taken(rank, holder), [rank]);
     }
-    const latest = this.#latest;
-    if (gathering === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
-    if (gathering === undefined && latest === undefined) return undefined;
+    if (gathering === undefined && (isOver || generation === latest.number + 1)) return undefined;
+    const hasLeft = latest?.seats.some((seat) => seat.origin === rank && seat.state === "left");
+    if (!isOver && hasLeft === true && gathering?.purpose.kind !== "join") return inUse(latest);
     const holder = generation === latest?.number ? latest.seats[rank] : undefined;
     if (holder?.state === "here") return wrong(...taken(rank, holder.peer), [rank]);
     const next = gathering?.generation ?? (latest?.number ?? -1) + 1;
@@ -223,6 +226,17 @@ export class Store {
       peer.send({ kind: "joined", id, generation: number, rank, origins, hosted });
     }
   }
+}
+
+/** What a rank is told that has left a generation in which others still are. */
+function inUse({ number, seats }: Generation): Partial<Failure> & Words {
+  const ranks = seats.flatMap(({ state, origin }) => (state === "here" ? [origin] : []));
+  return {
+    code: "in use",
+    headline: `join: this rank has left generation ${number}, and ${ranksText(ranks)} not yet`,
+    hint: "a job starts anew once all its ranks have closed; see whether they do",
+    ranks,
+  };
 }
 
 function taken(rank: number, holder: Peer): [string, string] {

@@ -2,8 +2,8 @@
 import { addressText, numericAddress, requireSecret } from "./addresses.ts";
 import { joinArguments, shortText, wholeNumber } from "./checks.ts";
 import { connectSession } from "./connect-session.ts";
+import { enter } from "./enter.ts";
 import type { Rendezvous } from "./rendezvous.ts";
-import { joinStore } from "./store-membership.ts";
 import { hostLingersMs, StoreServer } from "./store-server.ts";
 
 /** Where the store is. */
@@ -37,8 +37,7 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
     address,
     async join(joinOptions) {
       const asked = joinArguments(joinOptions);
-      const { jobId, rank, size, deadlineMs, signal } = asked;
-      const began = performance.now();
+      const { jobId, rank, size, signal } = asked;
       const server =
         rank === 0 && options.host !== "other"
           ? await StoreServer.listen({ jobId, size, hosted: true, address: host, port, secret })
@@ -47,19 +46,13 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
         await refuseOpenNetwork(host, secret);
         const who = { address, jobId, rank, size };
         const target = { host, port, secret: secret ?? "" };
-        const session = await connectSession(target, who, deadlineMs, signal);
         const left = async (): Promise<void> => {
           await server?.whenEmpty(hostLingersMs);
           await server?.close();
         };
-        const connection = { session, address, jobId, left };
-        const leftMs = Math.max(0, Math.round(deadlineMs - (performance.now() - began)));
-        try {
-          return await joinStore(connection, { ...asked, deadlineMs: leftMs });
-        } catch (error) {
-          session.destroy();
-          throw error;
-        }
+        return await enter({ address, jobId, left }, asked, (leftMs) =>
+          connectSession(target, who, leftMs, signal),
+        );
       } catch (error) {
         await server?.close();
         throw error;

@@ -1,0 +1,39 @@
+/** A rank's way into the store, which may still serve the life of the job that this rank has left. */
+import type { JoinArguments } from "./checks.ts";
+import { pause } from "./connect-session.ts";
+import { StillInUseError } from "./failures.ts";
+import type { Membership } from "./rendezvous.ts";
+import type { Session } from "./session.ts";
+import { type Connection, joinStore } from "./store-membership.ts";
+
+const firstPauseMs = 10;
+const longestPauseMs = 500;
+
+/**
+ * Joins, and asks again until the deadline while other ranks have not left the life before.
+ *
+ * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
+ */
+export async function enter(
+  place: Omit<Connection, "session">,
+  asked: JoinArguments,
+  reach: (deadlineMs: number) => Promise<Session>,
+): Promise<Membership> {
+  const end = performance.now() + asked.deadlineMs;
+  const leftMs = (): number => Math.max(0, Math.round(end - performance.now()));
+  let wasRefused = false;
+  for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+    const session = await reach(leftMs());
+    try {
+      return await joinStore({ ...place, session }, { ...asked, deadlineMs: leftMs() });
+    } catch (error) {
+      const isInUse = error instanceof StillInUseError;
+      // The store of the life before may end while it is asked.
+      const mayReturn = isInUse || (wasRefused && session.isOver);
+      session.destroy();
+      if (!mayReturn || leftMs() <= pauseMs) throw error;
+      wasRefused = isInUse;
+    }
+    await pause(pauseMs, asked.signal);
+  }
+}

@@ -1,0 +1,159 @@
+/** A job whose ranks leave in order and join again: it starts anew, at the same place, once all of them have left. */
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
+import type { Membership, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
+import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { launch, script } from "./launched.ts";
+import { bytes, closeAfter, errorOf, fragile, place, text } from "./stores.ts";
+
+/** Where ranks meet, as each of them makes it. */
+type Meet = () => Rendezvous;
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+const places: Readonly<Record<string, (size: number) => Promise<Meet>>> = {
+  "hosted by the launcher": async (size) => {
+    const at = await place(size, { jobId: "again" });
+    return () => at.rendezvous;
+  },
+  "at a port of rank 0": async () => {
+    const [port, secret] = [await freePort(), randomBytes(16).toString("hex")];
+    return () => tcpRendezvous({ port, secret });
+  },
+  "at a file of rank 0": async () => {
+    const folder = mkdtempSync(join(tmpdir(), "twinccl-again-"));
+    closeAfter(async () => rmSync(folder, { recursive: true }));
+    return () => fileRendezvous({ path: folder });
+  },
+};
+
+const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe.each(Object.entries(places))("%s", (_, meetAt) => {
+  const joining = (meet: Meet, rank: number, size: number, deadlineMs = 10_000) =>
+    meet().join({ jobId: "again", rank, size, deadlineMs });
+
+  // Whoever leaves last, each of the others asks to be in the next life while it is still in the one before.
+  test.each([0, 1, 2])(
+    "ranks join again and again where rank %i is the last to leave",
+    async (last) => {
+      const meet = await meetAt(3);
+      const lives = await Promise.all(
+        [0, 1, 2].map(async (rank) => {
+          const heard: string[] = [];
+          for (let life = 0; life < 3; life++) {
+            const member = await joining(meet, rank, 3);
+            expect(member).toMatchObject({ rank, size: 3, origins: [0, 1, 2], lost: [] });
+            // A key of the life before is not there any more.
+            if (rank === 0) await member.set("k", bytes(`life ${life}`));
+            const values = await member.exchange("who", bytes(`${rank} of ${life}`));
+            heard.push(text(await member.get("k")), ...values.map(text));
+            if (rank === last) await wait(80);
+            await member.leave();
+          }
+          return heard;
+        }),
+      );
+      const needed = [0, 1, 2].flatMap((life) => [
+        `life ${life}`,
+        ...[0, 1, 2].map((rank) => `${rank} of ${life}`),
+      ]);
+      expect(lives).toEqual([needed, needed, needed]);
+    },
+  );
+
+  test("a rank that joins again is told at its deadline who has not left", async () => {
+    const meet = await meetAt(3);
+    const members = await Promise.all([0, 1, 2].map((rank) => joining(meet, rank, 3)));
+    await members[1]!.leave();
+    const began = performance.now();
+    const error = await errorOf(joining(meet, 1, 3, 400));
+    expect(performance.now() - began).toBeLessThan(2_000);
+    expect(error).toMatchObject({
+      ...{ name: "RendezvousError", code: "ERR_COMM_RENDEZVOUS", rank: 1 },
+      ...{ missing: [0, 2], ranks: [0, 2] },
+    });
+    expect(error.message).toContain("this rank has left generation 0, and ranks 0, 2 not yet");
+    // The others go on as if nobody had asked.
+    await members[2]!.set("k", bytes("v"));
+    expect(text(await members[0]!.get("k"))).toBe("v");
+    await Promise.all([0, 2].map((rank) => members[rank]!.leave()));
+  });
+
+  test("a rank that joins again gives up by its signal", async () => {
+    const meet = await meetAt(2);
+    const members = await Promise.all([0, 1].map((rank) => joining(meet, rank, 2)));
+    await members[1]!.leave();
+    const signal = AbortSignal.timeout(100);
+    const asked = { jobId: "again", rank: 1, size: 2, signal };
+    expect(await errorOf(meet().join(asked))).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await members[0]!.leave();
+  });
+});
+
+describe("at a place of the launcher", () => {
+  test("a rank that was lost does not come back while others are there, and does once they have left", async () => {
+    const at = await place(3);
+    const ranks = await fragile(at, 3);
+    ranks[2]!.cut();
+    await new Promise<void>((resolve) => void ranks[0]!.member.onLost(() => resolve()));
+    await ranks[0]!.member.leave();
+    const refused = await errorOf(at.join(2));
+    expect(refused.message).toContain("a rank that was lost cannot come back");
+    const again = at.join(0);
+    await wait(30);
+    await ranks[1]!.member.leave();
+    const members = await Promise.all([again, at.join(1), at.join(2)]);
+    expect(members.map(({ rank, size }) => [rank, size])).toEqual(
+      [0, 1, 2].map((rank) => [rank, 3]),
+    );
+  });
+
+  test("a rank that has left does not come back among survivors that went on without it", async () => {
+    const at = await place(3);
+    const members = await at.joinAll();
+    await members[0]!.leave();
+    const again = errorOf(at.join(0, { deadlineMs: 5_000 }));
+    const next: Membership[] = await Promise.all(
+      [1, 2].map((rank) => members[rank]!.rejoin({ without: [0] })),
+    );
+    expect(next.map(({ rank, origins }) => [rank, origins])).toEqual([
+      [0, [1, 2]],
+      [1, [1, 2]],
+    ]);
+    expect((await again).message).toContain("generation 0 is complete");
+    // Once they have left too, all of the job start anew.
+    await Promise.all(next.map((member) => member.leave()));
+    const fresh = await at.joinAll();
+    expect(fresh.map(({ size }) => size)).toEqual([3, 3, 3]);
+  });
+});
+
+test("real processes join and leave three times", async () => {
+  const path = script(
+    "again.mjs",
+    `for (let life = 0; life < 3; life++) {
+       const member = await join();
+       const all = await member.exchange("who", bytes(rank + " of " + life));
+       console.log(all.map(text).join(", "));
+       if (rank === life) await new Promise((resolve) => setTimeout(resolve, 100));
+       await member.leave();
+     }`,
+  );
+  const { status, lines } = await launch(["-n", "3", path]).ended;
+  const needed = [0, 1, 2].flatMap((rank) =>
+    [0, 1, 2].map((life) => `[${rank}] 0 of ${life}, 1 of ${life}, 2 of ${life}`),
+  );
+  expect({ status, lines: [...lines].sort() }).toEqual({ status: 0, lines: needed.sort() });
+});
