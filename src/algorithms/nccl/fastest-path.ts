@@ -14,35 +14,75 @@ export interface FastestPath {
   readonly recorded: boolean;
 }
 
-/** Collectives that NCCL has kernels on symmetric memory for. */
-const measured: readonly string[] = ["allReduce", "allGather", "reduceScatter"];
+/** Bytes up to which each way is the fastest, half way between two sizes that were measured. */
+type Bounds = readonly (readonly [upToBytes: number, path: FastestPath])[];
 
-/** Bytes up to which each way is the fastest. */
-type Bounds = readonly (readonly [upToBytes: number, FastestPath])[];
+const symmetric: FastestPath = { memory: "symmetric", recorded: false };
+const symmetricRecorded: FastestPath = { memory: "symmetric", recorded: true };
+const ordinary: FastestPath = { memory: "ordinary", recorded: false };
+const ordinaryRecorded: FastestPath = { memory: "ordinary", recorded: true };
 
-const large: Bounds = [
-  [2 ** 24, { memory: "symmetric", recorded: false }],
-  [Number.POSITIVE_INFINITY, { memory: "ordinary", recorded: false }],
-];
+const [kibi, mebi] = [2 ** 10, 2 ** 20];
+const anySize = Number.POSITIVE_INFINITY;
 
-/** Up to four ranks. */
 const ofFew: Bounds = [
-  [2 ** 15, { memory: "symmetric", recorded: true }],
-  [2 ** 19, { memory: "ordinary", recorded: true }],
-  ...large,
+  [128 * kibi, symmetricRecorded],
+  [2 * mebi, ordinaryRecorded],
+  [32 * mebi, symmetric],
+  [anySize, ordinary],
 ];
 
-/** More of them take longer in ordinary memory. */
-const ofMany: Bounds = [[2 ** 19, { memory: "symmetric", recorded: true }], ...large];
+const ofEight: Bounds = [
+  [2 * mebi, symmetricRecorded],
+  [32 * mebi, symmetric],
+  [anySize, ordinary],
+];
 
-/** The fastest way for a call of so many bytes, counted as nccl-tests does; `undefined` where it was not measured. */
+/** What was measured with two, four and eight ranks: the collectives that NCCL has kernels on symmetric memory for. */
+const measured: Readonly<Record<string, Readonly<Record<2 | 4 | 8, Bounds>>>> = {
+  allReduce: {
+    2: [
+      [64 * kibi, symmetricRecorded],
+      [mebi, ordinaryRecorded],
+      [64 * mebi, symmetric],
+      [anySize, ordinary],
+    ],
+    4: [
+      [64 * kibi, symmetricRecorded],
+      [256 * kibi, ordinaryRecorded],
+      [mebi, symmetricRecorded],
+      [16 * mebi, symmetric],
+      [anySize, ordinary],
+    ],
+    8: [
+      [mebi, symmetricRecorded],
+      [32 * mebi, symmetric],
+      [anySize, ordinary],
+    ],
+  },
+  allGather: {
+    2: ofFew,
+    4: [
+      [2 * mebi, symmetricRecorded],
+      [anySize, symmetric],
+    ],
+    8: ofEight,
+  },
+  reduceScatter: { 2: ofFew, 4: ofFew, 8: ofEight },
+};
+
+/**
+ * The fastest way for a call of so many bytes, counted as nccl-tests does; `undefined` where it was not measured. Numbers of
+ * ranks in between count as the next that was, and larger ones as eight.
+ */
 export function fastestPath(
   collective: string,
   ranks: number,
   bytes: number,
 ): FastestPath | undefined {
-  if (ranks < 2 || !measured.includes(collective)) return undefined;
-  const bounds = ranks > 4 ? ofMany : ofFew;
+  const of = measured[collective];
+  if (ranks < 2 || of === undefined) return undefined;
+  const bounds = of[ranks > 4 ? 8 : ranks > 2 ? 4 : 2];
   return bounds.find(([upToBytes]) => bytes <= upToBytes)?.[1];
 }
 
