@@ -43,9 +43,9 @@ export interface NcclOptions {
   /**
    * Whether the ranks of several processes compare their calls before NCCL sees them: `once` for every new kind of call of
    * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
-   * A difference is a `CollectiveMismatchError` on every rank, and nothing has run; with `once`, a call that departs from
-   * what was agreed on before is told on its own rank alone. Messages, and communicators of some of the ranks, are not
-   * compared. Calls of ranks in one process are always compared.
+   * A difference is a `CollectiveMismatchError` on every rank, and nothing has run; with `once`, a call of a new kind that
+   * the others do not make is told on its own rank alone, and kinds that were agreed on are not compared again. Messages,
+   * and communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
    */
   readonly checks?: "off" | "once" | "always";
   /**
