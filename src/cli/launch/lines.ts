@@ -2,8 +2,8 @@
 import type { Readable, Writable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 
-/** A line is cut here when it does not end sooner, so that a rank that writes no line ends fills no memory. */
-const mostLetters = 2 ** 16;
+/** A line is cut here, so that a rank that writes no line ends fills no memory. */
+const mostLetters = 2 ** 20;
 
 /** Puts a prefix before every line; what is not a whole line yet is kept. */
 export class LinePrefixer {
@@ -21,14 +21,10 @@ export class LinePrefixer {
     const lines = this.#partial.split("\n");
     this.#partial = lines.pop() ?? "";
     let text = "";
-    for (const line of lines) text += this.#line(line);
-    while (this.#partial.length > mostLetters) {
-      // Not between the two halves of a letter.
-      const last = this.#partial.charCodeAt(mostLetters - 1);
-      const cut = last >= 0xd800 && last < 0xdc00 ? mostLetters - 1 : mostLetters;
-      text += this.#line(this.#partial.slice(0, cut));
-      this.#partial = this.#partial.slice(cut);
-    }
+    for (const line of lines) for (const piece of piecesOf(line)) text += this.#line(piece);
+    const pieces = piecesOf(this.#partial);
+    this.#partial = pieces.pop() ?? "";
+    for (const piece of pieces) text += this.#line(piece);
     return text;
   }
 
@@ -42,6 +38,21 @@ export class LinePrefixer {
   #line(line: string): string {
     return `${this.#prefix}${line}\n`;
   }
+}
+
+/** A line in pieces that are not too long. */
+function piecesOf(line: string): string[] {
+  const pieces: string[] = [];
+  let rest = line;
+  while (rest.length > mostLetters) {
+    // Not between the two halves of a letter.
+    const last = rest.charCodeAt(mostLetters - 1);
+    const cut = last >= 0xd800 && last < 0xdc00 ? mostLetters - 1 : mostLetters;
+    pieces.push(rest.slice(0, cut));
+    rest = rest.slice(cut);
+  }
+  pieces.push(rest);
+  return pieces;
 }
 
 /** Stops reading from the ranks while the reader of our own output is slower than they are. */

@@ -62,6 +62,30 @@ describe("a job", () => {
     expect(lines).toEqual(["[0] grüße", `[0] ${"x".repeat(70_000)}`]);
   });
 
+  test("may write lines of any length, which are cut into ones of 1,048,576 letters", async () => {
+    const most = 2 ** 20;
+    const path = script(
+      "long.mjs",
+      `process.stdout.write("x".repeat(${most}) + "\\n" + "y".repeat(${most + 1}) + "\\n");
+       // A letter of two halves is not cut in two.
+       process.stdout.write("z".repeat(${most - 1}) + "😀".repeat(2) + "z".repeat(${2 * most}));`,
+    );
+    const { lines, err } = await launch(["-n", "1", path]).ended;
+    expect(err).toBe("");
+    const needed = [
+      ...["x".repeat(most), "y".repeat(most), "y"],
+      ...["z".repeat(most - 1), `😀😀${"z".repeat(most - 4)}`, "z".repeat(most), "zzzz"],
+    ];
+    const shown = (line: string): string => `${line.length} ${line.slice(0, 8)} ${line.slice(-4)}`;
+    // The lines are given sorted.
+    expect(lines.map(shown)).toEqual(
+      needed
+        .map((line) => `[0] ${line}`)
+        .sort()
+        .map(shown),
+    );
+  });
+
   test("writes more than a pipe holds, and nothing is lost", async () => {
     const path = script("much.mjs", `for (let i = 0; i < 20000; i++) console.log("line", i);`);
     const { lines } = await launch(["-n", "2", path]).ended;
