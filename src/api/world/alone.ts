@@ -4,13 +4,51 @@ import type { Attempt } from "../backend.ts";
 import { UnsupportedError } from "../errors.ts";
 
 interface Runtime {
-  readonly process?: { readonly env?: Readonly<Record<string, string | undefined>> };
+  readonly process?: { readonly env?: Variables };
 }
 
-/** How many processes `twinccl launch` says it started; `undefined` for a process that it did not start. */
-function launchedSize(): number | undefined {
-  const text = (globalThis as Runtime).process?.env?.["TWINCCL_SIZE"];
-  return text === undefined || text === "" ? undefined : Number(text);
+type Variables = Readonly<Record<string, string | undefined>>;
+
+/** A starter of processes: it says their number in `size`, and sets the others too. */
+interface Launcher {
+  readonly by: string;
+  readonly size: string;
+  readonly others: readonly string[];
+}
+
+/** Those that `connect` understands, inner ones first. */
+const launchers: readonly Launcher[] = [
+  { by: "twinccl launch", size: "TWINCCL_SIZE", others: [] },
+  {
+    by: "torchrun",
+    size: "WORLD_SIZE",
+    others: ["RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"],
+  },
+  {
+    by: "Open MPI",
+    size: "OMPI_COMM_WORLD_SIZE",
+    others: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"],
+  },
+  {
+    by: "the Slurm step",
+    size: "SLURM_NTASKS",
+    others: ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_LOCALID"],
+  },
+];
+
+/** From here on Slurm's steps are batch scripts and shells, which are not one process a task. */
+const firstSpecialStep = 0xffff_fff0;
+
+/** Who started this process, and how many like it; `undefined` where nobody says. */
+function launch(): { readonly by: string; readonly size: number } | undefined {
+  const env: Variables = (globalThis as Runtime).process?.env ?? {};
+  const isSet = (name: string): boolean => env[name] !== undefined && env[name] !== "";
+  const isShell = Number(env["SLURM_STEP_ID"]) >= firstSpecialStep;
+  for (const { by, size, others } of launchers) {
+    if (isShell && others.includes("SLURM_STEP_ID")) continue;
+    if (isSet(size) && others.every(isSet)) return { by, size: Number(env[size]) };
+  }
+  return undefined;
 }
 
 /**
@@ -23,15 +61,16 @@ export function assertAlone(
   size: number | undefined,
   attempts: readonly Attempt[] = [],
 ): void {
-  const launched = launchedSize();
-  const ranks = size ?? launched ?? 1;
-  if (ranks === 1 && (launched ?? 1) === 1) return;
-  const several = ranks === 1 ? launched : ranks;
+  const launched = launch();
+  const ranks = size ?? launched?.size ?? 1;
+  if (ranks === 1 && (launched?.size ?? 1) === 1) return;
+  const several = ranks === 1 ? launched?.size : ranks;
+  const told = launched === undefined ? "" : `${launched.by} started ${launched.size} processes: `;
   throw new UnsupportedError(
     {
       headline: `connect: ${backend} with ${several} ranks: all its ranks live in one process`,
       table: attempts.map((attempt) => [attempt.backend, attempt.reason]),
-      hint: "use createWorld, or twinccl run FILE -n RANKS",
+      hint: `${told}use createWorld, or twinccl run FILE -n RANKS`,
     },
     { size: several, field: "size" },
   );

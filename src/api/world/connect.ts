@@ -55,7 +55,7 @@ export interface ConnectedCommunicator extends Communicator {
  * or a Slurm step. Without any it is a job of one rank.
  *
  * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process, also where
- *   `twinccl launch` has started more than one.
+ *   such a launcher has started more than one.
  * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.
  * @example
  * const comm = await connect({ backend: sim() });

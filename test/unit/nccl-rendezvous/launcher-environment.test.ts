@@ -1,6 +1,8 @@
 /** Launchers' variables: one family only, every number by name, and where each meets. */
 import { tmpdir } from "node:os";
-import { describe, expect, test } from "vitest";
+import { connect } from "twinccl";
+import { sim } from "twinccl/sim";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { launcherEnvironment, rendezvousFor } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { LauncherEnvironment } from "../../../src/backends/nccl/rendezvous/launcher-environment.ts";
 import { errorOf } from "./stores.ts";
@@ -220,5 +222,41 @@ describe("where to meet", () => {
     const error = await errorOf((async () => rendezvousFor(read(env)))());
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "TWINCCL_ADDRESS" });
     expect(error.message).toContain("openmpi gives no address, and TWINCCL_ADDRESS is not set");
+  });
+});
+
+describe("a simulation, whose ranks live in one process", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  const stub = (env: Variables): void => {
+    for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+  };
+  const ofOne: Variables = { ...torchrun, RANK: "0", WORLD_SIZE: "1", LOCAL_RANK: "0" };
+
+  test.each([
+    ["twinccl launch", twinccl],
+    ["torchrun", torchrun],
+    ["Open MPI", openmpi],
+    ["the Slurm step", slurm],
+    ["torchrun", { ...torchrun, ...slurm }],
+    ["twinccl launch", { ...twinccl, ...ofOne }],
+  ] as const)("is refused in a job of several that %s started", async (by, env) => {
+    stub(env);
+    const { size } = read(env);
+    const failure = await errorOf(connect({ backend: sim() }));
+    expect(failure).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "size", size });
+    expect(failure.hint).toMatch(new RegExp(`^${by} started ${size} processes: use createWorld`));
+  });
+
+  test.each([
+    ["a job of one", ofOne],
+    ["a job of one inside a larger one", { ...ofOne, ...openmpi }],
+    ["a batch script", { ...slurm, SLURM_STEP_ID: "4294967291" }],
+    ["a shell with some of a launcher's variables", { WORLD_SIZE: "8", RANK: "1" }],
+  ])("is the whole job in %s", async (_, env) => {
+    stub(env);
+    const comm = await connect({ backend: sim() });
+    expect(comm).toMatchObject({ rank: 0, size: 1 });
+    await comm.close();
   });
 });
