@@ -1,6 +1,6 @@
 /** The tables of `twinccl doctor`. */
-import type { GpuReport, LibraryReport } from "../backends/nccl/examine.ts";
-import { linkLegend } from "../backends/nccl/link-kinds.ts";
+import type { GpuReport, LibraryReport } from "../backends/nccl/discovery/examine.ts";
+import { linkLegend } from "../backends/nccl/discovery/link-kinds.ts";
 
 /** Lines whose columns are aligned; the last column is as long as it is. */
 export function table(rows: readonly (readonly string[])[]): string {

@@ -1,6 +1,6 @@
 /** `twinccl doctor`: what this machine offers, and which backends could be used. */
 import { CommError, type Probe } from "../api/index.ts";
-import { examine, type MachineReport } from "../backends/nccl/examine.ts";
+import { examine, type MachineReport } from "../backends/nccl/discovery/examine.ts";
 import { adapterName, findAdapter } from "../backends/sim/executors/webgpu/adapter.ts";
 import { cpu, type Executor, wasm } from "../backends/sim/index.ts";
 import { environment } from "../bench/index.ts";

@@ -2,7 +2,7 @@
 import { type Communicator, createWorld } from "twinccl";
 import { type NcclOptions, nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
-import { loadLibraries } from "../../src/backends/nccl/libraries.ts";
+import { loadLibraries } from "../../src/backends/nccl/discovery/libraries.ts";
 import { gpuSizes, testOn } from "./machine.ts";
 
 const found = (await gpuSizes()).length;

@@ -56,6 +56,20 @@ const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
   setImmediate: { rule: "timer", instead: "use the virtual clock" },
 };
 
+/** The folders of `src/backends/nccl`, each with those that it sees; its own files see all of them. */
+const NCCL_ROOMS: Readonly<Record<string, readonly string[]>> = {
+  sys: [],
+  result: ["sys"],
+  rendezvous: [],
+  discovery: ["result", "sys"],
+  process: ["discovery", "sys"],
+  device: ["result", "sys"],
+  memory: ["device", "result", "sys"],
+  rank: ["memory", "device", "result", "sys"],
+  calls: ["rank", "memory", "device", "result", "sys"],
+  job: ["calls", "rendezvous"],
+};
+
 const within = (path: string, folders: readonly string[]): boolean =>
   folders.some((folder) => path.startsWith(folder));
 
@@ -74,6 +88,29 @@ const resolveFrom = (file: SourceFile, specifier: string): string =>
 
 /** Imports that cross the layers in a forbidden direction, or reach a package outside its home. */
 export function layerViolations(file: SourceFile): string[] {
+  return [...roomViolations(file), ...outwardViolations(file)];
+}
+
+/** Imports between the folders of the NCCL backend that the order of these forbids. */
+function roomViolations(file: SourceFile): string[] {
+  const roomOf = (path: string): string | undefined =>
+    /^src\/backends\/nccl\/([^/]+)\//.exec(path)?.[1];
+  const room = roomOf(file.path);
+  if (room === undefined) return [];
+  const targets = importsOf(file)
+    .filter((specifier) => specifier.startsWith("."))
+    .map((specifier) => resolveFrom(file, specifier))
+    .filter((target) => target.startsWith("src/backends/nccl/"));
+  const sees = NCCL_ROOMS[room];
+  return targets.flatMap((target) => {
+    const other = roomOf(target);
+    if (other === room || (other !== undefined && sees?.includes(other))) return [];
+    const seen = sees?.join(", ") || "none";
+    return [`${file.path}: imports ${target}; ${room} sees of the other folders there: ${seen}`];
+  });
+}
+
+function outwardViolations(file: SourceFile): string[] {
   const layer = LAYERS.find((each) => file.path.startsWith(each.folder));
   if (layer === undefined) return [];
   return importsOf(file).flatMap((specifier) => {

@@ -16,14 +16,19 @@ import {
   type RankCall,
   UnsupportedError,
 } from "../../api/index.ts";
-import { aloneRefusal, isCopyAlone } from "./alone.ts";
-import { type BusPlace, inBusOrder } from "./bus-order.ts";
-import type { NcclCommunicator } from "./communicators.ts";
-import { stepsOf } from "./issue.ts";
-import { hasLoadDefect, isPlanned, misalignment, otherMachine } from "./known-versions.ts";
-import { type Libraries, versionText } from "./libraries.ts";
-import { dtypeRefusal } from "./mapping.ts";
-import { phantomCall } from "./phantom.ts";
+import type { NcclCommunicator } from "./calls/communicators.ts";
+import { stepsOf } from "./calls/issue.ts";
+import { type BusPlace, inBusOrder } from "./discovery/bus-order.ts";
+import {
+  hasLoadDefect,
+  isPlanned,
+  misalignment,
+  otherMachine,
+} from "./discovery/known-versions.ts";
+import { type Libraries, versionText } from "./discovery/libraries.ts";
+import { dtypeRefusal } from "./memory/mapping.ts";
+import { phantomCall } from "./memory/phantom.ts";
+import { aloneRefusal, isCopyAlone } from "./rank/alone.ts";
 
 /** What answers depend on. */
 export interface Known {

@@ -4,7 +4,7 @@ import {
   InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
-import { type Libraries, loadLibraries } from "./libraries.ts";
+import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import type { NcclOptions } from "./options.ts";
 import { type Place, placesFor } from "./places.ts";
 

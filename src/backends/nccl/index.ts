@@ -8,19 +8,19 @@ import {
   assertTimeout,
   rankPlaces,
 } from "./devices.ts";
+import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
-import { versionText } from "./libraries.ts";
 import { openHere } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
 import { assertStreams } from "./places.ts";
-import { PlanRecord } from "./plan-record.ts";
+import { PlanRecord } from "./process/plan-record.ts";
+import { startsDone } from "./process/variables.ts";
 import { setupOf } from "./setup.ts";
-import { startsDone } from "./variables.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";
-export type { TakenCommunicator, TakenPlan } from "./plan-log.ts";
-export type { PlanRecord, RecordedPlan } from "./plan-record.ts";
+export type { TakenCommunicator, TakenPlan } from "./process/plan-log.ts";
+export type { PlanRecord, RecordedPlan } from "./process/plan-record.ts";
 export { CudaError, type NativeFailure, NcclError } from "./result/errors.ts";
 
 /** NCCL as a backend, with what its log told. */

@@ -5,13 +5,13 @@ import {
   type JoinRequest,
   type Session,
 } from "../../api/index.ts";
-import { connectAtStart } from "./connect-at-start.ts";
 import { visibleDevices } from "./devices.ts";
-import type { Libraries } from "./libraries.ts";
+import type { Libraries } from "./discovery/libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
-import { type OwnDevice, ownDevice, type WantedDevice } from "./own-device.ts";
 import { streamsOf } from "./places.ts";
+import { connectAtStart } from "./process/connect-at-start.ts";
+import { type OwnDevice, ownDevice, type WantedDevice } from "./process/own-device.ts";
 import { launcherEnvironment, rendezvousFor } from "./rendezvous/index.ts";
 
 /** What this process is to its GPUs. */

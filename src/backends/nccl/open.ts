@@ -8,19 +8,19 @@ import {
   InvalidArgumentError,
   type JoinRequest,
 } from "../../api/index.ts";
-import { initAll, initOne, type NcclCommunicator } from "./communicators.ts";
-import type { Checks } from "./comparisons.ts";
-import { CurrentDevice, Device } from "./device.ts";
-import { inTurn } from "./give-back.ts";
-import { Job } from "./job.ts";
-import type { Libraries } from "./libraries.ts";
-import { LocalRank } from "./local-rank.ts";
-import type { Lives } from "./next-life.ts";
-import { openTogether } from "./opening-together.ts";
+import { initAll, initOne, type NcclCommunicator } from "./calls/communicators.ts";
+import { CurrentDevice, Device } from "./device/device.ts";
+import { inTurn } from "./device/give-back.ts";
+import { Progress } from "./device/progress.ts";
+import type { Libraries } from "./discovery/libraries.ts";
+import type { Checks } from "./job/comparisons.ts";
+import { Job } from "./job/job.ts";
+import type { Lives } from "./job/next-life.ts";
+import { openTogether } from "./job/opening-together.ts";
 import type { NcclOptions } from "./options.ts";
-import { startPinned, startPinnedJob } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
-import { Progress } from "./progress.ts";
+import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
+import { LocalRank } from "./rank/local-rank.ts";
 import type { Membership } from "./rendezvous/index.ts";
 import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";

@@ -16,27 +16,27 @@ import {
   type Waiting,
 } from "../../api/index.ts";
 import { Answers, type Known } from "./answers.ts";
-import { CommunicatorEnds } from "./communicator-ends.ts";
-import { type NcclCommunicator, split } from "./communicators.ts";
-import { CopiedArrays, notInPlace } from "./copied-arrays.ts";
-import type { CurrentDevice } from "./device.ts";
-import { inTurn, within } from "./give-back.ts";
-import { CapturedGraph } from "./graphs.ts";
-import type { Job } from "./job.ts";
-import type { LocalRank } from "./local-rank.ts";
-import type { Member } from "./member.ts";
+import { CommunicatorEnds } from "./calls/communicator-ends.ts";
+import { type NcclCommunicator, split } from "./calls/communicators.ts";
+import { CapturedGraph } from "./calls/graphs.ts";
+import type { Ready } from "./calls/ready-call.ts";
+import { ReadyReplay } from "./calls/ready-replay.ts";
+import { messageEnds } from "./calls/submit.ts";
+import { finishing, Submitter } from "./calls/submitter.ts";
+import type { CurrentDevice } from "./device/device.ts";
+import { inTurn, within } from "./device/give-back.ts";
+import type { Progress } from "./device/progress.ts";
+import { promised } from "./device/promised.ts";
+import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
-import { pinnedVariables } from "./pinned-start.ts";
 import type { Place } from "./places.ts";
-import { closeAtEnd, closedBefore } from "./process-end.ts";
-import type { Progress } from "./progress.ts";
-import { promised } from "./promised.ts";
-import type { Ready } from "./ready-call.ts";
-import { ReadyReplay } from "./ready-replay.ts";
-import { messageEnds } from "./submit.ts";
-import { finishing, Submitter } from "./submitter.ts";
+import { pinnedVariables } from "./process/pinned-start.ts";
+import { closeAtEnd, closedBefore } from "./process/process-end.ts";
+import { withVariables } from "./process/variables.ts";
+import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
+import type { LocalRank } from "./rank/local-rank.ts";
+import type { Member } from "./rank/member.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
-import { withVariables } from "./variables.ts";
 
 /** How long work that is under way may take to end when a session closes, and after its communicators were aborted. */
 const [closeMs, leaveMs] = [10_000, 1_000];

@@ -1,11 +1,11 @@
 /** What sessions are opened with, from the options of the backend. Settles what NCCL reads once per process. */
 import type { NcclPin } from "../../algorithms/index.ts";
-import type { Libraries } from "./libraries.ts";
+import type { Libraries } from "./discovery/libraries.ts";
 import type { Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
-import { pinnedConfig } from "./pinned-start.ts";
-import type { PlanRecord } from "./plan-record.ts";
-import { processSettings } from "./process-settings.ts";
+import { pinnedConfig } from "./process/pinned-start.ts";
+import type { PlanRecord } from "./process/plan-record.ts";
+import { processSettings } from "./process/process-settings.ts";
 
 /**
  * To be called right before NCCL is used.

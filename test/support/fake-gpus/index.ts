@@ -1,7 +1,7 @@
 /** Fake GPUs: CUDA and NCCL in memory, for tests of what the NCCL backend builds on top of both. */
 import type { Backend } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
-import type { Libraries } from "../../../src/backends/nccl/libraries.ts";
+import type { Libraries } from "../../../src/backends/nccl/discovery/libraries.ts";
 import { openHere, type Setup } from "../../../src/backends/nccl/open.ts";
 import { placesFor } from "../../../src/backends/nccl/places.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";

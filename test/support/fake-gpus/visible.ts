@@ -1,5 +1,5 @@
 /** A machine's GPUs as one process sees them, by its CUDA_VISIBLE_DEVICES: each process has a current device of its own. */
-import type { Libraries } from "../../../src/backends/nccl/libraries.ts";
+import type { Libraries } from "../../../src/backends/nccl/discovery/libraries.ts";
 import type { FakeGpus } from "./index.ts";
 import { cudaError, type Machine } from "./machine.ts";
 

@@ -1,8 +1,8 @@
 /** Streams that are asked at once whether they are done: which, for how long, and what those who wait are told. */
 import { describe, expect, test, vi } from "vitest";
 import type { Waiting } from "../../../src/api/index.ts";
-import { CurrentDevice, Device } from "../../../src/backends/nccl/device.ts";
-import { Progress } from "../../../src/backends/nccl/progress.ts";
+import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
+import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
 import { cudaError, Machine } from "../../support/fake-gpus/machine.ts";
 import { turns } from "./gpus.ts";

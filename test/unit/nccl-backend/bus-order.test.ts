@@ -1,7 +1,7 @@
 /** Explanations claim NCCL's bits only for ranks whose GPUs are in the order of the bus. */
 import { type Communicator, createWorld, type Explanation } from "twinccl";
 import { expect, test } from "vitest";
-import { inBusOrder } from "../../../src/backends/nccl/bus-order.ts";
+import { inBusOrder } from "../../../src/backends/nccl/discovery/bus-order.ts";
 import { cudaError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld } from "./gpus.ts";
 

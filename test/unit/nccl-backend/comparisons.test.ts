@@ -7,8 +7,8 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
-import { Job } from "../../../src/backends/nccl/job.ts";
+import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
+import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { connected } from "./connected.ts";
 

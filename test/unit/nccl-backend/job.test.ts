@@ -1,7 +1,7 @@
 /** What the processes of a job ask each other: who has made a call. */
 import { describe, expect, test, vi } from "vitest";
 import type { RankCall, Session } from "../../../src/api/index.ts";
-import { Job } from "../../../src/backends/nccl/job.ts";
+import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { within } from "../../support/planted.ts";
 import { place } from "../nccl-rendezvous/stores.ts";

@@ -6,7 +6,7 @@ import {
   connect,
   type Session,
 } from "twinccl";
-import type { Checks } from "../../../src/backends/nccl/comparisons.ts";
+import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";

@@ -1,7 +1,7 @@
 /** What connects GPUs, and what NCCL may use of it, from what the libraries say. */
 import { describe, expect, test } from "vitest";
-import { linkKinds } from "../../../src/backends/nccl/link-kinds.ts";
-import { nvlsState, p2pState } from "../../../src/backends/nccl/machine-states.ts";
+import { linkKinds } from "../../../src/backends/nccl/discovery/link-kinds.ts";
+import { nvlsState, p2pState } from "../../../src/backends/nccl/discovery/machine-states.ts";
 import type { FarEnd } from "../../../src/backends/nccl/result/nvml-links.ts";
 
 /** Bus ids as CUDA writes them, and the same places as NVML's numbers make them. */

@@ -1,7 +1,7 @@
 /** Who keeps messages waiting, as what the ranks say leads from one to the next. */
 import { expect, test, vi } from "vitest";
-import type { Ends, Message } from "../../../src/backends/nccl/made.ts";
-import { keepWaiting } from "../../../src/backends/nccl/messages-wait.ts";
+import type { Ends, Message } from "../../../src/backends/nccl/calls/made.ts";
+import { keepWaiting } from "../../../src/backends/nccl/job/messages-wait.ts";
 
 /** A message of a world of four: `"0>1 #2"` is the third from 0 to 1. */
 function message(text: string): Message {

@@ -1,8 +1,8 @@
 /** Who waits for work on streams, and what each of them is told: once, and nothing of somebody else's. */
 import { describe, expect, test } from "vitest";
 import type { Waiting } from "../../../src/api/index.ts";
-import { CurrentDevice, Device } from "../../../src/backends/nccl/device.ts";
-import { Progress } from "../../../src/backends/nccl/progress.ts";
+import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
+import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../support/fake-gpus/machine.ts";
 import { turns } from "./gpus.ts";

@@ -9,10 +9,10 @@ import {
   pinnedVariables,
   startPinned,
   startPinnedJob,
-} from "../../../src/backends/nccl/pinned-start.ts";
-import { PlanLogFile } from "../../../src/backends/nccl/plan-log-file.ts";
-import { ProcessSettings } from "../../../src/backends/nccl/process-settings.ts";
-import { startWithVariables, withVariables } from "../../../src/backends/nccl/variables.ts";
+} from "../../../src/backends/nccl/process/pinned-start.ts";
+import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
+import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
+import { startWithVariables, withVariables } from "../../../src/backends/nccl/process/variables.ts";
 
 const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];
 const now = () => Object.fromEntries(names.map((name) => [name, process.env[name]]));

@@ -3,7 +3,7 @@ import { type Backend, createWorld } from "twinccl";
 import type { NcclPin } from "twinccl/nccl";
 import { expect, test } from "vitest";
 import { openHere } from "../../../src/backends/nccl/open.ts";
-import { pinnedConfig } from "../../../src/backends/nccl/pinned-start.ts";
+import { pinnedConfig } from "../../../src/backends/nccl/process/pinned-start.ts";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
 

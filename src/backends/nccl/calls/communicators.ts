@@ -1,0 +1,264 @@
+/** The NCCL communicators of the ranks of this process, by communicator of the world. */
+import type { CommInfo, RankCall } from "../../../api/index.ts";
+import type { CurrentDevice, Device } from "../device/device.ts";
+import { inTurn, within } from "../device/give-back.ts";
+import { dataTypes, reduceOps, scalarBytes } from "../memory/mapping.ts";
+import type { LocalRank } from "../rank/local-rank.ts";
+import type { Member } from "../rank/member.ts";
+import { located } from "../result/errors.ts";
+import type { NcclCalls } from "../result/nccl.ts";
+import type { ConfigFields } from "../sys/layouts.ts";
+import type { CapturedGraph } from "./graphs.ts";
+import { addressOf, type Part } from "./issue.ts";
+import type { Made } from "./made.ts";
+import { RegisteredWindows } from "./windows.ts";
+
+/** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
+const [endMs, abortMs] = [10_000, 10_000];
+
+/** One communicator: its members that live here, by rank. */
+export class NcclCommunicator {
+  readonly info: CommInfo;
+  readonly size: number;
+  readonly members: ReadonlyMap<number, Member>;
+  /** Those of the members that live here. */
+  readonly devices: readonly Device[];
+  readonly windows: RegisteredWindows;
+  readonly graphs = new Set<CapturedGraph>();
+  /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
+  isOver = false;
+  /** What was made here, where other processes may ask. */
+  made: Made | undefined;
+  readonly #nccl: NcclCalls;
+
+  constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
+    this.info = info;
+    this.size = info.ranks.length;
+    this.members = new Map(members.map((member) => [member.rank, member]));
+    this.windows = new RegisteredWindows(nccl, this.members);
+    this.devices = members.map(({ local }) => local.device);
+    this.#nccl = nccl;
+  }
+
+  /** Collective call `number` was submitted. One that could not be was not made: others may ask who keeps them waiting. */
+  count(number: number): void {
+    if (this.made !== undefined) this.made.calls = number + 1;
+  }
+
+  /** A member's call with what NCCL needs to make it; `endOp` comes after. */
+  part(call: RankCall): Part {
+    const { handle, local } = this.members.get(call.rank) as Member;
+    const { device, scratch } = local;
+    const op = this.beginOp(call);
+    const [send, recv] = [addressOf(call.send), addressOf(call.recv)];
+    return { call, send, recv, comm: handle, stream: device.stream, op, size: this.size, scratch };
+  }
+
+  /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */
+  beginOp({ op, dtype, rank }: RankCall): number {
+    if (op === undefined || dtype === undefined) return 0;
+    if (typeof op === "string") return reduceOps[op];
+    const { handle } = this.members.get(rank) as Member;
+    return this.#nccl.preMulSum(scalarBytes(dtype, op.preMul), dataTypes[dtype], handle);
+  }
+
+  /** Gives back an operator that was made for a call. NCCL has read it once the call was issued. */
+  endOp({ op, rank }: RankCall, made: number): void {
+    if (op === undefined || typeof op === "string") return;
+    this.#nccl.destroyOp(made, (this.members.get(rank) as Member).handle);
+  }
+
+  /**
+   * Gives graphs, windows and handles back; nothing of them may be under way. Ranks of other processes are waited for no
+   * longer than a bound: then this process's end is aborted, with a warning. False when that happened.
+   */
+  async end(): Promise<boolean> {
+    if (this.members.size === this.size) {
+      this.destroy();
+      return true;
+    }
+    inTurn(this.#releases());
+    const ends = [...this.members.values()].map(async (member) => {
+      try {
+        return await this.#endWithOthers(member.handle);
+      } catch (error) {
+        throw this.#of(member, error);
+      }
+    });
+    const inTime = (await Promise.all(ends)).every((each) => each);
+    if (!inTime) {
+      process.emitWarning(
+        `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
+        { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
+      );
+    }
+    return inTime;
+  }
+
+  /** The same at once, for ranks that all live here or end together. */
+  destroy(): void {
+    inTurn([
+      ...this.#releases(),
+      () =>
+        this.#nccl.group(() => {
+          for (const member of this.members.values()) {
+            this.#asOf(member, () => this.#nccl.destroy(member.handle));
+          }
+        }),
+    ]);
+  }
+
+  #releases(): (() => void)[] {
+    return [
+      ...[...this.graphs].map((graph) => () => graph.release()),
+      () => this.windows.release(),
+    ];
+  }
+
+  /** NCCL's end of a communicator is a meeting of all ranks, of which each step may wait for the others. */
+  async #endWithOthers(handle: bigint): Promise<boolean> {
+    const nccl = this.#nccl;
+    const abort = (): Promise<boolean> => within(abortMs, nccl.abortInBackground(handle));
+    const meeting = nccl.finalizeInBackground(handle);
+    if (!(await within(endMs, meeting))) {
+      await abort();
+      return false;
+    }
+    try {
+      await meeting;
+    } catch (error) {
+      await abort();
+      throw error;
+    }
+    const destroying = nccl.destroyInBackground(handle);
+    if (!(await within(endMs, destroying))) return false;
+    await destroying;
+    return true;
+  }
+
+  /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */
+  async abort(): Promise<void> {
+    // NCCL waits for graphs that hold its kernels, for ever. One that is lost must not keep the others.
+    for (const graph of this.graphs) {
+      try {
+        graph.release();
+      } catch {}
+    }
+    this.graphs.clear();
+    const ends = [...this.members.values()].map(({ handle }) =>
+      this.#nccl.abortInBackground(handle),
+    );
+    await within(abortMs, Promise.allSettled(ends));
+  }
+
+  /** Throws what went wrong in the background. */
+  check(): void {
+    for (const member of this.members.values()) {
+      this.#asOf(member, () => this.#nccl.checkAsync(member.handle));
+    }
+  }
+
+  /** Does something for a member: what goes wrong names it. */
+  #asOf(member: Member, work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      throw this.#of(member, error);
+    }
+  }
+
+  #of({ rank, local }: Member, error: unknown): unknown {
+    const { size, info } = this;
+    return located(error, { rank, size, comm: info.name, device: local.device.name });
+  }
+}
+
+/** Makes the communicator of all ranks, when all of them live in this process. */
+export function initAll(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  info: CommInfo,
+  locals: readonly LocalRank[],
+  config: ConfigFields,
+): NcclCommunicator {
+  const slots = locals.map(() => new BigUint64Array(1));
+  const size = locals.length;
+  const id = nccl.uniqueId();
+  nccl.group(() => {
+    locals.forEach(({ device }, rank) => {
+      try {
+        device.use();
+        nccl.initRank(slots[rank] as BigUint64Array, size, id, rank, config);
+      } catch (error) {
+        throw located(error, { rank, size, comm: info.name, device: device.name });
+      }
+    });
+  });
+  current.forget();
+  const members = locals.map((local, rank) => ({ rank, local, handle: slotValue(slots[rank]) }));
+  return new NcclCommunicator(info, members, nccl);
+}
+
+/** Makes this process's end of the communicator of all ranks, without blocking where that can be done. */
+export async function initOne(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  info: CommInfo,
+  local: LocalRank,
+  id: Uint8Array,
+  config: ConfigFields,
+): Promise<NcclCommunicator> {
+  const { worldRank: rank, device } = local;
+  const size = info.ranks.length;
+  let handle: bigint;
+  if (device.index === 0) {
+    // Other threads are on device 0.
+    handle = await nccl.initRankInBackground(size, id, rank, config);
+  } else {
+    const slot = new BigUint64Array(1);
+    device.use();
+    nccl.initRank(slot, size, id, rank, config);
+    handle = slotValue(slot);
+  }
+  current.forget();
+  return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
+}
+
+/**
+ * Splits a communicator: every member takes part, whether or not it joins a child.
+ *
+ * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
+ * process: the place of the child among all that are made, and the rank in it.
+ */
+export function split(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  parent: NcclCommunicator,
+  calls: readonly RankCall[],
+  children: readonly CommInfo[],
+  config: ConfigFields,
+): NcclCommunicator[] {
+  const slots = calls.map(() => new BigUint64Array(1));
+  nccl.group(() => {
+    calls.forEach(({ rank }, index) => {
+      const { handle, local } = parent.members.get(rank) as Member;
+      const color = children.findIndex(({ ranks }) => ranks.includes(local.worldRank));
+      const key = color < 0 ? 0 : (children[color] as CommInfo).ranks.indexOf(local.worldRank);
+      const slot = slots[index] as BigUint64Array;
+      nccl.split(handle, color < 0 ? undefined : color, key, slot, config);
+    });
+  });
+  current.forget();
+  return children.map((info) => {
+    const members = calls.flatMap(({ rank }, index) => {
+      const { local } = parent.members.get(rank) as Member;
+      const childRank = info.ranks.indexOf(local.worldRank);
+      return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
+    });
+    return new NcclCommunicator(info, members, nccl);
+  });
+}
+
+function slotValue(slot: BigUint64Array | undefined): bigint {
+  return slot?.[0] ?? 0n;
+}

@@ -1,0 +1,111 @@
+/** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
+
+import type { Device } from "../device/device.ts";
+import { inTurn } from "../device/give-back.ts";
+import type { CopiedCalls, Finish } from "../rank/copied-arrays.ts";
+import type { LocalRank } from "../rank/local-rank.ts";
+import type { LaunchList } from "../result/cuda-lists.ts";
+
+interface DeviceGraph {
+  readonly device: Device;
+  readonly graph: bigint;
+}
+
+/** A recording that can be launched again and again. */
+export class CapturedGraph {
+  #graphs: readonly DeviceGraph[];
+  /** Arrays that its calls were given. */
+  readonly #copied: CopiedCalls | undefined;
+
+  private constructor(graphs: readonly DeviceGraph[], copied: CopiedCalls | undefined) {
+    this.#graphs = graphs;
+    this.#copied = copied;
+  }
+
+  /**
+   * Captures what `issue` puts on the streams of a communicator's devices; nothing of it runs.
+   *
+   * When `issue` throws, the captures are ended and thrown away.
+   */
+  static capture(
+    devices: readonly Device[],
+    issue: () => void,
+    copied?: CopiedCalls,
+  ): CapturedGraph {
+    for (const device of devices) device.use().beginCapture(device.stream);
+    let failure: { readonly error: unknown } | undefined;
+    try {
+      issue();
+    } catch (error) {
+      failure = { error };
+    }
+    const attempt = <T>(each: () => T): T[] => {
+      try {
+        return [each()];
+      } catch (error) {
+        failure ??= { error };
+        return [];
+      }
+    };
+    // All captures end before the first recording is made launchable: CUDA allows no such call while a stream captures.
+    const recordings = devices.flatMap((device) =>
+      attempt(() => ({ device, recording: device.use().endCapture(device.stream) })),
+    );
+    const graphs = recordings.flatMap(({ device, recording }) =>
+      attempt(() => ({ device, graph: device.use().instantiate(recording) })),
+    );
+    const captured = new CapturedGraph(graphs, copied);
+    if (failure === undefined) return captured;
+    captured.release();
+    throw failure.error;
+  }
+
+  /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
+  launch(): Finish | undefined {
+    this.#copied?.copyIn();
+    // A launch goes by its stream: unlike capturing, it does not ask which device is current.
+    for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
+    return this.#copied?.copyBack();
+  }
+
+  /** Its launches written down together, for a recording without arrays; `undefined` where that saves nothing. */
+  listed(): LaunchList | undefined {
+    const [first, second] = this.#graphs;
+    if (first === undefined || second === undefined) return undefined;
+    const launches = this.#graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
+    return first.device.cuda.listedLaunches(launches);
+  }
+
+  /** Gives back one rank's part; its launches must be done. */
+  discard(local: LocalRank): void {
+    const graphs = this.#graphs.filter(({ device }) => device === local.device);
+    this.#graphs = this.#graphs.filter(({ device }) => device !== local.device);
+    this.#copied?.release(local);
+    inTurn(
+      graphs.map(
+        ({ device, graph }) =>
+          () =>
+            device.use().graphDestroy(graph),
+      ),
+    );
+  }
+
+  /** Whether nothing of it is left. */
+  get isOver(): boolean {
+    return this.#graphs.length === 0;
+  }
+
+  /** Gives it back; it must be done. NCCL cannot end a communicator whose graphs still exist. */
+  release(): void {
+    const graphs = this.#graphs;
+    this.#graphs = [];
+    this.#copied?.release();
+    inTurn(
+      graphs.map(
+        ({ device, graph }) =>
+          () =>
+            device.use().graphDestroy(graph),
+      ),
+    );
+  }
+}

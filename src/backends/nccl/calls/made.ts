@@ -1,0 +1,68 @@
+/** What one process has made on a communicator, in words that others may ask for. */
+import type { HalfTransfer } from "../../../api/index.ts";
+import { numberOf, pairOf } from "./pairs.ts";
+
+/** A message: the number of its pair of ranks, and its own among theirs. */
+export type Message = readonly [pair: number, number: number];
+
+/** A process's ends of messages. */
+export interface Ends {
+  /** How many it has made, by pair. */
+  readonly made: readonly (readonly [pair: number, count: number])[];
+  /** Those that were made together and waited, or wait still, for all whom they connect: the first of each pair. */
+  readonly waiting: readonly Message[];
+}
+
+/** Collective calls, and this process's ends of messages; what waits until others have come counts. */
+export class Made {
+  /** How many collective calls. */
+  calls = 0;
+  readonly #size: number;
+  readonly #made = new Map<number, number>();
+  #waiting: ReadonlyMap<number, number> = new Map();
+
+  /** On a communicator of so many ranks. */
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  /** Messages wait until their ranks have come together. */
+  await(halves: readonly HalfTransfer[]): void {
+    const messages = messagesOf(this.#size, halves);
+    this.#count(messages);
+    this.#waiting = firstOf(messages);
+  }
+
+  /** Messages were handed over. */
+  handedOver(halves: readonly HalfTransfer[]): void {
+    this.#waiting = new Map();
+    this.#count(messagesOf(this.#size, halves));
+  }
+
+  /** Messages could not be handed over: of each pair the first one is the next again. */
+  refuse(halves: readonly HalfTransfer[]): void {
+    this.#waiting = new Map();
+    for (const [pair, number] of firstOf(messagesOf(this.#size, halves))) {
+      this.#made.set(pair, number);
+    }
+  }
+
+  /** Its ends of messages. */
+  ends(): Ends {
+    return { made: [...this.#made], waiting: [...this.#waiting] };
+  }
+
+  #count(messages: readonly Message[]): void {
+    for (const [pair, number] of messages) this.#made.set(pair, number + 1);
+  }
+}
+
+/** On a communicator of so many ranks. */
+export function messagesOf(size: number, halves: readonly HalfTransfer[]): Message[] {
+  return halves.map((half) => [numberOf(size, pairOf(half)), half.number]);
+}
+
+/** The first of each pair. */
+function firstOf(messages: readonly Message[]): Map<number, number> {
+  return new Map(messages.toReversed());
+}

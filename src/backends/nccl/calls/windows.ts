@@ -1,0 +1,91 @@
+/**
+ * Symmetric memory as NCCL knows it: allocations that are registered as windows of a communicator when a call first uses
+ * them. Registration is collective, so it happens in the order of the calls.
+ */
+import type { RankCall } from "../../../api/index.ts";
+import { symmetricPlace } from "../../../api/index.ts";
+import type { Member } from "../rank/member.ts";
+import type { NcclCalls } from "../result/nccl.ts";
+
+/** An allocation's window, by its address, on one member. */
+type Registered = Map<bigint, bigint>;
+
+/** The windows of one communicator. */
+export class RegisteredWindows {
+  readonly #nccl: NcclCalls;
+  readonly #members: ReadonlyMap<number, Member>;
+  readonly #windows = new Map<number, Registered>();
+
+  constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>) {
+    this.#nccl = nccl;
+    this.#members = members;
+  }
+
+  /** A call uses symmetric memory that has no window yet. */
+  lacks(call: RankCall): boolean {
+    if (symmetricPlace(call) === undefined) return false;
+    return !this.#has(call, "send") || !this.#has(call, "recv");
+  }
+
+  /** Registers the symmetric memory of calls that use it and has no window yet. */
+  cover(calls: readonly RankCall[]): void {
+    const [first] = calls;
+    if (first === undefined || symmetricPlace(first) === undefined) return;
+    this.#coverSide(calls, "send");
+    this.#coverSide(calls, "recv");
+  }
+
+  /** The memory at an address is about to be given back: its window goes first. */
+  uncover(worldRank: number, ptr: bigint): void {
+    for (const [rank, registered] of this.#windows) {
+      const member = this.#members.get(rank);
+      const window = registered.get(ptr);
+      if (member?.local.worldRank !== worldRank || window === undefined) continue;
+      registered.delete(ptr);
+      member.local.device.use();
+      this.#nccl.deregisterWindow(member.handle, window);
+    }
+  }
+
+  /** Gives all windows back. */
+  release(): void {
+    for (const [rank, registered] of this.#windows) {
+      const { handle, local } = this.#members.get(rank) as Member;
+      local.device.use();
+      for (const window of registered.values()) this.#nccl.deregisterWindow(handle, window);
+    }
+    this.#windows.clear();
+  }
+
+  #coverSide(calls: readonly RankCall[], side: "send" | "recv"): void {
+    const missing = calls.filter((call) => !this.#has(call, side));
+    if (missing.length === 0) return;
+    const slots = missing.map(() => new BigUint64Array(1));
+    this.#nccl.group(() => {
+      missing.forEach((call, index) => {
+        const { handle, local } = this.#members.get(call.rank) as Member;
+        const { ptr, byteLength } = (call[side] as NonNullable<RankCall["send"]>).allocation.memory;
+        local.device.use();
+        this.#nccl.registerWindow(handle, ptr, byteLength, slots[index] as BigUint64Array);
+      });
+    });
+    missing.forEach((call, index) => {
+      const ptr = (call[side] as NonNullable<RankCall["send"]>).allocation.memory.ptr;
+      this.#registered(call.rank).set(ptr, slots[index]?.[0] ?? 0n);
+    });
+  }
+
+  #has(call: RankCall, side: "send" | "recv"): boolean {
+    const ptr = call[side]?.allocation.memory.ptr;
+    return ptr === undefined || this.#registered(call.rank).has(ptr);
+  }
+
+  #registered(rank: number): Registered {
+    let registered = this.#windows.get(rank);
+    if (registered === undefined) {
+      registered = new Map();
+      this.#windows.set(rank, registered);
+    }
+    return registered;
+  }
+}

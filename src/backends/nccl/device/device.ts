@@ -1,0 +1,127 @@
+/** One GPU of this process: its stream, on which everything of its rank happens in call order. */
+import { CommClosedError, InvalidArgumentError } from "../../../api/index.ts";
+import type { CudaCalls } from "../result/cuda.ts";
+import { CudaError } from "../result/errors.ts";
+
+const currents = new WeakMap<CudaCalls, CurrentDevice>();
+
+/** Keeps the thread's current device, so that it is switched only when it changes. */
+export class CurrentDevice {
+  readonly #cuda: CudaCalls;
+  #device = -1;
+  #shared = false;
+
+  private constructor(cuda: CudaCalls) {
+    this.#cuda = cuda;
+  }
+
+  /** The one of this thread: worlds of one process switch the same device. */
+  static of(cuda: CudaCalls): CurrentDevice {
+    let current = currents.get(cuda);
+    if (current === undefined) {
+      current = new CurrentDevice(cuda);
+      currents.set(cuda, current);
+    }
+    return current;
+  }
+
+  use(device: number): void {
+    if (device === this.#device && !this.#shared) return;
+    this.#cuda.setDevice(device);
+    this.#device = device;
+  }
+
+  /** Code of the caller switches it too, at any time: from here on it is set whenever it is needed. */
+  share(): void {
+    this.#shared = true;
+  }
+
+  /** NCCL may have switched it. */
+  forget(): void {
+    this.#device = -1;
+  }
+}
+
+/** A GPU and the stream that its rank works on. */
+export class Device {
+  readonly index: number;
+  readonly name: string;
+  readonly stream: bigint;
+  readonly cuda: CudaCalls;
+  readonly #current: CurrentDevice;
+  readonly #ownsStream: boolean;
+  #released = false;
+
+  constructor(cuda: CudaCalls, current: CurrentDevice, index: number, stream?: bigint) {
+    this.cuda = cuda;
+    this.index = index;
+    this.name = `cuda:${index}`;
+    this.#current = current;
+    if (stream !== undefined) this.share();
+    this.use();
+    if (stream !== undefined) this.#assertStream(stream);
+    this.#ownsStream = stream === undefined;
+    this.stream = stream ?? cuda.streamCreate();
+  }
+
+  /** The stream where it is the caller's. */
+  get givenStream(): bigint | undefined {
+    return this.#ownsStream ? undefined : this.stream;
+  }
+
+  /** The caller has CUDA code of its own, which switches devices as well. */
+  share(): void {
+    this.#current.share();
+  }
+
+  /** Makes it the thread's current device: memory and events belong to the current one. */
+  use(): CudaCalls {
+    if (this.#released) {
+      throw new CommClosedError({
+        headline: `the world on ${this.name} was closed, and its memory with it`,
+        hint: "copy what is needed to the host before world.close()",
+      });
+    }
+    this.#current.use(this.index);
+    return this.cuda;
+  }
+
+  /** CUDA tells whether a stream is one of this device when an event of the device is recorded on it. */
+  #assertStream(stream: bigint): void {
+    const { cuda, name } = this;
+    const fault = (found: string, cause?: unknown): InvalidArgumentError =>
+      new InvalidArgumentError(
+        {
+          headline: `nccl: streams: ${stream} ${found}, needs a live stream of ${name} that is not being captured`,
+          hint: "make it with cudaSetDevice and cudaStreamCreateWithFlags, and keep it until the world is closed",
+        },
+        { field: "streams", cause },
+      );
+    const event = cuda.eventCreate(false);
+    try {
+      if (cuda.isCapturing(stream)) throw fault("is being captured");
+      cuda.eventRecord(event, stream);
+    } catch (error) {
+      throw error instanceof CudaError
+        ? fault(`cannot be used: ${error.statusName}`, error)
+        : error;
+    } finally {
+      cuda.eventDestroy(event);
+    }
+  }
+
+  /** Leaves the stream behind, with work on it that does not end. */
+  abandon(): void {
+    this.#released = true;
+  }
+
+  /** Gives the stream back where it is our own. Nothing can be done with the device from here on. */
+  release(): void {
+    if (this.#released) return;
+    try {
+      if (this.#ownsStream) this.use().streamDestroy(this.stream);
+    } finally {
+      this.#released = true;
+    }
+  }
+}

@@ -1,0 +1,75 @@
+/** A place in the streams of some devices, and who waits for the work before it. */
+import type { Waiting } from "../../../api/index.ts";
+import type { Device } from "./device.ts";
+
+/** What stands for a mark in one device's stream. */
+export interface MarkEvent {
+  readonly device: Device;
+  readonly event: bigint;
+}
+
+/** Those who wait for the work of one communicator, in the order in which they came. */
+interface Party {
+  readonly owner: object | undefined;
+  readonly waiting: Waiting[];
+}
+
+/** Recorded at the end of a turn; done when the streams have come to it. */
+export class Mark {
+  readonly devices = new Set<Device>();
+  /** Those of the streams that have yet to come to it. */
+  readonly events: MarkEvent[] = [];
+  /** Who came last, for whom more may be put on the streams; `undefined` where that is over. */
+  #last: Waiting | undefined;
+  /** Those devices that were added last: calls in a row mostly name the same list. */
+  #listed: readonly Device[] | undefined;
+  /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
+  #parties: Party[] = [];
+  #party: Party | undefined;
+
+  /** Somebody waits for what was put on these devices' streams. */
+  add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
+    this.close();
+    this.#last = waiting;
+    waiting.takesMore = true;
+    if (devices !== this.#listed) {
+      this.#listed = devices;
+      for (const device of devices) this.devices.add(device);
+    }
+    if (this.#party === undefined || this.#party.owner !== owner) {
+      this.#party = { owner, waiting: [] };
+      this.#parties.push(this.#party);
+    }
+    this.#party.waiting.push(waiting);
+  }
+
+  /** What is put on the streams from now on is not covered. */
+  close(): void {
+    if (this.#last !== undefined) this.#last.takesMore = false;
+    this.#last = undefined;
+  }
+
+  /** Tells everyone: the work is done, or will not be. */
+  settle(error?: unknown): void {
+    const parties = this.#parties;
+    this.#parties = [];
+    this.#party = undefined;
+    this.close();
+    tell(parties, error);
+  }
+
+  /** Tells those who wait for the work of a communicator that it was given up. */
+  giveUp(owner: object, error: unknown): void {
+    const lost = this.#parties.filter((party) => party.owner === owner);
+    this.#parties = this.#parties.filter((party) => party.owner !== owner);
+    this.#party = undefined;
+    this.close();
+    tell(lost, error);
+  }
+}
+
+function tell(parties: readonly Party[], error: unknown): void {
+  for (const { waiting } of parties) {
+    for (const each of waiting) each.settled(error);
+  }
+}

@@ -1,0 +1,216 @@
+/**
+ * Tells when work that was put on streams is done, without a callback from a CUDA thread and without a busy core.
+ *
+ * What was submitted in one turn is waited for together. The streams themselves are asked at once for some microseconds, in
+ * which this thread can put nothing else on them; small collectives are done by then, and need no event. For others an
+ * event per stream is looked at between other events of the loop, then by timers. Now and then who waits for a small one is
+ * told there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
+ */
+import type { Waiting } from "../../../api/index.ts";
+import type { Device } from "./device.ts";
+import { inTurn } from "./give-back.ts";
+import { IdleWatch } from "./idle-watch.ts";
+import { LoopTurn } from "./loop-turn.ts";
+import { Mark, type MarkEvent } from "./mark.ts";
+import { promised } from "./promised.ts";
+
+/** How long, and how, completion is waited for. */
+export interface Patience {
+  /** Microseconds of looking without a pause. */
+  readonly spinUs: number;
+  /** Milliseconds of looking at every turn of the event loop. */
+  readonly turnsMs: number;
+}
+
+/** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
+const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
+
+/** How long those who wait may be told one after another, without a turn of the event loop in between. */
+const longestTurnMs = 10;
+
+/** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
+const longestPauseMs = 4;
+const pausePart = 1 / 100;
+
+/** The work of one process on its devices. */
+export class Progress {
+  readonly #patience: Patience;
+  /** Looks whether something went wrong in the background. */
+  readonly #check: () => void;
+  readonly #turn = new LoopTurn();
+  readonly #spare = new Map<Device, bigint[]>();
+  #next: Mark | undefined;
+  #open: Mark[] = [];
+  #looking = false;
+  #watch: IdleWatch | undefined;
+
+  constructor(check: () => void, patience: Patience = defaultPatience) {
+    this.#check = check;
+    this.#patience = patience;
+  }
+
+  /** From here on looks whether something went wrong also while nobody waits, until everything is given back or abandoned. */
+  watchIdle(everyMs?: number): void {
+    this.#watch = new IdleWatch(() => {
+      if (!this.#looking) this.#check();
+    }, everyMs);
+  }
+
+  /** Resolves when what was put on these devices' streams so far is done. */
+  after(devices: readonly Device[], owner?: object): Promise<void> {
+    return promised((waiting) => this.whenDone(devices, owner, waiting));
+  }
+
+  /** Tells when what was put on these devices' streams so far is done. */
+  whenDone(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
+    if (this.#next === undefined) {
+      this.#next = new Mark();
+      queueMicrotask(() => this.#record());
+    }
+    this.#next.add(devices, owner, waiting);
+  }
+
+  /** Rejects those who wait for the work of a communicator: it was given up. */
+  giveUp(owner: object, error: unknown): void {
+    for (const mark of [...this.#open]) mark.giveUp(owner, error);
+    this.#next?.giveUp(owner, error);
+  }
+
+  /** Rejects everyone who waits: the work does not end. */
+  abandon(error: unknown): void {
+    this.#watch?.end();
+    const lost = this.#open;
+    this.#open = [];
+    for (const mark of lost) this.#fail(mark, error);
+  }
+
+  /** Gives the events back. */
+  release(): void {
+    this.#watch?.end();
+    const spare = [...this.#spare];
+    const open = this.#open.flatMap(({ events }) => events);
+    this.#spare.clear();
+    this.#open = [];
+    inTurn([
+      ...spare.flatMap(([device, events]) =>
+        events.map((event) => () => device.use().eventDestroy(event)),
+      ),
+      ...open.map(
+        ({ device, event }) =>
+          () =>
+            device.use().eventDestroy(event),
+      ),
+    ]);
+  }
+
+  #record(): void {
+    const mark = this.#next;
+    if (mark === undefined) return;
+    this.#next = undefined;
+    mark.close();
+    const nowMs = performance.now();
+    let isDone = false;
+    try {
+      isDone = this.#open.length === 0 && this.#isDoneSoon(mark, nowMs);
+      if (!isDone) this.#follow(mark);
+    } catch (error) {
+      this.#fail(mark, error);
+      return;
+    }
+    if (isDone && this.#turn.ageMs(nowMs) <= longestTurnMs) {
+      mark.settle();
+      return;
+    }
+    this.#open.push(mark);
+    if (this.#looking) return;
+    this.#looking = true;
+    this.#lookLater(performance.now());
+  }
+
+  /** Whether the streams are empty within the time of looking without a pause. */
+  #isDoneSoon({ devices }: Mark, nowMs: number): boolean {
+    const until = nowMs + this.#patience.spinUs / 1000;
+    for (const device of devices) {
+      const cuda = device.use();
+      while (!cuda.streamDone(device.stream)) {
+        if (performance.now() >= until) return false;
+      }
+    }
+    return true;
+  }
+
+  /** Puts an event behind what is on each stream. */
+  #follow({ devices, events }: Mark): void {
+    for (const device of devices) {
+      const cuda = device.use();
+      const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
+      events.push({ device, event });
+      cuda.eventRecord(event, device.stream);
+    }
+  }
+
+  /**
+   * Looks again at the next turn, and after a while with pauses, as long as somebody waits. A pause is a small part of the
+   * time waited so far, so that it lengthens no wait by much.
+   */
+  #lookLater(sinceMs: number): void {
+    if (this.#open.length === 0) {
+      this.#looking = false;
+      return;
+    }
+    const waitedMs = performance.now() - sinceMs;
+    const pausing = waitedMs >= this.#patience.turnsMs;
+    const look = (): void => {
+      const before = this.#open.length;
+      try {
+        this.#look(pausing);
+      } finally {
+        this.#lookLater(this.#open.length === before ? sinceMs : performance.now());
+      }
+    };
+    if (pausing) setTimeout(look, Math.min(longestPauseMs, waitedMs * pausePart));
+    else setImmediate(look);
+  }
+
+  /** Settles the marks that are done; those behind them fail when that cannot be told of them. */
+  #look(alsoCheck = false): void {
+    const open = this.#open;
+    let done = 0;
+    let lost: readonly Mark[] = [];
+    let fault: unknown;
+    try {
+      if (alsoCheck) this.#check();
+      while (done < open.length && this.#isDone(open[done] as Mark)) done++;
+    } catch (error) {
+      fault = error;
+      lost = open.slice(done);
+    }
+    if (done === 0 && lost.length === 0) return;
+    this.#open = open.slice(done + lost.length);
+    for (const mark of open.slice(0, done)) mark.settle();
+    for (const mark of lost) this.#fail(mark, fault);
+  }
+
+  #isDone(mark: Mark): boolean {
+    const { events } = mark;
+    while (events.length > 0) {
+      const last = events[events.length - 1] as MarkEvent;
+      if (!last.device.cuda.eventDone(last.event)) return false;
+      events.pop();
+      this.#keep(last);
+    }
+    return true;
+  }
+
+  #fail(mark: Mark, error: unknown): void {
+    mark.settle(error);
+    for (const each of mark.events) this.#keep(each);
+  }
+
+  /** An event that stands for nothing any more is there for the next mark. */
+  #keep({ device, event }: MarkEvent): void {
+    const spare = this.#spare.get(device);
+    if (spare === undefined) this.#spare.set(device, [event]);
+    else spare.push(event);
+  }
+}

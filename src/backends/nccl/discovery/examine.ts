@@ -1,0 +1,171 @@
+/** What this machine offers to NCCL: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
+import { CommError } from "../../../api/index.ts";
+import { type CudaDeviceCalls, deviceCalls } from "../result/cuda-devices.ts";
+import { multicastOf } from "../result/cuda-driver.ts";
+import { cudaLibrary } from "../result/cuda-status.ts";
+import { communicatorCalls } from "../result/nccl-communicators.ts";
+import { ncclLibrary } from "../result/nccl-status.ts";
+import { type NvmlCalls, nvmlCalls } from "../result/nvml.ts";
+import { type ListRunner, listRunner } from "../sys/call-list.ts";
+import { cudaTable } from "../sys/cuda.ts";
+import { cudaDriverTable } from "../sys/cuda-driver.ts";
+import { ncclTable } from "../sys/nccl.ts";
+import { nvmlTable } from "../sys/nvml.ts";
+import type { Bound } from "../sys/prototype.ts";
+import { firstLoadable, type LibraryPaths, type Trial, versionText, wishes } from "./libraries.ts";
+import { linkKinds } from "./link-kinds.ts";
+import { nvlsState, p2pState } from "./machine-states.ts";
+
+/** A library that was looked for. */
+export interface LibraryReport {
+  readonly library: "libcudart" | "libnccl" | "libnvidia-ml" | "libcuda";
+  /** Every path that was tried, up to the one that loaded. */
+  readonly trials: readonly Trial[];
+}
+
+/** One GPU. */
+export interface GpuReport {
+  /** As CUDA numbers those that are visible. */
+  readonly index: number;
+  readonly pciBusId: string;
+  /** Such as `9.0`. */
+  readonly computeCapability: string;
+  readonly name: string | null;
+  readonly memory_bytes: number | null;
+  /** NVLink links that are up. */
+  readonly nvlinks: number | null;
+  /** Whether it can reach the memory of each GPU, by index. */
+  readonly peers: readonly boolean[];
+  /**
+   * What connects it to each GPU, by index, as `nvidia-smi topo -m` says it: `NV` and the number of NVLinks, `PIX`, `PXB`,
+   * `PHB`, `NODE` or `SYS`; `X` for itself, null where that is not known.
+   */
+  readonly links: readonly (string | null)[];
+  /** Whether it can be part of a multicast object, which NVLS needs; null where that is not known. */
+  readonly multicast: boolean | null;
+}
+
+/** The machine as the NCCL backend sees it. */
+export interface MachineReport {
+  readonly libraries: readonly LibraryReport[];
+  readonly versions: {
+    readonly driver: string | null;
+    /** The newest CUDA that the driver supports. */
+    readonly driver_cuda: string | null;
+    readonly runtime: string | null;
+    readonly nccl: string | null;
+  };
+  readonly gpus: readonly GpuReport[];
+  /** In-switch reduction: whether NCCL may use it, and whether the GPUs could. */
+  readonly nvls: string;
+  /** Which GPUs reach each other's memory, and whether NCCL may use that; null where there are no two. */
+  readonly p2p: string | null;
+  /** How the NCCL calls of a call that is repeated are made; null where there is no NCCL. */
+  readonly repeated_calls: string | null;
+  /** What keeps GPUs from being used, in plain words; empty when nothing does. */
+  readonly problems: readonly string[];
+}
+
+/** Looks at the machine; whatever is missing or fails is part of the report. */
+export async function examine(
+  paths: LibraryPaths = {},
+  env: NodeJS.ProcessEnv = process.env,
+): Promise<MachineReport> {
+  const problems: string[] = [];
+  const attempt = async <T>(body: () => T | Promise<T>): Promise<T | undefined> => {
+    try {
+      return await body();
+    } catch (error) {
+      if (!(error instanceof CommError)) throw error;
+      const text = error.message.split("\n")[0] as string;
+      if (!problems.includes(text)) problems.push(text);
+      return undefined;
+    }
+  };
+  const wished = wishes(paths);
+  const trials = {
+    cudart: [] as Trial[],
+    nccl: [] as Trial[],
+    nvml: [] as Trial[],
+    cuda: [] as Trial[],
+  };
+  const cudart = await attempt(() => firstLoadable(wished.cudart, cudaTable, trials.cudart));
+  const libnccl = await attempt(() => firstLoadable(wished.nccl, ncclTable, trials.nccl));
+  const libnvml = await attempt(() => firstLoadable(wished.nvml, nvmlTable, trials.nvml));
+  if (trials.cudart.length > 0 && cudart === undefined) problems.push("libcudart was not found");
+  if (trials.nccl.length > 0 && libnccl === undefined) problems.push("libnccl was not found");
+  const nvml = libnvml && nvmlCalls(libnvml);
+  const cuda = cudart && (await attempt(() => deviceCalls(cudaLibrary(cudart))));
+  const versions = cuda && (await attempt(() => cuda.versions()));
+  const count = cuda && (await attempt(() => cuda.deviceCount()));
+  // The runtime has loaded and started it to count its devices.
+  const driverLibrary =
+    (count ?? 0) > 0
+      ? await attempt(() => firstLoadable(wished.cuda, cudaDriverTable, trials.cuda))
+      : undefined;
+  const gpus =
+    cuda && count !== undefined
+      ? ((await attempt(() => gpusOf(cuda, count, nvml, driverLibrary))) ?? [])
+      : [];
+  const code = libnccl && (await attempt(() => communicatorCalls(ncclLibrary(libnccl)).version()));
+  const driver = nvml?.driver() ?? null;
+  nvml?.shutdown();
+  const runner = libnccl && (await listRunner(env));
+  if (count === 0) problems.push("no GPU is visible");
+  return {
+    libraries: [
+      { library: "libcudart", trials: trials.cudart },
+      { library: "libnccl", trials: trials.nccl },
+      { library: "libnvidia-ml", trials: trials.nvml },
+      { library: "libcuda", trials: trials.cuda },
+    ],
+    versions: {
+      driver,
+      driver_cuda: versions === undefined ? null : cudaVersionText(versions.driver),
+      runtime: versions === undefined ? null : cudaVersionText(versions.runtime),
+      nccl: code === undefined ? null : versionText(code),
+    },
+    gpus,
+    nvls: nvlsState(env, gpus),
+    p2p: p2pState(env, gpus),
+    repeated_calls: runner === undefined ? null : repeatedState(runner),
+    problems,
+  };
+}
+
+function gpusOf(
+  cuda: CudaDeviceCalls,
+  count: number,
+  nvml: NvmlCalls | undefined,
+  driver: Bound<typeof cudaDriverTable> | undefined,
+): GpuReport[] {
+  const indexes = Array.from({ length: count }, (_, index) => index);
+  const found = indexes.map((index) => {
+    const pciBusId = cuda.pciBusId(index);
+    const { name, totalBytes, links } = nvml?.device(pciBusId) ?? {};
+    return { index, pciBusId, name, totalBytes, links };
+  });
+  const busId = (index: number): string => found[index]?.pciBusId ?? "";
+  const kinds = linkKinds(found, (one, other) => nvml?.ancestor(busId(one), busId(other)));
+  return found.map(({ index, pciBusId, name = null, totalBytes = null, links }) => ({
+    index,
+    pciBusId,
+    computeCapability: cuda.computeCapability(index),
+    name,
+    memory_bytes: totalBytes,
+    nvlinks: links?.length ?? null,
+    peers: indexes.map((peer) => peer !== index && cuda.canAccessPeer(index, peer)),
+    links: kinds[index] ?? [],
+    multicast: (driver && multicastOf(driver, index)) ?? null,
+  }));
+}
+
+/** `13.0` for 13000; 0 stands for none. */
+function cudaVersionText(code: number): string {
+  return code === 0 ? "none" : `${Math.floor(code / 1000)}.${Math.floor((code % 1000) / 10)}`;
+}
+
+function repeatedState(runner: ListRunner | string): string {
+  if (typeof runner === "string") return `their NCCL calls are made one by one: ${runner}`;
+  return "their NCCL calls are made together";
+}

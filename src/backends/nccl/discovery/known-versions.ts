@@ -1,0 +1,62 @@
+/** What is known about versions of NCCL: whose plans and on which GPUs, and whose symmetric kernels load wrongly. */
+import { bytesOf, type Question, questionPlace } from "../../../api/index.ts";
+
+/** True for the versions whose plans are known. */
+export function isPlanned(versionCode: number): boolean {
+  return Math.floor(versionCode / 100) === 228;
+}
+
+/** The machine whose plans are known. */
+const known = { capability: 9, ranks: 8 } as const;
+
+/** Why NCCL's plans are not the known ones on GPUs of these compute capabilities; `undefined` where they are. */
+export function otherMachine(capabilities: readonly number[], ranks: number): string | undefined {
+  const other = capabilities.find((each) => each !== known.capability);
+  if (other !== undefined) {
+    return `plans are known for GPUs of compute capability ${known.capability}.0, not for ${other.toFixed(1)}`;
+  }
+  if (ranks <= known.ranks) return undefined;
+  return `plans are known for ${known.ranks} GPUs, not for ${ranks}`;
+}
+
+/**
+ * Variables of NCCL that change its plans: algorithms, symmetric kernels, blocks (CTAs), channels, threads, who else
+ * chooses, and what it takes the machine for.
+ */
+const planVariables = new RegExp(
+  `^NCCL_(${[
+    "ALGO|PROTO|WIN_ENABLE|SYM_.+|CTA_POLICY|TUNER_.+",
+    "(MIN|MAX)_(CTAS|NCHANNELS|NRINGS)|(LL128_)?NTHREADS|THREAD_THRESHOLDS",
+    "GRAPH_FILE|TOPO_FILE|P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|HOSTID|COLLNET_ENABLE|PAT_ENABLE",
+  ].join("|")})$`,
+);
+
+/** Those that are set. */
+export function setPlanVariables(env: NodeJS.ProcessEnv): string[] {
+  return Object.keys(env).filter((name) => planVariables.test(name) && env[name] !== "");
+}
+
+/**
+ * From 2.27.3 to 2.29.7 the symmetric kernels give wrong sums for 1- and 2-byte types at addresses that are no multiple of
+ * 4. Such a call never reaches them.
+ */
+export function hasLoadDefect(versionCode: number): boolean {
+  return versionCode >= 22703 && versionCode <= 22907;
+}
+
+const wordBytes = 4;
+
+/**
+ * Why a symmetric call might be computed wrongly, where the plans are not known: every address that is no multiple of 4
+ * counts, whichever kernel would be chosen.
+ */
+export function misalignment(question: Question): string | undefined {
+  const { collective, dtype = "float32", count = 0 } = question;
+  const place = questionPlace(question);
+  const bytes = bytesOf(dtype);
+  if (place === undefined || bytes >= wordBytes) return undefined;
+  const block = collective === "allReduce" ? 0 : count * bytes;
+  const starts = [place.send, place.recv, place.send + block, place.recv + block];
+  if (starts.every((start) => start % wordBytes === 0)) return undefined;
+  return `symmetric ${dtype} at an address that is no multiple of 4: this NCCL may give wrong bits for it; align buffers and blocks to 4 bytes, or allocate without symmetric`;
+}

@@ -1,0 +1,159 @@
+/** Finds and loads libcudart and libnccl, and remembers every path that was tried. */
+import { BackendUnavailableError } from "../../../api/index.ts";
+import { type CudaCalls, cudaCalls } from "../result/cuda.ts";
+import { type NcclCalls, ncclCalls } from "../result/nccl.ts";
+import { listRunner } from "../sys/call-list.ts";
+import { cudaTable } from "../sys/cuda.ts";
+import { prepareHostView } from "../sys/host-view.ts";
+import { ncclTable } from "../sys/nccl.ts";
+import { type Bound, bind, type PrototypeTable } from "../sys/prototype.ts";
+import { type LibraryWish, type Place, places } from "./library-places.ts";
+
+/** Paths of libraries that the caller wants. */
+export interface LibraryPaths {
+  /** libnccl; also `TWINCCL_NCCL_LIBRARY`. */
+  readonly nccl?: string | undefined;
+  /** libcudart; also `TWINCCL_CUDART_LIBRARY`. */
+  readonly cudart?: string | undefined;
+}
+
+/** One path that was tried. */
+export interface Trial extends Place {
+  readonly ok: boolean;
+  /** The loader's words where it failed. */
+  readonly reason: string;
+}
+
+/** Both libraries, loaded. */
+export interface Libraries {
+  readonly cuda: CudaCalls;
+  readonly nccl: NcclCalls;
+  /** Version code of NCCL, such as 22809. */
+  readonly ncclVersion: number;
+  readonly trials: readonly Trial[];
+}
+
+/** The oldest NCCL that this backend runs on: it brought the split of communicators. */
+const oldestNccl = 21800;
+
+/** How each library is looked for. NVML and the driver's own library are asked by `examine` alone. */
+export function wishes(
+  paths: LibraryPaths,
+): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibraryWish>> {
+  return {
+    cudart: {
+      names: ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
+      option: paths.cudart,
+      variable: "TWINCCL_CUDART_LIBRARY",
+      wheels: ["nvidia/cu13/lib", "nvidia/cuda_runtime/lib"],
+    },
+    nccl: {
+      names: ["libnccl.so.2", "libnccl.so"],
+      option: paths.nccl,
+      variable: "TWINCCL_NCCL_LIBRARY",
+      wheels: ["nvidia/nccl/lib"],
+    },
+    nvml: {
+      names: ["libnvidia-ml.so.1"],
+      option: undefined,
+      variable: "TWINCCL_NVML_LIBRARY",
+      wheels: [],
+    },
+    cuda: {
+      names: ["libcuda.so.1"],
+      option: undefined,
+      variable: "TWINCCL_CUDA_LIBRARY",
+      wheels: [],
+    },
+  };
+}
+
+/** Tries the places of one library, up to the first that loads. */
+export async function firstLoadable<T extends PrototypeTable>(
+  wish: LibraryWish,
+  table: T,
+  trials: Trial[],
+): Promise<Bound<T> | undefined> {
+  for (const { lacks, ...place } of places(wish)) {
+    if (lacks !== undefined) {
+      trials.push({ ...place, ok: false, reason: lacks });
+      continue;
+    }
+    try {
+      const bound = await bind(place.path, table);
+      trials.push({ ...place, ok: true, reason: "loaded" });
+      return bound;
+    } catch (error) {
+      if (error instanceof BackendUnavailableError) throw error;
+      trials.push({ ...place, ok: false, reason: reasonOf(error) });
+    }
+  }
+  return undefined;
+}
+
+const loaded = new Map<string, Promise<Libraries>>();
+
+/**
+ * Loads both libraries, once for the same paths.
+ *
+ * @throws BackendUnavailableError naming every path that was tried, or a version that is too old.
+ */
+export function loadLibraries(paths: LibraryPaths = {}): Promise<Libraries> {
+  const key = JSON.stringify([paths.cudart, paths.nccl]);
+  let found = loaded.get(key);
+  if (found === undefined) {
+    found = load(paths);
+    found.catch(() => loaded.delete(key));
+    loaded.set(key, found);
+  }
+  return found;
+}
+
+async function load(paths: LibraryPaths): Promise<Libraries> {
+  const trials: Trial[] = [];
+  const wished = wishes(paths);
+  const cudart = await firstLoadable(wished.cudart, cudaTable, trials);
+  if (cudart === undefined) throw notFound("libcudart", wished.cudart, trials);
+  const libnccl = await firstLoadable(wished.nccl, ncclTable, trials);
+  if (libnccl === undefined) throw notFound("libnccl", wished.nccl, trials);
+  await prepareHostView();
+  const found = await listRunner();
+  const runner = typeof found === "string" ? undefined : found;
+  const nccl = ncclCalls(libnccl, runner);
+  const ncclVersion = nccl.version();
+  if (ncclVersion < oldestNccl) {
+    throw new BackendUnavailableError({
+      headline: `NCCL ${versionText(ncclVersion)} is older than ${versionText(oldestNccl)}, the oldest that works here`,
+      table: trials.map(({ path, reason }) => [path, reason]),
+      hint: "install a newer NCCL, or name one with TWINCCL_NCCL_LIBRARY",
+    });
+  }
+  return { cuda: cudaCalls(cudart, runner), nccl, ncclVersion, trials };
+}
+
+/** `2.28.9` for 22809. */
+export function versionText(code: number): string {
+  const [major, minor, patch] = [
+    Math.floor(code / 10000),
+    Math.floor(code / 100) % 100,
+    code % 100,
+  ];
+  return `${major}.${minor}.${patch}`;
+}
+
+function notFound(
+  library: string,
+  { names, variable }: LibraryWish,
+  trials: readonly Trial[],
+): BackendUnavailableError {
+  return new BackendUnavailableError({
+    headline: `${library} was not found`,
+    table: trials.map(({ path, why, reason }) => [path, why, reason]),
+    hint: `install it (${names[0]}), or name its path in ${variable}`,
+  });
+}
+
+function reasonOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replace(/^Failed to load shared library: /, "");
+}

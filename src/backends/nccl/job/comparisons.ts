@@ -1,0 +1,135 @@
+/** Compares the calls of ranks in different processes before NCCL sees them: they tell each other through the job's store. */
+import { CollectiveMismatchError, type CommInfo, type OwnWords } from "../../../api/index.ts";
+import type { Membership } from "../rendezvous/index.ts";
+import type { StoreWaits } from "./store-waits.ts";
+
+/** When the ranks of several processes compare their calls. */
+export type Checks = "off" | "once" | "always";
+
+/** When it is first asked who has let the call through, and the longest time from one such question to the next. */
+const [firstAskMs, mostAskMs] = [500, 600_000];
+
+/** What comparisons need to know of their job. */
+export interface ComparedJob {
+  /** A name for the communicator that all processes give it, and give no other. */
+  readonly keyOf: (comm: CommInfo) => string;
+  /** World ranks that have not made a call, or do not say. */
+  readonly missing: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  readonly waits: StoreWaits;
+}
+
+/** The comparisons of one process. */
+export class Comparisons {
+  readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
+  readonly #checks: Checks;
+  readonly #job: ComparedJob;
+  /** Kinds of calls that the ranks of a communicator have agreed on: the same ones in every process. */
+  readonly #agreed = new WeakMap<CommInfo, Set<string>>();
+
+  constructor(
+    membership: Pick<Membership, "rank" | "size" | "exchange">,
+    checks: Checks,
+    job: ComparedJob,
+  ) {
+    this.#membership = membership;
+    this.#checks = checks;
+    this.#job = job;
+  }
+
+  /** Whether calls are compared on some communicator. */
+  get areMade(): boolean {
+    return this.#checks !== "off";
+  }
+
+  /** `Session.compare`. All ranks of the job meet in the store: on a communicator of some of them nothing is compared. */
+  compare<Fault>(
+    comm: CommInfo,
+    number: number,
+    own: () => OwnWords,
+    judge: (words: readonly string[]) => Fault | undefined,
+  ): Promise<Fault | undefined> | undefined {
+    if (!this.areMade || comm.ranks.length !== this.#membership.size) return undefined;
+    const { kind, words } = own();
+    const agreed = this.#agreedOn(comm);
+    if (this.#checks === "once" && agreed.has(kind)) return undefined;
+    return this.#tell(comm, number, words).then((told) => {
+      const fault = judge(told);
+      // Only what all ranks know to be agreed on may be let through by each of them.
+      if (fault === undefined) agreed.add(kind);
+      return fault;
+    });
+  }
+
+  #agreedOn(comm: CommInfo): Set<string> {
+    let agreed = this.#agreed.get(comm);
+    if (agreed === undefined) {
+      agreed = new Set();
+      this.#agreed.set(comm, agreed);
+    }
+    return agreed;
+  }
+
+  /** The words of all ranks, by rank of the communicator. */
+  async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
+    const key = `call ${this.#job.keyOf(comm)} ${number}`;
+    const told = await this.#job.waits.on(comm, (bounds) => {
+      const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
+      if (this.#checks === "always") return exchange;
+      exchange.catch(() => undefined);
+      return Promise.race([exchange, this.#watch(comm, number, bounds.signal)]);
+    });
+    return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
+  }
+
+  /** Rejects once another rank has let its call through: it agreed on that one before, and this rank's is another. */
+  async #watch(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
+    for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
+      await pause(askMs, over);
+      const missing = over.aborted ? [] : await this.#job.missing(comm, number);
+      // Nobody listens any more.
+      if (over.aborted) return new Promise<never>(() => undefined);
+      const own = comm.ranks.indexOf(this.#membership.rank);
+      const ahead = comm.ranks.flatMap((worldRank, rank) =>
+        rank === own || missing.includes(worldRank) ? [] : [rank],
+      );
+      if (ahead.length > 0) throw aheadError(comm, number, own, ahead);
+    }
+  }
+}
+
+function aheadError(
+  comm: CommInfo,
+  number: number,
+  own: number,
+  ahead: readonly number[],
+): CollectiveMismatchError {
+  const values = comm.ranks.map((_, rank) => {
+    if (rank === own) return "one that is new on the communicator";
+    return ahead.includes(rank) ? "one that was agreed on before" : "not told";
+  });
+  return new CollectiveMismatchError(
+    {
+      headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ahead.length === 1 ? "rank" : "ranks"} ${ahead.join(", ")}`,
+      table: [["rank", "call"], ...values.map((value, rank) => [rank, value])],
+      hint: 'the communicator was aborted here, and waits elsewhere: checks: "always" tells all ranks in time',
+    },
+    {
+      ...{ rank: own, size: comm.ranks.length, comm: comm.name, call: number },
+      ...{ ranks: [own, ...ahead].sort((a, b) => a - b), field: "call", values },
+    },
+  );
+}
+
+function pause(ms: number, over: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms).unref();
+    over.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
+}

@@ -1,0 +1,146 @@
+/**
+ * The ranks that a call connects for the first time come together in the job's store before NCCL is given the call.
+ *
+ * NCCL connects two ranks in the first message between them, and registers symmetric memory in the first call that uses it.
+ * It waits there for the other ranks on the thread that makes the call, which is JavaScript's: while one of them did not
+ * come, no deadline, no signal and no loss would be heard.
+ */
+
+import { ranksText } from "../../../api/error-text.ts";
+import {
+  type CallSet,
+  type CommError,
+  type CommInfo,
+  type Convening,
+  type HalfTransfer,
+  RemoteRankError,
+} from "../../../api/index.ts";
+import type { NcclCommunicator } from "../calls/communicators.ts";
+import { connectsAll, numberOf, type Pair, pairOf, pairsOf } from "../calls/pairs.ts";
+import type { Meeting, Membership } from "../rendezvous/index.ts";
+
+/** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
+const meetMs = 2 ** 31 - 1;
+
+/** Who has met on a communicator: all, or pairs of ranks by number. */
+interface Met {
+  all: boolean;
+  readonly pairs: Map<number, Pair>;
+}
+
+/** The first uses of one process's connections. */
+export class FirstUses {
+  readonly #membership: Pick<Membership, "meet">;
+  readonly #keyOf: (comm: CommInfo) => string;
+  readonly #met = new WeakMap<CommInfo, Met>();
+
+  /** `keyOf` names a communicator alike in every process. */
+  constructor(membership: Pick<Membership, "meet">, keyOf: (comm: CommInfo) => string) {
+    this.#membership = membership;
+    this.#keyOf = keyOf;
+  }
+
+  /** `Session.convene`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
+  call(
+    comm: NcclCommunicator | undefined,
+    { collective, calls, number }: CallSet,
+  ): Convening | undefined {
+    // A recording has met all whom its replays need.
+    if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
+    const { info, size, windows } = comm;
+    const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
+    const all = rows.some(connectsAll);
+    const pairs = all ? [] : rows.flatMap((call) => pairsOf(call, size));
+    const lacksWindows = rows.some((call) => windows.lacks(call));
+    if (!all && pairs.length === 0 && !lacksWindows) return undefined;
+    const fresh = this.#fresh(info, all, pairs);
+    const meetings = this.#meetings(info, fresh);
+    if (lacksWindows) {
+      meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
+    }
+    if (meetings.length === 0) return undefined;
+    comm.count(number);
+    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
+  }
+
+  /** `Session.conveneExchange`. */
+  messages(
+    comm: NcclCommunicator | undefined,
+    halves: readonly HalfTransfer[],
+  ): Convening | undefined {
+    if (comm === undefined) return undefined;
+    const { info } = comm;
+    // One without elements is not sent.
+    const sent = halves.filter(({ call }) => call.count > 0);
+    const met = this.#met.get(info);
+    if (sent.every((half) => hasMet(met, info, pairOf(half)))) return undefined;
+    const fresh = this.#fresh(info, false, sent.map(pairOf));
+    const meetings = this.#meetings(info, fresh);
+    if (meetings.length === 0) return undefined;
+    comm.made?.await(halves);
+    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
+  }
+
+  /** Those who have not met before. */
+  #fresh(comm: CommInfo, all: boolean, pairs: readonly Pair[]): Met {
+    const met = this.#met.get(comm);
+    const fresh: Met = { all: all && met?.all !== true, pairs: new Map() };
+    if (met?.all === true) return fresh;
+    for (const pair of pairs) {
+      if (!hasMet(met, comm, pair)) fresh.pairs.set(numberOf(comm.ranks.length, pair), pair);
+    }
+    return fresh;
+  }
+
+  #meetings(comm: CommInfo, { all, pairs }: Met): Meeting[] {
+    const { ranks } = comm;
+    const key = this.#keyOf(comm);
+    const meetings = Array.from(pairs.values(), ([from, to]): Meeting => {
+      const both = [ranks[from] as number, ranks[to] as number];
+      return { key: `pair ${key} ${from}>${to}`, ranks: both };
+    });
+    return all ? [...meetings, { key: `all ${key}`, ranks }] : meetings;
+  }
+
+  async #convene(
+    comm: CommInfo,
+    meetings: readonly Meeting[],
+    fresh: Met,
+    givenUp: AbortSignal,
+  ): Promise<boolean> {
+    if (!(await this.#meet(comm, meetings, givenUp))) return false;
+    const met = this.#met.get(comm) ?? { all: false, pairs: new Map() };
+    this.#met.set(comm, met);
+    met.all ||= fresh.all;
+    for (const [number, pair] of fresh.pairs) met.pairs.set(number, pair);
+    return true;
+  }
+
+  async #meet(comm: CommInfo, meetings: readonly Meeting[], signal: AbortSignal): Promise<boolean> {
+    try {
+      return await this.#membership.meet(meetings, { timeoutMs: meetMs, signal });
+    } catch (error) {
+      const { code, ranks = [] } = error as Partial<CommError>;
+      if (signal.aborted) return false;
+      // Without the store nobody can be asked, on any rank: NCCL is given the call as it is.
+      if (code === "ERR_COMM_RENDEZVOUS") return true;
+      throw code === "ERR_COMM_REMOTE" ? willNotCome(comm, ranks, error) : error;
+    }
+  }
+}
+
+function hasMet(met: Met | undefined, comm: CommInfo, pair: Pair): boolean {
+  return met !== undefined && (met.all || met.pairs.has(numberOf(comm.ranks.length, pair)));
+}
+
+/** The job tells of its ranks; a call is told of those of its communicator. */
+function willNotCome(comm: CommInfo, ranks: readonly number[], cause: unknown): RemoteRankError {
+  const own = ranks.map((rank) => comm.ranks.indexOf(rank));
+  return new RemoteRankError(
+    {
+      headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
+      hint: "comm.rebuild() goes on with the others",
+    },
+    { ranks: own, cause },
+  );
+}

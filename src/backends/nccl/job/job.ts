@@ -1,0 +1,153 @@
+/** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
+import {
+  CommClosedError,
+  type CommInfo,
+  type HalfTransfer,
+  type Session,
+} from "../../../api/index.ts";
+import { Made } from "../calls/made.ts";
+import type { Membership } from "../rendezvous/index.ts";
+import { CommunicatorKeys } from "./communicator-keys.ts";
+import { type Checks, Comparisons } from "./comparisons.ts";
+import { FirstUses } from "./first-uses.ts";
+import { type Lives, nextLife } from "./next-life.ts";
+import { StoreWaits } from "./store-waits.ts";
+import { WhoIsMissing } from "./who-is-missing.ts";
+
+/** Of so many communicators that are over it is remembered what was made on them. */
+const mostOver = 64;
+
+/** A membership as a session sees it. */
+export class Job {
+  readonly #membership: Membership;
+  /** That of this life, until one of a later life was tried. */
+  #newest: Membership;
+  readonly #lives: Lives;
+  readonly #whoIsMissing: WhoIsMissing;
+  readonly #keys = new CommunicatorKeys();
+  /** What this process has made: by communicator, and by its key. */
+  readonly #made = new WeakMap<CommInfo, Made>();
+  readonly #madeByKey = new Map<string, Made>();
+  readonly #over: string[] = [];
+  #handedOver = false;
+  /** This process is to be in the job no more, unless a later life has begun. */
+  #leaves = false;
+  readonly comparisons: Comparisons;
+  readonly firstUses: FirstUses;
+  readonly #waits = new StoreWaits();
+
+  constructor(membership: Membership, lives: Lives, checks: Checks = "off") {
+    const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
+    this.comparisons = new Comparisons(membership, checks, {
+      keyOf,
+      missing: (comm, number) => this.missing(comm, number),
+      waits: this.#waits,
+    });
+    this.firstUses = new FirstUses(membership, keyOf);
+    this.#membership = membership;
+    this.#newest = membership;
+    this.#lives = lives;
+    this.#whoIsMissing = new WhoIsMissing(membership, keyOf, this.#madeByKey);
+  }
+
+  /** What this process has made on a communicator, which the same object must stand for every time. */
+  madeOn(comm: CommInfo): Made {
+    let made = this.#made.get(comm);
+    if (made === undefined) {
+      made = new Made(comm.ranks.length);
+      this.#made.set(comm, made);
+      this.#madeByKey.set(this.#keys.of(comm), made);
+    }
+    return made;
+  }
+
+  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    this.#keys.born(parent, number, children);
+  }
+
+  /** A communicator takes no more calls: what they wait for ends. Others may ask what was made on it, if it is one of the last. */
+  over(comm: CommInfo): void {
+    this.#waits.giveUp(comm);
+    this.#over.push(this.#keys.of(comm));
+    if (this.#over.length > mostOver) this.#madeByKey.delete(this.#over.shift() as string);
+  }
+
+  /** World ranks that have not made a call, as far as they say. */
+  missing(comm: CommInfo, number: number): Promise<number[]> {
+    return this.#whoIsMissing.ofCall(comm, number);
+  }
+
+  /** World ranks without which messages that were made together cannot go on; `undefined` where nobody can be asked. */
+  missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
+    return this.#whoIsMissing.ofMessages(comm, halves);
+  }
+
+  get rank(): number {
+    return this.#membership.rank;
+  }
+
+  /** Counted from 0. */
+  get generation(): number {
+    return this.#membership.generation;
+  }
+
+  get origins(): readonly number[] {
+    return this.#membership.origins;
+  }
+
+  /** Tells of every rank whose process is gone. */
+  onLost(listener: (rank: number, reason: string) => void): void {
+    this.#membership.onLost(({ rank, reason }) => {
+      // Without the place itself the ranks still work; only a rebuild would miss it.
+      if (rank !== undefined) listener(rank, reason);
+    });
+  }
+
+  /** The membership goes on in the next life, so that closing the session does not end it. */
+  handOver(): void {
+    if (this.#handedOver) {
+      throw new CommClosedError({
+        headline: "rebuild: this life of the job was rebuilt already, or is about to be",
+        hint: "use the communicator that the first rebuild() gives",
+      });
+    }
+    this.#handedOver = true;
+  }
+
+  /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
+  async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
+    const { origins } = this;
+    try {
+      await closed;
+      return await nextLife(this.#lives, {
+        ...{ from: this.#newest, without: this.#inNewest(without), origins },
+        came: (membership) => {
+          this.#newest = membership;
+        },
+      });
+    } catch (error) {
+      this.#handedOver = false;
+      if (this.#leaves) await this.leave();
+      throw error;
+    }
+  }
+
+  async leave(): Promise<void> {
+    this.#leaves = true;
+    if (this.#handedOver) return;
+    this.#whoIsMissing.end();
+    await this.#newest.leave();
+  }
+
+  /** Ranks of this life in the numbers of the newest membership: without those that are not in it. */
+  #inNewest(ranks: readonly number[] | undefined): readonly number[] | undefined {
+    if (this.#newest === this.#membership) return ranks;
+    const { origins } = this.#newest;
+    return ranks?.map((rank) => origins.indexOf(this.origins[rank] as number)).filter(isRank);
+  }
+}
+
+function isRank(found: number): boolean {
+  return found >= 0;
+}

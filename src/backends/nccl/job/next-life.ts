@@ -1,0 +1,106 @@
+/**
+ * The way to the next life of a job: its survivors come together and open it. Where that fails, on whichever rank, all of
+ * them come together anew, in a generation of its own, and try again: what was left of the life before may be in the way for
+ * a while.
+ */
+import {
+  BackendUnavailableError,
+  type CommError,
+  InvalidArgumentError,
+  type Session,
+} from "../../../api/index.ts";
+import { type Membership, pause } from "../rendezvous/index.ts";
+
+/**
+ * Pauses before a life is tried again; after the last of them no more. There are few, because NCCL's start cannot be called
+ * off: one that hangs keeps one of Node's four threads.
+ */
+const pausesMs = [250, 1_000];
+
+/** How this process's sessions are opened. */
+export interface Lives {
+  /** Opens the session in one life of the job, within that time. */
+  open(membership: Membership, timeoutMs: number): Promise<Session>;
+  /** How long all tries to open the next life may take, from when the survivors first came together. */
+  readonly timeoutMs: number;
+}
+
+/** Who goes on, and from where. */
+export interface Departure {
+  /** The newest generation that this process is in. */
+  readonly from: Membership;
+  /** Ranks of it to go on without. */
+  readonly without: readonly number[] | undefined;
+  /** The ranks of the life that is rebuilt, as they were at first: errors number ranks as it does. */
+  readonly origins: readonly number[];
+  /** Told each membership on the way, of which the last is the newest. */
+  readonly came: (membership: Membership) => void;
+}
+
+/**
+ * Goes from one generation to the next that opens.
+ *
+ * Rejects as `rejoin` does where the survivors do not come together at first.
+ *
+ * @throws BackendUnavailableError when they came together and no try opened; its cause is that of the last.
+ *   InvalidArgumentError at once: what is wrong with an argument stays wrong.
+ */
+export async function nextLife(
+  lives: Lives,
+  { from, without, origins, came }: Departure,
+): Promise<Session> {
+  let membership = await from.rejoin({ without });
+  came(membership);
+  const end = performance.now() + lives.timeoutMs;
+  const leftMs = (): number => Math.max(1, end - performance.now());
+  const failures: unknown[] = [];
+  for (;;) {
+    try {
+      return await lives.open(membership, leftMs());
+    } catch (error) {
+      if (error instanceof InvalidArgumentError) throw error;
+      failures.push(error);
+    }
+    const pauseMs = pausesMs[failures.length - 1];
+    if (pauseMs === undefined || pauseMs >= leftMs())
+      throw notOpened(failures, membership, origins);
+    await pause(pauseMs, undefined);
+    try {
+      // All who are there take part, however long they need to notice.
+      membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
+      came(membership);
+    } catch (error) {
+      throw notOpened(failures, membership, origins, error);
+    }
+  }
+}
+
+/** What is told in the end. Its ranks are those that are to blame, as far as this rank knows. */
+function notOpened(
+  failures: readonly unknown[],
+  membership: Membership,
+  origins: readonly number[],
+  apart?: unknown,
+): CommError {
+  const tries = failures.length === 1 ? "1 try" : `${failures.length} tries`;
+  const cause = apart ?? failures.at(-1);
+  const before = (rank: number): number => origins.indexOf(membership.origins[rank] as number);
+  const told = (cause as Partial<CommError>).ranks ?? [];
+  const rank = before(membership.rank);
+  const rows = failures.map((error, at) => [`try ${at + 1}`, firstLine(error)]);
+  return new BackendUnavailableError(
+    {
+      headline: `rebuild: the next life of "${membership.jobId}" was not opened in ${tries}`,
+      table: apart === undefined ? rows : [...rows, ["then", firstLine(apart)]],
+      hint: "call rebuild() again once the cause is gone, without ranks that keep failing; or close()",
+    },
+    {
+      ...{ rank, size: origins.length, comm: membership.jobId, cause },
+      ranks: told.length > 0 ? told.map(before) : [rank],
+    },
+  );
+}
+
+function firstLine(error: unknown): string {
+  return String((error as Partial<Error>).message ?? error).split("\n")[0] ?? "";
+}

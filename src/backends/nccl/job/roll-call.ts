@@ -1,0 +1,124 @@
+/**
+ * What the processes of a job ask each other when a deadline passes.
+ *
+ * Every process waits for the next question at a key of the job's store, and answers in words about what it has made until
+ * then. One that leaves says so for good: it may have given up the call that others are still waiting for. A process that is
+ * blocked or gone does not answer.
+ */
+import type { Membership } from "../rendezvous/index.ts";
+
+/** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
+const [answerMs, allMs] = [1000, 3000];
+
+/** How long a question is new; where clocks differ by more, each asks its own. */
+const newMs = 250;
+
+/** How long one wait for a question lasts; it is then begun anew. */
+const questionMs = 600_000;
+
+/** What ranks say to a question; `undefined` of one that does not answer. */
+export type Answers = (rank: number) => Promise<string | undefined>;
+
+/** Asks and answers on behalf of one process. */
+export class RollCall {
+  readonly #membership: Membership;
+  readonly #words: (about?: string) => string;
+  readonly #end = new AbortController();
+  #next = 0;
+
+  /** `words` are what this process says to a question, and when it leaves. */
+  constructor(membership: Membership, words: (about?: string) => string) {
+    this.#membership = membership;
+    this.#words = words;
+    void this.#answer();
+  }
+
+  /** Asks all; what `hear` makes of the answers. `undefined` where the store does not answer. */
+  async ask<T>(about: string, hear: (answers: Answers) => Promise<T>): Promise<T | undefined> {
+    const over = new AbortController();
+    const timer = setTimeout(() => over.abort(), allMs).unref();
+    const signal = AbortSignal.any([over.signal, this.#end.signal]);
+    try {
+      const key = await this.#put(about, signal);
+      if (key === undefined) return undefined;
+      return await hear(async (rank) => {
+        if (rank === this.#membership.rank) return this.#words(about);
+        const words = [this.#get(`${key} ${rank}`, signal), this.#get(lastWords(rank), signal)];
+        return Promise.any(words).catch(() => undefined);
+      });
+    } finally {
+      clearTimeout(timer);
+      over.abort();
+    }
+  }
+
+  /** Stops answering. What this process has made by now is left for those who ask later. */
+  end(): void {
+    if (this.#end.signal.aborted) return;
+    this.#end.abort();
+    this.#set(lastWords(this.#membership.rank), this.#words()).catch(() => undefined);
+  }
+
+  /**
+   * The key of a question that is asked now: others may ask the same at this moment, and the answers serve all of them.
+   * `undefined` where that cannot be done.
+   */
+  async #put(about: string, signal: AbortSignal): Promise<string | undefined> {
+    const ended = new Promise<undefined>((resolve) => {
+      signal.addEventListener("abort", () => resolve(undefined), { once: true });
+    });
+    for (let number = this.#next; !signal.aborted; number++) {
+      const key = question(number);
+      const isSet = this.#set(key, `${about} ${Date.now()}`).then(
+        () => true,
+        (error: { field?: string }) => (error.field === "key" ? false : undefined),
+      );
+      const outcome = await Promise.race([isSet, ended]);
+      if (outcome !== false) return outcome && key;
+      const taken = await this.#get(key, signal).catch(() => "");
+      if (isAskedNow(taken, about)) return key;
+    }
+    return undefined;
+  }
+
+  async #answer(): Promise<void> {
+    const { signal } = this.#end;
+    while (!signal.aborted) {
+      const key = question(this.#next);
+      try {
+        const about = await this.#get(key, signal, questionMs);
+        this.#next++;
+        // Where the store takes no more this question stays without an answer.
+        await this.#set(`${key} ${this.#membership.rank}`, this.#words(about)).catch(
+          () => undefined,
+        );
+      } catch (error) {
+        // The generation is broken, or nothing was asked for a long time.
+        if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
+      }
+    }
+  }
+
+  #set(key: string, words: string): Promise<void> {
+    return this.#membership.set(key, new TextEncoder().encode(words));
+  }
+
+  async #get(key: string, signal: AbortSignal, timeoutMs = answerMs): Promise<string> {
+    return new TextDecoder().decode(await this.#membership.get(key, { timeoutMs, signal }));
+  }
+}
+
+/** Whether a question is the same and new: one that was asked while this thread was busy has answers of then. */
+function isAskedNow(asked: string, about: string): boolean {
+  const at = asked.lastIndexOf(" ");
+  return asked.slice(0, at) === about && Math.abs(Date.now() - Number(asked.slice(at))) < newMs;
+}
+
+function question(number: number): string {
+  return `roll call ${number}`;
+}
+
+/** Where a process that leaves says what it has made. */
+function lastWords(rank: number): string {
+  return `made ${rank}`;
+}

@@ -1,0 +1,84 @@
+/** Who keeps a rank waiting: ranks of other processes are asked what they have made. All ranks here are those of the job. */
+import type { CommInfo, HalfTransfer } from "../../../api/index.ts";
+import { type Ends, type Made, messagesOf } from "../calls/made.ts";
+import type { Membership } from "../rendezvous/index.ts";
+import { keepWaiting } from "./messages-wait.ts";
+import { type Answers, RollCall } from "./roll-call.ts";
+
+/** What a process says of a communicator, by its key: what it was asked for, or when it leaves all. */
+type Words = Readonly<Record<string, Partial<Ends> & { readonly calls?: number }>>;
+
+/** Asks, and answers others, on behalf of one process. */
+export class WhoIsMissing {
+  readonly #membership: Membership;
+  readonly #keyOf: (comm: CommInfo) => string;
+  readonly #made: ReadonlyMap<string, Made>;
+  readonly #rollCall: RollCall;
+
+  /** `keyOf` names a communicator alike in every process; `made` are those that this one has made something on, by name. */
+  constructor(
+    membership: Membership,
+    keyOf: (comm: CommInfo) => string,
+    made: ReadonlyMap<string, Made>,
+  ) {
+    this.#membership = membership;
+    this.#keyOf = keyOf;
+    this.#made = made;
+    this.#rollCall = new RollCall(membership, (about) => JSON.stringify(this.#words(about)));
+  }
+
+  /** Ranks of a communicator that have not made call `number`, or do not answer. */
+  async ofCall(comm: CommInfo, number: number): Promise<number[]> {
+    const { rank, size } = this.#membership;
+    const others = comm.ranks.filter((each) => each !== rank && each < size);
+    const key = this.#keyOf(comm);
+    const missing = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
+      const told = others.map(async (each) => {
+        const { calls = 0 } = await wordsOf(answers, each, key);
+        return calls > number ? [] : [each];
+      });
+      return (await Promise.all(told)).flat();
+    });
+    return missing ?? others;
+  }
+
+  /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
+  ofMessages(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
+    const { ranks } = comm;
+    const key = this.#keyOf(comm);
+    return this.#rollCall.ask(`messages ${key}`, async (answers) => {
+      const of = async (rank: number): Promise<Ends> => {
+        const words = await wordsOf(answers, ranks[rank] as number, key);
+        return { made: [], waiting: [], ...words };
+      };
+      const own = ranks.indexOf(this.#membership.rank);
+      const together = messagesOf(ranks.length, halves);
+      const missing = await keepWaiting(ranks.length, of, own, together);
+      return missing.map((rank) => ranks[rank] as number);
+    });
+  }
+
+  /** Answers no more. What this process has made by now is left for those who ask later. */
+  end(): void {
+    this.#rollCall.end();
+  }
+
+  #words(about?: string): Words {
+    const all = [...this.#made];
+    if (about === undefined) {
+      return Object.fromEntries(
+        all.map(([key, made]) => [key, { calls: made.calls, ...made.ends() }]),
+      );
+    }
+    const [subject, asked] = about.split(" ", 2);
+    const made = asked === undefined ? undefined : this.#made.get(asked);
+    if (asked === undefined || made === undefined) return {};
+    return { [asked]: subject === "calls" ? { calls: made.calls } : made.ends() };
+  }
+}
+
+/** What a rank says of a communicator. */
+async function wordsOf(answers: Answers, rank: number, key: string): Promise<Words[string]> {
+  const words = await answers(rank);
+  return words === undefined ? {} : ((JSON.parse(words) as Words)[key] ?? {});
+}

@@ -1,0 +1,152 @@
+/** How NCCL is started so that it takes the pinned plans: its configuration, its variables, its graph file. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
+import type { ConfigFields } from "../sys/layouts.ts";
+import { startWithVariables, type Variables, withVariables } from "./variables.ts";
+
+/** The limits on channels, as a configuration says them. */
+export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigFields {
+  return {
+    ...(minChannels !== undefined && { minCTAs: minChannels }),
+    ...(maxChannels !== undefined && { maxCTAs: maxChannels }),
+  };
+}
+
+/**
+ * Algorithm and protocol, as variables say them.
+ *
+ * Tree is asked of all-reduces alone: since 2.24 a list that leaves a collective without an algorithm fails it.
+ */
+export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
+  return {
+    ...(algorithm !== undefined && {
+      NCCL_ALGO: algorithm === "Tree" ? "allreduce:tree" : algorithm,
+    }),
+    ...(protocol !== undefined && { NCCL_PROTO: protocol }),
+  };
+}
+
+/** A private folder for graph files, while a communicator starts. */
+class GraphFolder {
+  readonly #path = mkdtempSync(join(tmpdir(), "twinccl-graph-"));
+
+  /** Has rank 0 write the graphs that NCCL finds. */
+  get dumping(): Variables {
+    return { NCCL_GRAPH_DUMP_FILE: join(this.#path, "found.xml") };
+  }
+
+  /** What rank 0 wrote. */
+  found(): string {
+    return readFileSync(join(this.#path, "found.xml"), "utf8");
+  }
+
+  /** Has NCCL take these graphs. */
+  taking(xml: string): Variables {
+    const path = join(this.#path, "wanted.xml");
+    writeFileSync(path, xml, { mode: 0o600 });
+    return { NCCL_GRAPH_FILE: path };
+  }
+
+  remove(): void {
+    rmSync(this.#path, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Starts the communicator of ranks that all live here as it is pinned. To pin a ring it is started twice: NCCL tells
+ * its graphs at the first start, and takes them with the wanted ring at the second.
+ */
+export function startPinned<C extends { destroy(): void }>(
+  pin: NcclPin,
+  places: readonly string[],
+  start: () => C,
+): C {
+  const variables = pinnedVariables(pin);
+  const { rings } = pin;
+  if (rings === undefined || places.length === 1) return withVariables(variables, start);
+  const folder = new GraphFolder();
+  try {
+    let xml: string;
+    if ("xml" in rings) xml = rings.xml;
+    else {
+      withVariables(folder.dumping, start).destroy();
+      xml = graphsWithRing(folder.found(), rings, places);
+    }
+    return withVariables({ ...variables, ...folder.taking(xml) }, start);
+  } finally {
+    folder.remove();
+  }
+}
+
+/** How one rank of a job starts. */
+export interface JobStart<C> {
+  /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
+  readonly meet: (which: "first" | "pinned") => Promise<Uint8Array>;
+  /** Has NCCL start. */
+  readonly begin: (id: Uint8Array) => Promise<C>;
+  /** Hands rank 0's bytes to all. */
+  readonly share: (own: () => Uint8Array) => Promise<Uint8Array>;
+  /** Nobody waits for the start any more. */
+  readonly givenUp?: AbortSignal;
+}
+
+/** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
+export async function startPinnedJob<C extends { destroy(): void }>(
+  pin: NcclPin,
+  places: readonly string[],
+  { meet, begin, share, givenUp }: JobStart<C>,
+): Promise<C> {
+  const variables = pinnedVariables(pin);
+  const { rings } = pin;
+  const start = async (which: "first" | "pinned", under: Variables): Promise<C> => {
+    const id = await meet(which);
+    return startWithVariables(under, () => begin(id), givenUp);
+  };
+  if (rings === undefined || places.length === 1) return start("pinned", variables);
+  const folder = new GraphFolder();
+  try {
+    let xml: string;
+    if ("xml" in rings) xml = rings.xml;
+    else {
+      const first = await start("first", folder.dumping);
+      const found = await share(() => new TextEncoder().encode(folder.found()));
+      first.destroy();
+      xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
+    }
+    return await start("pinned", { ...variables, ...folder.taking(xml) });
+  } finally {
+    folder.remove();
+  }
+}
+
+/**
+ * The graphs that NCCL found, with another ring.
+ *
+ * The file names GPUs by the driver's number, which follows their places on the bus; so the places of the ranks tell
+ * which number is whose, also where only some GPUs are visible.
+ *
+ * @internal
+ */
+export function graphsWithRing(
+  found: string,
+  ring: readonly number[],
+  places: readonly string[],
+): string {
+  const devices = devicesIn(found);
+  const byPlace = places.map((_, rank) => rank).sort((a, b) => compare(places[a], places[b]));
+  const position = (rank: number): number => byPlace.indexOf(rank);
+  return graphFile(withRing(graphTopology(found)(places.length), ring.map(position)), devices);
+}
+
+function devicesIn(xml: string): number[] {
+  const numbers = [...xml.matchAll(/<gpu dev="(0x[0-9a-fA-F]+|\d+)"/g)].map(([, dev]) =>
+    Number(dev),
+  );
+  return [...new Set(numbers)].sort((a, b) => a - b);
+}
+
+function compare(a = "", b = ""): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

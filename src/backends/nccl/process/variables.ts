@@ -1,0 +1,90 @@
+/** Variables of this process that NCCL reads while it starts a communicator: set for that time, then put back. */
+import { isMainThread } from "node:worker_threads";
+import { UnsupportedError } from "../../../api/index.ts";
+
+/** Values by name. */
+export type Variables = Readonly<Record<string, string>>;
+
+/** Starts that are under way on other threads, one after another. */
+let starts: Promise<unknown> = Promise.resolve();
+
+/** Those that are set for a start that is under way. */
+const forStart = new Set<string>();
+
+/** Whether a variable has a value for the time of a start, which is none of the caller's. */
+export function isSetForStart(name: string): boolean {
+  return forStart.has(name);
+}
+
+/** Runs `body` under the variables; they are as before afterwards, also when it throws. */
+export function withVariables<T>(variables: Variables, body: () => T): T {
+  const putBack = set(variables);
+  try {
+    return body();
+  } finally {
+    putBack();
+  }
+}
+
+/**
+ * The same for a start that takes place on another thread: starts wait for each other, so that none sees another's. `body`
+ * must wait for nothing but NCCL. One that is given up keeps nobody waiting any more.
+ */
+export function startWithVariables<T>(
+  variables: Variables,
+  body: () => Promise<T>,
+  givenUp?: AbortSignal,
+): Promise<T> {
+  const start = starts.then(async () => {
+    givenUp?.throwIfAborted();
+    const putBack = set(variables);
+    try {
+      return await unlessAborted(body(), givenUp);
+    } finally {
+      putBack();
+    }
+  });
+  starts = start.catch(() => undefined);
+  return start;
+}
+
+/** What a promise gives, or the signal's reason when that comes first. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
+/** Resolves when no start is under way. */
+export async function startsDone(): Promise<void> {
+  await starts;
+}
+
+/** Gives each variable its value; the function returned gives each the value that it had, or none. */
+function set(variables: Variables): () => void {
+  const names = Object.keys(variables);
+  if (names.length > 0) assertReachesNccl(names);
+  const before = names.map((name) => [name, process.env[name]] as const);
+  const added = names.filter((name) => !forStart.has(name));
+  for (const name of added) forStart.add(name);
+  Object.assign(process.env, variables);
+  return () => {
+    for (const name of added) forStart.delete(name);
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
+}
+
+/** The variables of a worker thread are a copy, which native code does not see. */
+export function assertReachesNccl(names: readonly string[]): void {
+  if (isMainThread) return;
+  throw new UnsupportedError({
+    headline: `nccl: ${names.join(", ")} cannot be set from a worker thread`,
+    hint: "open the world on the main thread, or set them before the process starts",
+  });
+}

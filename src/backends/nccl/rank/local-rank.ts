@@ -1,0 +1,189 @@
+/** A rank that lives in this process: its device, its memory, and what it lends to calls. */
+import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
+import type { Device } from "../device/device.ts";
+import { inTurn } from "../device/give-back.ts";
+import type { Progress } from "../device/progress.ts";
+import { AreaPool } from "../memory/area-pool.ts";
+import { DeviceMemory } from "../memory/memory.ts";
+import { Staging } from "../memory/staging.ts";
+import type { PointerInfo } from "../result/cuda-memory.ts";
+import { CudaError, located, NcclError } from "../result/errors.ts";
+import type { NcclCalls } from "../result/nccl.ts";
+
+/** NCCL takes the pages of a window for symmetric memory. */
+const pageBytes = 4096n;
+
+/** Elements of scratch memory are this far apart from anything else. */
+const scratchBytes = 256;
+
+/** One rank's own part of the session. */
+export class LocalRank {
+  readonly worldRank: number;
+  readonly device: Device;
+  readonly progress: Progress;
+  readonly staging: Staging;
+  /** Some bytes that nobody looks at. */
+  readonly scratch: bigint;
+  /** Memory that calls borrow. */
+  readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
+  /** Live allocations, and how each is given back. */
+  readonly #live = new Map<bigint, (ptr: bigint) => void>();
+  /** Bytes of live symmetric memory, by address. */
+  readonly #symmetric = new Map<bigint, number>();
+  readonly #nccl: NcclCalls;
+  /** Called before symmetric memory is given back. */
+  onFree: (ptr: bigint) => void = () => undefined;
+  #open = true;
+
+  constructor(worldRank: number, device: Device, progress: Progress, nccl: NcclCalls) {
+    this.#nccl = nccl;
+    this.worldRank = worldRank;
+    this.device = device;
+    this.progress = progress;
+    this.staging = new Staging(device, progress);
+    const cuda = device.use();
+    this.scratch = cuda.malloc(scratchBytes);
+    this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
+    try {
+      cuda.set(this.scratch, 0, scratchBytes, device.stream);
+    } catch (error) {
+      cuda.free(this.scratch);
+      throw error;
+    }
+  }
+
+  /** Memory filled with zeros; symmetric memory can be registered as a window. */
+  allocate(byteLength: number, symmetric: boolean): Memory {
+    const bytes = Math.max(1, byteLength);
+    const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
+    if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
+    return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed));
+  }
+
+  /** Memory of this device that somebody else owns. */
+  adopt(ptr: bigint, byteLength: number): Memory {
+    this.#assertOrdinary(ptr, byteLength);
+    this.device.share();
+    const cuda = this.device.use();
+    for (const address of [ptr, ptr + BigInt(Math.max(1, byteLength) - 1)]) {
+      const found = cuda.pointerInfo(address);
+      if (isDeviceMemory(found) && found.device === this.device.index) continue;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr: 0x${address.toString(16)} is ${homeOf(found)}, needs memory of ${this.device.name}`,
+          hint: "every rank adopts memory of its own device, as long as its elements are; host memory goes through alloc(...).copyFrom(array)",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
+    return this.deviceMemory(ptr, byteLength);
+  }
+
+  /** NCCL tells symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
+  #assertOrdinary(ptr: bigint, byteLength: number): void {
+    const end = ptr + BigInt(Math.max(1, byteLength));
+    for (const [begin, bytes] of this.#symmetric) {
+      const pages = (BigInt(bytes) + pageBytes - 1n) / pageBytes;
+      if (end <= begin || ptr >= begin + pages * pageBytes) continue;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr: 0x${ptr.toString(16)} reaches into symmetric memory of this rank, ${bytes} bytes at 0x${begin.toString(16)}`,
+          hint: "take a subarray of the buffer that alloc(..., { symmetric: true }) gave",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
+  }
+
+  /** Memory of this device that is given back by somebody else. */
+  deviceMemory(ptr: bigint, byteLength: number): Memory {
+    return new DeviceMemory(this, ptr, byteLength);
+  }
+
+  /** Gives back whatever is left; nothing may run on the device any more. */
+  release(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    try {
+      inTurn([
+        () => this.staging.release(),
+        ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
+        () => this.device.release(),
+      ]);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  /** Leaves everything behind: freeing it would wait for work that does not end. */
+  abandon(): void {
+    this.#open = false;
+    this.#live.clear();
+    this.#symmetric.clear();
+    this.device.abandon();
+  }
+
+  #free(ptr: bigint): void {
+    const release = this.#live.get(ptr);
+    if (release === undefined) return;
+    this.#live.delete(ptr);
+    this.device.use();
+    release(ptr);
+  }
+
+  #malloc(bytes: number, action: "alloc" | "staging"): bigint {
+    const cuda = this.device.use();
+    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes));
+    this.#live.set(ptr, (each) => cuda.free(each));
+    return ptr;
+  }
+
+  #mallocSymmetric(bytes: number): bigint {
+    this.device.use();
+    const ptr = this.#unlessFull("alloc", bytes, () => this.#nccl.memAlloc(bytes));
+    this.#live.set(ptr, (each) => this.#freeSymmetric(each));
+    this.#symmetric.set(ptr, bytes);
+    return ptr;
+  }
+
+  #unlessFull(action: "alloc" | "staging", bytes: number, allocate: () => bigint): bigint {
+    try {
+      return allocate();
+    } catch (cause) {
+      if (outOfMemory(cause)) throw this.#tooMuch(action, bytes, cause);
+      throw located(cause, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  #freeSymmetric(ptr: bigint): void {
+    this.onFree(ptr);
+    this.device.use();
+    this.#nccl.memFree(ptr);
+    this.#symmetric.delete(ptr);
+  }
+
+  #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {
+    return new InvalidArgumentError(
+      {
+        headline: `${action}: ${bytes} bytes are more than ${this.device.name} has free`,
+        hint: "dispose of buffers that are no longer used, or allocate less",
+      },
+      { field: "length", rank: this.worldRank, cause },
+    );
+  }
+}
+
+/** Memory that kernels of a device work on; managed memory lives on the device that it was made for. */
+function isDeviceMemory({ kind }: PointerInfo): boolean {
+  return kind === "device" || kind === "managed";
+}
+
+function homeOf(found: PointerInfo): string {
+  if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
+  return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
+}
+
+function outOfMemory(cause: unknown): boolean {
+  if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
+  return cause instanceof NcclError && cause.statusName === "ncclUnhandledCudaError";
+}
