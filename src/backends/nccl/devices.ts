@@ -4,9 +4,10 @@ import {
   InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
+import type { Place } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import type { NcclOptions } from "./options.ts";
-import { type Place, placesFor } from "./places.ts";
+import { placesFor } from "./places.ts";
 
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(

@@ -9,7 +9,7 @@ import {
   type JoinRequest,
 } from "../../api/index.ts";
 import { initAll, initOne, type NcclCommunicator } from "./calls/communicators.ts";
-import { CurrentDevice, Device } from "./device/device.ts";
+import { CurrentDevice, Device, type Place } from "./device/device.ts";
 import { inTurn } from "./device/give-back.ts";
 import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
@@ -18,7 +18,6 @@ import { Job } from "./job/job.ts";
 import type { Lives } from "./job/next-life.ts";
 import { openTogether } from "./job/opening-together.ts";
 import type { NcclOptions } from "./options.ts";
-import type { Place } from "./places.ts";
 import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import { LocalRank } from "./rank/local-rank.ts";
 import type { Membership } from "./rendezvous/index.ts";

@@ -1,14 +1,8 @@
 /** Where the ranks of a world work: a GPU each, and on it a stream, of the caller or of our own. */
 import { InvalidArgumentError, type OpenRequest } from "../../api/index.ts";
+import type { Place } from "./device/device.ts";
 import type { NcclOptions } from "./options.ts";
 import { NcclSession } from "./session.ts";
-
-/** Where one rank works. */
-export interface Place {
-  readonly device: number;
-  /** The caller's; one is made when left out. */
-  readonly stream?: bigint | undefined;
-}
 
 /** CUDA's default streams by handle: they wait for other streams, and cannot be captured. */
 const defaultStreams: readonly bigint[] = [0n, 1n, 2n];

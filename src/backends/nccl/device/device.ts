@@ -3,6 +3,14 @@ import { CommClosedError, InvalidArgumentError } from "../../../api/index.ts";
 import type { CudaCalls } from "../result/cuda.ts";
 import { CudaError } from "../result/errors.ts";
 
+/** Where a rank works. */
+export interface Place {
+  /** Number of the GPU among those that this process sees. */
+  readonly device: number;
+  /** The caller's stream; one is made when left out. */
+  readonly stream?: bigint | undefined;
+}
+
 const currents = new WeakMap<CudaCalls, CurrentDevice>();
 
 /** Keeps the thread's current device, so that it is switched only when it changes. */
