@@ -43,10 +43,11 @@ const firstSpecialStep = 0xffff_fff0;
 function launch(): { readonly by: string; readonly size: number } | undefined {
   const env: Variables = (globalThis as Runtime).process?.env ?? {};
   const isSet = (name: string): boolean => env[name] !== undefined && env[name] !== "";
-  const isShell = Number(env["SLURM_STEP_ID"]) >= firstSpecialStep;
+  const isStep = Number(env["SLURM_STEP_ID"]) < firstSpecialStep;
   for (const { by, size, others } of launchers) {
-    if (isShell && others.includes("SLURM_STEP_ID")) continue;
-    if (isSet(size) && others.every(isSet)) return { by, size: Number(env[size]) };
+    if (!isStep && others.includes("SLURM_STEP_ID")) continue;
+    const isMeant = Number(env[size]) >= 1 && others.every(isSet);
+    if (isMeant) return { by, size: Number(env[size]) };
   }
   return undefined;
 }

@@ -9,7 +9,9 @@ const mostLetters = 2 ** 20;
 export class LinePrefixer {
   readonly #prefix: string;
   readonly #decoder = new StringDecoder("utf8");
-  #partial = "";
+  /** What has come of a line that has not ended, and how many letters that are. */
+  #parts: string[] = [];
+  #letters = 0;
 
   constructor(prefix: string) {
     this.#prefix = prefix;
@@ -17,22 +19,35 @@ export class LinePrefixer {
 
   /** The whole lines that these bytes complete. */
   push(chunk: Buffer): string {
-    this.#partial += this.#decoder.write(chunk);
-    const lines = this.#partial.split("\n");
-    this.#partial = lines.pop() ?? "";
-    let text = "";
-    for (const line of lines) for (const piece of piecesOf(line)) text += this.#line(piece);
-    const pieces = piecesOf(this.#partial);
-    this.#partial = pieces.pop() ?? "";
-    for (const piece of pieces) text += this.#line(piece);
+    const [first = "", ...others] = this.#decoder.write(chunk).split("\n");
+    let text = this.#add(first);
+    for (const line of others) text += this.#endLine() + this.#add(line);
     return text;
   }
 
   /** What is left when the output is over. */
   end(): string {
-    const rest = this.#partial + this.#decoder.end();
-    this.#partial = "";
-    return rest === "" ? "" : this.#line(rest);
+    const text = this.#add(this.#decoder.end());
+    return this.#letters === 0 ? text : text + this.#endLine();
+  }
+
+  /** More of a line; the pieces of it that are too long to wait for its end. */
+  #add(part: string): string {
+    this.#parts.push(part);
+    this.#letters += part.length;
+    if (this.#letters <= mostLetters) return "";
+    const pieces = piecesOf(this.#parts.join(""));
+    const rest = pieces.pop() ?? "";
+    this.#parts = [rest];
+    this.#letters = rest.length;
+    return pieces.map((piece) => this.#line(piece)).join("");
+  }
+
+  #endLine(): string {
+    const line = this.#line(this.#parts.join(""));
+    this.#parts = [];
+    this.#letters = 0;
+    return line;
   }
 
   #line(line: string): string {
