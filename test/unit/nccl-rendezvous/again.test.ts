@@ -8,7 +8,7 @@ import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import type { Membership, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
-import { launch, script } from "./launched.ts";
+import { launch, scratch, script } from "./launched.ts";
 import { bytes, closeAfter, errorOf, fragile, place, text } from "./stores.ts";
 
 /** Where ranks meet, as each of them makes it. */
@@ -84,7 +84,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
       ...{ name: "RendezvousError", code: "ERR_COMM_RENDEZVOUS", rank: 1 },
       ...{ missing: [0, 2], ranks: [0, 2] },
     });
-    expect(error.message).toContain("this rank has left generation 0, and ranks 0, 2 not yet");
+    expect(error.message).toContain("this rank has left the job, and ranks 0, 2 not yet");
     // The others go on as if nobody had asked.
     await members[2]!.set("k", bytes("v"));
     expect(text(await members[0]!.get("k"))).toBe("v");
@@ -120,11 +120,11 @@ describe("at a place of the launcher", () => {
     );
   });
 
-  test("a rank that has left does not come back among survivors that went on without it", async () => {
+  test("a rank that has left waits for survivors that went on without it", async () => {
     const at = await place(3);
     const members = await at.joinAll();
     await members[0]!.leave();
-    const again = errorOf(at.join(0, { deadlineMs: 5_000 }));
+    const again = at.join(0);
     const next: Membership[] = await Promise.all(
       [1, 2].map((rank) => members[rank]!.rejoin({ without: [0] })),
     );
@@ -132,12 +132,47 @@ describe("at a place of the launcher", () => {
       [0, [1, 2]],
       [1, [1, 2]],
     ]);
-    expect((await again).message).toContain("generation 0 is complete");
-    // Once they have left too, all of the job start anew.
+    await wait(50);
     await Promise.all(next.map((member) => member.leave()));
-    const fresh = await at.joinAll();
-    expect(fresh.map(({ size }) => size)).toEqual([3, 3, 3]);
+    const fresh = await Promise.all([again, at.join(1), at.join(2)]);
+    expect(fresh.map(({ rank, size }) => [rank, size])).toEqual([0, 1, 2].map((rank) => [rank, 3]));
   });
+});
+
+describe("real processes", () => {
+  // Each asks to be in the next life while rank 0 ends its store of the one before, a little earlier or later every time.
+  test.each(["file", "port"])(
+    "whose rank 0 hosts the %s join and leave many times",
+    async (how) => {
+      const path = script(
+        `lives-by-${how}.mjs`,
+        `const own = { ...process.env, TWINCCL_STORE: "", TWINCCL_PORT: process.argv[2] };
+       if (process.argv[3]) own.TWINCCL_RENDEZVOUS_FILE = process.argv[3];
+       const there = rendezvousFor(launcherEnvironment(own));
+       for (let life = 0; life < 40; life++) {
+         const member = await there.join({ jobId, rank, size, deadlineMs: 20000 });
+         const all = await member.exchange("who", bytes(rank + " of " + life));
+         if (all.map(text).join() !== [0, 1, 2].map((each) => each + " of " + life).join()) throw all;
+         const until = performance.now() + ((life * 7 + rank * 11) % 13) / 4;
+         while (performance.now() < until) await new Promise(setImmediate);
+         await member.leave();
+       }
+       console.log("done");`,
+      );
+      const file = how === "file" ? [scratch("lives.rendezvous")] : [];
+      const { status, lines, err } = await launch([
+        "-n",
+        "3",
+        path,
+        String(await freePort()),
+        ...file,
+      ]).ended;
+      expect({ status, lines }, err).toEqual({
+        status: 0,
+        lines: ["[0] done", "[1] done", "[2] done"],
+      });
+    },
+  );
 });
 
 test("real processes join and leave three times", async () => {

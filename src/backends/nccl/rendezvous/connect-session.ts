@@ -68,7 +68,8 @@ function wasGivenUp(signal: AbortSignal | undefined): signal is AbortSignal {
 const finalHint =
   "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
 
-function attempt(
+/** One way to the store, without another when nobody is there. */
+export function attempt(
   { host, port, secret }: Target,
   who: Concerned,
   timeoutMs: number,

@@ -1,4 +1,6 @@
 /** A rank's way into the store, which may still serve the life of the job that this rank has left. */
+
+import { RendezvousError } from "../../../api/index.ts";
 import type { JoinArguments } from "./checks.ts";
 import { pause } from "./connect-session.ts";
 import { StillInUseError } from "./failures.ts";
@@ -21,18 +23,23 @@ export async function enter(
 ): Promise<Membership> {
   const end = performance.now() + asked.deadlineMs;
   const leftMs = (): number => Math.max(0, Math.round(end - performance.now()));
-  let wasRefused = false;
+  let refusal: unknown;
   for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
-    const session = await reach(leftMs());
+    const reachMs = leftMs();
+    const session = await reach(reachMs).catch((error: unknown) => {
+      // With hardly any time left it is not known that nobody is there.
+      throw reachMs < longestPauseMs && error instanceof RendezvousError
+        ? (refusal ?? error)
+        : error;
+    });
     try {
       return await joinStore({ ...place, session }, { ...asked, deadlineMs: leftMs() });
     } catch (error) {
-      const isInUse = error instanceof StillInUseError;
       // The store of the life before may end while it is asked.
-      const mayReturn = isInUse || (wasRefused && session.isOver);
+      const mayReturn = error instanceof StillInUseError || session.wasClosed;
       session.destroy();
       if (!mayReturn || leftMs() <= pauseMs) throw error;
-      wasRefused = isInUse;
+      refusal = error;
     }
     await pause(pauseMs, asked.signal);
   }

@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
 import { isLoopback } from "./addresses.ts";
 import { type JoinArguments, joinArguments, shortText } from "./checks.ts";
-import { connectSession, pause } from "./connect-session.ts";
+import { attempt, connectSession, pause } from "./connect-session.ts";
 import { enter } from "./enter.ts";
 import { type Concerned, placeError, signalError } from "./failures.ts";
 import {
@@ -18,7 +18,7 @@ import {
 } from "./file-record.ts";
 import { stateOf, thisProcess } from "./process-identity.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
-import type { Session } from "./session.ts";
+import { Session } from "./session.ts";
 import { hostLingersMs, StoreServer } from "./store-server.ts";
 
 /** Where to meet. */
@@ -113,9 +113,10 @@ async function find(path: string, asked: JoinArguments, end: number): Promise<Se
     if (found.kind === "record") {
       problem = unusable(found.record, jobId) ?? "";
       if (problem === "") {
-        const session = await reach(found.record, who, Math.min(leftMs(end), attemptMs), signal);
-        if (typeof session !== "string") return session;
-        problem = session;
+        // Once, because the file may tell of another store by then.
+        const outcome = await attempt(found.record, who, Math.min(leftMs(end), attemptMs), signal);
+        if (outcome instanceof Session) return outcome;
+        problem = outcome.reason;
       }
     }
     await pause(pollMs, signal);
@@ -201,21 +202,6 @@ function unusable(
     return `the store listens on ${storeHost} of ${creator.host} alone; give rank 0 an address`;
   }
   return undefined;
-}
-
-/** A session with the store of a record, or why there is none. */
-async function reach(
-  record: FileRecord,
-  who: Concerned,
-  deadlineMs: number,
-  signal: AbortSignal | undefined,
-): Promise<Session | string> {
-  try {
-    return await connectSession(record, who, deadlineMs, signal);
-  } catch (error) {
-    if (error instanceof RendezvousError) return error.message.split("\n")[0] ?? "";
-    throw error;
-  }
 }
 
 function leftMs(end: number): number {

@@ -19,5 +19,5 @@ export { rendezvousFor } from "./choose.ts";
 export { pause } from "./connect-session.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
-export type { Meeting, Membership } from "./rendezvous.ts";
+export type { Meeting, Membership, WaitOptions } from "./rendezvous.ts";
 export { StoreServer } from "./store-server.ts";

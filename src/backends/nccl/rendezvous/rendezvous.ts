@@ -41,6 +41,8 @@ export interface WaitOptions {
   readonly timeoutMs?: number | undefined;
   /** Gives up this wait alone; the membership stays usable. */
   readonly signal?: AbortSignal | undefined;
+  /** The process may end while it waits (false). */
+  readonly idle?: boolean | undefined;
 }
 
 /** A meeting of some ranks of a generation. */

@@ -49,6 +49,11 @@ export class ServerConnection implements Peer {
     this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
   }
 
+  /** It has proven to know the secret, and may not have asked to join yet. */
+  get isProven(): boolean {
+    return this.#outgoing !== undefined;
+  }
+
   send(reply: Reply): void {
     if (this.#outgoing !== undefined) this.#framed.write(this.#outgoing.seal(encodeReply(reply)));
   }

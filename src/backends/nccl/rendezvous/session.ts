@@ -36,18 +36,21 @@ const withdrawnMs = 1_000;
 /** How long the store's farewell is waited for. */
 const farewellMs = 1_000;
 
-/** A session. It keeps the process alive only while a request waits. */
+/** A session. It keeps the process alive only while a request waits that is not idle. */
 export class Session {
   readonly #framed: FramedSocket;
   readonly #incoming: Seal;
   readonly #outgoing: Seal;
   readonly #pending = new Map<number, Pending>();
+  /** How many of them keep the process alive. */
+  #holding = 0;
   readonly #listeners = new Set<(news: News) => void>();
   readonly #news: News[] = [];
   #nextId = 1;
   #over: "left" | { readonly reason: string } | undefined;
   #leaving: Promise<void> | undefined;
   #farewell: (() => void) | undefined;
+  #wasClosed = false;
 
   constructor(framed: FramedSocket, incoming: Seal, outgoing: Seal) {
     this.#framed = framed;
@@ -59,9 +62,9 @@ export class Session {
     };
   }
 
-  /** Nobody is asked any more: this rank has left, or the store is gone. */
-  get isOver(): boolean {
-    return this.#over !== undefined;
+  /** The host has closed the store, in order. */
+  get wasClosed(): boolean {
+    return this.#wasClosed;
   }
 
   /** Tells all news so far, then every later one. */
@@ -76,8 +79,10 @@ export class Session {
     timeoutMs: number,
     signal: AbortSignal | undefined,
     who: Concerned,
+    idle = false,
   ): Promise<Answer> {
     const { kind } = asked;
+    const holds = idle ? 0 : 1;
     if (signal?.aborted === true) return Promise.reject(signalError(kind, who, signal));
     if (this.#over !== undefined) return Promise.reject(this.#overError(kind, who));
     const id = this.#nextId;
@@ -87,7 +92,8 @@ export class Session {
         this.#pending.delete(id);
         clearTimeout(timer);
         signal?.removeEventListener("abort", giveUp);
-        if (this.#pending.size === 0) this.#framed.socket.unref();
+        this.#holding -= holds;
+        if (this.#holding === 0) this.#framed.socket.unref();
         then();
       };
       const giveUp = (): void => {
@@ -111,7 +117,8 @@ export class Session {
         failed: (failure) => settle(() => reject(failureError(kind, failure, who))),
         over: () => settle(() => reject(this.#overError(kind, who))),
       });
-      this.#framed.socket.ref();
+      this.#holding += holds;
+      if (this.#holding > 0) this.#framed.socket.ref();
       this.#send({ ...asked, id } as Request);
     });
   }
@@ -161,6 +168,7 @@ export class Session {
         return;
       }
       case "closing":
+        this.#wasClosed = true;
         this.#framed.destroy();
         this.#farewell?.();
         this.#end({ reason: reply.reason });

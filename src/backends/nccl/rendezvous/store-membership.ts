@@ -91,7 +91,7 @@ class StoreMembership implements Membership {
     shortText("get", "key", key, limits.keyBytes);
     const timeoutMs = milliseconds("get", "timeoutMs", options.timeoutMs);
     const asked = { kind: "get", generation: this.generation, key, timeoutMs } as const;
-    const answer = await this.#ask(asked, timeoutMs, options.signal);
+    const answer = await this.#ask(asked, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "value", "a get is answered with a value");
     return answer.value;
   }
@@ -101,7 +101,7 @@ class StoreMembership implements Membership {
     valueBytes("exchange", value);
     const timeoutMs = milliseconds("exchange", "timeoutMs", options.timeoutMs);
     const asked = { kind: "exchange", generation: this.generation, key, value, timeoutMs } as const;
-    const answer = await this.#ask(asked, timeoutMs, options.signal);
+    const answer = await this.#ask(asked, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "values", "an exchange is answered with values");
     return [...answer.values];
   }
@@ -120,7 +120,7 @@ class StoreMembership implements Membership {
     const timeoutMs = milliseconds("meet", "timeoutMs", options.timeoutMs);
     if (options.signal?.aborted === true) return false;
     const asked = { kind: "meet", generation, meetings, timeoutMs } as const;
-    return (await this.#ask(asked, timeoutMs, options.signal)).kind === "done";
+    return (await this.#ask(asked, timeoutMs, options.signal, options.idle)).kind === "done";
   }
 
   async rejoin(options: RejoinOptions = {}): Promise<Membership> {
@@ -144,10 +144,11 @@ class StoreMembership implements Membership {
     asked: Parameters<Session["ask"]>[0],
     timeoutMs: number,
     signal: AbortSignal | undefined,
+    idle?: boolean,
   ): Promise<Answer> {
     const { address, jobId, session } = this.#connection;
     const who: Concerned = { address, jobId, rank: this.rank, size: this.size };
-    return session.ask(asked, timeoutMs, signal, who);
+    return session.ask(asked, timeoutMs, signal, who, idle);
   }
 
   #without(ranks: readonly number[] | undefined): readonly number[] | undefined {

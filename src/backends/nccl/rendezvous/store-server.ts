@@ -21,6 +21,8 @@ export interface StoreServerOptions extends StoreOptions {
 /** How long rank 0 keeps its store for the others when it leaves. */
 export const hostLingersMs = 5_000;
 
+const closedReason = "the store was closed by its host";
+
 /** How long ranks may take to end their side of a store that closes. */
 const closeMs = 2_000;
 
@@ -123,9 +125,12 @@ export class StoreServer {
         clearTimeout(timer);
         resolve();
       });
-      for (const connection of this.#pending) connection.drop("store closed");
+      for (const connection of this.#pending) {
+        if (connection.isProven) connection.finish(closedReason);
+        else connection.drop("store closed");
+      }
       this.#store.close();
-      for (const connection of this.#ranks) connection.finish("the store was closed by its host");
+      for (const connection of this.#ranks) connection.finish(closedReason);
       this.#ranks.clear();
     });
     return this.#closed;

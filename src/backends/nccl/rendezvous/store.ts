@@ -26,6 +26,8 @@ export class Store {
   /** Where each peer sits; a peer that is gone has no entry. */
   readonly #places = new Map<Peer, { readonly generation: Generation; readonly rank: number }>();
   readonly #joining = new Set<Peer>();
+  /** Ranks of the job that have left since it last started anew. */
+  readonly #left = new Set<number>();
   #latest: Generation | undefined;
   #gathering: Gathering | undefined;
 
@@ -90,6 +92,8 @@ export class Store {
     this.#joining.delete(peer);
     this.#places.delete(peer);
     this.#gathering?.withdraw(peer);
+    const origin = place?.generation.seats[place.rank]?.origin;
+    if (state === "left" && origin !== undefined) this.#left.add(origin);
     place?.generation.gone(place.rank, state, reason);
     if (place !== undefined && place.generation === this.#latest) this.#gathering?.check();
   }
@@ -139,9 +143,12 @@ export class Store {
       const holder = gathering.holder(rank);
       return holder && wrong(...taken(rank, holder), [rank]);
     }
-    if (gathering === undefined && (isOver || generation === latest.number + 1)) return undefined;
-    const hasLeft = latest?.seats.some((seat) => seat.origin === rank && seat.state === "left");
-    if (!isOver && hasLeft === true && gathering?.purpose.kind !== "join") return inUse(latest);
+    // With rank 0 the store that it hosts leaves too, and the job starts anew at another.
+    const isHere = !here.hosted || latest === undefined;
+    if (gathering === undefined && isHere && isOver) return undefined;
+    if (gathering === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
+    const waits = this.#left.has(rank) && gathering?.purpose.kind !== "join";
+    if (waits && latest !== undefined) return inUse(latest);
     const holder = generation === latest?.number ? latest.seats[rank] : undefined;
     if (holder?.state === "here") return wrong(...taken(rank, holder.peer), [rank]);
     const next = gathering?.generation ?? (latest?.number ?? -1) + 1;
@@ -203,6 +210,7 @@ export class Store {
 
   #formed(number: number, members: readonly Member[]): void {
     const before = this.#latest;
+    if (this.#gathering?.purpose.kind === "join") this.#left.clear();
     const seats = members.map(
       ({ peer, origin }): Seat => ({ peer, origin, state: "here", reason: "" }),
     );
@@ -228,12 +236,12 @@ export class Store {
   }
 }
 
-/** What a rank is told that has left a generation in which others still are. */
-function inUse({ number, seats }: Generation): Partial<Failure> & Words {
+/** What a rank is told that has left a job in which others still are. */
+function inUse({ seats }: Generation): Partial<Failure> & Words {
   const ranks = seats.flatMap(({ state, origin }) => (state === "here" ? [origin] : []));
   return {
     code: "in use",
-    headline: `join: this rank has left generation ${number}, and ${ranksText(ranks)} not yet`,
+    headline: `join: this rank has left the job, and ${ranks.length === 0 ? "its host" : ranksText(ranks)} not yet`,
     hint: "a job starts anew once all its ranks have closed; see whether they do",
     ranks,
   };
