@@ -52,6 +52,17 @@ describe("a rank that closes while the others are stuck", () => {
   });
 });
 
+testOn(2, found)("a job whose processes end without closing ends well", async () => {
+  const began = performance.now();
+  const { status, results, text } = await runJob<{ readonly sum: number }>(
+    size,
+    "never-closes.mjs",
+  );
+  expect(status, text).toBe(0);
+  expect(performance.now() - began, text).toBeLessThan(60_000);
+  expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sum: 3 })));
+});
+
 testOn(2, found)("a job that was closed opens anew, whoever closed it last", async () => {
   const { status, results, text } = await runJob<{ readonly sums: unknown }>(
     size,

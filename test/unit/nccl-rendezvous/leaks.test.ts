@@ -54,6 +54,25 @@ describe("a process ends by itself", () => {
     expect(await run(path, server.port, secret)).toEqual(["in\n", 0]);
   });
 
+  test("although it would answer what others ask", async () => {
+    const { server, secret } = await place(1);
+    const rollCall = new URL("../../../dist/backends/nccl/job/roll-call.js", import.meta.url).href;
+    const path = script(
+      "answers.mjs",
+      `import { RollCall } from ${JSON.stringify(rollCall)};
+       process.env.TWINCCL_STORE = "launcher";
+       const there = rendezvousFor(launcherEnvironment(process.env));
+       const member = await there.join({ jobId, rank, size });
+       new RollCall(member, () => "words");
+       await pause(50);
+       // A wait that is not idle beside it still holds the process.
+       await member.get("never", { timeoutMs: 200 }).catch(() => console.log("waited"));`,
+    );
+    const began = performance.now();
+    expect(await run(path, server.port, secret)).toEqual(["waited\n", 0]);
+    expect(performance.now() - began).toBeLessThan(10_000);
+  });
+
   test.each(["leaves", "does not leave"])("when it hosted the store itself and %s", async (how) => {
     const { server, secret } = await place(1);
     await server.close();

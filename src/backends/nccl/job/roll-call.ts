@@ -5,7 +5,7 @@
  * then. One that leaves says so for good: it may have given up the call that others are still waiting for. A process that is
  * blocked or gone does not answer.
  */
-import type { Membership } from "../rendezvous/index.ts";
+import type { Membership, WaitOptions } from "../rendezvous/index.ts";
 
 /** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
 const [answerMs, allMs] = [1000, 3000];
@@ -86,7 +86,7 @@ export class RollCall {
     while (!signal.aborted) {
       const key = question(this.#next);
       try {
-        const about = await this.#get(key, signal, questionMs);
+        const about = await this.#get(key, signal, { timeoutMs: questionMs, idle: true });
         this.#next++;
         // Where the store takes no more this question stays without an answer.
         await this.#set(`${key} ${this.#membership.rank}`, this.#words(about)).catch(
@@ -103,8 +103,9 @@ export class RollCall {
     return this.#membership.set(key, new TextEncoder().encode(words));
   }
 
-  async #get(key: string, signal: AbortSignal, timeoutMs = answerMs): Promise<string> {
-    return new TextDecoder().decode(await this.#membership.get(key, { timeoutMs, signal }));
+  async #get(key: string, signal: AbortSignal, how: WaitOptions = {}): Promise<string> {
+    const options = { timeoutMs: answerMs, ...how, signal };
+    return new TextDecoder().decode(await this.#membership.get(key, options));
   }
 }
 
