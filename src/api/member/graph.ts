@@ -96,12 +96,9 @@ function assertApart(poster: Poster, calls: readonly Collected[]): void {
   const buffers = calls.flatMap(({ prepared }) =>
     "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [],
   );
-  for (const { recv } of buffers) {
+  for (const [own, { recv }] of buffers.entries()) {
     if (recv === undefined) continue;
-    const others = buffers.flatMap((call) => [
-      call.send,
-      call.recv === recv ? undefined : call.recv,
-    ]);
+    const others = buffers.flatMap((call, at) => [call.send, at === own ? undefined : call.recv]);
     const other = others.find((buffer) => buffer !== undefined && overlapBytes(recv, buffer) > 0);
     if (other === undefined) continue;
     throw poster.check

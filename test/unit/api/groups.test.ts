@@ -41,6 +41,32 @@ describe("a group", () => {
     }
   });
 
+  test("does not take two receives into one buffer, the same object or not", async () => {
+    await inWorld(2, async (comm) => {
+      const peer = 1 - comm.rank;
+      const recv = comm.alloc("int32", 2).fill(7);
+      const send = comm.alloc("int32", 2).fill(1);
+      for (const second of [recv, recv.subarray(0, 2), recv.subarray(1, 2)]) {
+        const op = comm.group(() => {
+          void comm.send({ send, peer });
+          void comm.send({ send: send.subarray(0, second.length), peer });
+          void comm.recv({ recv, peer });
+          void comm.recv({ recv: second, peer });
+        });
+        await expect(op).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "recv" });
+      }
+      expect([...(await recv.toHost())]).toEqual([7, 7]);
+      // One buffer may be sent from twice.
+      await comm.group(() => {
+        void comm.send({ send, peer });
+        void comm.send({ send, peer });
+        void comm.recv({ recv, peer });
+        void comm.recv({ recv: comm.alloc("int32", 2), peer });
+      });
+      expect([...(await recv.toHost())]).toEqual([1, 1]);
+    });
+  });
+
   test.each([1, 2, 3, 6])("of all pairs of %i ranks is an all-to-all", async (size) => {
     const results = await inWorld(size, async (comm) => {
       const send = Int32Array.from({ length: 2 * size }, (_, i) => 100 * comm.rank + i);
