@@ -21,7 +21,10 @@ export interface Hooks {
   before(callback: (info: OpInfo) => void): Unhook;
   /** Called when an operation is settled; `error` is set when it failed. */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
-  /** Called once when the communicator is aborted. What it throws is thrown by `abort`, after everything was done. */
+  /**
+   * Called once when `abort` ends the communicator, or `close` gives its open calls up. What it throws is thrown there, after
+   * everything was done. A deadline that passes and a rank that is lost end it too; of those its calls tell.
+   */
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 

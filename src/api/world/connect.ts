@@ -17,7 +17,7 @@ export interface ConnectOptions {
   /** Shown in errors and traces. */
   readonly name?: string;
   /**
-   * How long to wait for the other ranks, in milliseconds; 60,000 when left out. `close` waits as long for calls that are
+   * How long to wait for the other ranks, in milliseconds; 60,000 when left out, and 25 days at most. `close` waits as long for calls that are
    * open, then aborts the communicator.
    */
   readonly timeoutMs?: number;
@@ -81,19 +81,17 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
       { field: "timeoutMs" },
     );
   }
-  const opening: Opening = {
-    backend,
-    name,
-    onStall: undefined,
-    stallMs: 10_000,
-    closeMs: timeoutMs,
-  };
+  const closeMs = Math.min(timeoutMs, longestMs);
+  const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000, closeMs };
   if (backend.join !== undefined) {
-    return attach(opening, await backend.join({ name, size, timeoutMs, signal }));
+    return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }
   assertAlone(backend.name, size);
   return connected(opening, await openWorld(opening, 1));
 }
+
+/** The longest that a timer waits; about 25 days. */
+const longestMs = 2 ** 31 - 1;
 
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {
@@ -103,6 +101,7 @@ function attach(opening: Opening, session: Session): ConnectedCommunicator {
 
 function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
   const { session, generation, origins, name } = world;
+  const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
     if (session.rejoin === undefined) {
       throw new UnsupportedError({
@@ -111,6 +110,15 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
       });
     }
     if (options.without !== undefined) survivorsOf(world.size, options.without);
+    if (options.without?.includes(comm.rank) === true) {
+      throw new InvalidArgumentError(
+        {
+          headline: `rebuild: without: found ${comm.rank}, this rank itself, needs other ranks`,
+          hint: "close() leaves the job to the others",
+        },
+        { rank: comm.rank, size: world.size, field: "without" },
+      );
+    }
     world.abort(new Error("it was rebuilt"));
     const next = await session.rejoin(options.without);
     // From here on the old communicator and its buffers are refused as closed. What of it could not be given back was told
@@ -118,5 +126,5 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     await world.close().catch(() => undefined);
     return attach(opening, next);
   };
-  return Object.assign(world.detach(), { generation, origins, rebuild });
+  return Object.assign(comm, { generation, origins, rebuild });
 }

@@ -193,15 +193,19 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
           { rank, size: this.size, comm: this.name },
         ),
     );
-    await this.#bounded(() => this.#communicators.drained());
-    await this.#session.close();
+    try {
+      await this.#bounded(() => this.#communicators.drained());
+    } finally {
+      await this.#session.close();
+    }
   }
 
   /** Waits for open calls; where they take longer than the bound, they are given up. */
   async #bounded(wait: () => Promise<void>): Promise<void> {
     if (this.#session.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
-    const timer = setTimeout(() => {
+    const told: { error: unknown }[] = [];
+    const giveUp = (): void => {
       const reason = new CommTimeoutError(
         {
           headline: `close: calls on "${this.name}" were not done within ${closeMs} ms`,
@@ -209,13 +213,18 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
         },
         { size: this.size, comm: this.name },
       );
-      this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
-    }, closeMs);
-    try {
-      await wait();
-    } finally {
+      try {
+        this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
+      } catch (error) {
+        // A hook of the caller threw: whoever closes hears of it, and not the process.
+        told.push({ error });
+      }
+    };
+    const timer = setTimeout(giveUp, closeMs);
+    await wait().finally(() => {
       clearTimeout(timer);
-    }
+      for (const { error } of told) throw error;
+    });
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -227,12 +236,20 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#state = "detached";
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
-    member.close = async () => {
+    const end = async (): Promise<void> => {
       try {
         await this.#bounded(closeMember);
       } finally {
         await this.close();
       }
+    };
+    // Several may close it, a signal's handler and the program: they wait for the same end.
+    let ending: Promise<void> | undefined;
+    member.close = () => {
+      ending ??= end().finally(() => {
+        ending = undefined;
+      });
+      return ending;
     };
     return member;
   }

@@ -109,6 +109,10 @@ describe("connect in a process that a launcher started", () => {
     expect(comm.name).toBe("job");
     expect(asked).toEqual([{ ...request, size: undefined }]);
     await comm.close();
+    // As long as a timer can.
+    const patient = await connect({ backend: gpu, timeoutMs: Number.POSITIVE_INFINITY });
+    expect(asked[1]).toMatchObject({ timeoutMs: 2 ** 31 - 1 });
+    await patient.close();
     const broken = joining(() => Promise.reject(new TypeError("broken")));
     const failing = connect({ backend: firstAvailable(broken, sim()) });
     await expect(failing).rejects.toThrow("broken");

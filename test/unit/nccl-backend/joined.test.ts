@@ -259,6 +259,48 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
+  test("whose hook throws when they are given up tell it where they are closed, and not the process", async () => {
+    const gpus = cleanGpus();
+    const [a, b] = await new Job(gpus, 2).connectAll(100);
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const op = a.allReduce({ send: a.alloc("int32", 4), op: "sum" }).catch(() => undefined);
+    a.hooks.onAbort(() => {
+      throw new Error("planted");
+    });
+    await expect(a.close()).rejects.toThrow("planted");
+    await op;
+    await inFastTime(() => b.close());
+  });
+
+  test("that two close at once wait for the calls that one would wait for", async () => {
+    const comms = await new Job(cleanGpus(), 2).connectAll(5000);
+    const [a, b] = comms;
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    // The first call in symmetric memory waits for the other rank before NCCL sees it.
+    const [mine, theirs] = [a, b].map((comm) =>
+      comm.alloc("int32", 4, { symmetric: true }).fill(3),
+    );
+    if (mine === undefined || theirs === undefined) throw new Error("two buffers were asked for");
+    const op = a.allReduce({ send: mine, op: "sum" });
+    const closings = [a.close(), a.close()];
+    await b.allReduce({ send: theirs, op: "sum" });
+    await op;
+    await Promise.all([...closings, b.close()]);
+    await a.close();
+  });
+
+  test("refuse to be rebuilt without the rank that asks, and go on", async () => {
+    const comms = await new Job(cleanGpus(), 2).connectAll(5000);
+    for (const comm of comms) {
+      const without = [comm.rank];
+      await expect(comm.rebuild({ without })).rejects.toMatchObject({
+        ...{ code: "ERR_COMM_ARG", field: "without", rank: comm.rank },
+      });
+    }
+    await Promise.all(comms.map((comm) => comm.barrier()));
+    await closeAll(comms);
+  });
+
   test("are not waited for longer than the deadline, and keep no later job waiting", async () => {
     const gpus = cleanGpus();
     const { initRankInBackground } = gpus.nccl.calls;
