@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
 import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
-import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
 
 const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
   Promise.resolve(op).then(
@@ -52,6 +52,36 @@ describe("a rank whose call NCCL refused", () => {
     await closeAll(ranks);
   });
 });
+
+describe.each(["once", "always"] as const)(
+  "a call that is compared (%s) and not done in time",
+  (checks) => {
+    test("names the rank that has not come, not those whose calls are compared too", async () => {
+      const ranks = await joinAll(3, checks);
+      const [a, , c] = ranks as [Joined, Joined, Joined];
+      const waiting = thrown(a.comm.barrier({ timeoutMs: 1000 }));
+      const late = await thrown(c.comm.barrier({ timeoutMs: 100 }));
+      expect(late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 2, call: 0, ranks: [1] });
+      expect(late.message).toContain("rank 1 had not made it");
+      // One that gave up had come: what is wanting is the same as before.
+      expect(await waiting).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0, ranks: [1] });
+      await closeRest(ranks);
+    });
+
+    test("names the one that compares it still, where the others have agreed on theirs before", async () => {
+      const ranks = await joinAll(3, checks);
+      const reduce = ({ comm }: Joined, count: number) =>
+        comm.allReduce({ send: comm.alloc("int8", count), op: "sum", timeoutMs: 300 });
+      await onAll(ranks, (joined) => reduce(joined, 4));
+      const ends = await Promise.all(
+        ranks.map((joined) => thrown(reduce(joined, joined.comm.rank === 1 ? 5 : 4))),
+      );
+      if (checks === "once") expect(ends).toMatchObject([{ ranks: [1] }, {}, { ranks: [1] }]);
+      else expect(ends).toMatchObject(ranks.map(() => ({ code: "ERR_COMM_MISMATCH", ranks: [1] })));
+      await closeAll(ranks);
+    });
+  },
+);
 
 describe("a call on the communicator of a split that is not done in time", () => {
   const text = 'barrier: call 0 on "world/1" was not done within 50 ms: rank 1 had not made it';

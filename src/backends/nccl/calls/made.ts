@@ -15,8 +15,10 @@ export interface Ends {
 
 /** Collective calls, and this process's ends of messages; what waits until others have come counts. */
 export class Made {
-  /** How many collective calls. */
+  /** How many collective calls were handed over. */
   calls = 0;
+  /** How many calls there were when the last one was told to the other ranks, which compare it before it is handed over. */
+  told = 0;
   readonly #size: number;
   readonly #made = new Map<number, number>();
   #waiting: ReadonlyMap<number, number> = new Map();

@@ -13,8 +13,10 @@ const [firstAskMs, mostAskMs] = [500, 600_000];
 export interface ComparedJob {
   /** A name for the communicator that all processes give it, and give no other. */
   readonly keyOf: (comm: CommInfo) => string;
-  /** World ranks that have not made a call, or do not say. */
-  readonly missing: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  /** Others may ask: this rank's call is told to them. */
+  readonly tells: (comm: CommInfo, number: number) => void;
+  /** World ranks that have not handed a call over, or do not say. */
+  readonly behind: (comm: CommInfo, number: number) => Promise<readonly number[]>;
   readonly waits: StoreWaits;
 }
 
@@ -72,6 +74,7 @@ export class Comparisons {
   /** The words of all ranks, by rank of the communicator. */
   async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
+    this.#job.tells(comm, number);
     const told = await this.#job.waits.on(comm, (bounds) => {
       const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
       if (this.#checks === "always") return exchange;
@@ -85,12 +88,12 @@ export class Comparisons {
   async #watch(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
     for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
       await pause(askMs, over);
-      const missing = over.aborted ? [] : await this.#job.missing(comm, number);
+      const behind = over.aborted ? [] : await this.#job.behind(comm, number);
       // Nobody listens any more.
       if (over.aborted) return new Promise<never>(() => undefined);
       const own = comm.ranks.indexOf(this.#membership.rank);
       const ahead = comm.ranks.flatMap((worldRank, rank) =>
-        rank === own || missing.includes(worldRank) ? [] : [rank],
+        rank === own || behind.includes(worldRank) ? [] : [rank],
       );
       if (ahead.length > 0) throw aheadError(comm, number, own, ahead);
     }

@@ -40,7 +40,8 @@ export class Job {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.comparisons = new Comparisons(membership, checks, {
       keyOf,
-      missing: (comm, number) => this.missing(comm, number),
+      tells: (comm, number) => this.#tells(comm, number),
+      behind: (comm, number) => this.#whoIsMissing.behind(comm, number),
       waits: this.#waits,
     });
     this.firstUses = new FirstUses(membership, keyOf);
@@ -73,7 +74,13 @@ export class Job {
     if (this.#over.length > mostOver) this.#madeByKey.delete(this.#over.shift() as string);
   }
 
-  /** World ranks that have not made a call, as far as they say. */
+  /** A call is compared with those of the others. */
+  #tells(comm: CommInfo, number: number): void {
+    const made = this.#madeByKey.get(this.#keys.of(comm));
+    if (made !== undefined) made.told = number + 1;
+  }
+
+  /** World ranks that have not come to a call, as far as they say. */
   missing(comm: CommInfo, number: number): Promise<number[]> {
     return this.#whoIsMissing.ofCall(comm, number);
   }

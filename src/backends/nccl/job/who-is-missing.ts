@@ -6,7 +6,10 @@ import { keepWaiting } from "./messages-wait.ts";
 import { type Answers, RollCall } from "./roll-call.ts";
 
 /** What a process says of a communicator, by its key: what it was asked for, or when it leaves all. */
-type Words = Readonly<Record<string, Partial<Ends> & { readonly calls?: number }>>;
+type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
+
+/** Collective calls: see `Made`. */
+type Counts = Pick<Made, "calls" | "told">;
 
 /** Asks, and answers others, on behalf of one process. */
 export class WhoIsMissing {
@@ -27,17 +30,31 @@ export class WhoIsMissing {
     this.#rollCall = new RollCall(membership, (about) => JSON.stringify(this.#words(about)));
   }
 
-  /** Ranks of a communicator that have not made call `number`, or do not answer. */
-  async ofCall(comm: CommInfo, number: number): Promise<number[]> {
+  /**
+   * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank's call is
+   * compared with the others' still, those that wait for the same have come.
+   */
+  ofCall(comm: CommInfo, number: number): Promise<number[]> {
+    const { calls = 0, told = 0 } = this.#made.get(this.#keyOf(comm)) ?? {};
+    const isCompared = calls <= number && told > number;
+    return this.#without(comm, (of) => (isCompared && of.told > number) || of.calls > number);
+  }
+
+  /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
+  behind(comm: CommInfo, number: number): Promise<number[]> {
+    return this.#without(comm, ({ calls }) => calls > number);
+  }
+
+  async #without(comm: CommInfo, hasCome: (counts: Counts) => boolean): Promise<number[]> {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const key = this.#keyOf(comm);
     const missing = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
-      const told = others.map(async (each) => {
-        const { calls = 0 } = await wordsOf(answers, each, key);
-        return calls > number ? [] : [each];
+      const asked = others.map(async (each) => {
+        const { calls = 0, told = 0 } = await wordsOf(answers, each, key);
+        return hasCome({ calls, told }) ? [] : [each];
       });
-      return (await Promise.all(told)).flat();
+      return (await Promise.all(asked)).flat();
     });
     return missing ?? others;
   }
@@ -67,14 +84,18 @@ export class WhoIsMissing {
     const all = [...this.#made];
     if (about === undefined) {
       return Object.fromEntries(
-        all.map(([key, made]) => [key, { calls: made.calls, ...made.ends() }]),
+        all.map(([key, made]) => [key, { ...countsOf(made), ...made.ends() }]),
       );
     }
     const [subject, asked] = about.split(" ", 2);
     const made = asked === undefined ? undefined : this.#made.get(asked);
     if (asked === undefined || made === undefined) return {};
-    return { [asked]: subject === "calls" ? { calls: made.calls } : made.ends() };
+    return { [asked]: subject === "calls" ? countsOf(made) : made.ends() };
   }
+}
+
+function countsOf({ calls, told }: Made): Counts {
+  return { calls, told };
 }
 
 /** What a rank says of a communicator. */
