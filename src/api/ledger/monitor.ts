@@ -1,11 +1,12 @@
 /**
  * Watches the ranks of a world and finds the moment after which nothing can happen any more.
  *
- * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can ever wake the parked
- * ranks is certain, and reported at once without a clock, in two cases: every unfinished rank is parked, two turns of the
- * event loop pass without any activity, no timer is alive and nothing else that was not there when the run began; or the
- * runtime has nothing left to wait for at all. Otherwise it is only a stall, which is reported after a delay, looked at
- * again and again, and never turned into an error while something lives that may still wake a rank.
+ * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can
+ * ever wake the parked ranks is certain, and decided without a timeout, in two cases: the runtime has nothing left to wait for
+ * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, no timer is alive and
+ * nothing else that was not there when the run began, and the process computes nothing. Otherwise it is only a stall, which is
+ * reported after a delay, looked at again and again, and never turned into an error while something lives that may still wake a
+ * rank.
  */
 import type { VirtualClock } from "../backend.ts";
 import type { CommOp, OpWatcher } from "../op.ts";
@@ -17,6 +18,7 @@ import {
   onLastTurn,
   staysAlive,
 } from "./resources.ts";
+import { lookMs, Stillness } from "./stillness.ts";
 
 /** What the monitor asks its world to do. */
 export interface MonitorHost {
@@ -51,6 +53,7 @@ export class Monitor implements OpWatcher {
   /** What it does in the next turn, while it is looking. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
+  readonly #stillness = new Stillness();
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
 
@@ -163,6 +166,7 @@ export class Monitor implements OpWatcher {
   #consider(): void {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
+    this.#stillness.restart();
     const seen = this.#activity;
     this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0)));
   }
@@ -177,8 +181,19 @@ export class Monitor implements OpWatcher {
     if (!this.#waiting()) return;
     const now = liveResources();
     if (seen !== this.#activity) this.#consider();
-    else if (this.#allParked() && this.#nothingElse(now)) this.#host.deadlocked();
-    else this.#lookAgain(seen, waitedMs, now);
+    else if (this.#allParked() && this.#nothingElse(now))
+      this.#decideWhenStill(seen, waitedMs, now);
+    else {
+      this.#stillness.restart();
+      this.#lookAgain(seen, waitedMs, now);
+    }
+  }
+
+  /** Only what the runtime does not list may wake a rank. */
+  #decideWhenStill(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
+    const found = this.#stillness.look();
+    if (found === "still") this.#host.deadlocked();
+    else this.#lookAgain(seen, waitedMs, alive, found === "unsure" ? lookMs : undefined);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
@@ -198,16 +213,20 @@ export class Monitor implements OpWatcher {
     }
   }
 
-  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
+  #lookAgain(
+    seen: number,
+    waitedMs: number,
+    alive: LiveResources | undefined,
+    inMs: number = Math.min(longestLookMs, Math.max(1, waitedMs)),
+  ): void {
     this.#looking = true;
-    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
-    const waited = waitedMs + lookMs;
+    const waited = waitedMs + inMs;
     const { stallMs } = this.#host;
     const timer: { unref?: () => void } | number = setTimeout(() => {
       const same = seen === this.#activity && this.#waiting();
       if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
       this.#decide(seen, waited);
-    }, lookMs);
+    }, inMs);
     // Looking must not keep the process alive: when nothing else does, the last turn decides.
     if (typeof timer === "object") timer.unref?.();
   }

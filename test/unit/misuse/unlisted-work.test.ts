@@ -1,0 +1,78 @@
+/** Ranks that all wait, one of them for work that no runtime lists among what is alive: nobody is stuck. */
+import { pbkdf2, randomBytes } from "node:crypto";
+import { promisify } from "node:util";
+import { brotliCompress, deflate } from "node:zlib";
+import { type Communicator, createWorld, type StallReport, type World } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, onTestFinished, test } from "vitest";
+
+/** Long enough that a proof which overlooks it is there first. */
+const works: readonly (readonly [string, () => Promise<unknown>])[] = [
+  ["compression", () => promisify(deflate)(randomBytes(4_000_000))],
+  ["slower compression", () => promisify(brotliCompress)(randomBytes(1_000_000))],
+  ["cryptography", () => promisify(pbkdf2)("word", "salt", 300_000, 32, "sha256")],
+  ["the compiling of WebAssembly", () => WebAssembly.compile(manyFunctions(20_000))],
+];
+
+/** A module of functions that add to their argument many times. */
+function manyFunctions(count: number): Uint8Array<ArrayBuffer> {
+  const step = [0x41, 1, 0x6a];
+  const code = [0, 0x20, 0, ...Array.from({ length: 100 }, () => step).flat(), 0x0b];
+  const body = [...leb(code.length), ...code];
+  const bodies = Array.from({ length: count }, () => body).flat();
+  const section = (id: number, content: readonly number[]) => [
+    id,
+    ...leb(content.length),
+    ...content,
+  ];
+  return Uint8Array.from([
+    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+    ...section(1, [1, 0x60, 1, 0x7f, 1, 0x7f]),
+    ...section(3, [...leb(count), ...new Array<number>(count).fill(0)]),
+    ...section(10, [...leb(count), ...bodies]),
+  ]);
+}
+
+function leb(value: number): number[] {
+  return value < 128 ? [value] : [(value & 127) | 128, ...leb(value >>> 7)];
+}
+
+async function worldOfTwo(onStall?: (report: StallReport) => void): Promise<World> {
+  const world = await createWorld({ backend: sim(), size: 2, stallMs: 20, onStall });
+  onTestFinished(() => world.close());
+  return world;
+}
+
+/** Rank 0 waits on one communicator while it works for the other one, which rank 1 waits on. */
+async function crossed(comm: Communicator, work: () => Promise<unknown>): Promise<string> {
+  const other = (await comm.split({ color: 0 })) as Communicator;
+  const late = { timeoutMs: 5 };
+  if (comm.rank === 0) {
+    await Promise.all([other.barrier(late), work().then(() => comm.barrier(late))]);
+  } else {
+    await comm.barrier(late);
+    await other.barrier(late);
+  }
+  return "done";
+}
+
+describe("work that no list shows", () => {
+  test.each(works)("%s is no deadlock, and lets no virtual deadline pass", async (_, work) => {
+    const world = await worldOfTwo(() => undefined);
+    expect(await world.run((comm) => crossed(comm, work))).toEqual(["done", "done"]);
+  });
+
+  test("is told as a stall when it takes long; what never ends is a deadlock after it", async () => {
+    const stalls: string[] = [];
+    const world = await worldOfTwo(({ text }) => void stalls.push(text));
+    const run = world.run(async (comm) => {
+      if (comm.rank === 1) return;
+      const long = promisify(pbkdf2)("word", "salt", 1_000_000, 32, "sha256");
+      await Promise.all([comm.barrier(), long]);
+    });
+    await expect(run).rejects.toMatchObject({
+      failures: [{ error: { code: "ERR_COMM_DEADLOCK" } }],
+    });
+    expect(stalls).toEqual([expect.stringMatching(/^stalled: rank 0 waits/)]);
+  });
+});
