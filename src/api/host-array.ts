@@ -65,7 +65,12 @@ function memoryFault(array: HostArray): { readonly fault: string } | undefined {
   try {
     new Uint8Array(memory);
   } catch {
-    return { fault: "its ArrayBuffer was transferred away" };
+    const bytes = memory.byteLength;
+    return bytes === 0
+      ? { fault: "its ArrayBuffer was transferred away" }
+      : {
+          fault: `its ArrayBuffer of ${bytes} bytes is larger than this runtime's arrays of bytes`,
+        };
   }
   return undefined;
 }

@@ -6,7 +6,7 @@ import {
   numberToBits,
 } from "../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../api/index.ts";
-import { bytesOf, dtypeInfo } from "../../api/index.ts";
+import { bytesOf, dtypeInfo, InvalidArgumentError } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
 /** Bytes of host memory that a simulated rank owns or was lent. */
@@ -71,6 +71,21 @@ export class HostMemory implements SimMemory {
   free(): void {
     this.#buffer = undefined;
     this.#lanes.clear();
+  }
+}
+
+/** Host memory of a rank's own. Executors view it as bytes: what no array of bytes covers is not given. */
+export function allocateHost(
+  device: string,
+  ptr: bigint,
+  byteLength: number,
+  hint?: string,
+): HostMemory {
+  try {
+    return new HostMemory(device, ptr, new Uint8Array(byteLength).buffer, false);
+  } catch (cause) {
+    const headline = `alloc: ${byteLength} bytes are more than this host gives in one piece`;
+    throw new InvalidArgumentError({ headline, hint }, { field: "length", device, cause });
   }
 }
 

@@ -20,7 +20,6 @@ import {
   type CollectiveName,
   type CommInfo,
   type Explanation,
-  InvalidArgumentError,
   type Memory,
   type Question,
   type RankCall,
@@ -34,7 +33,7 @@ import { SimClock } from "./clock.ts";
 import { type CallTimes, Durations } from "./durations.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
-import { HostMemory } from "./memory.ts";
+import { allocateHost, HostMemory } from "./memory.ts";
 import { PhantomMemory } from "./phantom.ts";
 import { randomOrder } from "./random.ts";
 import { Recording } from "./recording.ts";
@@ -135,16 +134,7 @@ export class SimSession implements Session {
     if (executor.allocate !== undefined) {
       return executor.allocate(this.device(rank), this.#address(byteLength), byteLength);
     }
-    let buffer: ArrayBuffer;
-    try {
-      buffer = new ArrayBuffer(byteLength);
-    } catch (cause) {
-      throw new InvalidArgumentError(
-        { headline: `alloc: ${byteLength} bytes are more than this host gives in one piece` },
-        { field: "length", rank, cause },
-      );
-    }
-    return new HostMemory(this.device(rank), this.#address(byteLength), buffer, false);
+    return allocateHost(this.device(rank), this.#address(byteLength), byteLength);
   }
 
   borrow(rank: number, buffer: ArrayBufferLike): Memory {

@@ -8,7 +8,7 @@ import {
   type Probe,
 } from "../../../../api/index.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
-import { HostMemory } from "../../memory.ts";
+import { allocateHost } from "../../memory.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
 import { Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
@@ -112,17 +112,8 @@ export class WasmExecutor implements Executor {
     const { arena } = this.#ready();
     const address = arena.take(byteLength);
     if (address !== undefined) return new WasmMemory(device, ptr, byteLength, arena, address);
-    try {
-      return new HostMemory(device, ptr, new ArrayBuffer(byteLength), false);
-    } catch (cause) {
-      throw new InvalidArgumentError(
-        {
-          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
-          hint: `dispose buffers after their last use: ${arena.live} bytes of the executor's memory are taken`,
-        },
-        { field: "length", cause },
-      );
-    }
+    const hint = `dispose buffers after their last use: ${arena.live} bytes of the executor's memory are taken`;
+    return allocateHost(device, ptr, byteLength, hint);
   }
 
   execute(call: BoundCall): void | Promise<void> {

@@ -1,0 +1,40 @@
+/** Memory that is larger than one array of this runtime covers: refused before any call, by name. */
+import { constants } from "node:buffer";
+import { createWorld } from "twinccl";
+import { cpu, type Executor, sim, wasm } from "twinccl/sim";
+import { expect, test } from "vitest";
+
+const tooMany = constants.MAX_LENGTH + 1;
+
+const executors: readonly (readonly [string, () => Executor])[] = [
+  ["cpu", cpu],
+  ["wasm", wasm],
+];
+
+test.each(executors)("%s: alloc gives no more bytes than calls can view", async (_, executor) => {
+  const world = await createWorld({ backend: sim({ executor: executor() }), size: 1 });
+  const text = `alloc: ${tooMany} bytes are more than this host gives in one piece`;
+  await world.run((comm) => {
+    const error = { code: "ERR_COMM_ARG", field: "length", message: expect.stringContaining(text) };
+    expect(() => comm.alloc("int8", tooMany)).toThrow(expect.objectContaining(error));
+  });
+  await world.close();
+});
+
+/** Later runtimes cover more than this machine may have. */
+const canLend = constants.MAX_LENGTH <= 2 ** 32;
+
+test.runIf(canLend).each(executors)(
+  "%s: a call takes no array over more bytes",
+  async (_, executor) => {
+    const world = await createWorld({ backend: sim({ executor: executor() }), size: 1 });
+    const lent = new Int32Array(new ArrayBuffer(8 * Math.ceil(tooMany / 8)), 0, 4);
+    await world.run(async (comm) => {
+      const message = expect.stringMatching(/send: its ArrayBuffer of \d+ bytes is larger than/);
+      const error = { code: "ERR_COMM_ARG", field: "send", rank: 0, message };
+      await expect(comm.allReduce({ send: lent, op: "sum" })).rejects.toMatchObject(error);
+      await comm.barrier();
+    });
+    await world.close();
+  },
+);
