@@ -168,7 +168,7 @@ export class Monitor implements OpWatcher {
     this.#looking = true;
     this.#stillness.restart();
     const seen = this.#activity;
-    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0)));
+    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0, 0)));
   }
 
   #inTurn(step: () => void): void {
@@ -176,24 +176,21 @@ export class Monitor implements OpWatcher {
     nextTurn(step);
   }
 
-  #decide(seen: number, waitedMs: number): void {
+  /** Nothing had moved for so long, and it looked so long ago. */
+  #decide(seen: number, waitedMs: number, afterMs: number): void {
     this.#looking = false;
     if (!this.#waiting()) return;
     const now = liveResources();
     if (seen !== this.#activity) this.#consider();
-    else if (this.#allParked() && this.#nothingElse(now))
-      this.#decideWhenStill(seen, waitedMs, now);
-    else {
+    else if (this.#allParked() && this.#nothingElse(now)) {
+      // What may wake a rank now is not listed.
+      const found = this.#stillness.look(afterMs);
+      if (found === "still") this.#host.deadlocked();
+      else this.#lookAgain(seen, waitedMs, now, found === "unsure" ? lookMs : undefined);
+    } else {
       this.#stillness.restart();
       this.#lookAgain(seen, waitedMs, now);
     }
-  }
-
-  /** Only what the runtime does not list may wake a rank. */
-  #decideWhenStill(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
-    const found = this.#stillness.look();
-    if (found === "still") this.#host.deadlocked();
-    else this.#lookAgain(seen, waitedMs, alive, found === "unsure" ? lookMs : undefined);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
@@ -225,7 +222,7 @@ export class Monitor implements OpWatcher {
     const timer: { unref?: () => void } | number = setTimeout(() => {
       const same = seen === this.#activity && this.#waiting();
       if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
-      this.#decide(seen, waited);
+      this.#decide(seen, waited, inMs);
     }, inMs);
     // Looking must not keep the process alive: when nothing else does, the last turn decides.
     if (typeof timer === "object") timer.unref?.();

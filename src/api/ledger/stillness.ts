@@ -25,26 +25,27 @@ const computingPart = 0.5;
 export class Stillness {
   readonly #process = (globalThis as { process?: CountingProcess }).process;
   readonly #needed = this.#process?.platform === "win32" ? neededOnWindows : neededLooks;
-  #before: { readonly atMs: number; readonly computedMs: number } | undefined;
+  #computedMs: number | undefined;
   #looks = 0;
 
   /** What was seen before counts no more. */
   restart(): void {
-    this.#before = undefined;
+    this.#computedMs = undefined;
     this.#looks = 0;
   }
 
-  /** Looks once more. `computes` where something did since the last look; `still` once that was so for long enough. */
-  look(): "computes" | "unsure" | "still" {
+  /**
+   * Looks once more, at least so long after the last time. `computes` where something did since then; `still` once that was
+   * not so for long enough.
+   */
+  look(afterMs: number): "computes" | "unsure" | "still" {
     const usage = this.#process?.cpuUsage?.();
     // Where nobody counts, nobody knows.
     if (usage === undefined) return "computes";
-    const now = { atMs: performance.now(), computedMs: (usage.user + usage.system) / 1000 };
-    const { atMs, computedMs } = this.#before ?? now;
-    const isFirst = this.#before === undefined;
-    this.#before = now;
-    if (isFirst) return "unsure";
-    if (now.computedMs - computedMs > computingPart * (now.atMs - atMs)) {
+    const before = this.#computedMs;
+    this.#computedMs = (usage.user + usage.system) / 1000;
+    if (before === undefined) return "unsure";
+    if (this.#computedMs - before > computingPart * afterMs) {
       this.#looks = 0;
       return "computes";
     }
