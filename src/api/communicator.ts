@@ -287,7 +287,7 @@ export interface Communicator extends AsyncDisposable {
   /** The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. */
   explain(question: Question): Explanation;
 
-  /** True when this backend can make such a call. */
+  /** True when this backend can make such a call; false also where no backend can, as with a root that is no rank. */
   supports(question: Question): boolean;
 
   /** What this rank has done so far. */

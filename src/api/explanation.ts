@@ -1,5 +1,5 @@
 /** What `explain` answers: the plan of a call, predicted, without running it. */
-import type { CollectiveName } from "./collectives/spec.ts";
+import { type CollectiveName, collectiveNames } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
@@ -72,35 +72,46 @@ export interface Explanation {
 
 /** A question whose every field makes sense among so many ranks; throws for one that does not. */
 export function checkedQuestion(question: Question, size: number): Question {
-  const { dtype, op, count, root, counts, symmetric } = question;
+  const fault = questionFault(question, size);
+  if (fault !== undefined) throw fault;
+  return question;
+}
+
+/** Why a question makes no sense among so many ranks; `undefined` when it does. */
+export function questionFault(question: Question, size: number): InvalidArgumentError | undefined {
+  const { collective, dtype, op, count, root, counts, symmetric } = (question ?? {}) as Question;
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
       { headline: `explain: ${field}: found ${String(found)}, needs ${needed}` },
-      { size, field, collective: String(question.collective) },
+      { size, field, collective: String(collective) },
     );
-  if (dtype !== undefined && !isDType(dtype)) throw fault("dtype", dtype, "the name of a dtype");
+  if (!collectiveNames.includes(collective)) {
+    return fault("collective", collective, "the name of a call, such as allReduce");
+  }
+  if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
   if (op !== undefined) {
     const wrong = reduceOpFault(op, dtype ?? "float32");
-    if (wrong !== undefined) throw fault("op", wrong, "an operator that is legal for the dtype");
+    if (wrong !== undefined) return fault("op", wrong, "an operator that is legal for the dtype");
   }
-  if (count !== undefined && !isCount(count))
-    throw fault("count", count, "an integer of at least 0");
+  if (count !== undefined && !isCount(count)) {
+    return fault("count", count, "an integer of at least 0");
+  }
   if (root !== undefined && !(isCount(root) && root < size)) {
-    throw fault("root", root, `a rank in 0..${size - 1}`);
+    return fault("root", root, `a rank in 0..${size - 1}`);
   }
   if (counts !== undefined) {
-    const rows = question.collective === "allToAllv" ? size : 1;
+    const rows = collective === "allToAllv" ? size : 1;
     const whole =
       Array.isArray(counts) &&
       counts.length === rows &&
       counts.every((row) => Array.isArray(row) && row.length === size && row.every(isCount));
-    if (!whole) throw fault("counts", "another shape", `${rows} rows of ${size} counts`);
+    if (!whole) return fault("counts", "another shape", `${rows} rows of ${size} counts`);
   }
   if (symmetric !== undefined && typeof symmetric !== "boolean") {
     const whole = isCount(symmetric?.sendOffset) && isCount(symmetric.recvOffset);
-    if (!whole) throw fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
+    if (!whole) return fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
   }
-  return question;
+  return undefined;
 }
 
 /** Where a question's buffers start in symmetric memory, in bytes; `undefined` where they are other memory. */

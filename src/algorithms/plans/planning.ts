@@ -28,7 +28,10 @@ export function explainCall(
 ): Explanation {
   const { collective } = question;
   if (!isBuilt(collective)) {
-    throw new UnsupportedError({ headline: `explain: ${collective} is not built in this version` });
+    throw new UnsupportedError({
+      headline: `explain: ${collective} has no plan of its own`,
+      hint: "ask about the collective calls in a group or recording; a message goes to its peer as it is",
+    });
   }
   const asked = askedOf(collective, question, comm);
   if (!planner.reducesEachRoot(asked)) return explainPlan(planOf(planner, asked), question, link);

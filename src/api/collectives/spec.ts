@@ -7,26 +7,30 @@
  */
 
 /** Names of everything that a rank can post. */
-export type CollectiveName =
-  | "allReduce"
-  | "reduce"
-  | "broadcast"
-  | "allGather"
-  | "allGatherv"
-  | "reduceScatter"
-  | "reduceScatterv"
-  | "allToAll"
-  | "allToAllv"
-  | "gather"
-  | "scatter"
-  | "barrier"
-  | "send"
-  | "recv"
-  | "sendRecv"
-  | "group"
-  | "split"
-  | "capture"
-  | "replay";
+export const collectiveNames = [
+  "allReduce",
+  "reduce",
+  "broadcast",
+  "allGather",
+  "allGatherv",
+  "reduceScatter",
+  "reduceScatterv",
+  "allToAll",
+  "allToAllv",
+  "gather",
+  "scatter",
+  "barrier",
+  "send",
+  "recv",
+  "sendRecv",
+  "group",
+  "split",
+  "capture",
+  "replay",
+] as const;
+
+/** The name of something that a rank can post. */
+export type CollectiveName = (typeof collectiveNames)[number];
 
 /** One block of one rank's input. */
 export interface InputBlock {

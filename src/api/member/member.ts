@@ -20,7 +20,7 @@ import { prepareScatter } from "../collectives/scatter.ts";
 import type { AllocOptions, CommStats, Communicator, Graph } from "../communicator.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
+import { checkedQuestion, type Explanation, type Question, questionFault } from "../explanation.ts";
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
@@ -215,6 +215,7 @@ export class Member implements Communicator {
   }
 
   supports(question: Question): boolean {
+    if (questionFault(question, this.size) !== undefined) return false;
     return this.#session.refusal(question, this.#comm) === undefined;
   }
 

@@ -17,7 +17,6 @@ import {
   bytesOf,
   type CallSet,
   type Capabilities,
-  type CollectiveName,
   type CommInfo,
   type Explanation,
   type Memory,
@@ -68,17 +67,6 @@ interface Ready {
 
 /** Purposes that random choices are keyed by. */
 const purpose = { start: 1, wake: 2 } as const;
-
-/** What a rank can post beside the collectives that programs exist for. */
-const withoutProgram: ReadonlySet<CollectiveName> = new Set([
-  "send",
-  "recv",
-  "sendRecv",
-  "group",
-  "split",
-  "capture",
-  "replay",
-]);
 
 /** Addresses are multiples of this, as CUDA's are. */
 const alignment = 256n;
@@ -151,8 +139,6 @@ export class SimSession implements Session {
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
-    const { collective } = question;
-    if (!isBuilt(collective) && !withoutProgram.has(collective)) return "there is no such call";
     return symmetricRefusal(this.#settings.planner, question, comm);
   }
 

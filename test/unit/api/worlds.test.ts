@@ -270,7 +270,7 @@ describe("explain and supports", () => {
     }
     expect(comm.supports({ collective: "allRedude" as never })).toBe(false);
     expect(() => comm.explain({ collective: "allRedude" as never })).toThrowError(
-      expect.objectContaining({ code: "ERR_COMM_UNSUPPORTED" }),
+      expect.objectContaining({ code: "ERR_COMM_ARG" }),
     );
     await comm.close();
   });

@@ -1,0 +1,61 @@
+/** Questions about calls: what no backend can do is supported by none, and explained by none. */
+import { createWorld, type Question } from "twinccl";
+import { sim } from "twinccl/sim";
+import { expect, test } from "vitest";
+import { cleanGpus, inWorld } from "../nccl-backend/gpus.ts";
+
+const sound: readonly Question[] = [
+  { collective: "allReduce" },
+  { collective: "allReduce", dtype: "int32", op: { preMul: 2 }, count: 4 },
+  { collective: "broadcast", dtype: "float16", root: 1 },
+  { collective: "send", dtype: "int8", count: 0 },
+  { collective: "split" },
+];
+
+/** By the field that is wrong. */
+const senseless: readonly (readonly [string, object | undefined])[] = [
+  ["collective", undefined],
+  ["collective", { collective: "allreduce" }],
+  ["dtype", { collective: "allReduce", dtype: "float31" }],
+  ["op", { collective: "allReduce", dtype: "int32", op: { preMul: 0.5 } }],
+  ["op", { collective: "allReduce", dtype: "int32", op: "xor" }],
+  ["count", { collective: "allReduce", dtype: "int32", count: -1 }],
+  ["root", { collective: "broadcast", dtype: "int32", root: 2 }],
+  ["counts", { collective: "allToAllv", dtype: "int32", counts: [[1, 2]] }],
+  ["symmetric", { collective: "allReduce", dtype: "int32", symmetric: { sendOffset: -4 } }],
+];
+
+test("sim supports calls that make sense, and no others", async () => {
+  const world = await createWorld({ backend: sim(), size: 2 });
+  await world.run((comm) => {
+    for (const question of sound)
+      expect([question, comm.supports(question)]).toEqual([question, true]);
+    for (const [field, question] of senseless as readonly [string, Question][]) {
+      expect([question, comm.supports(question)]).toEqual([question, false]);
+      expect(() => comm.explain(question)).toThrow(
+        expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+      );
+    }
+  });
+  await world.close();
+});
+
+test("so does the backend of GPUs", () =>
+  inWorld(cleanGpus(), 2, async (world) => {
+    await world.run((comm) => {
+      expect(sound.map((question) => comm.supports(question))).toEqual(sound.map(() => true));
+      const asked = senseless.map(([, question]) => comm.supports(question as Question));
+      expect(asked).toEqual(senseless.map(() => false));
+    });
+  }));
+
+test("what moves as it is has no plan to explain", async () => {
+  const world = await createWorld({ backend: sim(), size: 2 });
+  expect(() => world.explain({ collective: "send", dtype: "int8", count: 4 })).toThrow(
+    expect.objectContaining({
+      code: "ERR_COMM_UNSUPPORTED",
+      message: expect.stringContaining("explain: send has no plan of its own"),
+    }),
+  );
+  await world.close();
+});
