@@ -30,6 +30,14 @@ export interface Allocation {
   lastUse: PromiseLike<unknown> | LastUse | undefined;
 }
 
+/** Sessions that were closed, and their memory with them. */
+const closed = new WeakSet<object>();
+
+/** A session was closed: what was allocated from it is refused from here on, whether or not the backend keeps the bytes. */
+export function endMemoryOf(session: object): void {
+  closed.add(session);
+}
+
 let disposals = 0;
 
 /** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
@@ -176,13 +184,23 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   private assertLive(action: string): void {
-    if (!this.allocation.disposed) return;
+    const { disposed, rank, session, memory } = this.allocation;
+    if (!disposed && closed.has(session)) {
+      throw new CommClosedError(
+        {
+          headline: `${action}: the world on ${memory.device} was closed, and its memory with it`,
+          hint: "copy what is needed to the host before world.close()",
+        },
+        { rank, device: memory.device },
+      );
+    }
+    if (!disposed) return;
     throw new CommClosedError(
       {
         headline: `${action}: the buffer was disposed, needs a live one`,
         hint: "dispose a buffer after its last use; its subarrays share its memory",
       },
-      { rank: this.allocation.rank },
+      { rank },
     );
   }
 

@@ -210,16 +210,28 @@ describe("abort", () => {
 });
 
 describe("a buffer", () => {
-  test("of a closed world can still be read and disposed", async () => {
-    const world = await createWorld({ backend: sim(), size: 1 });
-    const [buffer] = (await world.run((comm) => comm.alloc("int8", 2).fill(5))) as [
-      DeviceBuffer<"int8">,
-    ];
-    await world.close();
-    expect(Array.from(await buffer.toHost())).toEqual([5, 5]);
-    buffer.dispose();
-    await expect(buffer.toHost()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
-  });
+  test.each(["close", "rebuild"] as const)(
+    "is refused after %s, as on GPUs, and disposed in peace",
+    async (end) => {
+      const world = await createWorld({ backend: sim(), size: 1 });
+      const [buffer] = (await world.run((comm) => comm.alloc("int8", 2).fill(5))) as [
+        DeviceBuffer<"int8">,
+      ];
+      const next = end === "close" ? await world.close() : await world.rebuild();
+      const closed = { code: "ERR_COMM_CLOSED", rank: 0, device: "sim:0" };
+      await expect(buffer.toHost()).rejects.toMatchObject(closed);
+      await expect(buffer.copyTo(new Int8Array(2))).rejects.toMatchObject(closed);
+      const late = [
+        () => buffer.fill(1),
+        () => buffer.copyFrom(new Int8Array(2)),
+        () => buffer.subarray(1),
+      ];
+      for (const use of late) expect(use).toThrow(expect.objectContaining(closed));
+      buffer.dispose();
+      await expect(buffer.toHost()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+      await next?.close();
+    },
+  );
 
   test("disposed while it is lent fails the call with a typed error on every rank", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
