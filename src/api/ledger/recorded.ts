@@ -6,10 +6,12 @@ import type { CallSet, RankCall } from "../backend.ts";
 import { type Mismatch, transposeFault } from "./compare.ts";
 import type { Windows } from "./windows.ts";
 
-/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when messages are among them. */
+/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages among them. */
 export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
   if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
-  return calls[0]?.recorded?.calls.map(({ collective }, index) => {
+  const recorded = calls[0]?.recorded?.calls ?? [];
+  if (recorded.length === 0) return undefined;
+  return recorded.map(({ collective }, index) => {
     const made = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
     return { comm, number, collective, calls: made, kept: { work: undefined } };
   });

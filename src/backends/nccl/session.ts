@@ -222,8 +222,7 @@ export class NcclSession implements Session {
   }
 
   /** Records collective calls as CUDA graphs. */
-  capture(info: CommInfo, recorded: readonly CallSet[]): CapturedGraph | undefined {
-    if (recorded.length === 0) return undefined;
+  capture(info: CommInfo, recorded: readonly CallSet[]): CapturedGraph {
     const comm = this.#comm(info);
     const graph = this.#submitter.record(
       comm,
