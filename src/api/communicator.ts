@@ -265,7 +265,8 @@ export interface Communicator extends AsyncDisposable {
 
   /**
    * Runs calls as one, posted when the synchronous callback has returned: collective calls in order, then all sends and
-   * receives, which meet freely. A group inside a group belongs to the outer one; what is wrong with it is thrown there.
+   * receives, which meet freely. A group inside a group belongs to the outer one; what is wrong with it is thrown there,
+   * calls on other communicators among it.
    */
   group(calls: () => void): CommOp<void>;
 
@@ -278,9 +279,9 @@ export interface Communicator extends AsyncDisposable {
   /**
    * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
    * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks; what
-   * keeps the ranks' calls from fitting each other is an error of it, not of a replay. What it
-   * holds is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator take some
-   * 2 µs longer until then.
+   * keeps the ranks' calls from fitting each other is an error of it, not of a replay; a call on another communicator
+   * is one too, which its callback throws. What it holds is given back by `dispose`, or when the communicator is closed;
+   * on GPUs other calls on the communicator take some 2 µs longer until then.
    */
   capture(calls: () => void): CommOp<Graph>;
 

@@ -18,9 +18,6 @@ export interface Track {
   readonly current: Going | undefined;
 }
 
-/** That of calls which are not made yet: none goes on with another. */
-export const standing: Track = { current: undefined };
-
 /** All of a ledger's. */
 export interface Goings {
   /** A rank's, for as long as the ledger lives. */

@@ -43,11 +43,14 @@ export class Collecting {
   /** The one step of a group. */
   readonly #grouped: Collected[] = [];
   readonly #action: "group" | "capture";
+  /** Whose callback it is: one rank's end of one communicator. */
+  readonly owner: object;
   /** The callback in which this one runs. */
   readonly outer: Collecting | undefined;
 
-  constructor(action: "group" | "capture", outer: Collecting | undefined) {
+  constructor(action: "group" | "capture", owner: object, outer: Collecting | undefined) {
     this.#action = action;
+    this.owner = owner;
     this.outer = outer;
     if (action === "group") this.#steps.push(this.#grouped);
   }
@@ -75,8 +78,56 @@ export class Collecting {
   }
 }
 
+/** The innermost callback that runs: callbacks are synchronous, so that no program goes on beside them. */
+export let innermost: Collecting | undefined;
+
+/** Runs a callback and gives what it asked for; where it throws, that is how its calls end. */
+export function collectFrom(
+  action: "group" | "capture",
+  owner: object,
+  facts: Facts,
+  callback: () => unknown,
+): Collecting {
+  const outer = innermost;
+  const collecting = new Collecting(action, owner, outer);
+  innermost = collecting;
+  try {
+    assertSynchronous(action, callback(), facts);
+  } catch (error) {
+    for (const { op } of collecting.calls) op.fail(error);
+    throw error;
+  } finally {
+    innermost = outer;
+  }
+  return collecting;
+}
+
+/** Who calls. */
+interface Facts {
+  readonly rank: number;
+  readonly size: number;
+  readonly comm: string;
+}
+
+/** Throws where a callback is another communicator's: the call would be made at once, and be no part of it. */
+export function assertNotForeign(
+  { owner: other }: Collecting,
+  action: string,
+  owner: object,
+  facts: Facts,
+): void {
+  if (other === owner) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `${action}: called on "${facts.comm}" inside of another communicator's group or capture`,
+      hint: "a group or recording is of one communicator: make the call before or behind it, or in one of its own",
+    },
+    { ...facts, collective: action, field: "calls" },
+  );
+}
+
 /** Throws when a callback has returned a promise: the calls behind its first `await` would come too late. */
-export function assertSynchronous(action: string, returned: unknown, facts: object): void {
+function assertSynchronous(action: string, returned: unknown, facts: Facts): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
   // Its calls fail; nobody else is left to look at that.
   Promise.resolve(returned).catch(() => undefined);

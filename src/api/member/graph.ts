@@ -3,9 +3,11 @@ import type { RankCall, RecordedCalls } from "../backend.ts";
 import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
+import type { OpInfo } from "../hooks.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
+import { diagnosticsOf } from "./diagnostics.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, rankCall } from "./prepared.ts";
 import { NativeGraph, RecordedGraph } from "./recording.ts";
@@ -16,6 +18,7 @@ import { completeTogether } from "./together.ts";
  * callback it is thrown instead, and ends that one too.
  */
 export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
+  poster.assertOwn("group");
   const whole = poster.createOp<void>();
   let calls: readonly Collected[] = [];
   try {
@@ -27,7 +30,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
-    if (!poster.collecting) poster.tellGroup(whole, calls.length);
+    if (!poster.collecting) tellGroup(poster, whole, calls.length);
     poster.postTogether(calls);
   } catch (error) {
     for (const { op } of calls) op.fail(error);
@@ -35,6 +38,16 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     poster.refuse(whole, error);
   }
   return whole;
+}
+
+/** Publishes the beginning and the end of a group on its channel; hooks and books know its parts. */
+function tellGroup({ facts: { comm, rank } }: Poster, op: CommOp, calls: number): void {
+  const channel = diagnosticsOf("group");
+  if (channel === undefined) return;
+  const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
+  const info = (): OpInfo => ({ ...told, call: op.call });
+  channel.start(info());
+  op.whenSettled((error) => channel.end(info(), error));
 }
 
 /** Records the calls of a synchronous callback; all ranks record the same ones. */

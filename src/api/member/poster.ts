@@ -9,13 +9,20 @@ import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList, type OpInfo } from "../hooks.ts";
-import { standing, type Track } from "../ledger/going.ts";
+import type { Track } from "../ledger/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
 import { cancelledError } from "./cancelled.ts";
-import { assertSynchronous, type Collected, Collecting, type Work } from "./collecting.ts";
+import {
+  assertNotForeign,
+  type Collected,
+  type Collecting,
+  collectFrom,
+  innermost,
+  type Work,
+} from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
 import {
   isGiven,
@@ -60,15 +67,13 @@ export class Poster {
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
   readonly #books = new Books();
-  /** What calls go on with that are made one by one; nothing while they are collected. */
-  #track: Track;
+  /** What calls go on with that are made one by one. */
+  readonly #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
   #closing = false;
   #closed = false;
   #closings = 0;
-  /** What the innermost callback that is running has asked for; `undefined` outside of one. */
-  #collecting: Collecting | undefined;
 
   constructor(rank: number, ledger: Ledger, session: Session, host: PosterHost) {
     const { ranks, name } = ledger.comm;
@@ -93,17 +98,23 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): CommOp<T> {
-    const { current } = this.#track;
+    const current = this.#goingOn(collective);
     const again = current && this.repeats.goOn(current, collective, args);
     return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
   }
 
   /** Posts a call that `repeats` has kept, and that can be made now. */
   postAgain(kept: Remembered, options: CallOptions | undefined): CommOp<void> {
-    const { current } = this.#track;
     const { collective, prepared } = kept as Remembered & { readonly prepared: Prepared<void> };
+    const current = this.#goingOn(collective);
     const again = current && this.repeats.goOnKept(current, kept, options);
     return (again ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
+  }
+
+  /** What calls go on with; nothing while they are collected. */
+  #goingOn(collective: CollectiveName): Track["current"] {
+    this.assertOwn(collective);
+    return innermost === undefined ? this.#track.current : undefined;
   }
 
   #post<T, A extends CallOptions | undefined>(
@@ -121,7 +132,7 @@ export class Poster {
       const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
       this.assertWanted(collective, options);
       const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
-      if (this.#collecting !== undefined) this.#collecting.add([call]);
+      if (this.collecting !== undefined) this.collecting.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
     } catch (error) {
@@ -133,7 +144,7 @@ export class Poster {
 
   /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
   #repeat(known: Remembered, options: CallOptions | undefined, op: CommOp): boolean {
-    if (this.#collecting !== undefined || options?.signal !== undefined) return false;
+    if (this.collecting !== undefined || options?.signal !== undefined) return false;
     if (this.repeats.isHeard(known)) return false;
     return this.repeats.post(known, op, options?.timeoutMs);
   }
@@ -190,36 +201,30 @@ export class Poster {
     if (typeof callback !== "function") {
       throw this.check.begin(action, {}).fault("calls", `found ${typeof callback}`, "a function");
     }
-    const [outer, track] = [this.#collecting, this.#track];
-    const collecting = new Collecting(action, outer);
-    this.#collecting = collecting;
-    this.#track = standing;
-    try {
-      assertSynchronous(action, callback(), this.facts);
-    } catch (error) {
-      for (const { op } of collecting.calls) op.fail(error);
-      throw error;
-    } finally {
-      this.#collecting = outer;
-      this.#track = track;
-    }
-    return collecting;
+    return collectFrom(action, this, this.facts, callback);
   }
 
-  /** True while a callback of `group` or `capture` runs. */
-  get collecting(): boolean {
-    return this.#collecting !== undefined;
+  /** What the innermost callback that is running has asked for; `undefined` outside of one. */
+  get collecting(): Collecting | undefined {
+    return innermost?.owner === this ? innermost : undefined;
+  }
+
+  /** Throws inside of a callback of another communicator. */
+  assertOwn(action: string): void {
+    if (innermost !== undefined) assertNotForeign(innermost, action, this, this.facts);
   }
 
   /** Posts checked calls that belong together, or leaves them to the callback that is running. */
   postTogether(calls: readonly Collected[]): void {
-    if (this.#collecting === undefined) this.submit(calls);
-    else this.#collecting.add(calls);
+    const { collecting } = this;
+    if (collecting === undefined) this.submit(calls);
+    else collecting.add(calls);
   }
 
   /** Virtual compute: now, or at every replay where it is being recorded. */
   work(work: Work): void {
-    if (this.#collecting?.addWork(work) === true) return;
+    this.assertOwn("work");
+    if (this.collecting?.addWork(work) === true) return;
     this.#session.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
@@ -255,17 +260,6 @@ export class Poster {
     this.#tell(posting);
     this.#ledger.post(this.facts.rank, posting);
     this.#lend(posting, options?.signal);
-  }
-
-  /** Publishes the beginning and the end of a group on its channel; hooks and books know its parts. */
-  tellGroup(op: CommOp, calls: number): void {
-    const channel = diagnosticsOf("group");
-    if (channel === undefined) return;
-    const { comm, rank } = this.facts;
-    const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
-    const info = (): OpInfo => ({ ...told, call: op.call });
-    channel.start(info());
-    op.whenSettled((error) => channel.end(info(), error));
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {

@@ -157,6 +157,7 @@ export class RecordedGraph extends Recording {
   replay(given?: CallOptions): CommOp<void> {
     const { poster } = this;
     if (poster.collecting) throw insideError(poster);
+    poster.assertOwn("replay");
     const whole = poster.createOp<void>();
     try {
       poster.assertOpen("replay");

@@ -530,3 +530,65 @@ describe("a recording", () => {
     expect(results).toEqual([[1], [1]]);
   });
 });
+
+describe("a call on another communicator", () => {
+  const calls: readonly (readonly [string, (half: Communicator, graph: Graph) => unknown])[] = [
+    ["a collective call", (half) => half.barrier()],
+    ["one that was made before", (half) => half.allReduce({ send: again, op: "sum" })],
+    ["a message", (half) => half.send({ send: new Int32Array(1), peer: 0 })],
+    ["a group", (half) => half.group(() => void half.barrier())],
+    ["a recording", (half) => half.capture(() => void half.barrier())],
+    ["a split", (half) => half.split({ color: 0 })],
+    ["a replay", (_, graph) => graph.replay()],
+    ["virtual work", (half) => half.work(5)],
+  ];
+  const again = new Int32Array(2);
+
+  test.each(calls)(
+    "%s, is thrown inside of group and capture, and is not made",
+    async (_, call) => {
+      const world = await createWorld({ backend: sim(), size: 1 });
+      await world.run(async (comm) => {
+        const half = (await comm.split({ color: 0 })) as Communicator;
+        const graph = await half.capture(() => void half.barrier());
+        for (let i = 0; i < 3; i++) {
+          await half.allReduce({ send: again, op: "sum" });
+          await graph.replay();
+        }
+        for (const action of ["group", "capture"] as const) {
+          const [before, thrown] = [half.stats(), [] as Thrown[]];
+          const op = comm[action](() => {
+            comm.barrier();
+            try {
+              call(half, graph);
+            } catch (error) {
+              thrown.push(error);
+              throw error;
+            }
+          });
+          const facts = { code: "ERR_COMM_ARG", field: "calls", comm: "world/0", rank: 0 };
+          await expect(op).rejects.toMatchObject(facts);
+          expect(thrown).toEqual([expect.objectContaining(facts)]);
+          expect(half.stats()).toEqual(before);
+          // What was asked for inside is over: calls are made as ever.
+          await half.barrier();
+          await comm.barrier();
+        }
+      });
+      await expectHealthy(world);
+      await world.close();
+    },
+  );
+
+  test("of another rank is refused alike", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const comms: Communicator[] = [];
+    const run = world.run(async (comm) => {
+      comms[comm.rank] = comm;
+      await comm.barrier();
+      if (comm.rank === 1) await comm.group(() => void (comms[0] as Communicator).barrier());
+    });
+    await expect(run).rejects.toMatchObject({ failures: [{ rank: 1, error: { field: "calls" } }] });
+    await world.close();
+  });
+});
