@@ -9,14 +9,10 @@ import type {
   Session,
   VirtualClock,
 } from "../backend.ts";
+import { endMemoryOf } from "../buffer.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
-import {
-  CommClosedError,
-  CommTimeoutError,
-  InvalidArgumentError,
-  type RankFailure,
-} from "../errors.ts";
+import { CommClosedError, InvalidArgumentError, type RankFailure } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/diagnosis.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -28,7 +24,9 @@ import type { LiveResources } from "../ledger/resources.ts";
 import { assertTargetsApart } from "../ledger/targets.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
+import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
+import { emitWarning } from "./warnings.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,
@@ -92,7 +90,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.generation = generation;
     this.#opening = opening;
     this.#session = session;
-    this.#onStall = onStall ?? warn;
+    this.#onStall = onStall ?? (({ text }) => emitWarning(text, "TwincclStall"));
     this.#monitor = new Monitor(session.size, this);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
     this.#communicators = new Communicators(name, this.#monitor, this);
@@ -196,34 +194,17 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
+      endMemoryOf(this.#session);
       await this.#session.close();
     }
   }
 
-  /** Waits for open calls; where they take longer than the bound, they are given up. */
-  async #bounded(wait: () => Promise<void>): Promise<void> {
+  /** Waits for open calls; where time is real they are given up after a bound. */
+  #bounded(wait: () => Promise<void>): Promise<void> {
     if (this.#session.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
-    const told: { error: unknown }[] = [];
-    const giveUp = (): void => {
-      const reason = new CommTimeoutError(
-        {
-          headline: `close: calls on "${this.name}" were not done within ${closeMs} ms`,
-          hint: "another rank never made them; timeoutMs gives a call a deadline of its own",
-        },
-        { size: this.size, comm: this.name },
-      );
-      try {
-        this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
-      } catch (error) {
-        // A hook of the caller threw: whoever closes hears of it, and not the process.
-        told.push({ error });
-      }
-    };
-    const timer = setTimeout(giveUp, closeMs);
-    await wait().finally(() => {
-      clearTimeout(timer);
-      for (const { error } of told) throw error;
+    return waitBounded({ name: this.name, size: this.size, closeMs }, wait, (reason) => {
+      this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
     });
   }
 
@@ -234,12 +215,14 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
+    const stopWarning = warnOfUnseen(() => this.#communicators.poisons());
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
     const end = async (): Promise<void> => {
       try {
         await this.#bounded(closeMember);
       } finally {
+        stopWarning();
         await this.close();
       }
     };
@@ -331,7 +314,20 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
 
   stalled(alive: LiveResources | undefined): void {
     const text = stallText(waitsOf(this.#situation()), alive);
-    this.#onStall({ text, alive });
+    try {
+      this.#onStall({ text, alive });
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  /** Aborts where no caller would hear what the hooks throw: that is a failure of the run. */
+  #end(reason: unknown): void {
+    try {
+      this.abort(reason);
+    } catch (error) {
+      this.#failures.push({ rank: 0, error });
+    }
   }
 
   async #runRank<T>(
@@ -384,11 +380,4 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       headline: `run: the world "${this.name}" ${found}, needs an idle one`,
     });
   }
-}
-
-function warn(report: StallReport): void {
-  const runtime = (
-    globalThis as { process?: { emitWarning?: (text: string, kind: string) => void } }
-  ).process;
-  runtime?.emitWarning?.(report.text, "TwincclStall");
 }

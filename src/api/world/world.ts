@@ -20,7 +20,10 @@ export interface WorldOptions {
   readonly size: number;
   /** Shown in errors and traces. */
   readonly name?: string;
-  /** Called when ranks wait and nothing has moved for `stallMs`; left out: a process warning. */
+  /**
+   * Called when ranks wait and nothing has moved for `stallMs`; left out: a process warning. What it throws aborts the world,
+   * with that as the reason.
+   */
   readonly onStall?: (report: StallReport) => void;
   /** Real time after which a stall is reported; 10,000 when left out. */
   readonly stallMs?: number;
@@ -87,6 +90,9 @@ export interface World extends AsyncDisposable {
    */
   abort(reason?: unknown): void;
 
-  /** Gives all memory back. Idempotent. Calls that are still open fail with `CommClosedError`. */
+  /**
+   * Gives all memory back: buffers of the world, and views of them, are refused from here on. Idempotent. Calls that are
+   * still open fail with `CommClosedError`.
+   */
   close(): Promise<void>;
 }

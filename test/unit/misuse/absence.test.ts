@@ -297,4 +297,38 @@ describe.concurrent("a stall", () => {
     );
     expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier .*\n {2}rank 1 {2}runs/);
   }, 5_000);
+
+  test("whose listener throws aborts the world, also where a hook throws too", async () => {
+    for (const hook of ["fine", "throws"]) {
+      const world = await createWorld({
+        backend: sim(),
+        size: 2,
+        stallMs: 5,
+        onStall: ({ text }) => {
+          throw new Error(text);
+        },
+      });
+      const run = world.run(async (comm) => {
+        if (hook === "throws" && comm.rank === 1) {
+          comm.hooks.onAbort(() => {
+            throw new Error("hook");
+          });
+        }
+        if (comm.rank === 0) return comm.barrier();
+        await new Promise((resolve) => setTimeout(resolve, 200));
+      });
+      const error = await within(
+        3000,
+        run.then(null, (failed) => failed),
+      );
+      const failures = error.failures.map((failure: { error: CommError }) => [
+        failure.error.code,
+        (failure.error.cause as Error | undefined)?.message.split(" ", 1)[0],
+        failure.error.message.split("\n", 1)[0],
+      ]);
+      expect(failures).toContainEqual(["ERR_COMM_ABORTED", "stalled:", expect.any(String)]);
+      if (hook === "throws") expect(failures).toContainEqual([undefined, undefined, "hook"]);
+      await world.close();
+    }
+  });
 });

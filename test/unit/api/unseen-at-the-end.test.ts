@@ -1,0 +1,42 @@
+/** A process of a job that ends without `close`: failures that nobody has looked at are told, and change nothing else. */
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+
+const root = fileURLToPath(new URL("../../../", import.meta.url));
+
+/** What a program that has connected prints on its standard error; its exit code must be 0. */
+async function warnings(body: string): Promise<string> {
+  const text = `
+    import { connect } from "twinccl";
+    import { sim } from "twinccl/sim";
+    const comm = await connect({ backend: sim() });
+    const wrong = () => comm.broadcast({ recv: comm.alloc("int8", 1), root: 7 });
+    ${body}`;
+  const command = ["--input-type=module", "--eval", text];
+  const { stderr } = await promisify(execFile)(process.execPath, command, {
+    cwd: root,
+    timeout: 15_000,
+  });
+  return stderr;
+}
+
+describe.concurrent("a process that ends without close", () => {
+  test("warns of a failure that nobody awaited, and of its cause", async () => {
+    const told = await warnings("wrong();");
+    expect(told).toMatch(
+      /TwincclUnseenFailure: rank 0: a call on "world" failed and nobody awaited it/,
+    );
+    expect(told).toMatch(/cause: InvalidArgumentError: broadcast: root/);
+    expect(told.match(/UnseenFailure/g)).toHaveLength(1);
+  });
+
+  test.each([
+    ["nothing failed", "comm.barrier();"],
+    ["it was awaited", "await wrong().catch(() => undefined);"],
+    ["close has told it", "wrong(); await comm.close().catch(() => undefined);"],
+  ])("says nothing where %s", async (_, body) => {
+    expect(await warnings(body)).toBe("");
+  });
+});
