@@ -199,6 +199,22 @@ describe("wrong arrays", () => {
     });
   });
 
+  test("that were transferred away name their rank and its device to every rank", async () => {
+    const gpus = copying();
+    await inWorld(gpus, 2, async (world) => {
+      await world.run(async (comm) => {
+        const data = Int32Array.of(1, 2);
+        gpus.machine.hold();
+        const op = comm.allReduce({ send: data, op: "sum" });
+        await turns();
+        if (comm.rank === 1) structuredClone(data.buffer, { transfer: [data.buffer] });
+        gpus.machine.release();
+        const facts = { code: "ERR_COMM_ARG", rank: 1, ranks: [1], device: "cuda:1" };
+        await expect(op).rejects.toMatchObject(facts);
+      });
+    });
+  });
+
   test("of a call that is aborted stay as they are", async () => {
     const gpus = copying();
     await inWorld(gpus, 2, async (world) => {

@@ -1,5 +1,11 @@
 /** The caller's own host memory, as the library sees it before it is copied to a device. */
-import { bytesOf, type DType, InvalidArgumentError, type Memory } from "../../../api/index.ts";
+import {
+  bytesOf,
+  type CommErrorFacts,
+  type DType,
+  InvalidArgumentError,
+  type Memory,
+} from "../../../api/index.ts";
 import { scalarBytes } from "./mapping.ts";
 
 /** An ArrayBuffer that calls were given arrays of. */
@@ -17,11 +23,11 @@ export class HostArrayMemory implements Memory {
   }
 
   /**
-   * The bytes of a range, without a copy.
+   * The bytes of a range, without a copy; `whose` array it is, for the error.
    *
    * @throws InvalidArgumentError when the memory was transferred to somebody else meanwhile.
    */
-  bytes(byteOffset: number, length: number): Uint8Array {
+  bytes(byteOffset: number, length: number, whose?: CommErrorFacts): Uint8Array {
     try {
       return new Uint8Array(this.#buffer, byteOffset, length);
     } catch (cause) {
@@ -30,7 +36,7 @@ export class HostArrayMemory implements Memory {
           headline: "a TypedArray's ArrayBuffer was transferred away while a call had it",
           hint: "an array is lent from the call until it settles",
         },
-        { cause },
+        { ...whose, cause },
       );
     }
   }

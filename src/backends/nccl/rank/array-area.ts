@@ -65,13 +65,13 @@ export class ArrayArea implements Range {
       left = without(left, range);
     }
     for (const { begin, end } of left) {
-      staging.upload(this.at(begin), this.memory.bytes(begin, end - begin));
+      staging.upload(this.at(begin), this.#bytes({ begin, end }));
     }
   }
 
   /** Begins to copy back what calls wrote; the function returned is to be called once that is done, or has failed. */
   copyBack(): (failed: boolean) => void {
-    const { local, memory } = this;
+    const { local } = this;
     const others = arriving.get(local) ?? [];
     const own = this.#written.map((range) => {
       const bytes = local.staging.fetch(this.at(range.begin), range.end - range.begin);
@@ -83,8 +83,14 @@ export class ArrayArea implements Range {
       const rest = all.filter((each) => !own.some((one) => one === each));
       arriving.set(local, rest);
       if (failed) return;
-      for (const { range, bytes } of own) memory.write(range.begin, bytes);
+      for (const { range, bytes } of own) this.#bytes(range).set(bytes);
     };
+  }
+
+  #bytes({ begin, end }: Range): Uint8Array {
+    const { worldRank: rank, device } = this.local;
+    const whose = { rank, ranks: [rank], device: device.name };
+    return this.memory.bytes(begin, end - begin, whose);
   }
 
   /** Gives its place back; work that uses it may still be queued. */
