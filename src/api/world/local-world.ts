@@ -137,6 +137,11 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   async estimate(question: Question): Promise<number> {
     const { comm } = this.#communicators.ledgers[0] as Ledger;
     const asked = checkedQuestion(question, this.size);
+    if (this.#state === "closed") {
+      throw new CommClosedError({
+        headline: `estimate: the world "${this.name}" was closed, needs an open one`,
+      });
+    }
     if (this.#session.estimate !== undefined) return this.#session.estimate(asked, comm);
     return this.#session.explain(asked, comm).predictedNs;
   }

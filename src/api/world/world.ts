@@ -66,6 +66,7 @@ export interface World extends AsyncDisposable {
    * predicted time of `explain`.
    *
    * @throws UnsupportedError for a call that the backend cannot estimate.
+   * @throws CommClosedError once the world is closed.
    */
   estimate(question: Question): Promise<number>;
 

@@ -1,5 +1,6 @@
 /** NCCL's own estimates, of calls that are made in a simulated group: here each NCCL call of it counts for a microsecond. */
-import type { Question } from "twinccl";
+import { createWorld, type Question } from "twinccl";
+import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { cleanGpus, inWorld } from "./gpus.ts";
 
@@ -37,6 +38,18 @@ describe("an estimate", () => {
     await inWorld(cleanGpus(), 2, async (world) => {
       const asked = world.estimate({ collective: "broadcast", dtype: "int8", count: 8, root: 2 });
       await expect(asked).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "root" });
+    });
+  });
+
+  test("is refused once its world is closed, as in the simulation", async () => {
+    const question = { collective: "allReduce", dtype: "int8", op: "sum", count: 8 } as const;
+    const closed = { code: "ERR_COMM_CLOSED", message: expect.stringContaining("estimate") };
+    const simulated = await createWorld({ backend: sim(), size: 2 });
+    await simulated.close();
+    await expect(simulated.estimate(question)).rejects.toMatchObject(closed);
+    await inWorld(cleanGpus(), 2, async (world) => {
+      await world.close();
+      await expect(world.estimate(question)).rejects.toMatchObject(closed);
     });
   });
 });
