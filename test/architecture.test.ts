@@ -29,7 +29,7 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "the stall detector reports, after a real delay, ranks that a timer or I/O may wake",
   },
   {
-    path: "src/api/ledger/deadlines.ts",
+    path: "src/api/ledger/watch/deadlines.ts",
     rule: "clock",
     reason: "deadlines of sessions without a virtual clock pass in real time",
   },
@@ -149,6 +149,8 @@ describe("the checkers notice", () => {
     ["sim -> nccl", "src/backends/sim/index.ts", "../nccl/index.ts"],
     ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
     ["memory -> rank", "src/backends/nccl/memory/x.ts", "../rank/local-rank.ts"],
+    ["agreement -> serving", "src/api/ledger/agree/x.ts", "../serve/serve.ts"],
+    ["serving -> the ledger", "src/api/ledger/serve/x.ts", "../ledger.ts"],
     ["device -> the session", "src/backends/nccl/device/x.ts", "../session.ts"],
     ["a folder that nobody has placed", "src/backends/nccl/new/x.ts", "../result/nccl.ts"],
     ["parallel -> algorithms", "src/parallel/x.ts", "../algorithms/index.ts"],

@@ -93,7 +93,7 @@ export {
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type TypedHost } from "./host-array.ts";
 export type { LastUse } from "./last-use.ts";
-export type { LiveResources } from "./ledger/resources.ts";
+export type { LiveResources } from "./ledger/watch/resources.ts";
 export type { Memory } from "./memory.ts";
 export { CommOp, type OpDeadline, type OpMaker, type OpStatus, type OpWatcher } from "./op.ts";
 export {

@@ -5,7 +5,7 @@ import type { AllToAllvArgs, AllToAllvResult, Data } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
 import { ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
-import { UnservedError } from "../ledger/unserved.ts";
+import { UnservedError } from "../ledger/calls/unserved.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";

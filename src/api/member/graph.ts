@@ -4,7 +4,7 @@ import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import type { OpInfo } from "../hooks.ts";
-import type { SignatureField } from "../ledger/posting.ts";
+import type { SignatureField } from "../ledger/calls/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";

@@ -11,7 +11,7 @@ import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import { LastUse } from "../last-use.ts";
-import type { Going } from "../ledger/going.ts";
+import type { Going } from "../ledger/again/going.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import type { Books, Tally } from "./books.ts";

@@ -1,6 +1,6 @@
 /** The end of a world: open calls are waited for within a bound, and failures that nobody saw are told. */
 import { type CommError, CommTimeoutError } from "../errors.ts";
-import { onLastTurn } from "../ledger/resources.ts";
+import { onLastTurn } from "../ledger/watch/resources.ts";
 import { emitWarning } from "./warnings.ts";
 
 /** Who closes, and how long that waits for open calls. */

@@ -6,11 +6,11 @@
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import type { CommError } from "../errors.ts";
-import { andThen } from "../ledger/counts-exchange.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
-import type { Monitor } from "../ledger/monitor.ts";
-import { Turns } from "../ledger/turns.ts";
-import { allWishes } from "../ledger/wishes-exchange.ts";
+import { andThen } from "../ledger/serve/counts-exchange.ts";
+import { Turns } from "../ledger/serve/turns.ts";
+import { allWishes } from "../ledger/serve/wishes-exchange.ts";
+import type { Monitor } from "../ledger/watch/monitor.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
 import { abortedError, lostError } from "./world-errors.ts";

@@ -10,7 +10,7 @@ import {
   WorldError,
 } from "../errors.ts";
 
-import type { OpenCall } from "../ledger/death.ts";
+import type { OpenCall } from "../ledger/calls/death.ts";
 
 interface Named {
   readonly name: string;

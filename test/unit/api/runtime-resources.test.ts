@@ -1,6 +1,6 @@
 /** What counts as something that keeps the runtime alive whatever the ranks do: only then is it followed who waits. */
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { staysAlive } from "../../../src/api/ledger/resources.ts";
+import { staysAlive } from "../../../src/api/ledger/watch/resources.ts";
 
 /** The test runner's own process is connected to a parent, which keeps it alive. */
 const alone = (): void => void vi.stubGlobal("process", { connected: false });

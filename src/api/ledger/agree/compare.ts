@@ -1,0 +1,213 @@
+/**
+ * Do the ranks mean the same call? Finds the first field that differs and the ranks that stand alone with it.
+ *
+ * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
+ */
+import type { CommInfo, RankCall } from "../../backend.ts";
+import { ranksText } from "../../error-text.ts";
+import { CollectiveMismatchError } from "../../errors.ts";
+import type { Meeting } from "../calls/batch.ts";
+import type { Posting, SignatureField } from "../calls/posting.ts";
+import type { Slot } from "../calls/slot.ts";
+
+/** A difference between the ranks of one call. */
+export interface Mismatch {
+  readonly field: string;
+  /** The ranks that differ from most others. */
+  readonly ranks: readonly number[];
+  /** Each rank's value, by rank. */
+  readonly values: readonly string[];
+  /** What the law is, where equality is not it. */
+  readonly law?: string;
+}
+
+/** The first difference between the postings of a complete slot; `undefined` when they agree. */
+export function mismatchOf(slot: Slot): Mismatch | undefined {
+  const { posted, postings } = slot;
+  // Of one rank there is nothing to compare.
+  const differs =
+    posted.length === 1
+      ? undefined
+      : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
+  return (
+    differs ?? (posted.length < postings.length ? undefined : transposeFault(posted.map(callOf)))
+  );
+}
+
+function callOf({ call }: Posting): RankCall {
+  return call;
+}
+
+/** The first field in which signatures differ, given by rank. */
+export function signatureMismatch(
+  signatures: readonly (readonly SignatureField[])[],
+): Mismatch | undefined {
+  const first = signatures[0] ?? [];
+  for (let field = 0; field < first.length; field++) {
+    const expected = first[field]?.[1];
+    if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
+      return differingField(signatures, field);
+    }
+  }
+  return undefined;
+}
+
+function differingField(
+  signatures: readonly (readonly SignatureField[])[],
+  field: number,
+): Mismatch {
+  const values = signatures.map((signature) => String(signature[field]?.[1]));
+  const name = signatures[0]?.[field]?.[0] ?? "collective";
+  return { field: name, values, ranks: outliers(values) };
+}
+
+/** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
+export function differing(field: string, values: readonly string[]): Mismatch | undefined {
+  if (values.every((value) => value === values[0])) return undefined;
+  return { field, values, ranks: outliers(values) };
+}
+
+/** Ranks whose value is not the most common one; of equally common values the one seen first is the norm. */
+function outliers(values: readonly string[]): number[] {
+  const counts = new Map<string, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  let norm = values[0] ?? "";
+  for (const [value, count] of counts) {
+    if (count > (counts.get(norm) ?? 0)) norm = value;
+  }
+  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
+}
+
+/** What of a call says how long its blocks are. */
+export type Lengths = Pick<
+  RankCall,
+  "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
+>;
+
+/** Lengths that must fit each other across ranks without being equal. */
+export function transposeFault(calls: readonly Lengths[]): Mismatch | undefined {
+  const root = calls[calls[0]?.root ?? -1];
+  switch (calls[0]?.collective) {
+    case "allToAllv":
+      return calls[0].recvCounts === undefined ? undefined : allToAllvFault(calls);
+    case "gather":
+      return rootedFault(calls, root, "recvCounts", "sends");
+    case "scatter":
+      return rootedFault(calls, root, "sendCounts", "receives");
+    default:
+      return undefined;
+  }
+}
+
+/** With counts given on both sides, what i sends to j must be what j expects from i. */
+function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
+  for (let from = 0; from < calls.length; from++) {
+    for (let to = 0; to < calls.length; to++) {
+      const sent = calls[from]?.sendCounts?.[to];
+      const expected = calls[to]?.recvCounts?.[from];
+      if (sent === expected) continue;
+      return {
+        field: `sendCounts[${to}]`,
+        ranks: [...new Set([from, to])].sort((a, b) => a - b),
+        values: calls.map((_, rank) => {
+          if (rank === from) return `sends ${sent} to rank ${to}`;
+          return rank === to ? `expects ${expected} from rank ${from}` : "-";
+        }),
+        law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+      };
+    }
+  }
+  return undefined;
+}
+
+/** Each rank's length must be what the root has for it. */
+function rootedFault(
+  calls: readonly Lengths[],
+  root: Lengths | undefined,
+  field: "recvCounts" | "sendCounts",
+  verb: string,
+): Mismatch | undefined {
+  const counts = root?.[field] ?? [];
+  const rank = calls.findIndex((call) => call.count !== counts[call.rank]);
+  if (root === undefined || rank < 0) return undefined;
+  return {
+    field: `${field}[${rank}]`,
+    ranks: [rank],
+    values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
+    law: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
+  };
+}
+
+/** The error one rank gets for a mismatch. */
+export function mismatchError(
+  slot: Slot,
+  mismatch: Mismatch,
+  rank: number,
+): CollectiveMismatchError {
+  const calls = slot.postings.map((posting) => posting?.call);
+  const { field, ranks, values, law } = mismatch;
+  return new CollectiveMismatchError(
+    {
+      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
+        law === undefined ? "" : `: ${law}`
+      }`,
+      table: [
+        ["rank", "call", field],
+        ...values.map((value, index) => [index, callText(calls[index]), value]),
+      ],
+      hint: "nothing was written; make the same call on every rank, with equal arguments",
+    },
+    {
+      rank,
+      size: calls.length,
+      comm: slot.comm.name,
+      collective: calls[rank]?.collective,
+      call: slot.number,
+      ranks,
+      field,
+      values,
+    },
+  );
+}
+
+/** The error of a send and a receive that do not fit; `undefined` when they do. */
+export function transferMismatch(
+  comm: CommInfo,
+  { send, recv }: Meeting,
+): ((posting: Posting) => CollectiveMismatchError) | undefined {
+  const from = send.call;
+  const to = recv.call;
+  const field = from.dtype !== to.dtype ? "dtype" : "count";
+  const values = [`${from[field]}`, `${to[field]}`];
+  if (values[0] === values[1]) return undefined;
+  const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
+  return ({ op, call }) =>
+    new CollectiveMismatchError(
+      {
+        headline: `send and receive on "${comm.name}" differ in ${field}`,
+        table: [
+          ["rank", "call", field],
+          [from.rank, `send to ${to.rank}`, values[0] as string],
+          [to.rank, `receive from ${from.rank}`, values[1] as string],
+        ],
+        hint: "nothing was written; lengths are a law: take a subarray of the longer side",
+      },
+      {
+        rank: op.rank,
+        size: comm.ranks.length,
+        comm: comm.name,
+        collective: call.collective,
+        call: op.call,
+        ranks,
+        field,
+        values,
+      },
+    );
+}
+
+function callText(call: RankCall | undefined): string {
+  if (call === undefined) return "-";
+  return call.dtype === undefined
+    ? call.collective
+    : `${call.collective} ${call.dtype}[${call.count}]`;
+}

@@ -1,0 +1,28 @@
+/** What the ranks of a communicator are told that is over. */
+import type { CommInfo } from "../../backend.ts";
+import { CommAbortedError, type CommError } from "../../errors.ts";
+import type { CommOp } from "../../op.ts";
+
+/** Which call a rank of a dead communicator had open. */
+export interface OpenCall {
+  readonly collective: string;
+  readonly call: number;
+}
+
+/** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
+export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
+
+/** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
+export function deathAfter(
+  { name, ranks }: CommInfo,
+  op: CommOp,
+  cause: CommError,
+  what: string,
+): Death {
+  const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
+  return (rank) =>
+    new CommAbortedError(
+      { headline },
+      { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
+    );
+}

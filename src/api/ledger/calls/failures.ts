@@ -1,0 +1,69 @@
+/** The failed calls of each rank of a communicator, and whether anybody has looked at them. */
+import type { CommInfo } from "../../backend.ts";
+import { CommAbortedError } from "../../errors.ts";
+import type { CommOp } from "../../op.ts";
+
+/** Fails operations, and keeps the books. */
+export class Failures {
+  readonly #comm: CommInfo;
+  /** Told of a failure that nobody has looked at. */
+  readonly #onUnseen: () => void;
+  readonly #counts: number[];
+  #unseen: CommOp[][];
+  /** Nobody has an unseen one; kept, because every call asks. */
+  #allSeen = true;
+  /** Calls of which one half has failed already. */
+  readonly #halfFailed = new WeakSet<CommOp>();
+
+  constructor(comm: CommInfo, onUnseen: () => void) {
+    this.#comm = comm;
+    this.#onUnseen = onUnseen;
+    this.#counts = comm.ranks.map(() => 0);
+    this.#unseen = comm.ranks.map(() => []);
+  }
+
+  /** An operation failed; one that is over already did not. */
+  add(op: CommOp, error: unknown): void {
+    if (!op.pending) return;
+    if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
+    if (op.callOp !== op) this.#halfFailed.add(op.callOp);
+    if (!op.isObserved) {
+      this.#unseen[op.rank]?.push(op);
+      this.#allSeen = false;
+      this.#onUnseen();
+    }
+    op.fail(error);
+  }
+
+  /** How many of a rank's calls have failed, since the communicator was made. */
+  count(rank: number): number {
+    return this.#counts[rank] as number;
+  }
+
+  /** The error that a failure which nobody has looked at gives to everything that its rank calls from then on. */
+  poison(rank: number): CommAbortedError | undefined {
+    if (this.#allSeen) return undefined;
+    const unseen = this.#unseen[rank] as CommOp[];
+    if (unseen.length === 0) return undefined;
+    const still = unseen.filter((op) => !op.isObserved);
+    this.#unseen[rank] = still;
+    this.#allSeen = this.#unseen.every((ops) => ops.length === 0);
+    const first = still[0];
+    if (first === undefined) return undefined;
+    const { name, ranks } = this.#comm;
+    const what = first.call < 0 ? "a call" : `call ${first.call}`;
+    return new CommAbortedError(
+      {
+        headline: `${what} on "${name}" failed and nobody awaited it`,
+        hint: "await every operation, or handle its rejection",
+      },
+      { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },
+    );
+  }
+
+  /** Nothing is held against anybody any more; the counts go on. */
+  forgive(): void {
+    this.#unseen = this.#comm.ranks.map(() => []);
+    this.#allSeen = true;
+  }
+}

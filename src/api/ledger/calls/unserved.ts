@@ -1,0 +1,36 @@
+/** What a call that failed is to each of its ranks: every one gets an error of its own. */
+import type { CommInfo, Session } from "../../backend.ts";
+import { CommError } from "../../errors.ts";
+import type { Posting } from "./posting.ts";
+
+/** Thrown while a set is being prepared; never seen by callers, who get the error made for their rank. */
+export class UnservedError extends Error {
+  readonly forRank: (rank: number) => CommError;
+
+  constructor(forRank: (rank: number) => CommError) {
+    super("the call cannot be served");
+    this.forRank = forRank;
+  }
+}
+
+/** Where a call failed. */
+interface Place {
+  readonly session: Session;
+  readonly comm: CommInfo;
+}
+
+/** The error of each rank's call: one made for ranks, or what went wrong as the rank sees it. */
+export function errorByCall(error: unknown, place: Place): (posting: Posting) => unknown {
+  if (error instanceof UnservedError) return ({ op }) => error.forRank(op.rank);
+  if (!(error instanceof CommError)) return () => error;
+  const { session, comm } = place;
+  return ({ op, call: { collective } }) =>
+    error.seenBy({
+      rank: op.rank,
+      size: comm.ranks.length,
+      comm: comm.name,
+      collective,
+      call: op.call < 0 ? undefined : op.call,
+      device: session.device(op.worldRank),
+    });
+}

@@ -1,0 +1,139 @@
+/** Calls that were handed to a session which queues them: the ledger goes on while they are at work. */
+import type { Session, Waiting } from "../../backend.ts";
+import type { Agreement } from "../agree/agreement.ts";
+import type { Posting } from "../calls/posting.ts";
+import type { Monitor } from "../watch/monitor.ts";
+
+/** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
+export abstract class QueuedCall implements Waiting {
+  takesMore = false;
+  /** `undefined` while it is in none. */
+  queue: CallQueue | undefined;
+  before: QueuedCall | undefined;
+  after: QueuedCall | undefined;
+
+  /** What its ranks posted. */
+  abstract readonly postings: readonly Posting[];
+
+  /** The session has taken it. */
+  abstract submitted(): void;
+
+  /** Gives its ranks their results. */
+  abstract complete(): void;
+
+  settled(error?: unknown): void {
+    this.queue?.settled(this, error);
+  }
+}
+
+/** A call of those of its ranks that live in this process. */
+export class PostedCall extends QueuedCall {
+  readonly postings: readonly Posting[];
+
+  constructor(postings: readonly Posting[]) {
+    super();
+    this.postings = postings;
+  }
+
+  submitted(): void {
+    for (const { op } of this.postings) op.submit();
+  }
+
+  complete(): void {
+    for (const { op, call, prepared } of this.postings) op.complete(prepared.resultOf(call));
+  }
+}
+
+/** Told when a queued call has left; the error is `undefined` where it is done. */
+type Left = (call: QueuedCall, error: unknown) => void;
+
+/** The queued calls of one communicator. */
+export class CallQueue {
+  readonly #session: Session;
+  readonly #monitor: Monitor;
+  readonly #left: Left;
+  #first: QueuedCall | undefined;
+  #last: QueuedCall | undefined;
+  #size = 0;
+
+  constructor(session: Session, monitor: Monitor, left: Left) {
+    this.#session = session;
+    this.#monitor = monitor;
+    this.#left = left;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
+  add(postings: readonly Posting[], hand: (waiting: Waiting) => void): void {
+    const call = new PostedCall(postings);
+    this.#join(call);
+    try {
+      hand(call);
+    } catch (error) {
+      this.#remove(call);
+      throw error;
+    }
+    call.submitted();
+  }
+
+  /** Has the session queue a call again that it has worked out before. What it throws was not queued. */
+  addAgain(call: QueuedCall, known: Agreement, number: number): void {
+    this.#join(call);
+    try {
+      this.#session.enqueueAgain?.(known, number, call);
+    } catch (error) {
+      this.#remove(call);
+      throw error;
+    }
+    call.submitted();
+  }
+
+  /** A queued call is done, or failed. */
+  settled(call: QueuedCall, error: unknown): void {
+    this.#remove(call);
+    this.#left(call, error);
+  }
+
+  /** What every rank has queued, oldest first. */
+  postings(): Posting[] {
+    const all: Posting[] = [];
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      for (const posting of call.postings) all.push(posting);
+    }
+    return all;
+  }
+
+  /** What was handed over with a posting, and the posting; nothing where it is not queued. */
+  beside(posting: Posting): readonly Posting[] {
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      if (call.postings.includes(posting)) return call.postings;
+    }
+    return [];
+  }
+
+  #join(call: QueuedCall): void {
+    call.queue = this;
+    call.before = this.#last;
+    if (this.#last === undefined) this.#first = call;
+    else this.#last.after = call;
+    this.#last = call;
+    this.#size++;
+    this.#monitor.executing(1);
+  }
+
+  #remove(call: QueuedCall): void {
+    const { before, after } = call;
+    if (before === undefined) this.#first = after;
+    else before.after = after;
+    if (after === undefined) this.#last = before;
+    else after.before = before;
+    call.queue = undefined;
+    call.before = undefined;
+    call.after = undefined;
+    this.#size--;
+    this.#monitor.executing(-1);
+  }
+}

@@ -1,0 +1,31 @@
+/**
+ * Calls that wait until ranks of other processes have made them too, because handing them over would block this process
+ * until then: no deadline, no signal and no loss would be heard.
+ */
+import type { Convening } from "../../backend.ts";
+
+/** What a communicator's calls wait for: one after the other. */
+export class ComingTogether {
+  #open: AbortController | undefined;
+
+  /** A call is waiting. */
+  get isOpen(): boolean {
+    return this.#open !== undefined;
+  }
+
+  /** It has been given up: the others are told, unless they have come by then. */
+  giveUp(): void {
+    this.#open?.abort();
+  }
+
+  /** Waits for the others; says whether they have come. */
+  async wait(convening: Convening): Promise<boolean> {
+    const open = new AbortController();
+    this.#open = open;
+    try {
+      return await convening(open.signal);
+    } finally {
+      this.#open = undefined;
+    }
+  }
+}

@@ -1,0 +1,131 @@
+/** How calls that are served end: every rank gets its result or its error, once those that were about to wait do. */
+
+import type { Posting } from "../calls/posting.ts";
+import { errorByCall } from "../calls/unserved.ts";
+import type { ServeHost } from "./serve-host.ts";
+
+/** What serving leaves behind when a session has queued the calls: the ledger goes on while they are at work. */
+export const queued = Symbol("queued");
+
+/** What serving leaves behind: nothing, something to wait for, or queued calls. */
+export type Work = undefined | typeof queued | Promise<unknown>;
+
+/** The session has taken these calls and messages. */
+export function submitted(
+  calls: readonly (readonly Posting[])[],
+  done: void | Promise<void>,
+): undefined | Promise<void> {
+  for (const postings of calls) {
+    const atPs = lastComing(postings);
+    for (const { op } of postings) {
+      op.submittedAtPs = atPs;
+      op.submit();
+    }
+  }
+  return done instanceof Promise ? done : undefined;
+}
+
+/** Virtual time at which the last rank made a call; before that, no rank can know of it. */
+export function lastComing(postings: readonly Posting[]): number {
+  let last = 0;
+  for (const { call } of postings) last = Math.max(last, call.postedAtPs);
+  return last;
+}
+
+/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
+export function attempt(
+  host: ServeHost,
+  postings: readonly Posting[],
+  work: () => Work,
+  settled: () => void,
+): void | Promise<void> {
+  const failed = (error: unknown): void => failServed(host, postings, error);
+  const finish = (left: unknown): void => {
+    if (left !== queued) settled();
+  };
+  try {
+    const left = work();
+    if (left instanceof Promise) return left.then(finish, failed);
+    finish(left);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** Gives every rank of these calls and messages its result, in this order, unless its deadline passed before that. */
+export function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): void {
+  const inTime = calls.some((call) => call.some(isLate)) ? refuseLate(host, calls) : calls;
+  host.later(() => {
+    for (const postings of inTime) {
+      for (const { op, call, prepared } of postings) {
+        op.finishedAtPs = call.finishedAtPs;
+        op.complete(prepared.resultOf(call));
+      }
+    }
+  });
+}
+
+/** Fails the calls whose deadline has passed; gives the others. */
+function refuseLate(
+  host: ServeHost,
+  calls: readonly (readonly Posting[])[],
+): readonly (readonly Posting[])[] {
+  const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
+  // The deadline that passes first aborts the communicator, whoever is woken first.
+  late.sort(
+    ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
+  );
+  for (const { posting, call } of late) {
+    host.overdue(posting, latecomers(call, deadlineOf(posting)));
+  }
+  return calls.map((call) => call.filter((posting) => !isLate(posting)));
+}
+
+function deadlineOf({ deadlinePs = Infinity }: Posting): number {
+  return deadlinePs;
+}
+
+function isLate({ call, deadlinePs }: Posting): boolean {
+  return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
+}
+
+/** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
+export function failServed(host: ServeHost, postings: readonly Posting[], error: unknown): void {
+  failAll(host, postings, errorByCall(error, host));
+  const [first] = postings;
+  const { local, ranks } = host.comm;
+  const isAlone = local.length === ranks.length || first?.call.collective === "capture";
+  if (first !== undefined && !isAlone) host.later(() => abandon(host, first));
+}
+
+/** Fails every rank of a call, once those that were about to await it do. */
+export function failAll(
+  host: ServeHost,
+  postings: readonly Posting[],
+  errorOf: (posting: Posting) => unknown,
+): void {
+  const atPs = lastComing(postings);
+  host.later(() => {
+    for (const posting of postings) failAt(host, posting, errorOf(posting), atPs);
+  });
+}
+
+export function failAt(host: ServeHost, posting: Posting, error: unknown, atPs: number): void {
+  if (posting.op.pending) posting.op.finishedAtPs = atPs;
+  host.fail(posting, error);
+}
+
+/** Ranks that made a call only after a deadline. */
+function latecomers(postings: readonly Posting[], deadlinePs: number): number[] {
+  return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
+}
+
+/** Whatever its session has of the communicator goes too. */
+export function abandon(host: ServeHost, posting: Posting): void {
+  host.abandon(posting);
+  host.session.abort?.(host.comm, posting.op.error);
+}
+
+export function isPending({ op }: Posting): boolean {
+  return op.pending;
+}

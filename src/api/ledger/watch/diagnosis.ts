@@ -1,0 +1,112 @@
+/** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
+import { errorMessage, type Row, ranksText } from "../../error-text.ts";
+import { DeadlockError, type RankWait } from "../../errors.ts";
+import type { OpenWait } from "../calls/waits.ts";
+import type { LiveResources } from "./resources.ts";
+
+/** What the report needs to know about the world. */
+export interface Situation {
+  readonly size: number;
+  state(rank: number): RankWait["state"];
+  /** Everything that is waited for, oldest communicator first. */
+  readonly waits: readonly OpenWait[];
+}
+
+/** What every rank of the world is doing, by rank: of what it waits for, that which it awaits first. */
+export function waitsOf({ size, state, waits }: Situation): RankWait[] {
+  return Array.from({ length: size }, (_, rank): RankWait => {
+    const mine = waits.filter(({ posting }) => posting.op.asker === rank);
+    const wait = mine.find(({ posting }) => posting.op.isObserved) ?? mine[0];
+    if (wait === undefined) return { rank, state: state(rank), missing: [] };
+    const { posting, missing, comm } = wait;
+    const { op, call } = posting;
+    const foreign = op.worldRank === rank ? {} : { owner: op.worldRank };
+    const what = { comm, collective: call.collective, call: op.call, missing };
+    return { rank, state: state(rank), ...what, ...foreign };
+  });
+}
+
+/** What an open call is to a rank in each state. */
+const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left open" } as const;
+
+/** The rows of a report, one a rank. */
+function waitRows(waits: readonly RankWait[]): Row[] {
+  return waits.map(({ rank, state, comm, collective, call, missing, owner }) => {
+    if (collective === undefined) {
+      const what = state === "finished" ? "has finished" : "runs, or waits for something else";
+      return [`rank ${rank}`, what, "", ""];
+    }
+    const whose = owner === undefined ? "" : ` as rank ${owner}`;
+    const what = `${stateTexts[state]} ${collective}${whose}`;
+    return [`rank ${rank}`, what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`];
+  });
+}
+
+/** The error that `rank` gets; `ranks` are the ones everyone else waits for. */
+export function deadlockError(waits: readonly RankWait[], rank: number): DeadlockError {
+  const mine = waits[rank];
+  const missing = culprits(waits);
+  return new DeadlockError(
+    { headline: deadlockHeadline(waits, missing), table: waitRows(waits), hint: hintFor(waits) },
+    {
+      rank,
+      size: waits.length,
+      comm: mine?.comm,
+      collective: mine?.collective,
+      call: mine?.call,
+      ranks: missing,
+      waits,
+    },
+  );
+}
+
+function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]): string {
+  const done = missing.filter((rank) => waits[rank]?.state === "finished");
+  if (done.length > 0) {
+    return `deadlock: ${ranksText(done)} finished without making a call that others wait for`;
+  }
+  const away = missing.filter((rank) => waits[rank]?.state === "runs");
+  if (away.length > 0) {
+    return `deadlock: ${ranksText(away)} can no longer make a call that others wait for`;
+  }
+  return "deadlock: every unfinished rank waits for another one";
+}
+
+function hintFor(waits: readonly RankWait[]): string {
+  const borrower = waits.find(({ owner }) => owner !== undefined);
+  if (borrower === undefined) {
+    return waits.some(({ state }) => state === "runs")
+      ? "a rank that makes no call awaits something outside of the library, or another rank's communicator"
+      : "every rank must make the same calls on a communicator, in the same order";
+  }
+  const { rank, owner } = borrower;
+  return `rank ${rank} called the communicator of rank ${owner}; every rank must call its own`;
+}
+
+function culprits(waits: readonly RankWait[]): number[] {
+  const missing = new Set(waits.flatMap((wait) => wait.missing));
+  return [...missing].sort((a, b) => a - b);
+}
+
+/** The report of a stall, ready to print. */
+export function stallText(waits: readonly RankWait[], alive: LiveResources | undefined): string {
+  const listed = alive?.size === 0 ? "nothing that this runtime lists" : undefined;
+  const others = listed ?? (alive ? [...alive.keys()].join(", ") : "this runtime cannot tell");
+  return errorMessage({
+    headline: `stalled: ${stallHeadline(waits)}`,
+    table: waitRows(waits),
+    hint: `still alive: ${others}`,
+  });
+}
+
+function stallHeadline(waits: readonly RankWait[]): string {
+  const those = (state: RankWait["state"]): number[] =>
+    waits.flatMap((wait) => (wait.state === state ? [wait.rank] : []));
+  const waiting = those("waits");
+  const running = those("runs");
+  const wait = `${ranksText(waiting)} ${waiting.length === 1 ? "waits" : "wait"}`;
+  if (running.length === 0)
+    return `${wait}, and only something else can wake ${waiting.length === 1 ? "it" : "them"}`;
+  const run = `${ranksText(running)} ${running.length === 1 ? "runs" : "run"}`;
+  return `${wait}, and ${run} without making a call`;
+}

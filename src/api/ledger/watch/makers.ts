@@ -1,0 +1,31 @@
+/** Whose calls operations are: worked out once for every rank, as far as it can be. */
+import type { CommInfo, VirtualClock } from "../../backend.ts";
+import type { OpMaker } from "../../op.ts";
+import type { Monitor } from "./monitor.ts";
+
+/** Who makes the calls of one communicator's ranks. */
+export class Makers {
+  readonly #makers: readonly OpMaker[];
+  readonly #monitor: Monitor;
+  readonly #isVirtual: boolean;
+
+  constructor({ ranks }: CommInfo, monitor: Monitor, clock: VirtualClock | undefined) {
+    this.#monitor = monitor;
+    this.#isVirtual = clock !== undefined;
+    this.#makers = ranks.map((worldRank, rank) => {
+      return { rank, worldRank, asker: worldRank, watcher: monitor };
+    });
+  }
+
+  /** Who makes all calls of a rank; `undefined` where another rank's program may make some, as far as is known. */
+  always(rank: number): OpMaker | undefined {
+    return this.#isVirtual ? undefined : this.#makers[rank];
+  }
+
+  /** Who makes a rank's next call. */
+  now(rank: number): OpMaker {
+    const maker = this.#makers[rank] as OpMaker;
+    const { asker } = this.#monitor;
+    return asker === undefined || asker === maker.asker ? maker : { ...maker, asker };
+  }
+}

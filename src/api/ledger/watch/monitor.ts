@@ -1,0 +1,269 @@
+/**
+ * Watches the ranks of a world and finds the moment after which nothing can happen any more.
+ *
+ * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can
+ * ever wake the parked ranks is certain, and decided without a timeout, in two cases: the runtime has nothing left to wait for
+ * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, no timer is alive and
+ * nothing else that was not there when the run began, and the process computes nothing. Otherwise it is only a stall, which is
+ * reported after a delay, looked at again and again, and never turned into an error while something lives that may still wake a
+ * rank.
+ */
+import type { VirtualClock } from "../../backend.ts";
+import type { CommOp, OpWatcher } from "../../op.ts";
+import { openRankContext, type RankContext } from "./rank-context.ts";
+import {
+  type LiveResources,
+  liveResources,
+  nothingNew,
+  onLastTurn,
+  staysAlive,
+} from "./resources.ts";
+import { lookMs, Stillness } from "./stillness.ts";
+
+/** What the monitor asks its world to do. */
+export interface MonitorHost {
+  readonly clock: VirtualClock | undefined;
+  /** True when something the runtime does not list, such as a signal, may still end a wait. */
+  readonly wakeable: boolean;
+  /** A stall is reported after this long. */
+  readonly stallMs: number;
+  /** Nothing can move any more. */
+  deadlocked(): void;
+  /** Nothing can move any more, and no rank waits for another one. */
+  abandoned(): void;
+  /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
+  stalled(alive: LiveResources | undefined): void;
+}
+
+/** The next look is due after as long as has been waited, and after this long at most. */
+const longestLookMs = 250;
+
+type RankState = "idle" | "running" | "finished";
+
+/** Counts parked ranks; one per world. */
+export class Monitor implements OpWatcher {
+  readonly #host: MonitorHost;
+  readonly #states: RankState[];
+  readonly #parked: number[];
+  #running = 0;
+  #parkedRanks = 0;
+  #executing = 0;
+  #activity = 0;
+  #looking = false;
+  /** What it does in the next turn, while it is looking. */
+  #step: (() => void) | undefined;
+  #atStart: LiveResources | undefined;
+  readonly #stillness = new Stillness();
+  #stopListening: (() => void) | undefined;
+  #context: RankContext | undefined;
+
+  constructor(size: number, host: MonitorHost) {
+    this.#host = host;
+    this.#states = new Array<RankState>(size).fill("idle");
+    this.#parked = new Array<number>(size).fill(0);
+  }
+
+  /** A run begins: all ranks are running. */
+  start(): void {
+    this.#states.fill("running");
+    this.#parked.fill(0);
+    this.#running = this.#states.length;
+    this.#parkedRanks = 0;
+    this.#atStart = liveResources();
+    // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known who waits.
+    // Where time is real that would cost more than small calls take.
+    const isVirtual = this.#host.clock !== undefined;
+    if (isVirtual && staysAlive(this.#atStart, turnsToCome)) this.#context = openRankContext();
+    this.#activity++;
+    this.#stopListening = onLastTurn(() => this.#lastTurn());
+  }
+
+  /** The run is over. */
+  stop(): void {
+    this.#stopListening?.();
+    this.#stopListening = undefined;
+    this.#context?.close();
+    this.#context = undefined;
+    // The world need not wait for a turn to be collected.
+    if (this.#step !== undefined && steps.delete(this.#step)) this.#looking = false;
+    this.#step = undefined;
+  }
+
+  /** Runs a rank's program. */
+  enter<T>(rank: number, program: () => T): T {
+    return this.#context === undefined ? program() : this.#context.enter(rank, program);
+  }
+
+  /** The world rank whose program is running; `undefined` where that is not known. */
+  get asker(): number | undefined {
+    return this.#context?.rank;
+  }
+
+  /** A rank's program returned or threw. */
+  finished(rank: number): void {
+    if (this.#states[rank] !== "running") return;
+    this.#states[rank] = "finished";
+    this.#running--;
+    if ((this.#parked[rank] as number) > 0) this.#parkedRanks--;
+    this.#activity++;
+    this.#consider();
+  }
+
+  /** Where a rank's program stands. */
+  state(rank: number): RankState {
+    return this.#states[rank] ?? "idle";
+  }
+
+  /** True while a rank's program awaits a call that lacks other ranks. */
+  parked(rank: number): boolean {
+    return (this.#parked[rank] ?? 0) > 0;
+  }
+
+  /** Something happened: a call was posted or settled. */
+  moved(): void {
+    this.#activity++;
+  }
+
+  /** A complete call is being executed and will settle on its own. */
+  executing(change: 1 | -1): void {
+    this.#executing += change;
+    this.#activity++;
+    if (change < 0) this.#consider();
+  }
+
+  observed(op: CommOp): void {
+    if (!op.pending) {
+      this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+      return;
+    }
+    const rank = op.asker;
+    const parked = (this.#parked[rank] as number) + 1;
+    this.#parked[rank] = parked;
+    if (parked === 1 && this.#states[rank] === "running") {
+      this.#parkedRanks++;
+      this.#consider();
+    }
+  }
+
+  woken(op: CommOp): void {
+    const rank = op.asker;
+    const parked = (this.#parked[rank] as number) - 1;
+    this.#parked[rank] = parked;
+    if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
+    this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+    this.#activity++;
+  }
+
+  #allParked(): boolean {
+    return this.#parkedRanks === this.#running;
+  }
+
+  /** True while some rank waits for others and no call is being executed. */
+  #waiting(): boolean {
+    return this.#parkedRanks > 0 && this.#executing === 0;
+  }
+
+  #consider(): void {
+    if (this.#looking || !this.#waiting()) return;
+    this.#looking = true;
+    this.#stillness.restart();
+    const seen = this.#activity;
+    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0, 0)));
+  }
+
+  #inTurn(step: () => void): void {
+    this.#step = step;
+    nextTurn(step);
+  }
+
+  /** Nothing had moved for so long, and it looked so long ago. */
+  #decide(seen: number, waitedMs: number, afterMs: number): void {
+    this.#looking = false;
+    if (!this.#waiting()) return;
+    const now = liveResources();
+    if (seen !== this.#activity) this.#consider();
+    else if (this.#allParked() && this.#nothingElse(now)) {
+      // What may wake a rank now is not listed.
+      const found = this.#stillness.look(afterMs);
+      if (found === "still") this.#host.deadlocked();
+      else this.#lookAgain(seen, waitedMs, now, found === "unsure" ? lookMs : undefined);
+    } else {
+      this.#stillness.restart();
+      this.#lookAgain(seen, waitedMs, now);
+    }
+  }
+
+  #nothingElse(now: LiveResources | undefined): boolean {
+    const start = this.#atStart;
+    if (now === undefined || start === undefined || this.#host.wakeable) return false;
+    return nothingNew(start, now);
+  }
+
+  /** Nothing will ever happen again: ranks that have not returned by then never will. */
+  #lastTurn(): void {
+    if (this.#waiting()) {
+      this.#host.deadlocked();
+      // One more turn, so that ranks which even then do not return are found by the next last one.
+      nextTurn(() => undefined);
+    } else if (this.#running > 0 && this.#executing === 0) {
+      this.#host.abandoned();
+    }
+  }
+
+  #lookAgain(
+    seen: number,
+    waitedMs: number,
+    alive: LiveResources | undefined,
+    inMs: number = Math.min(longestLookMs, Math.max(1, waitedMs)),
+  ): void {
+    this.#looking = true;
+    const waited = waitedMs + inMs;
+    const { stallMs } = this.#host;
+    const timer: { unref?: () => void } | number = setTimeout(() => {
+      const same = seen === this.#activity && this.#waiting();
+      if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
+      this.#decide(seen, waited, inMs);
+    }, inMs);
+    // Looking must not keep the process alive: when nothing else does, the last turn decides.
+    if (typeof timer === "object") timer.unref?.();
+  }
+}
+
+/** How many turns monitors wait for: they end by themselves, and keep the runtime alive no longer. */
+let turnsToCome = 0;
+
+/** What all monitors do in the next turn: one turn for all of them, however many worlds begin before it. */
+let steps = new Set<() => void>();
+let isDue = false;
+
+/** Runs `step` in the next turn of the event loop. */
+function nextTurn(step: () => void): void {
+  steps.add(step);
+  if (isDue) return;
+  isDue = true;
+  if (typeof setImmediate !== "function") {
+    setTimeout(takeTurn, 0);
+    return;
+  }
+  turnsToCome++;
+  setImmediate(() => {
+    turnsToCome--;
+    takeTurn();
+  });
+}
+
+function takeTurn(): void {
+  isDue = false;
+  const due = [...steps];
+  steps = new Set();
+  let at = 0;
+  const go = (): void => {
+    while (at < due.length) (due[at++] as () => void)();
+  };
+  try {
+    go();
+  } finally {
+    // One that throws keeps nobody else from its turn.
+    if (at < due.length) nextTurn(go);
+  }
+}
