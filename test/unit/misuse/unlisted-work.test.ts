@@ -1,5 +1,7 @@
 /** Ranks that all wait, one of them for work that no runtime lists among what is alive: nobody is stuck. */
+import { spawn } from "node:child_process";
 import { pbkdf2, randomBytes } from "node:crypto";
+import { availableParallelism } from "node:os";
 import { promisify } from "node:util";
 import { brotliCompress, deflate } from "node:zlib";
 import { type Communicator, createWorld, type StallReport, type World } from "twinccl";
@@ -60,10 +62,26 @@ async function crossed(comm: Communicator, work: () => Promise<unknown>): Promis
   return "done";
 }
 
-describe("work that no list shows", () => {
+// Elsewhere the system does not tell which threads work.
+describe.runIf(process.platform === "linux")("work that no list shows", () => {
   test.each(works)("%s is no deadlock, and lets no virtual deadline pass", async (_, work) => {
     const world = await worldOfTwo(() => undefined);
     expect(await world.run((comm) => crossed(comm, work))).toEqual(["done", "done"]);
+  });
+
+  test("is none either where threads wait for processors", async () => {
+    const busy = Array.from({ length: 4 * availableParallelism() }, () =>
+      spawn(process.execPath, ["--eval", "for (;;);"], { stdio: "ignore" }),
+    );
+    try {
+      for (let round = 0; round < 3; round++) {
+        const world = await worldOfTwo(() => undefined);
+        const work = () => promisify(pbkdf2)("word", "salt", 50_000, 32, "sha256");
+        expect(await world.run((comm) => crossed(comm, work))).toEqual(["done", "done"]);
+      }
+    } finally {
+      for (const each of busy) each.kill("SIGKILL");
+    }
   });
 
   test("is told as a stall when it takes long; what never ends is a deadlock after it", async () => {
@@ -78,5 +96,40 @@ describe("work that no list shows", () => {
       failures: [{ error: { code: "ERR_COMM_DEADLOCK" } }],
     });
     expect(stalls).toEqual([expect.stringMatching(/^stalled: rank 0 waits/)]);
+  });
+});
+
+describe("worlds that are deadlocked", () => {
+  const alone = (comm: Communicator) => (comm.rank === 0 ? comm.barrier() : undefined);
+  const deadlock = { failures: [{ error: { code: "ERR_COMM_DEADLOCK" } }] };
+
+  test("all at once are all told, none as a stall before", async () => {
+    const stalls: string[] = [];
+    const worlds = await Promise.all(
+      Array.from({ length: 20 }, () =>
+        createWorld({
+          ...{ backend: sim(), size: 2, stallMs: 1000 },
+          onStall: ({ text }) => void stalls.push(text),
+        }),
+      ),
+    );
+    await Promise.all(
+      worlds.map((world) => expect(world.run(alone)).rejects.toMatchObject(deadlock)),
+    );
+    expect(stalls).toEqual([]);
+    await Promise.all(worlds.map((world) => world.close()));
+  });
+
+  test("are no stall before, however soon one is told", async () => {
+    const stalls: string[] = [];
+    const world = await createWorld({
+      ...{ backend: sim(), size: 2, stallMs: 1 },
+      onStall: ({ text }) => void stalls.push(text),
+    });
+    for (let run = 0; run < 5; run++) {
+      await expect(world.run(alone)).rejects.toMatchObject(deadlock);
+    }
+    expect(stalls.length).toBeLessThan(5);
+    await world.close();
   });
 });

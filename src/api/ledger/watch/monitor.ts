@@ -4,9 +4,9 @@
  * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can
  * ever wake the parked ranks is certain, and decided without a timeout, in two cases: the runtime has nothing left to wait for
  * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, no timer is alive and
- * nothing else that was not there when the run began, and the process computes nothing. Otherwise it is only a stall, which is
- * reported after a delay, looked at again and again, and never turned into an error while something lives that may still wake a
- * rank.
+ * nothing else that was not there when the run began, no other thread works, and one more turn brings no event. Otherwise it
+ * is only a stall, which is reported after a delay, looked at again and again, and never turned into an error while something
+ * lives that may still wake a rank.
  */
 import type { VirtualClock } from "../../backend.ts";
 import type { CommOp, OpWatcher } from "../../op.ts";
@@ -18,7 +18,7 @@ import {
   onLastTurn,
   staysAlive,
 } from "./resources.ts";
-import { lookMs, Stillness } from "./stillness.ts";
+import { eventsSoFar, othersWork } from "./threads.ts";
 
 /** What the monitor asks its world to do. */
 export interface MonitorHost {
@@ -53,7 +53,6 @@ export class Monitor implements OpWatcher {
   /** What it does in the next turn, while it is looking. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
-  readonly #stillness = new Stillness();
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
 
@@ -166,9 +165,8 @@ export class Monitor implements OpWatcher {
   #consider(): void {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
-    this.#stillness.restart();
     const seen = this.#activity;
-    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0, 0)));
+    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0)));
   }
 
   #inTurn(step: () => void): void {
@@ -176,27 +174,27 @@ export class Monitor implements OpWatcher {
     nextTurn(step);
   }
 
-  /** Nothing had moved for so long, and it looked so long ago. */
-  #decide(seen: number, waitedMs: number, afterMs: number): void {
+  /** Nothing has moved for `waitedMs`, or not since a turn before which nobody worked; then so many events had come. */
+  #decide(seen: number, waitedMs: number, atRest?: { readonly events: number | undefined }): void {
     this.#looking = false;
     if (!this.#waiting()) return;
     const now = liveResources();
+    const events = eventsSoFar();
     if (seen !== this.#activity) this.#consider();
-    else if (this.#allParked() && this.#nothingElse(now)) {
-      // What may wake a rank now is not listed.
-      const found = this.#stillness.look(afterMs);
-      if (found === "still") this.#host.deadlocked();
-      else this.#lookAgain(seen, waitedMs, now, found === "unsure" ? lookMs : undefined);
-    } else {
-      this.#stillness.restart();
+    else if (!this.#allParked() || !this.#nothingElse(now) || isWorkedNow()) {
       this.#lookAgain(seen, waitedMs, now);
-    }
+    } else if (atRest === undefined) {
+      // What others had done by now is an event of the next turn.
+      this.#looking = true;
+      this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
+    } else if (atRest.events === events) this.#host.deadlocked();
+    else this.#lookAgain(seen, waitedMs, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
     const start = this.#atStart;
     if (now === undefined || start === undefined || this.#host.wakeable) return false;
-    return nothingNew(start, now);
+    return nothingNew(start, now, turnsToCome);
   }
 
   /** Nothing will ever happen again: ranks that have not returned by then never will. */
@@ -210,23 +208,28 @@ export class Monitor implements OpWatcher {
     }
   }
 
-  #lookAgain(
-    seen: number,
-    waitedMs: number,
-    alive: LiveResources | undefined,
-    inMs: number = Math.min(longestLookMs, Math.max(1, waitedMs)),
-  ): void {
+  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
-    const waited = waitedMs + inMs;
+    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
+    const waited = waitedMs + lookMs;
     const { stallMs } = this.#host;
     const timer: { unref?: () => void } | number = setTimeout(() => {
       const same = seen === this.#activity && this.#waiting();
       if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
-      this.#decide(seen, waited, inMs);
-    }, inMs);
+      found = undefined;
+      this.#decide(seen, waited);
+    }, lookMs);
     // Looking must not keep the process alive: when nothing else does, the last turn decides.
     if (typeof timer === "object") timer.unref?.();
   }
+}
+
+/** What the first look of this turn has found: all monitors that look in it need not look again. */
+let found: { readonly othersWork: boolean } | undefined;
+
+function isWorkedNow(): boolean {
+  found ??= { othersWork: othersWork() === true };
+  return found.othersWork;
 }
 
 /** How many turns monitors wait for: they end by themselves, and keep the runtime alive no longer. */
@@ -254,6 +257,7 @@ function nextTurn(step: () => void): void {
 
 function takeTurn(): void {
   isDue = false;
+  found = undefined;
   const due = [...steps];
   steps = new Set();
   let at = 0;

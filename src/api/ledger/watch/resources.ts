@@ -31,10 +31,12 @@ export function liveResources(): LiveResources | undefined {
 /** Kinds that a rank may well have started, whenever they began: while one lives, nothing is certain. */
 const wakers: readonly string[] = ["Timeout", "Immediate"];
 
-/** True when no timer is alive, and nothing else that was not already waited for at `start`. */
-export function nothingNew(start: LiveResources, now: LiveResources): boolean {
+/** True when no timer is alive, and nothing else that was not already waited for at `start`; `turns` as below. */
+export function nothingNew(start: LiveResources, now: LiveResources, turns: number): boolean {
   for (const [kind, count] of now) {
-    if (wakers.includes(kind) || count > (start.get(kind) ?? 0)) return false;
+    const own = kind === "Immediate" ? turns : 0;
+    const before = wakers.includes(kind) ? 0 : (start.get(kind) ?? 0);
+    if (count > Math.max(own, before)) return false;
   }
   return true;
 }

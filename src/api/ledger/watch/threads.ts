@@ -1,0 +1,58 @@
+/**
+ * Whether other threads of this process are at work: compression, cryptography, the compiling of WebAssembly.
+ *
+ * No runtime lists these among what is alive, and each may wake a rank. Linux tells of every thread whether it sleeps, also
+ * of one that has work and waits for a processor. What a thread has finished is told to this one as an event of its loop.
+ */
+
+interface FileSystem {
+  readdirSync(path: string): readonly string[];
+  readFileSync(path: string, encoding: "latin1"): string;
+}
+
+interface TellingRuntime {
+  readonly process?: {
+    readonly platform?: string;
+    readonly getBuiltinModule?: (name: string) => unknown;
+  };
+  readonly performance?: {
+    readonly nodeTiming?: { readonly uvMetricsInfo?: { readonly events: number } };
+  };
+}
+
+const tasks = "/proc/self/task";
+
+/** States of threads that have nothing to do: asleep, stopped, ended. */
+const restingStates = "SITtXZ";
+
+/** True when another thread than this one works now; `undefined` where the system does not tell. */
+export function othersWork(): boolean | undefined {
+  const { process } = globalThis as TellingRuntime;
+  if (process?.platform !== "linux") return undefined;
+  const files = process.getBuiltinModule?.("node:fs") as FileSystem | undefined;
+  if (files === undefined) return undefined;
+  try {
+    // This one works, since it looks.
+    return files.readdirSync(tasks).filter((task) => works(files, task)).length > 1;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a thread is not at rest. One that has ended meanwhile is. */
+function works(files: FileSystem, task: string): boolean {
+  let text: string;
+  try {
+    text = files.readFileSync(`${tasks}/${task}/stat`, "latin1");
+  } catch {
+    return false;
+  }
+  // The state comes behind the thread's name, which may hold anything.
+  const state = text.charAt(text.lastIndexOf(")") + 2);
+  return !restingStates.includes(state);
+}
+
+/** How many events the loop of this thread has had; `undefined` where it does not count them. */
+export function eventsSoFar(): number | undefined {
+  return (globalThis as TellingRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
+}
