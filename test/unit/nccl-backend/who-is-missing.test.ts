@@ -68,6 +68,23 @@ describe.each(["once", "always"] as const)(
       await closeRest(ranks);
     });
 
+    test("names it also for calls that wait behind that one", async () => {
+      const ranks = await joinAll(3, checks);
+      const [a, , c] = ranks as [Joined, Joined, Joined];
+      const ends = [a, c].map(async ({ comm }) => {
+        const first = thrown(comm.barrier({ timeoutMs: 3000 }));
+        const behind = await thrown(comm.barrier({ timeoutMs: 100 }));
+        return [behind, await first];
+      });
+      const all = await Promise.all(ends);
+      // The first that is told may end the communicator for the other's calls too.
+      const late = all.flatMap(([behind]) => (behind?.code === "ERR_COMM_TIMEOUT" ? [behind] : []));
+      expect(late).not.toEqual([]);
+      for (const error of late) expect(error).toMatchObject({ call: 1, ranks: [1] });
+      for (const [, first] of all) expect(first).toMatchObject({ code: "ERR_COMM_ABORTED" });
+      await closeRest(ranks);
+    });
+
     test("names the one that compares it still, where the others have agreed on theirs before", async () => {
       const ranks = await joinAll(3, checks);
       const reduce = ({ comm }: Joined, count: number) =>

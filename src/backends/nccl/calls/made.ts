@@ -17,7 +17,7 @@ export interface Ends {
 export class Made {
   /** How many collective calls were handed over. */
   calls = 0;
-  /** How many calls there were when the last one was told to the other ranks, which compare it before it is handed over. */
+  /** The number of the last call that this process compares, or has compared, with the other ranks' calls; plus one. */
   told = 0;
   readonly #size: number;
   readonly #made = new Map<number, number>();

@@ -13,8 +13,8 @@ const [firstAskMs, mostAskMs] = [500, 600_000];
 export interface ComparedJob {
   /** A name for the communicator that all processes give it, and give no other. */
   readonly keyOf: (comm: CommInfo) => string;
-  /** Others may ask: this rank's call is told to them. */
-  readonly tells: (comm: CommInfo, number: number) => void;
+  /** Notes that this rank compares a call with the others': they may ask. */
+  readonly compares: (comm: CommInfo, number: number) => void;
   /** World ranks that have not handed a call over, or do not say. */
   readonly behind: (comm: CommInfo, number: number) => Promise<readonly number[]>;
   readonly waits: StoreWaits;
@@ -74,7 +74,7 @@ export class Comparisons {
   /** The words of all ranks, by rank of the communicator. */
   async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
-    this.#job.tells(comm, number);
+    this.#job.compares(comm, number);
     const told = await this.#job.waits.on(comm, (bounds) => {
       const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
       if (this.#checks === "always") return exchange;

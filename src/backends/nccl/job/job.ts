@@ -40,7 +40,7 @@ export class Job {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.comparisons = new Comparisons(membership, checks, {
       keyOf,
-      tells: (comm, number) => this.#tells(comm, number),
+      compares: (comm, number) => this.#compares(comm, number),
       behind: (comm, number) => this.#whoIsMissing.behind(comm, number),
       waits: this.#waits,
     });
@@ -75,7 +75,7 @@ export class Job {
   }
 
   /** A call is compared with those of the others. */
-  #tells(comm: CommInfo, number: number): void {
+  #compares(comm: CommInfo, number: number): void {
     const made = this.#madeByKey.get(this.#keys.of(comm));
     if (made !== undefined) made.told = number + 1;
   }

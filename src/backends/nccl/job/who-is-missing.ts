@@ -31,32 +31,34 @@ export class WhoIsMissing {
   }
 
   /**
-   * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank's call is
-   * compared with the others' still, those that wait for the same have come.
+   * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank compares a call
+   * with theirs, that one keeps it and all behind it; those that compare it too have come.
    */
   ofCall(comm: CommInfo, number: number): Promise<number[]> {
     const { calls = 0, told = 0 } = this.#made.get(this.#keyOf(comm)) ?? {};
-    const isCompared = calls <= number && told > number;
-    return this.#without(comm, (of) => (isCompared && of.told > number) || of.calls > number);
+    if (calls > number || told <= calls) return this.behind(comm, number);
+    const compared = told - 1;
+    return this.#lacking(comm, (of) => of.told > compared || of.calls > number);
   }
 
   /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
   behind(comm: CommInfo, number: number): Promise<number[]> {
-    return this.#without(comm, ({ calls }) => calls > number);
+    return this.#lacking(comm, ({ calls }) => calls > number);
   }
 
-  async #without(comm: CommInfo, hasCome: (counts: Counts) => boolean): Promise<number[]> {
+  /** The other ranks of which something does not hold, or who do not answer. */
+  async #lacking(comm: CommInfo, holds: (counts: Counts) => boolean): Promise<number[]> {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const key = this.#keyOf(comm);
-    const missing = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
+    const lacking = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
       const asked = others.map(async (each) => {
         const { calls = 0, told = 0 } = await wordsOf(answers, each, key);
-        return hasCome({ calls, told }) ? [] : [each];
+        return holds({ calls, told }) ? [] : [each];
       });
       return (await Promise.all(asked)).flat();
     });
-    return missing ?? others;
+    return lacking ?? others;
   }
 
   /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
