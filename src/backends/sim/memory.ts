@@ -6,7 +6,7 @@ import {
   numberToBits,
 } from "../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../api/index.ts";
-import { bytesOf, dtypeInfo, InvalidArgumentError } from "../../api/index.ts";
+import { bytesOf, dtypeInfo } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
 /** Bytes of host memory that a simulated rank owns or was lent. */
@@ -74,19 +74,13 @@ export class HostMemory implements SimMemory {
   }
 }
 
-/** Host memory of a rank's own. Executors view it as bytes: what no array of bytes covers is not given. */
-export function allocateHost(
-  device: string,
-  ptr: bigint,
-  byteLength: number,
-  hint?: string,
-): HostMemory {
-  try {
-    return new HostMemory(device, ptr, new Uint8Array(byteLength).buffer, false);
-  } catch (cause) {
-    const headline = `alloc: ${byteLength} bytes are more than this host gives in one piece`;
-    throw new InvalidArgumentError({ headline, hint }, { field: "length", device, cause });
-  }
+/**
+ * Host memory of a rank's own.
+ *
+ * @throws RangeError for more bytes than an array of bytes covers, since executors view it as one; or than there are.
+ */
+export function allocateHost(device: string, ptr: bigint, byteLength: number): HostMemory {
+  return new HostMemory(device, ptr, new Uint8Array(byteLength).buffer, false);
 }
 
 /** Sets elements of host memory to a value, rounded to the dtype. */

@@ -19,6 +19,7 @@ import {
   type Capabilities,
   type CommInfo,
   type Explanation,
+  InvalidArgumentError,
   type Memory,
   type Question,
   type RankCall,
@@ -118,11 +119,20 @@ export class SimSession implements Session {
 
   allocate(rank: number, byteLength: number): Memory {
     const { executor, phantom } = this.#settings;
-    if (phantom) return new PhantomMemory(this.device(rank), this.#address(byteLength), byteLength);
-    if (executor.allocate !== undefined) {
-      return executor.allocate(this.device(rank), this.#address(byteLength), byteLength);
+    const [device, ptr] = [this.device(rank), this.#address(byteLength)];
+    if (phantom) return new PhantomMemory(device, ptr, byteLength);
+    try {
+      return executor.allocate?.(device, ptr, byteLength) ?? allocateHost(device, ptr, byteLength);
+    } catch (cause) {
+      if (!(cause instanceof RangeError)) throw cause;
+      throw new InvalidArgumentError(
+        {
+          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
+          hint: "dispose buffers after their last use",
+        },
+        { field: "length", rank, device, cause },
+      );
     }
-    return allocateHost(this.device(rank), this.#address(byteLength), byteLength);
   }
 
   borrow(rank: number, buffer: ArrayBufferLike): Memory {

@@ -15,7 +15,13 @@ test.each(executors)("%s: alloc gives no more bytes than calls can view", async 
   const world = await createWorld({ backend: sim({ executor: executor() }), size: 1 });
   const text = `alloc: ${tooMany} bytes are more than this host gives in one piece`;
   await world.run((comm) => {
-    const error = { code: "ERR_COMM_ARG", field: "length", message: expect.stringContaining(text) };
+    const error = {
+      code: "ERR_COMM_ARG",
+      field: "length",
+      rank: 0,
+      device: "sim:0",
+      message: expect.stringContaining(text),
+    };
     expect(() => comm.alloc("int8", tooMany)).toThrow(expect.objectContaining(error));
   });
   await world.close();

@@ -112,8 +112,7 @@ export class WasmExecutor implements Executor {
     const { arena } = this.#ready();
     const address = arena.take(byteLength);
     if (address !== undefined) return new WasmMemory(device, ptr, byteLength, arena, address);
-    const hint = `dispose buffers after their last use: ${arena.live} bytes of the executor's memory are taken`;
-    return allocateHost(device, ptr, byteLength, hint);
+    return allocateHost(device, ptr, byteLength);
   }
 
   execute(call: BoundCall): void | Promise<void> {
