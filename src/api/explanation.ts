@@ -71,19 +71,27 @@ export interface Explanation {
 }
 
 /** A question whose every field makes sense among so many ranks; throws for one that does not. */
-export function checkedQuestion(question: Question, size: number): Question {
-  const fault = questionFault(question, size);
+export function checkedQuestion(
+  question: Question,
+  size: number,
+  action: "explain" | "estimate",
+): Question {
+  const fault = questionFault(question, size, action);
   if (fault !== undefined) throw fault;
   return question;
 }
 
 /** Why a question makes no sense among so many ranks; `undefined` when it does. */
-export function questionFault(question: Question, size: number): InvalidArgumentError | undefined {
-  const { collective, dtype, op, count, root, counts, symmetric } = (question ?? {}) as Question;
+export function questionFault(
+  question: Question | undefined,
+  size: number,
+  action: string,
+): InvalidArgumentError | undefined {
+  const { collective, dtype, op, count, root, counts, symmetric } = question ?? ({} as Question);
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `explain: ${field}: found ${String(found)}, needs ${needed}` },
-      { size, field, collective: String(collective) },
+      { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
+      { size, field, collective: textOf(collective) },
     );
   if (!collectiveNames.includes(collective)) {
     return fault("collective", collective, "the name of a call, such as allReduce");
@@ -122,6 +130,11 @@ export function questionPlace(question: Question): SymmetricPlace | undefined {
   const { sendOffset, recvOffset } =
     symmetric === true ? { sendOffset: 0, recvOffset: 0 } : symmetric;
   return { send: sendOffset * bytesOf(dtype), recv: recvOffset * bytesOf(dtype) };
+}
+
+/** Whatever it is: not everything has a text of its own. */
+function textOf(value: unknown): string {
+  return typeof value === "object" && value !== null ? "an object" : String(value);
 }
 
 function isCount(value: unknown): boolean {

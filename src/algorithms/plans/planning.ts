@@ -30,7 +30,7 @@ export function explainCall(
   if (!isBuilt(collective)) {
     throw new UnsupportedError({
       headline: `explain: ${collective} has no plan of its own`,
-      hint: "ask about the collective calls in a group or recording; a message goes to its peer as it is",
+      hint: "messages go to their peers as they are; of groups and recordings ask about each collective call",
     });
   }
   const asked = askedOf(collective, question, comm);

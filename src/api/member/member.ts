@@ -211,11 +211,11 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    return this.#session.explain(checkedQuestion(question, this.size), this.#comm);
+    return this.#session.explain(checkedQuestion(question, this.size, "explain"), this.#comm);
   }
 
   supports(question: Question): boolean {
-    if (questionFault(question, this.size) !== undefined) return false;
+    if (questionFault(question, this.size, "supports") !== undefined) return false;
     return this.#session.refusal(question, this.#comm) === undefined;
   }
 

@@ -17,6 +17,7 @@ const senseless: readonly (readonly [string, object | undefined])[] = [
   ["collective", undefined],
   ["collective", { collective: "allreduce" }],
   ["dtype", { collective: "allReduce", dtype: "float31" }],
+  ["dtype", { collective: "allReduce", dtype: Object.create(null) }],
   ["op", { collective: "allReduce", dtype: "int32", op: { preMul: 0.5 } }],
   ["op", { collective: "allReduce", dtype: "int32", op: "xor" }],
   ["count", { collective: "allReduce", dtype: "int32", count: -1 }],
