@@ -64,7 +64,8 @@ export class Ledger {
   /** So many of its calls have had their turn. */
   #granted = 0;
   #death: Death | undefined;
-  readonly #failures: Failures;
+  /** What failed of each rank's calls; one that nobody has looked at makes every later call fail too. */
+  readonly failures: Failures;
 
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost, turns?: Turns) {
     this.comm = comm;
@@ -78,7 +79,7 @@ export class Ledger {
     this.makers = new Makers(comm, monitor, clock);
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm);
-    this.#failures = new Failures(comm, () => this.#unseen(host));
+    this.failures = new Failures(comm, () => this.#unseen(host));
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
       session: host.session,
@@ -87,7 +88,7 @@ export class Ledger {
       coming: new ComingTogether(),
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
-      fail: (posting, error) => this.#failures.add(posting.op, error),
+      fail: (posting, error) => this.failures.add(posting.op, error),
       later: (settle) => this.#quiet.later(settle),
       queue: (postings, hand) => this.#queued.add(postings, hand),
       queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
@@ -155,19 +156,9 @@ export class Ledger {
     this.#pump();
   }
 
-  /** A failure of this rank that nobody has looked at; it makes every later call fail too. */
-  poison(rank: number): CommError | undefined {
-    return this.#failures.poison(rank);
-  }
-
-  /** How many of a rank's calls have failed, since the communicator was made. */
-  failures(rank: number): number {
-    return this.#failures.count(rank);
-  }
-
   /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
   refuse(op: CommOp, error: unknown): void {
-    this.#failures.add(op, error);
+    this.failures.add(op, error);
   }
 
   /** The operations of a rank that have not settled. */
@@ -184,7 +175,7 @@ export class Ledger {
     if (!op.pending) return;
     const isAwaited = this.#isApart && this.#executing && this.#lines.isAtHead(op);
     const begun = op.status === "submitted" || isAwaited;
-    this.#failures.add(op, error);
+    this.failures.add(op, error);
     if (begun) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
     if (this.#turns === undefined) this.#serveAll();
@@ -195,7 +186,7 @@ export class Ledger {
   timeOut(posting: Posting, holdup: Holdup): void {
     const error = timeoutError(this.comm, posting, holdup, this.#deadlines === undefined);
     posting.op.finishedAtPs = posting.deadlinePs ?? 0;
-    this.#failures.add(posting.op, error);
+    this.failures.add(posting.op, error);
     this.#abortAfter(posting.op, error, "timed out in");
   }
 
@@ -215,7 +206,7 @@ export class Ledger {
     const { abort } = session;
     if ((this.#queued.size === 0 && !isAwaited) || abort === undefined) return;
     for (const { op, call } of this.#queued.postings()) {
-      this.#failures.add(
+      this.failures.add(
         op,
         death(op.rank, op.asker, { collective: call.collective, call: op.call }),
       );
@@ -240,7 +231,7 @@ export class Ledger {
       for (const { op, call } of this.#lines.postings(rank)) {
         if (op.status !== "waiting") continue;
         op.finishedAtPs = atPs;
-        this.#failures.add(
+        this.failures.add(
           op,
           death(rank, op.asker, { collective: call.collective, call: op.call }),
         );
@@ -258,7 +249,7 @@ export class Ledger {
     this.#lines.clear();
     this.#slots.clear();
     this.#numbers.reset();
-    this.#failures.forgive();
+    this.failures.forgive();
   }
 
   /** Resolves when no complete call is being executed or about to wake its ranks. */
@@ -301,8 +292,8 @@ export class Ledger {
   }
 
   #admit(rank: number, op: CommOp): boolean {
-    const refusal = this.#death?.(rank, op.asker) ?? this.poison(rank);
-    if (refusal !== undefined) this.#failures.add(op, refusal);
+    const refusal = this.#death?.(rank, op.asker) ?? this.failures.poison(rank);
+    if (refusal !== undefined) this.failures.refuse(op, refusal);
     return refusal === undefined;
   }
 
@@ -382,7 +373,7 @@ export class Ledger {
     if (error === undefined) call.complete();
     else {
       const errorOf = errorByCall(error, this.#serve);
-      for (const posting of call.postings) this.#failures.add(posting.op, errorOf(posting));
+      for (const posting of call.postings) this.failures.add(posting.op, errorOf(posting));
     }
     this.#monitor.moved();
     this.#quiet.look();

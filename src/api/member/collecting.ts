@@ -78,7 +78,10 @@ export class Collecting {
   }
 }
 
-/** The innermost callback that runs: callbacks are synchronous, so that no program goes on beside them. */
+/**
+ * The innermost callback that runs: callbacks are synchronous, so that no program goes on beside them. Every call reads it,
+ * which is why it is no function's to give; it is set here alone.
+ */
 export let innermost: Collecting | undefined;
 
 /** Runs a callback and gives what it asked for; where it throws, that is how its calls end. */

@@ -98,7 +98,7 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): CommOp<T> {
-    const current = this.#goingOn(collective);
+    const current = this.#goingFor(collective);
     const again = current && this.repeats.goOn(current, collective, args);
     return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
   }
@@ -106,13 +106,13 @@ export class Poster {
   /** Posts a call that `repeats` has kept, and that can be made now. */
   postAgain(kept: Remembered, options: CallOptions | undefined): CommOp<void> {
     const { collective, prepared } = kept as Remembered & { readonly prepared: Prepared<void> };
-    const current = this.#goingOn(collective);
+    const current = this.#goingFor(collective);
     const again = current && this.repeats.goOnKept(current, kept, options);
     return (again ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
   }
 
-  /** What calls go on with; nothing while they are collected. */
-  #goingOn(collective: CollectiveName): Track["current"] {
+  /** What a call goes on with, which is none of another communicator's callback; nothing while calls are collected. */
+  #goingFor(collective: CollectiveName): Track["current"] {
     this.assertOwn(collective);
     return innermost === undefined ? this.#track.current : undefined;
   }
@@ -263,7 +263,7 @@ export class Poster {
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
-    return { ...this.#books.totals(), failures: this.#ledger.failures(this.facts.rank) };
+    return { ...this.#books.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
   }
 
   /** How often it was closed: what was recorded before is gone. */
@@ -292,12 +292,14 @@ export class Poster {
     this.#closing = true;
     this.#ledger.goings.seal();
     const { rank } = this.facts;
-    const poison = this.#ledger.poison(rank);
+    const { failures } = this.#ledger;
+    const poison = failures.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank));
     this.#closed = true;
     this.#closings++;
     this.discard();
     this.#host.closed(this.#ledger.comm);
+    failures.tell(rank);
     if (poison !== undefined) throw poison;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
     if (failed !== undefined) throw failed.reason as CommError;

@@ -99,7 +99,7 @@ export class NativeGraph extends Recording {
 
   replay(options?: CallOptions): CommOp<void> {
     const { poster } = this;
-    if (poster.collecting) throw insideError(poster);
+    assertOutside(poster);
     const isAgain = this.isReplayable && isOptions(options);
     const op = isAgain ? poster.postAgain(this.#kept, options) : this.#postNew(options);
     if (op.pending) {
@@ -156,8 +156,7 @@ export class RecordedGraph extends Recording {
 
   replay(given?: CallOptions): CommOp<void> {
     const { poster } = this;
-    if (poster.collecting) throw insideError(poster);
-    poster.assertOwn("replay");
+    assertOutside(poster);
     const whole = poster.createOp<void>();
     try {
       poster.assertOpen("replay");
@@ -208,9 +207,12 @@ function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClose
   );
 }
 
-function insideError(poster: Poster): InvalidArgumentError {
-  return new InvalidArgumentError(
+/** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */
+function assertOutside(poster: Poster): void {
+  poster.assertOwn("replay");
+  if (poster.collecting === undefined) return;
+  throw new InvalidArgumentError(
     { headline: "replay: called inside of group or capture, needs a place outside" },
-    poster.facts,
+    { ...poster.facts, collective: "replay", field: "calls" },
   );
 }

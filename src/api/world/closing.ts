@@ -1,6 +1,7 @@
 /** The end of a world: open calls are waited for within a bound, and failures that nobody saw are told. */
-import { type CommError, CommTimeoutError } from "../errors.ts";
+import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/watch/resources.ts";
+import type { UnseenFailure } from "./communicators.ts";
 import { emitWarning } from "./warnings.ts";
 
 /** Who closes, and how long that waits for open calls. */
@@ -39,15 +40,33 @@ export async function waitBounded(
   });
 }
 
+/** The communicators of a world, as far as they are asked here. */
+interface Telling {
+  untold(): Iterable<UnseenFailure>;
+}
+
+/** Of whom failures are told at the end, for as long as somebody holds them. */
+const watched = new Set<WeakRef<Telling>>();
+const told = new Set<unknown>();
+let isListening = false;
+
 /** Warns of failures that nobody has looked at when the process ends; gives a way to stop that. */
-export function warnOfUnseen(
-  poisons: () => Iterable<readonly [worldRank: number, poison: CommError]>,
-): () => void {
-  const stop = onLastTurn(() => {
-    stop();
-    for (const [rank, { message, cause }] of poisons()) {
+export function warnOfUnseen(telling: Telling): () => void {
+  for (const each of watched) if (each.deref() === undefined) watched.delete(each);
+  const ref = new WeakRef(telling);
+  watched.add(ref);
+  if (!isListening) onLastTurn(tellUnseen);
+  isListening = true;
+  return () => void watched.delete(ref);
+}
+
+/** The runtime may go on after its last turn, and come to another one. */
+function tellUnseen(): void {
+  for (const each of watched) {
+    for (const [rank, { message, cause }] of each.deref()?.untold() ?? []) {
+      if (told.has(cause)) continue;
+      told.add(cause);
       emitWarning(`rank ${rank}: ${message}\ncause: ${String(cause)}`, "TwincclUnseenFailure");
     }
-  });
-  return stop;
+  }
 }

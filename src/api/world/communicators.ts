@@ -6,6 +6,7 @@
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import type { CommError } from "../errors.ts";
+import type { Failures } from "../ledger/calls/failures.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
 import { andThen } from "../ledger/serve/counts-exchange.ts";
 import { Turns } from "../ledger/serve/turns.ts";
@@ -21,6 +22,9 @@ interface Circle {
   readonly members: readonly Member[];
   aborted: boolean;
 }
+
+/** A failure that nobody has looked at, as what its rank calls later fails with. */
+export type UnseenFailure = readonly [worldRank: number, poison: CommError];
 
 /** What the communicators need from their world. */
 export interface CirclesHost extends MemberHost, LedgerHost {
@@ -99,11 +103,22 @@ export class Communicators {
   }
 
   /** Failures nobody has looked at, by world rank: those of the oldest communicator first. */
-  *poisons(): Iterable<readonly [worldRank: number, poison: CommError]> {
+  poisons(): Iterable<UnseenFailure> {
+    return this.#ofUnseen((failures, member) => failures.poison(member));
+  }
+
+  /** Those of them that nobody was told of later either, by a call that was refused or by closing. */
+  untold(): Iterable<UnseenFailure> {
+    return this.#ofUnseen((failures, member) => failures.untold(member));
+  }
+
+  *#ofUnseen(
+    ask: (failures: Failures, member: number) => CommError | undefined,
+  ): Iterable<UnseenFailure> {
     const ledgers = [...this.#unseen].sort((a, b) => a.comm.id - b.comm.id);
-    for (const ledger of ledgers) {
-      for (const [member, worldRank] of ledger.comm.ranks.entries()) {
-        const poison = ledger.poison(member);
+    for (const { comm, failures } of ledgers) {
+      for (const [member, worldRank] of comm.ranks.entries()) {
+        const poison = ask(failures, member);
         if (poison !== undefined) yield [worldRank, poison];
       }
     }

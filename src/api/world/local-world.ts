@@ -136,7 +136,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
 
   async estimate(question: Question): Promise<number> {
     const { comm } = this.#communicators.ledgers[0] as Ledger;
-    const asked = checkedQuestion(question, this.size);
+    const asked = checkedQuestion(question, this.size, "estimate");
     if (this.#state === "closed") {
       throw new CommClosedError({
         headline: `estimate: the world "${this.name}" was closed, needs an open one`,
@@ -220,7 +220,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
-    const stopWarning = warnOfUnseen(() => this.#communicators.poisons());
+    const stopWarning = warnOfUnseen(this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
     const end = async (): Promise<void> => {
@@ -319,19 +319,24 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
 
   stalled(alive: LiveResources | undefined): void {
     const text = stallText(waitsOf(this.#situation()), alive);
+    const fails = (error: unknown): void => this.#abortUnheard(error);
     try {
-      this.#onStall({ text, alive });
+      const returned: unknown = this.#onStall({ text, alive });
+      Promise.resolve(returned).catch(fails);
     } catch (error) {
-      this.#end(error);
+      fails(error);
     }
   }
 
-  /** Aborts where no caller would hear what the hooks throw: that is a failure of the run. */
-  #end(reason: unknown): void {
+  /** Aborts where nobody would hear what hooks throw, nor a reason that comes too late: the process is warned of those. */
+  #abortUnheard(reason: unknown): void {
+    const unheard = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
+    const isLate = this.#state === "aborted" || this.#state === "closed";
+    if (isLate) unheard(reason);
     try {
       this.abort(reason);
     } catch (error) {
-      this.#failures.push({ rank: 0, error });
+      unheard(error);
     }
   }
 

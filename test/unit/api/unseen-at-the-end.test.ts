@@ -14,7 +14,7 @@ async function warnings(body: string): Promise<string> {
     const comm = await connect({ backend: sim() });
     const wrong = () => comm.broadcast({ recv: comm.alloc("int8", 1), root: 7 });
     ${body}`;
-  const command = ["--input-type=module", "--eval", text];
+  const command = ["--expose-gc", "--input-type=module", "--eval", text];
   const { stderr } = await promisify(execFile)(process.execPath, command, {
     cwd: root,
     timeout: 15_000,
@@ -32,7 +32,33 @@ describe.concurrent("a process that ends without close", () => {
     expect(told.match(/UnseenFailure/g)).toHaveLength(1);
   });
 
+  test("tells each once, also where the runtime goes on after its last turn, and watches for them in one place", async () => {
+    const told = await warnings(`
+      wrong();
+      const others = [];
+      for (let i = 0; i < 20; i++) others.push(await connect({ backend: sim() }));
+      process.once("beforeExit", () => setTimeout(() => others[3].barrier({ timeoutMs: -1 }), 5));`);
+    expect(told.match(/UnseenFailure: rank 0/g)).toHaveLength(2);
+    expect(told).toMatch(/cause: InvalidArgumentError: barrier: timeoutMs/);
+    expect(told).not.toMatch(/MaxListeners/);
+  });
+
+  test("holds no communicator that its program has dropped", async () => {
+    const told = await warnings(`
+      const refs = [];
+      for (let i = 0; i < 8; i++) refs.push(new WeakRef(await connect({ backend: sim() })));
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      globalThis.gc();
+      console.error(refs.filter((ref) => ref.deref() !== undefined).length < 3);`);
+    expect(told).toBe("true\n");
+  });
+
   test.each([
+    [
+      "a split was closed",
+      "const half = await comm.split({ color: 0 }); half.barrier({ timeoutMs: -1 }); await half.close().catch(() => undefined);",
+    ],
+    ["a later call has told it", "wrong(); await comm.barrier().catch(() => undefined);"],
     ["nothing failed", "comm.barrier();"],
     ["it was awaited", "await wrong().catch(() => undefined);"],
     ["close has told it", "wrong(); await comm.close().catch(() => undefined);"],

@@ -9,6 +9,8 @@ export class Failures {
   /** Told of a failure that nobody has looked at. */
   readonly #onUnseen: () => void;
   readonly #counts: number[];
+  /** By rank, a later call that was refused for a failure before it; `true` once closing has told. */
+  #told: (CommOp | true | undefined)[] = [];
   #unseen: CommOp[][];
   /** Nobody has an unseen one; kept, because every call asks. */
   #allSeen = true;
@@ -33,6 +35,22 @@ export class Failures {
       this.#onUnseen();
     }
     op.fail(error);
+  }
+
+  /** Fails a call that is not made for what failed before it: whoever looks at it is told of that. */
+  refuse(op: CommOp, error: unknown): void {
+    if (!this.#isTold(op.rank)) this.#told[op.rank] = op;
+    this.add(op, error);
+  }
+
+  /** A rank's failures were told to those who closed its end. */
+  tell(rank: number): void {
+    this.#told[rank] = true;
+  }
+
+  /** `poison` of a rank whose later calls and closing have told nobody either. */
+  untold(rank: number): CommAbortedError | undefined {
+    return this.#isTold(rank) ? undefined : this.poison(rank);
   }
 
   /** How many of a rank's calls have failed, since the communicator was made. */
@@ -65,5 +83,11 @@ export class Failures {
   forgive(): void {
     this.#unseen = this.#comm.ranks.map(() => []);
     this.#allSeen = true;
+    this.#told = [];
+  }
+
+  #isTold(rank: number): boolean {
+    const told = this.#told[rank];
+    return told === true || told?.isObserved === true;
   }
 }

@@ -55,9 +55,21 @@ export function staysAlive(start: LiveResources | undefined, turns: number): boo
   );
 }
 
+/** Who is told of the last turn: by one listener, of which runtimes warn when there are many. */
+const listeners = new Set<() => void>();
+
+function tellAll(): void {
+  for (const listener of [...listeners]) listener();
+}
+
 /** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */
 export function onLastTurn(listener: () => void): () => void {
-  const runtime = runtimeProcess();
-  runtime?.on?.("beforeExit", listener);
-  return () => runtime?.off?.("beforeExit", listener);
+  const own = (): void => listener();
+  if (listeners.size === 0) runtimeProcess()?.on?.("beforeExit", tellAll);
+  listeners.add(own);
+  return () => {
+    if (listeners.delete(own) && listeners.size === 0) {
+      runtimeProcess()?.off?.("beforeExit", tellAll);
+    }
+  };
 }
