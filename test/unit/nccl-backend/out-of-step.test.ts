@@ -1,7 +1,7 @@
 /** A call that fails on one rank while those of other processes are at it: the rank must not go on as if it were in step. */
 import type { CommError, ConnectedCommunicator } from "twinccl";
 import { expect, test } from "vitest";
-import { ncclError } from "../../support/fake-gpus/index.ts";
+import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
 import { connected } from "./connected.ts";
 import { cleanGpus } from "./gpus.ts";
 
@@ -22,6 +22,14 @@ test.each<[string, string, (comm: ConnectedCommunicator) => PromiseLike<unknown>
     "ERR_COMM_NCCL",
     (comm) => comm.broadcast({ recv: comm.alloc("int8", 4), root: 1, ...deadline }),
   ],
+  [
+    "a recording that CUDA does not take",
+    "ERR_COMM_CUDA",
+    (comm) =>
+      comm
+        .capture(() => void comm.allReduce({ send: comm.alloc("int8", 4), op: "sum" }))
+        .then((graph) => graph.replay(deadline)),
+  ],
 ])("%s ends the communicator there", async (_, code, call) => {
   const gpus = cleanGpus();
   const [a, b] = (await connected(2, "off", gpus)) as [
@@ -30,6 +38,9 @@ test.each<[string, string, (comm: ConnectedCommunicator) => PromiseLike<unknown>
   ];
   if (code === "ERR_COMM_NCCL") {
     gpus.machine.failNext("broadcast", ncclError("ncclBroadcast", 5, "ncclInvalidUsage"));
+  }
+  if (code === "ERR_COMM_CUDA") {
+    gpus.machine.failNext("instantiation", cudaError("cudaGraphInstantiate", 2, "cudaErrorMemory"));
   }
   const told = [a, b].map((comm) => call(comm).then(null, (error) => error as CommError));
   expect(await told[0]).toMatchObject({ code });

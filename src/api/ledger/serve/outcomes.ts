@@ -94,7 +94,7 @@ export function failServed(host: ServeHost, postings: readonly Posting[], error:
   failAll(host, postings, errorByCall(error, host));
   const [first] = postings;
   const { local, ranks } = host.comm;
-  const isAlone = local.length === ranks.length || first?.call.collective === "capture";
+  const isAlone = local.length === ranks.length;
   if (first !== undefined && !isAlone) host.later(() => abandon(host, first));
 }
 
