@@ -8,6 +8,7 @@ import type { Place } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import type { NcclOptions } from "./options.ts";
 import { placesFor } from "./places.ts";
+import { CudaError } from "./result/errors.ts";
 
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(
@@ -17,7 +18,21 @@ export async function visibleDevices(
     nccl: options.ncclLibrary,
     cudart: options.cudartLibrary,
   });
-  return { libraries, visible: libraries.cuda.deviceCount() };
+  return { libraries, visible: countDevices(libraries) };
+}
+
+/** CUDA's own words where it has none, or a driver that is too old for it. */
+export function countDevices({ cuda }: Libraries): number {
+  try {
+    return cuda.deviceCount();
+  } catch (cause) {
+    if (!(cause instanceof CudaError)) throw cause;
+    const { message, hint } = cause;
+    throw new BackendUnavailableError(
+      { headline: `nccl: ${message.split("\n", 1)[0]}`, hint },
+      { field: "devices", cause },
+    );
+  }
 }
 
 /** The libraries, and a place for every rank. */
