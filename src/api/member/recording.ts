@@ -47,7 +47,7 @@ abstract class Recording implements Graph {
   /** Its buffers live, as it does itself. */
   protected get isReplayable(): boolean {
     if (this.disposed) return false;
-    for (const { disposed } of this.allocations) if (disposed) return false;
+    for (const allocation of this.allocations) if (isGone(allocation)) return false;
     return true;
   }
 
@@ -199,12 +199,22 @@ function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
 }
 
 function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
-  const dead = calls.find((call) => buffersOf([call]).some(({ disposed }) => disposed));
+  const isDead = ({ allocation }: DeviceBuffer): boolean => isGone(allocation);
+  const dead = calls.find((call) => buffersOf([call]).some(isDead));
   const collective = dead?.collective ?? "replay";
+  const buffer = dead && buffersOf([dead]).find(isDead);
+  const what = buffer?.disposed
+    ? `a buffer of the recorded ${collective} was disposed`
+    : `an array of the recorded ${collective} was transferred away`;
   return new CommClosedError(
-    { headline: `replay: a buffer of the recorded ${collective} was disposed` },
+    { headline: `replay: ${what}`, hint: "capture the calls anew with memory that stays" },
     { ...poster.facts, collective },
   );
+}
+
+/** Given back, or moved to another owner of the caller's. */
+function isGone({ disposed, memory }: Allocation): boolean {
+  return disposed || memory.detached === true;
 }
 
 /** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */

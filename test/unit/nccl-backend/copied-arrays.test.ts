@@ -1,6 +1,7 @@
 /** TypedArrays in calls (`staging: "copy"`): which bytes travel when, in which order, and what is kept for the next call. */
-import { asDType, type Communicator } from "twinccl";
+import { asDType, type Communicator, createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
+import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../support/planted.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
@@ -197,6 +198,24 @@ describe("wrong arrays", () => {
       });
       await expectHealthy(world);
     });
+  });
+
+  test("of a recording that were transferred away since are refused, and the rest goes on", async () => {
+    for (const gpus of [copying(), undefined]) {
+      const world = await createWorld({ backend: gpus?.backend() ?? sim(), size: 2 });
+      await world.run(async (comm) => {
+        const data = Int32Array.of(1, 2);
+        const graph = await comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
+        for (let i = 0; i < 3; i++) await graph.replay();
+        structuredClone(data.buffer, { transfer: [data.buffer] });
+        const text = "replay: an array of the recorded allReduce was transferred away";
+        const facts = { code: "ERR_COMM_CLOSED", collective: "allReduce", rank: comm.rank };
+        const message = expect.stringContaining(text);
+        await expect(graph.replay()).rejects.toMatchObject({ ...facts, message });
+        await comm.barrier();
+      });
+      await world.close();
+    }
   });
 
   test("that were transferred away name their rank and its device to every rank", async () => {

@@ -22,6 +22,10 @@ export class HostArrayMemory implements Memory {
     this.byteLength = buffer.byteLength;
   }
 
+  get detached(): boolean {
+    return this.#buffer.byteLength !== this.byteLength;
+  }
+
   /**
    * The bytes of a range, without a copy; `whose` array it is, for the error.
    *
