@@ -16,7 +16,7 @@ import { repeated, repeatsFreely } from "./again/repeated.ts";
 import { Windows } from "./agree/windows.ts";
 import { Batch } from "./calls/batch.ts";
 import { CallNumbers } from "./calls/call-numbers.ts";
-import { type Death, deathAfter } from "./calls/death.ts";
+import { type Cancelled, type Death, deathAfter } from "./calls/death.ts";
 import { Failures } from "./calls/failures.ts";
 import { Lines } from "./calls/lines.ts";
 import type { Posting, TransferPosting } from "./calls/posting.ts";
@@ -171,10 +171,12 @@ export class Ledger {
    * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
    * other processes were told of, cannot be taken back: it fails, and the communicator with it.
    */
-  cancel(op: CommOp, error: CommError): void {
+  cancel(op: CommOp, errorOf: (how: Cancelled) => CommError): void {
     if (!op.pending) return;
+    const wasSubmitted = op.status === "submitted";
     const isAwaited = this.#isApart && this.#executing && this.#lines.isAtHead(op);
-    const begun = op.status === "submitted" || isAwaited;
+    const begun = wasSubmitted || isAwaited;
+    const error = errorOf({ wasSubmitted, endsAll: begun || this.#isApart });
     this.failures.add(op, error);
     if (begun) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();

@@ -378,7 +378,8 @@ export class Poster {
 
   #cancelBy(signal: AbortSignal, collective: CollectiveName, op: CommOp): void {
     const cancel = (): void => {
-      this.#ledger.cancel(op, cancelledError(this.facts, collective, op.call, signal));
+      const { call } = op;
+      this.#ledger.cancel(op, (how) => cancelledError(this.facts, collective, call, signal, how));
     };
     if (signal.aborted) {
       cancel();

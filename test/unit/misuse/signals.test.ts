@@ -30,6 +30,11 @@ describe("a signal", () => {
       [refused, -1, [1, 1]],
       [refused, -1, [1, 1]],
     ]);
+    const hint = expect.stringMatching(/nothing was written/);
+    await world.run(async (comm) => {
+      const op = comm.barrier({ signal: AbortSignal.abort(reason) });
+      await expect(op).rejects.toMatchObject({ hint });
+    });
     await expectHealthy(world);
     await world.close();
   });

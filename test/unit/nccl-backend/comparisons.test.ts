@@ -185,7 +185,8 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
     const op = a.allReduce({ send, op: "sum", signal: giving.signal }).then(null, (e) => e);
     await new Promise((resolve) => setTimeout(resolve, 20));
     giving.abort(new Error("enough"));
-    expect(await op).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    const hint = expect.stringMatching(/the communicator is aborted with it/);
+    expect(await op).toMatchObject({ code: "ERR_COMM_ABORTED", hint });
     const other = b.allReduce({ send: b.alloc("int32", 1), op: "sum", timeoutMs: 300 });
     expect(await other.then(null, (e) => e)).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
     expect(await a.barrier().then(null, (e) => e)).toMatchObject({ code: "ERR_COMM_ABORTED" });

@@ -12,6 +12,13 @@ export interface OpenCall {
 /** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
 export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
 
+/** A call that its signal takes back. */
+export interface Cancelled {
+  readonly wasSubmitted: boolean;
+  /** Ranks elsewhere go on with the call, so that the communicator ends here. */
+  readonly endsAll: boolean;
+}
+
 /** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
 export function deathAfter(
   { name, ranks }: CommInfo,

@@ -27,9 +27,9 @@ const restingStates = "SITtXZ";
 
 /** True when another thread than this one works now; `undefined` where the system does not tell. */
 export function othersWork(): boolean | undefined {
-  const { process } = globalThis as TellingRuntime;
-  if (process?.platform !== "linux") return undefined;
-  const files = process.getBuiltinModule?.("node:fs") as FileSystem | undefined;
+  const { platform, getBuiltinModule } = (globalThis as TellingRuntime).process ?? {};
+  if (platform !== "linux") return undefined;
+  const files = getBuiltinModule?.("node:fs") as FileSystem | undefined;
   if (files === undefined) return undefined;
   try {
     // This one works, since it looks.
