@@ -98,23 +98,22 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): CommOp<T> {
-    const current = this.#goingFor(collective);
+    // Inside of a callback calls are collected, and go on with none.
+    if (innermost !== undefined) {
+      this.assertOwn(collective);
+      return this.#post(collective, args, prepare);
+    }
+    const { current } = this.#track;
     const again = current && this.repeats.goOn(current, collective, args);
     return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
   }
 
-  /** Posts a call that `repeats` has kept, and that can be made now. */
+  /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
   postAgain(kept: Remembered, options: CallOptions | undefined): CommOp<void> {
     const { collective, prepared } = kept as Remembered & { readonly prepared: Prepared<void> };
-    const current = this.#goingFor(collective);
+    const { current } = this.#track;
     const again = current && this.repeats.goOnKept(current, kept, options);
     return (again ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
-  }
-
-  /** What a call goes on with, which is none of another communicator's callback; nothing while calls are collected. */
-  #goingFor(collective: CollectiveName): Track["current"] {
-    this.assertOwn(collective);
-    return innermost === undefined ? this.#track.current : undefined;
   }
 
   #post<T, A extends CallOptions | undefined>(

@@ -17,11 +17,14 @@ abstract class Recording implements Graph {
   readonly #closings: number;
   /** What the calls use. */
   protected readonly allocations: readonly Allocation[];
+  /** Those of them that are the caller's own host memory. */
+  readonly #lent: readonly Allocation[];
   #disposed = false;
 
   constructor(poster: Poster, calls: readonly Collected[]) {
     this.poster = poster;
     this.allocations = [...new Set(buffersOf(calls).map(({ allocation }) => allocation))];
+    this.#lent = this.allocations.filter(({ memory }) => memory.borrowed);
     this.#closings = poster.closings;
   }
 
@@ -47,7 +50,8 @@ abstract class Recording implements Graph {
   /** Its buffers live, as it does itself. */
   protected get isReplayable(): boolean {
     if (this.disposed) return false;
-    for (const allocation of this.allocations) if (isGone(allocation)) return false;
+    for (const { disposed } of this.allocations) if (disposed) return false;
+    for (const { memory } of this.#lent) if (memory.detached === true) return false;
     return true;
   }
 
