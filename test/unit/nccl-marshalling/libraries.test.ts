@@ -173,6 +173,13 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     await expect(error).rejects.toThrow(/\/nowhere\/libnccl\.so\.2 +option +\S/);
   });
 
+  test("a file that is another library is passed over, as one that does not load is", async () => {
+    const error = loadLibraries({ cudart: echo.path, nccl: "libm.so.6" });
+    await expect(error).rejects.toThrow(/^libnccl was not found/);
+    const text = /option +another library: it has no function of libnccl\.so\.2/;
+    await expect(error).rejects.toThrow(text);
+  });
+
   test("an old NCCL is refused with both versions", async () => {
     const error = loadLibraries({ cudart: echo.path, nccl: old.path });
     await expect(error).rejects.toBeInstanceOf(BackendUnavailableError);

@@ -81,8 +81,10 @@ export async function firstLoadable<T extends PrototypeTable>(
     }
     try {
       const bound = await bind(place.path, table);
-      trials.push({ ...place, ok: true, reason: "loaded" });
-      return bound;
+      const ok = Object.values(bound).some((found) => found !== undefined);
+      const another = `another library: it has no function of ${wish.names[0]}`;
+      trials.push({ ...place, ok, reason: ok ? "loaded" : another });
+      if (ok) return bound;
     } catch (error) {
       if (error instanceof BackendUnavailableError) throw error;
       trials.push({ ...place, ok: false, reason: reasonOf(error) });
