@@ -13,8 +13,9 @@ import { CudaError } from "./result/errors.ts";
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(
   options: NcclOptions,
+  load = loadLibraries,
 ): Promise<{ readonly libraries: Libraries; readonly visible: number }> {
-  const libraries = await loadLibraries({
+  const libraries = await load({
     nccl: options.ncclLibrary,
     cudart: options.cudartLibrary,
   });
@@ -22,7 +23,7 @@ export async function visibleDevices(
 }
 
 /** CUDA's own words where it has none, or a driver that is too old for it. */
-export function countDevices({ cuda }: Libraries): number {
+function countDevices({ cuda }: Libraries): number {
   try {
     return cuda.deviceCount();
   } catch (cause) {
