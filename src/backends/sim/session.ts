@@ -128,7 +128,7 @@ export class SimSession implements Session {
       throw new InvalidArgumentError(
         {
           headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
-          hint: "dispose buffers after their last use",
+          hint: `dispose buffers after their last use: ${cause.message}`,
         },
         { field: "length", rank, device, cause },
       );

@@ -112,7 +112,11 @@ export class WasmExecutor implements Executor {
     const { arena } = this.#ready();
     const address = arena.take(byteLength);
     if (address !== undefined) return new WasmMemory(device, ptr, byteLength, arena, address);
-    return allocateHost(device, ptr, byteLength);
+    try {
+      return allocateHost(device, ptr, byteLength);
+    } catch (cause) {
+      throw new RangeError(`${arena.live} bytes of the executor's memory are taken`, { cause });
+    }
   }
 
   execute(call: BoundCall): void | Promise<void> {
