@@ -1,6 +1,6 @@
 /** Groups: calls made as one give what single calls give; sends and receives inside meet in any order. */
 
-import { type CommOp, type Communicator, createWorld } from "twinccl";
+import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
@@ -193,23 +193,25 @@ describe("a group", () => {
     ]);
   });
 
-  test("calls on another communicator inside its callback run as always", async () => {
+  test("calls on another communicator inside its callback are thrown there, and are not made", async () => {
     const results = await inWorld(2, async (comm) => {
       const sub = await comm.split({ color: 0 });
       if (sub === undefined) throw new Error("no subgroup");
-      const a = ints(1);
-      const b = ints(2);
-      const others: CommOp[] = [];
+      const [a, b] = [ints(1), ints(2)];
+      const thrown: unknown[] = [];
       await comm.group(() => {
         void comm.allReduce({ send: a, op: "sum" });
-        others.push(sub.allReduce({ send: b, op: "sum" }));
+        try {
+          void sub.allReduce({ send: b, op: "sum" });
+        } catch (error) {
+          thrown.push((error as CommError).field);
+        }
       });
-      await Promise.all(others);
-      return [a[0], b[0]];
+      return [a[0], b[0], ...thrown];
     });
     expect(results).toEqual([
-      [2, 4],
-      [2, 4],
+      [2, 2, "calls"],
+      [2, 2, "calls"],
     ]);
   });
 
