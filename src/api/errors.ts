@@ -39,7 +39,10 @@ export interface CommErrorFacts {
   readonly comm?: string | undefined;
   /** What was being done, such as `allReduce`. */
   readonly collective?: string | undefined;
-  /** Number of the call on its communicator, counted from 0 on every rank. */
+  /**
+   * Number of the call on its communicator, counted from 0 on every rank: collective calls, and apart from them messages. -1 for
+   * one that was never made.
+   */
   readonly call?: number | undefined;
   /** The device of the rank that sees it, such as `cuda:0`. */
   readonly device?: string | undefined;

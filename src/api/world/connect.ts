@@ -54,6 +54,9 @@ export interface ConnectedCommunicator extends Communicator {
  * Which rank this is, and where the others are, say the variables of the launcher: `twinccl launch`, torchrun, Open MPI
  * or a Slurm step. Without any it is a job of one rank.
  *
+ * A process may end without closing it. Failures of calls that nobody awaited, which `close` would have thrown, are then
+ * process warnings (`TwincclUnseenFailure`).
+ *
  * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process, also where
  *   such a launcher has started more than one.
  * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.

@@ -9,7 +9,6 @@ import {
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
-
 import type { OpenCall } from "../ledger/calls/death.ts";
 
 interface Named {
@@ -24,9 +23,11 @@ export function abortedError(
   reason: unknown,
   from: "world" | "split" = "world",
 ): CommAbortedError {
+  // A reason of this library has a table and a hint of its own, which its cause shows.
+  const why = reason instanceof Error ? `: ${String(reason.message).split("\n", 1)[0]}` : "";
   return new CommAbortedError(
     {
-      headline: `the communicator "${name}" was aborted${reason instanceof Error ? `: ${String(reason.message)}` : ""}`,
+      headline: `the communicator "${name}" was aborted${why}`,
       hint:
         from === "world"
           ? "open a new world, or rebuild this one"
