@@ -1,5 +1,5 @@
 /** What `explain` answers: the plan of a call, predicted, without running it. */
-import { type CollectiveName, collectiveNames } from "./collectives/spec.ts";
+import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
@@ -93,7 +93,7 @@ export function questionFault(
       { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
       { size, field, collective: textOf(collective) },
     );
-  if (!collectiveNames.includes(collective)) {
+  if (!isCollectiveName(collective)) {
     return fault("collective", collective, "the name of a call, such as allReduce");
   }
   if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
