@@ -78,6 +78,44 @@ describe("a lost rank", () => {
     }
   });
 
+  /** Runs a job in which NCCL's start goes wrong on one rank; gives what the others were told. */
+  async function startsWithout(how: "kill" | "fail", victim: number) {
+    interface Told {
+      readonly sums?: readonly number[];
+      readonly at: number;
+    }
+    const job = await runJob<Told>(size, "lost-at-start.mjs", how, String(victim));
+    const ended = performance.timeOrigin + performance.now();
+    const others = job.results.filter((_, rank) => rank !== victim);
+    for (const told of others) {
+      expect(told, job.text).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [victim] });
+      expect(told).toMatchObject({ tookMs: expect.toSatisfy((ms: number) => ms < 10_000) });
+      // NCCL's start, which waits for ever for a rank that will not come, does not keep the process.
+      expect(ended - told!.at, "milliseconds to the job's end").toBeLessThan(10_000);
+    }
+    return job;
+  }
+
+  testOn(2, found)(
+    "when NCCL starts is told at once, and those who are left come to their end",
+    async () => {
+      for (const victim of [0, size - 1]) {
+        const { status, results, text } = await startsWithout("kill", victim);
+        expect(status, text).toBe(137);
+        expect(results[victim]).toBeUndefined();
+      }
+    },
+  );
+
+  testOn(2, found)("or does not start once is met again by all", async () => {
+    for (const victim of [0, size - 1]) {
+      const { status, results, text } = await startsWithout("fail", victim);
+      expect(status, text).toBe(0);
+      const sum = (size * (size + 1)) / 2;
+      for (const told of results) expect(told?.sums, text).toEqual([sum, sum, sum]);
+    }
+  });
+
   testOn(2, found)(
     "that makes no call in time fails it for the others, and all rebuild",
     async () => {

@@ -24,20 +24,28 @@ function deviceCalls(
   | "pciBusId"
   | "canAccessPeer"
   | "setDevice"
+  | "threadDevice"
   | "memoryInfo"
 > {
+  const setDevice = (device: number): void => {
+    if (device < 0 || device >= machine.devices) {
+      throw cudaError("cudaSetDevice", 101, "cudaErrorInvalidDevice");
+    }
+    machine.current = device;
+  };
   return {
     versions: () => ({ runtime: 13000, driver: 13000 }),
     deviceCount: () => machine.devices,
     computeCapability: () => machine.capability,
     pciBusId: (device) => `0000:${(device + 16).toString(16).toUpperCase()}:00.0`,
     canAccessPeer: (device, peer) => device !== peer,
-    setDevice(device) {
-      if (device < 0 || device >= machine.devices) {
-        throw cudaError("cudaSetDevice", 101, "cudaErrorInvalidDevice");
-      }
-      machine.current = device;
-    },
+    setDevice,
+    threadDevice: (index) => ({
+      index,
+      setter: 0n,
+      setHere: () => setDevice(index),
+      check: () => machine.complain("no thread was started"),
+    }),
     memoryInfo: () => ({
       freeBytes: machine.memoryBytes - used(machine, machine.current),
       totalBytes: machine.memoryBytes,

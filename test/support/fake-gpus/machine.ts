@@ -44,8 +44,6 @@ export class Machine {
   /** Live things of NCCL, for `leaks`. */
   readonly counters: (() => readonly string[])[] = [];
   current = 0;
-  /** The device that other threads of the process are on. */
-  threadDevice = 0;
   #held = false;
   #handle = 0x1000n;
   readonly #planned = new Map<string, Planned>();

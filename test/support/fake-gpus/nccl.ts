@@ -151,11 +151,10 @@ function communicatorCalls(
         });
       });
     },
-    async initRankInBackground(size, id, rank) {
-      const { threadDevice } = machine;
+    async initRankInBackground({ index }, size, id, rank) {
       // The others may share this thread, and come after it: nobody is waited for here.
       await new Promise((resolve) => setImmediate(resolve));
-      return join(size, id, rank, threadDevice, {}).handle;
+      return join(size, id, rank, index, {}).handle;
     },
     split(handle, color, key, child) {
       const end = state.end(handle);

@@ -42,20 +42,14 @@ export function librariesOf({ machine, setup }: FakeGpus, env: NodeJS.ProcessEnv
     pciBusId: (device) => cuda.pciBusId(physical(device)),
     canAccessPeer: (device, peer) => cuda.canAccessPeer(physical(device), physical(peer)),
     setDevice: (device) => cuda.setDevice(physical(device)),
+    threadDevice: (device) => cuda.threadDevice(physical(device)),
     pointerInfo(ptr) {
       const found = cuda.pointerInfo(ptr);
       return { ...found, device: visible().indexOf(found.device) };
     },
   };
-  const joining: typeof nccl = {
-    ...nccl,
-    initRankInBackground(...args) {
-      machine.threadDevice = physical(0);
-      return nccl.initRankInBackground(...args);
-    },
-  };
   const { deviceCount, ...others } = seen;
-  return { ...rest, cuda: { ...inProcess(others), deviceCount }, nccl: inProcess(joining) };
+  return { ...rest, cuda: { ...inProcess(others), deviceCount }, nccl: inProcess(nccl) };
 }
 
 /** What a list shows: numbers and the names of GPUs, up to the first that is none. */

@@ -18,6 +18,8 @@ const table = {
     "1",
   ),
   calls: prototype<() => number>("int echo_calls(void)", "1"),
+  hold: prototype<(hold: number) => undefined>("void echo_hold(int hold)", "1"),
+  waiting: prototype<() => number>("int echo_waiting(void)", "1"),
   layouts: prototype<() => string>("const char* echo_layouts(void)", "1"),
   clearings: prototype<() => number>("int echo_clearings(void)", "1"),
 } as const;
@@ -48,6 +50,10 @@ export interface Echo {
   /** All that arrived, in order. */
   lines(): readonly string[];
   calls(): number;
+  /** Whether calls on other threads wait. */
+  hold(wait: boolean): void;
+  /** How many do. */
+  waiting(): number;
   layouts(): string;
   clearings(): number;
 }
@@ -70,6 +76,8 @@ export async function echoLibrary(version = 22809): Promise<Echo> {
     text: get("text"),
     lines: () => get("lines")().split("\n").slice(0, -1),
     calls: get("calls"),
+    hold: (wait) => void get("hold")(wait ? 1 : 0),
+    waiting: get("waiting"),
     layouts: get("layouts"),
     clearings: get("clearings"),
   };

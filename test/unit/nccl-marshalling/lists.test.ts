@@ -1,8 +1,5 @@
 /** Lists of NCCL calls: what they make is what the calls make by themselves, also when one of them fails. */
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
@@ -12,12 +9,14 @@ import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.t
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import type { NcclList, NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
 import { CallList, type ListRunner, listRunner } from "../../../src/backends/nccl/sys/call-list.ts";
+import { pageBytes } from "../../../src/backends/nccl/sys/code-memory.ts";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
-import { listCode, pageBytes } from "../../../src/backends/nccl/sys/list-code.ts";
+import { listCode } from "../../../src/backends/nccl/sys/list-code.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
 import { compiler } from "../../support/c-library.ts";
 import { holds } from "../../support/seed.ts";
+import { assembled, missing } from "./assembled.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
 
 const elsewhere =
@@ -225,38 +224,15 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(ncclCalls(await bind(echo.path, ncclTable)).listed([[reduce(1n)]])).toBeUndefined();
   });
 
-  test.skipIf(spawnSync("objcopy", ["--version"]).status !== 0)(
-    "run code that is what an assembler makes of its text (needs objcopy)",
+  test.skipIf(missing !== undefined)(
+    `run code that is what an assembler makes of its text (${missing ?? "objcopy"})`,
     () => {
-      const folder = mkdtempSync(join(tmpdir(), "twinccl-list-"));
-      try {
-        const [source, object, code] = ["list.s", "list.o", "list.bin"].map((name) =>
-          join(folder, name),
-        ) as [string, string, string];
-        writeFileSync(source, assemblySource());
-        const command = (compiler as { readonly command: string }).command;
-        run(command, "-c", source, "-o", object);
-        run("objcopy", "-O", "binary", "-j", ".text", object, code);
-        const own = listCode.map(([, bytes]) => bytes.replaceAll(" ", "")).join("");
-        expect(readFileSync(code).toString("hex").slice(0, own.length)).toBe(own);
-        expect(own.length).toBeLessThan(2 * pageBytes);
-      } finally {
-        rmSync(folder, { recursive: true });
-      }
+      const own = listCode.map(([, bytes]) => bytes.replaceAll(" ", "")).join("");
+      expect(assembled(listCode).slice(0, own.length)).toBe(own);
+      expect(own.length).toBeLessThan(2 * pageBytes);
     },
   );
 });
-
-/** The code as a source, with the mailbox where it is in memory. */
-function assemblySource(): string {
-  const lines = listCode.map(([assembly]) => assembly.replace(/^(\w+): /, "$1:\n"));
-  return [...lines, `.org ${pageBytes}`, "mailbox:", ""].join("\n");
-}
-
-function run(command: string, ...args: string[]): void {
-  const { status, stderr } = spawnSync(command, args, { encoding: "utf8" });
-  expect(status, stderr).toBe(0);
-}
 
 function thrownBy(call: () => void): unknown {
   try {

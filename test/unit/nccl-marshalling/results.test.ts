@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { type CudaCalls, cudaCalls } from "../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import type { ThreadDevice } from "../../../src/backends/nccl/sys/background.ts";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
@@ -21,6 +22,8 @@ const big = 2 ** 40 + 3;
 const id = Uint8Array.from({ length: 128 }, (_, i) => 128 + i);
 const idText = Buffer.from(id).toString("hex");
 const out = () => new BigUint64Array(1);
+/** A device for other threads; there when the library is. */
+let device: ThreadDevice;
 
 const ncclTrials: {
   readonly [K in Exclude<
@@ -46,7 +49,9 @@ const ncclTrials: {
     arrives: `ncclCommInitRankConfig nranks 8 id ${idText} rank 3 config {size 80 magic cafebeef version 22809 blocking 1 `,
   },
   initRankInBackground: {
-    call: (x) => x.initRankInBackground(9, id, 4, { maxCTAs: 2 }),
+    call: (x) => x.initRankInBackground(device, 9, id, 4, { maxCTAs: 2 }),
+    // The first sets the device.
+    failing: 2,
     arrives: `ncclCommInitRankConfig nranks 9 id ${idText} rank 4 config {size 80`,
     out: [b],
     gives: b,
@@ -126,7 +131,10 @@ const ncclTrials: {
 };
 
 const cudaTrials: {
-  readonly [K in Exclude<keyof CudaCalls, "hostView" | "listedLaunches">]: Trial<CudaCalls>;
+  readonly [K in Exclude<
+    keyof CudaCalls,
+    "hostView" | "listedLaunches" | "threadDevice"
+  >]: Trial<CudaCalls>;
 } = {
   versions: {
     call: (x) => x.versions(),
@@ -252,12 +260,13 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     echo = await echoLibrary();
     nccl = ncclCalls(await bind(echo.path, ncclTable));
     cuda = cudaCalls(await bind(echo.path, cudaTable));
+    device = cuda.threadDevice(3);
   });
 
   test("every method is tried", () => {
     const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll", "listed"];
     expect(Object.keys(nccl).sort()).toEqual(known.sort());
-    const others = ["hostView", "listedLaunches"];
+    const others = ["hostView", "listedLaunches", "threadDevice"];
     expect(Object.keys(cuda).sort()).toEqual([...Object.keys(cudaTrials), ...others].sort());
     expect(nccl).toMatchObject({ hasWindows: true, hasAllToAll: true });
   });
@@ -381,7 +390,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(echo.calls()).toBe(2);
     expect(echo.text()).toMatch(/ on another thread$/);
     echo.begin({ deepBytes, out: [c] });
-    expect(await nccl.initRankInBackground(2, id, 1, {})).toBe(c);
+    expect(await nccl.initRankInBackground(device, 2, id, 1, {})).toBe(c);
     expect(echo.text()).toContain(`id ${idText} rank 1`);
     expect(echo.text()).toMatch(/ on another thread$/);
   });

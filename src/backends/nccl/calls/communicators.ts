@@ -210,16 +210,8 @@ export async function initOne(
 ): Promise<NcclCommunicator> {
   const { worldRank: rank, device } = local;
   const size = info.ranks.length;
-  let handle: bigint;
-  if (device.index === 0) {
-    // Other threads are on device 0.
-    handle = await nccl.initRankInBackground(size, id, rank, config);
-  } else {
-    const slot = new BigUint64Array(1);
-    device.use();
-    nccl.initRank(slot, size, id, rank, config);
-    handle = slotValue(slot);
-  }
+  const taken = device.cuda.threadDevice(device.index);
+  const handle = await nccl.initRankInBackground(taken, size, id, rank, config);
   current.forget();
   return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
 }

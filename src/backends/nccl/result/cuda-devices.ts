@@ -1,4 +1,6 @@
 /** The CUDA calls about devices. */
+import type { ThreadDevice } from "../sys/background.ts";
+import { addressOf } from "../sys/prototype.ts";
 import type { CudaLibrary } from "./cuda-status.ts";
 
 const busIdLength = 32;
@@ -17,6 +19,8 @@ export interface CudaDeviceCalls {
   canAccessPeer(device: number, peer: number): boolean;
   /** Makes a device this thread's current one. */
   setDevice(device: number): void;
+  /** A device as other threads take it. */
+  threadDevice(device: number): ThreadDevice;
   memoryInfo(): { readonly freeBytes: number; readonly totalBytes: number };
 }
 
@@ -41,6 +45,12 @@ export function deviceCalls({ get, check, int }: CudaLibrary): CudaDeviceCalls {
     canAccessPeer: (device, peer) =>
       int("cudaDeviceCanAccessPeer", (out) => get("deviceCanAccessPeer")(out, device, peer)) !== 0,
     setDevice: (device) => check(setDevice(device), "cudaSetDevice"),
+    threadDevice: (index) => ({
+      index,
+      setter: addressOf(setDevice),
+      setHere: () => check(setDevice(index), "cudaSetDevice"),
+      check: (status) => check(status, "cudaSetDevice"),
+    }),
     memoryInfo() {
       const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
       check(get("memGetInfo")(free, total), "cudaMemGetInfo");

@@ -1,4 +1,5 @@
 /** The NCCL calls that make, group and end communicators. */
+import { inBackground, type ThreadDevice } from "../sys/background.ts";
 import {
   type ConfigFields,
   estimatedTimeUs,
@@ -6,7 +7,6 @@ import {
   ncclSimInfo,
   uniqueIdBytes,
 } from "../sys/layouts.ts";
-import { inBackground } from "../sys/prototype.ts";
 import { inProgress, type NcclLibrary } from "./nccl-status.ts";
 
 const noColor = -1;
@@ -28,8 +28,9 @@ export interface NcclCommunicatorCalls {
     rank: number,
     config: ConfigFields,
   ): void;
-  /** The same on another thread, on its device 0. */
+  /** The same on another thread. */
   initRankInBackground(
+    device: ThreadDevice,
     size: number,
     id: Uint8Array,
     rank: number,
@@ -99,10 +100,11 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         get("commInitRankConfig")(comm, size, { internal: id }, rank, ncclConfig(config)),
         "ncclCommInitRankConfig",
       ),
-    async initRankInBackground(size, id, rank, config) {
+    async initRankInBackground(device, size, id, rank, config) {
       const comm = new BigUint64Array(1);
       const init = get("commInitRankConfig");
       const status = await inBackground(
+        device,
         init,
         comm,
         size,
@@ -121,13 +123,13 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
       ),
     destroy: (comm) => check(get("commDestroy")(comm), "ncclCommDestroy"),
     async finalizeInBackground(comm) {
-      check(await inBackground(get("commFinalize"), comm), "ncclCommFinalize");
+      check(await inBackground(undefined, get("commFinalize"), comm), "ncclCommFinalize");
     },
     async destroyInBackground(comm) {
-      check(await inBackground(get("commDestroy"), comm), "ncclCommDestroy");
+      check(await inBackground(undefined, get("commDestroy"), comm), "ncclCommDestroy");
     },
     async abortInBackground(comm) {
-      check(await inBackground(get("commAbort"), comm), "ncclCommAbort");
+      check(await inBackground(undefined, get("commAbort"), comm), "ncclCommAbort");
     },
     checkAsync(comm) {
       check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);

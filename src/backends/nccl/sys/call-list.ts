@@ -2,8 +2,9 @@
  * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
  * more arguments it has: starting a list costs less than a foreign call of NCCL, however many calls it holds.
  */
-import { firstLine, koffi } from "./koffi.ts";
-import { listCode, mostArguments, pageBytes, wordsPerCall } from "./list-code.ts";
+import { mapCode, pageBytes } from "./code-memory.ts";
+import { koffi } from "./koffi.ts";
+import { listCode, mostArguments, wordsPerCall } from "./list-code.ts";
 import { ListMemory, type ListPlace } from "./list-memory.ts";
 
 /** A C function by its address, with its arguments. */
@@ -28,39 +29,20 @@ let mapped: Promise<ListRunner | string> | undefined;
 /** What this thread makes lists with; or why it makes none, which nothing depends on. */
 export function listRunner(env: NodeJS.ProcessEnv = process.env): Promise<ListRunner | string> {
   if (env["TWINCCL_CALL_LISTS"] === "0") return Promise.resolve("TWINCCL_CALL_LISTS=0");
-  mapped ??= mapCode().catch((error: unknown) => `no memory for code: ${firstLine(error)}`);
+  mapped ??= mapRunner();
   return mapped;
 }
 
-const [readable, writable, executable] = [1, 2, 4];
-const privateAnonymous = 0x22;
-const failed = 2n ** 64n - 1n;
-
-/** Puts the code into memory of its own, which stays, with the mailbox in the page behind it; or tells why that cannot be. */
-async function mapCode(): Promise<ListRunner | string> {
-  const { arch, platform } = process;
-  if (platform !== "linux" || arch !== "x64") return `there is no code for ${platform} on ${arch}`;
-  const { address, decode, load, proto, view } = await koffi();
-  const libc = load("libc.so.6");
-  const mmap = libc.func("void* mmap(void* at, size_t bytes, int may, int flags, int fd, long of)");
-  const mprotect = libc.func("int mprotect(void* at, size_t bytes, int may)");
-  const memory = mmap(null, 2 * pageBytes, readable | writable, privateAnonymous, -1, 0);
-  const start = address(memory);
-  if (BigInt.asUintN(64, start) === failed) return "the system gives no memory for code";
-  new Uint8Array(view(memory, pageBytes)).set(codeBytes());
-  if (mprotect(memory, pageBytes, readable | executable) !== 0) {
-    return "the system runs no code that a process has written";
-  }
+/** The code has its mailbox in the page behind it. */
+async function mapRunner(): Promise<ListRunner | string> {
+  const pages = await mapCode(listCode);
+  if (typeof pages === "string") return pages;
+  const { address, decode, proto } = await koffi();
   return {
-    run: decode(memory, proto("int ()")) as () => number,
-    mailbox: new BigUint64Array(view(start + BigInt(pageBytes), 8)),
+    run: decode(pages.address, proto("int ()")) as () => number,
+    mailbox: new BigUint64Array(pages.buffer, pageBytes, 1),
     memory: new ListMemory(address),
   };
-}
-
-function codeBytes(): Uint8Array {
-  const digits = listCode.flatMap(([, bytes]) => bytes.split(" "));
-  return Uint8Array.from(digits, (byte) => Number.parseInt(byte, 16));
 }
 
 /** C calls that are made together, as often as wanted. */

@@ -26,7 +26,7 @@ export function koffi(): Promise<KoffiModule> {
 }
 
 /** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
-const stackBytes = 8 << 20;
+export const stackBytes = 8 << 20;
 
 /** Asks for large stacks; koffi allows that only before its first use, and somebody else may have used it already. */
 function enlargeStacks(module: KoffiModule): void {
@@ -34,11 +34,11 @@ function enlargeStacks(module: KoffiModule): void {
     const settings = module.config();
     module.config({ ...settings, sync_stack_size: stackBytes, async_stack_size: stackBytes });
   } catch {
-    // Then `hasLargeStacks` says so, and nothing that needs one is run in the background.
+    // Then `hasLargeStacks` says so, and nothing that needs one is run on koffi's threads.
   }
 }
 
-/** Whether a background call has the stack that NCCL's initialisation needs. */
+/** Whether a call on koffi's threads has the stack that NCCL's initialisation needs. */
 export async function hasLargeStacks(): Promise<boolean> {
   return ((await koffi()).config().async_stack_size ?? 0) >= stackBytes;
 }

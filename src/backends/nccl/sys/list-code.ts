@@ -7,16 +7,14 @@
  * in its mailbox, a word in the page behind it, and leaves there the address of the call that it ended at. It has no tables
  * for unwinding the stack: a debugger's backtrace out of a call ends here.
  */
+import type { MachineCode } from "./code-memory.ts";
 
 /** Arguments that a call of a list can have. */
 export const mostArguments = 8;
 /** The words of a call: its function and its arguments. */
 export const wordsPerCall = 1 + mostArguments;
-/** The code has a page of its own, which is never writable and executable at once. */
-export const pageBytes = 4096;
 
-/** Each instruction, as the assembler of GNU takes it, with the bytes that it becomes in hexadecimal digits. */
-export const listCode: readonly (readonly [assembly: string, bytes: string])[] = [
+export const listCode: MachineCode = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],
   ["mov mailbox(%rip), %rbx", "48 8b 1d f4 0f 00 00"],

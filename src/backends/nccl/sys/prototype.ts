@@ -1,7 +1,7 @@
 /** Tables of C functions: each row holds the C declaration and, beside it, the type that TypeScript sees. */
 import { BackendUnavailableError } from "../../../api/index.ts";
 import { keepLoaded } from "./keep-loaded.ts";
-import { hasLargeStacks, koffi } from "./koffi.ts";
+import { koffi } from "./koffi.ts";
 
 /** A C function: how C declares it, and since which version of its library it exists. */
 export interface Prototype<F extends NativeFunction> {
@@ -81,20 +81,5 @@ export function need<T extends PrototypeTable, K extends keyof T & string>(
   throw new BackendUnavailableError({
     headline: `the loaded library has no function ${symbolOf(row)}`,
     hint: `it exists since version ${row.since}: install a newer library, or leave out what needs it`,
-  });
-}
-
-/**
- * Runs a blocking C function on another thread; only for functions that need no device set on their thread. Where koffi
- * was in use before with small stacks, it runs here, and blocks.
- */
-export async function inBackground<A extends unknown[]>(
-  call: (...args: A) => number,
-  ...args: A
-): Promise<number> {
-  if (!(await hasLargeStacks())) return call(...args);
-  const { async: begin } = call as unknown as { async: (...args: unknown[]) => void };
-  return new Promise((resolve, reject) => {
-    begin(...args, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
   });
 }

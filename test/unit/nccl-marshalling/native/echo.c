@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclWindow *ncclWindow_t;
@@ -73,6 +74,17 @@ const char *echo_text(void) { return echo.text; }
 const char *echo_lines(void) { return echo.lines; }
 int echo_calls(void) { return echo.calls; }
 
+/* Calls on other threads wait while they are held; how many do. */
+static volatile int held;
+static int waiting;
+void echo_hold(int hold) { held = hold; }
+int echo_waiting(void) { return __atomic_load_n(&waiting, __ATOMIC_SEQ_CST); }
+static void waitHeld(void) {
+  __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
+  while (held) usleep(1000);
+  __atomic_fetch_sub(&waiting, 1, __ATOMIC_SEQ_CST);
+}
+
 /*
  * A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. Each has
  * two links that are up: to NVSwitches, or of the last GPU to each of the first two, whose other link goes to a processor.
@@ -100,6 +112,7 @@ static int say(int length) {
   (void)length;
   echo.calls++;
   if (!pthread_equal(pthread_self(), echo.caller)) {
+    waitHeld();
     size_t at = strlen(echo.text);
     snprintf(echo.text + at, sizeof echo.text - at, " on another thread");
   }

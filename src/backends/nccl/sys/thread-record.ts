@@ -1,0 +1,115 @@
+/** What a thread of C calls reads and writes: the calls with all that they are given, and what came of them. */
+import { type PageCalls, pageBytes } from "./code-memory.ts";
+import { outcomeWords, registerWords, stackWords, wordsPerCall } from "./thread-code.ts";
+
+/** A structure that goes by value. */
+export interface Value {
+  readonly internal: Uint8Array;
+}
+
+/** What a call is given; of memory it gets the address of a copy, which is copied back when the calls are done. */
+export type Argument = bigint | number | ArrayBufferView | Value;
+
+/** A C function by its address, with its arguments. */
+export interface ThreadedCall {
+  readonly address: bigint;
+  readonly args: readonly Argument[];
+}
+
+/** Calls that were made one after another, up to one that gave another status than 0. */
+export interface Outcome {
+  /** That of the last call. */
+  readonly status: number;
+  /** How many calls came before the one that failed; all where none did. */
+  readonly endedAt: number;
+}
+
+const wordBytes = 8;
+const [firstLookMs, lastLookMs] = [1, 100];
+/** Looking more seldom the longer it takes delays no outcome by more than this part of its time. */
+const lookEvery = 1 / 16;
+
+/** A page that stays: a thread that is never heard of again may still write to it. */
+export class ThreadRecord {
+  readonly address: bigint;
+  readonly #words: BigUint64Array;
+  readonly #bytes: Uint8Array;
+  /** Of the outcome's first word: the status, and whether it is there. */
+  readonly #told: Int32Array;
+  #copies: (() => void)[] = [];
+
+  private constructor(address: bigint, buffer: ArrayBuffer) {
+    this.address = address;
+    this.#words = new BigUint64Array(buffer);
+    this.#bytes = new Uint8Array(buffer);
+    this.#told = new Int32Array(buffer, 0, 2);
+  }
+
+  /** One more; `undefined` where the system gives no memory. */
+  static of(pages: PageCalls): ThreadRecord | undefined {
+    const page = pages.take(1);
+    return page && new ThreadRecord(page.address, page.buffer);
+  }
+
+  /** Writes calls down. */
+  write(calls: readonly ThreadedCall[]): void {
+    this.#words.fill(0n);
+    this.#copies = [];
+    let data = (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
+    /** Copies memory behind the calls, and back when they are done; gives its address. */
+    const lend = ({ buffer, byteOffset, byteLength }: ArrayBufferView): bigint => {
+      const at = data;
+      data += Math.ceil(byteLength / wordBytes) * wordBytes;
+      if (data > pageBytes) throw new RangeError("calls on a thread have too much memory");
+      const given = new Uint8Array(buffer, byteOffset, byteLength);
+      this.#bytes.set(given, at);
+      this.#copies.push(() => given.set(this.#bytes.subarray(at, at + byteLength)));
+      return this.address + BigInt(at);
+    };
+    for (const [number, { address, args }] of calls.entries()) {
+      const call = outcomeWords + wordsPerCall * number;
+      let [register, stack] = [call + 1, call + 1 + registerWords];
+      const [registersEnd, stackEnd] = [stack, stack + stackWords];
+      // Null ends the calls.
+      if (address === 0n) throw new TypeError("a call on a thread has no function");
+      this.#words[call] = address;
+      for (const given of args) {
+        if (typeof given === "object" && "internal" in given) {
+          this.#bytes.set(given.internal, stack * wordBytes);
+          stack += Math.ceil(given.internal.length / wordBytes);
+        } else {
+          this.#words[register++] = typeof given === "object" ? lend(given) : BigInt(given);
+        }
+      }
+      if (register > registersEnd || stack > stackEnd) {
+        throw new RangeError("a call on a thread has too many arguments");
+      }
+    }
+  }
+
+  /** Resolves when the thread is through, if ever. Looking keeps no process. */
+  done(): Promise<Outcome> {
+    const began = performance.now();
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (this.#told[1] !== 0) {
+          resolve(this.#read());
+          return;
+        }
+        const wishedMs = (performance.now() - began) * lookEvery;
+        setTimeout(look, Math.min(lastLookMs, Math.max(firstLookMs, wishedMs))).unref();
+      };
+      look();
+    });
+  }
+
+  #read(): Outcome {
+    for (const copy of this.#copies) copy();
+    this.#copies = [];
+    const endedWord = Number((this.#words[1] as bigint) - this.address) / wordBytes;
+    return {
+      status: this.#told[0] as number,
+      endedAt: (endedWord - outcomeWords) / wordsPerCall,
+    };
+  }
+}
