@@ -146,6 +146,51 @@ describe("a lost rank", () => {
   );
 });
 
+describe("a rank that goes wrong inside of NCCL, where the others wait for it", () => {
+  interface Told {
+    readonly code: string;
+    readonly tookMs: number;
+    readonly sums: readonly number[];
+    readonly at: number;
+  }
+  const victim = size - 1;
+  const sumWithout = (lost: number | undefined): number => {
+    const ranks = Array.from({ length: size }, (_, rank) => rank);
+    return ranks.reduce((sum, rank) => (rank === lost ? sum : sum + rank + 1), 0);
+  };
+
+  for (const where of ["connectInBackground", "registerWindowInBackground", "splitInBackground"]) {
+    testOn(2, found)(`in ${where}: killed, the others are told and go on without it`, async () => {
+      const job = await runJob<Told>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
+      const ended = performance.timeOrigin + performance.now();
+      expect(job.status, job.text).toBe(137);
+      const sum = sumWithout(victim);
+      for (const told of job.results.slice(0, victim)) {
+        // Of a split NCCL itself may hear first.
+        const code = where === "splitInBackground" ? /ERR_COMM_(LOST|NCCL)/ : /ERR_COMM_LOST/;
+        expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
+        expect(told).toMatchObject({ sums: [sum, sum, sum] });
+        expect(told!.tookMs).toBeLessThan(5000);
+        expect(ended - told!.at, "milliseconds to the job's end").toBeLessThan(10_000);
+      }
+    });
+
+    testOn(2, found)(`in ${where}: failing, all are told in time and go on`, async () => {
+      const job = await runJob<Told>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
+      expect(job.status, job.text).toBe(0);
+      const sum = sumWithout(undefined);
+      for (const [rank, told] of job.results.entries()) {
+        // Of a split NCCL itself hears; else the deadline tells.
+        const code = /ERR_COMM_(TIMEOUT|NCCL|REMOTE)/;
+        if (rank !== victim)
+          expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
+        expect(told, job.text).toMatchObject({ sums: [sum, sum, sum] });
+        expect(told!.tookMs).toBeLessThan(5000);
+      }
+    });
+  }
+});
+
 describe("a rank that does not come where ranks are connected for the first time", () => {
   /** What a rank was told of a call. */
   interface Told {

@@ -17,21 +17,20 @@ import {
 } from "../../api/index.ts";
 import { Answers, type Known } from "./answers.ts";
 import { CommunicatorEnds } from "./calls/communicator-ends.ts";
-import { type NcclCommunicator, split } from "./calls/communicators.ts";
+import type { NcclCommunicator } from "./calls/communicators.ts";
 import { CapturedGraph } from "./calls/graphs.ts";
 import type { Ready } from "./calls/ready-call.ts";
 import { ReadyReplay } from "./calls/ready-replay.ts";
 import { messageEnds } from "./calls/submit.ts";
 import { finishing, Submitter } from "./calls/submitter.ts";
+import { childrenOf } from "./children.ts";
 import type { CurrentDevice, Place } from "./device/device.ts";
 import { inTurn, within } from "./device/give-back.ts";
 import type { Progress } from "./device/progress.ts";
 import { promised } from "./device/promised.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
-import { pinnedVariables } from "./process/pinned-start.ts";
 import { closeAtEnd, closedBefore } from "./process/process-end.ts";
-import { withVariables } from "./process/variables.ts";
 import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
 import type { LocalRank } from "./rank/local-rank.ts";
 import type { Member } from "./rank/member.ts";
@@ -246,24 +245,24 @@ export class NcclSession implements Session {
   }
 
   /** Makes the communicators of a complete split. */
-  split(set: CallSet, children: readonly CommInfo[]): void {
-    const { libraries, current, config, pin = {}, readPlans, job } = this.#parts;
-    const parent = this.#comm(set.comm);
-    const made = withVariables(pinnedVariables(pin), () =>
-      split(libraries.nccl, current, parent, set.calls, children, config),
-    );
-    job?.born(set.comm, set.number, children);
-    for (const comm of made) this.#add(comm);
-    readPlans?.(children.map(({ name }) => name).join(" and "));
+  split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
+    const made = childrenOf(this.#parts, this.#comm(set.comm), set, children);
+    const open = (comms: readonly NcclCommunicator[]): void => {
+      this.#parts.job?.born(set.comm, set.number, children);
+      for (const comm of comms) this.#add(comm);
+      this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));
+    };
+    return made instanceof Promise ? made.then(open) : open(made);
   }
 
   /** Ends a communicator under its running calls, whose promises reject; its kernels leave the devices. */
   abort(info: CommInfo, reason: unknown): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
-    this.#leave(comm);
     this.#reasons.set(info.id, reason);
-    this.#progress.giveUp(comm, reason ?? this.#aborted(info));
+    const told = reason ?? this.#aborted(info);
+    this.#leave(comm, told);
+    this.#progress.giveUp(comm, told);
     this.#end(comm.abort());
   }
 
@@ -370,8 +369,8 @@ export class NcclSession implements Session {
   }
 
   /** A communicator takes no more calls. */
-  #leave(comm: NcclCommunicator): void {
-    comm.isOver = true;
+  #leave(comm: NcclCommunicator, reason?: unknown): void {
+    comm.leave(reason);
     this.#comms.delete(comm.info.id);
     this.#parts.job?.over(comm.info);
   }

@@ -3,6 +3,7 @@
  * the kernels of all ranks are at the head of their streams; a message when both of its ends are.
  */
 import { bytesOf, type DType } from "twinccl";
+import { Comings } from "./connections.ts";
 import { type Contribution, fold } from "./fold.ts";
 import type { Machine } from "./machine.ts";
 import type { Stream, Task } from "./streams.ts";
@@ -93,6 +94,10 @@ export class Kernel implements Task {
 /** All ends of one communicator. */
 export class Clique {
   readonly ends: (End | undefined)[];
+  /** Who has come to what its ranks wait for each other in. */
+  readonly comings = new Comings();
+  /** Ways on which a message is no first one any more: `from to`. */
+  readonly connected = new Set<string>();
   readonly #machine: Machine;
   #size: number | undefined;
 
@@ -111,6 +116,17 @@ export class Clique {
   /** Whether its ranks and their order are known: of a split's communicator once all ranks have come. */
   get isWhole(): boolean {
     return this.#size !== undefined;
+  }
+
+  /** Whether its ranks are in several processes. */
+  get isApart(): boolean {
+    return this.ends.some((end) => end?.process !== this.ends[0]?.process);
+  }
+
+  /** NCCL would wait for the other end's process on the thread of this one. */
+  isFirst(end: End, { kind, peer }: MessageOp): boolean {
+    const way = kind === "send" ? `${end.rank} ${peer}` : `${peer} ${end.rank}`;
+    return this.ends[peer]?.process !== end.process && !this.connected.has(way);
   }
 
   /** Whether some rank has not said that no call of it follows. */

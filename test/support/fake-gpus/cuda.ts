@@ -43,7 +43,6 @@ function deviceCalls(
     threadDevice: (index) => ({
       index,
       setter: 0n,
-      setHere: () => setDevice(index),
       check: () => machine.complain("no thread was started"),
     }),
     memoryInfo: () => ({

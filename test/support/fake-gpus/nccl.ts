@@ -4,6 +4,7 @@ import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import type { NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
+import { connectionCalls, untilDone } from "./connections.ts";
 import { allocateHere, freeIdle } from "./cuda.ts";
 import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
 import { type Machine, ncclError, watched } from "./machine.ts";
@@ -46,6 +47,7 @@ export function fakeNccl(machine: Machine): FakeNccl {
     ...communicatorCalls(machine, state),
     ...dataCalls(machine, state),
     ...windowCalls(machine, state),
+    ...connectionCalls(machine, state),
     listed: (groups) => {
       if (!machine.makesLists) return undefined;
       lists.written++;
@@ -78,6 +80,7 @@ function communicatorCalls(
   | "initRank"
   | "initRankInBackground"
   | "split"
+  | "splitInBackground"
   | "destroy"
   | "finalizeInBackground"
   | "destroyInBackground"
@@ -170,6 +173,23 @@ function communicatorCalls(
         });
       });
     },
+    async splitInBackground({ index }, handle, color, key) {
+      const end = state.end(handle);
+      if (end.device !== index) machine.complain("a split begins on another device");
+      const wish = wishAsC(machine, end, color, key);
+      const split = state.splits.get(end.clique) ?? new Split(machine, state);
+      state.splits.set(end.clique, split);
+      const child = new BigUint64Array(1);
+      if (split.add(wish, child) === end.clique.size) state.splits.delete(end.clique);
+      try {
+        // NCCL returns when all have come.
+        await untilDone(end, "ncclCommSplit", () => split.isWhole);
+      } catch (error) {
+        state.ends.delete(child[0] as bigint);
+        throw error;
+      }
+      return child[0] as bigint;
+    },
     destroy: (handle) => state.inGroup(({ later }) => void later.push(() => destroy(handle))),
     async finalizeInBackground(handle) {
       const end = state.end(handle);
@@ -218,6 +238,9 @@ function dataCalls(
     state.inGroup((group) => {
       group.work.push({ end, stream, op });
       if (op.kind !== "send" && op.kind !== "recv") state.cover(group, end);
+      else if (end.clique.isFirst(end, op)) {
+        machine.complain("a message connects ranks on JavaScript's thread");
+      }
     });
   };
   const operator = (comm: bigint, op: number, dtype: DType): Contribution => {
@@ -281,7 +304,20 @@ function dataCalls(
 function windowCalls(
   machine: Machine,
   state: State,
-): Part<"hasWindows" | "memAlloc" | "memFree" | "registerWindow" | "deregisterWindow"> {
+): Part<
+  | "hasWindows"
+  | "memAlloc"
+  | "memFree"
+  | "registerWindow"
+  | "registerWindowInBackground"
+  | "deregisterWindow"
+> {
+  const assertSymmetric = (ptr: bigint, bytes: number): void => {
+    const block = machine.memory.at(ptr);
+    if (block?.base !== ptr || !block.symmetric || block.bytes.length < bytes) {
+      throw ncclError("ncclCommWindowRegister", 4, "ncclInvalidArgument");
+    }
+  };
   return {
     hasWindows: machine.ncclVersion >= 22700,
     memAlloc(bytes) {
@@ -300,15 +336,26 @@ function windowCalls(
       const end = state.end(comm);
       state.inGroup((group) => {
         state.cover(group, end);
-        const block = machine.memory.at(ptr);
-        if (block?.base !== ptr || !block.symmetric || block.bytes.length < bytes) {
-          throw ncclError("ncclCommWindowRegister", 4, "ncclInvalidArgument");
-        }
+        if (end.clique.isApart) machine.complain("a window is registered on JavaScript's thread");
+        assertSymmetric(ptr, bytes);
         group.later.push(() => {
           slot[0] = machine.newHandle();
           end.windows.set(slot[0], ptr);
         });
       });
+    },
+    async registerWindowInBackground({ index }, comm, ptr, bytes) {
+      const end = state.end(comm);
+      if (end.device !== index) machine.complain("a window is registered on another device");
+      assertSymmetric(ptr, bytes);
+      // NCCL returns when all ranks have registered theirs.
+      const { clique, rank } = end;
+      const ranks = Array.from({ length: clique.size }, (_, each) => `window ${each}`);
+      const isDone = clique.comings.come(`window ${rank}`, ranks);
+      await untilDone(end, "ncclCommWindowRegister", isDone);
+      const window = machine.newHandle();
+      end.windows.set(window, ptr);
+      return window;
     },
     deregisterWindow(comm, window) {
       if (!state.end(comm).windows.delete(window)) machine.complain("a window is given back twice");

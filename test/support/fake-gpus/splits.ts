@@ -33,6 +33,11 @@ export class Split {
     this.#state = state;
   }
 
+  /** All have come. */
+  get isWhole(): boolean {
+    return this.#wishes.length === this.#wishes[0]?.end.clique.size;
+  }
+
   /** A rank has come; its handle appears in `child`. Returns how many have come, the last of whom forms the children. */
   add(wish: Wish, child: BigUint64Array): number {
     const { end, color } = wish;

@@ -1,11 +1,5 @@
 /** Jobs on fake GPUs whose ranks joined as processes of their own do. */
-import {
-  type CommError,
-  type Communicator,
-  type ConnectedCommunicator,
-  connect,
-  type Session,
-} from "twinccl";
+import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
 import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
@@ -47,7 +41,7 @@ export async function joinAll(
             const setup = { ...gpus.setup, checks };
             const watched = noting(member, compared, met);
             session = await openJoined(setup, { device: rank }, watched, request);
-            return waitingInSplits(session, gpus);
+            return session;
           },
         },
         timeoutMs,
@@ -56,18 +50,6 @@ export async function joinAll(
       return { comm, session: opened, membership: member, compared, met };
     }),
   );
-}
-
-/** A session whose ranks leave a split when all have come, for which NCCL blocks their threads: here they share one. */
-function waitingInSplits(session: NcclSession, { nccl }: FakeGpus): Session {
-  const split = session.split.bind(session);
-  const isOpen = (): boolean => [...nccl.ends.values()].some(({ clique }) => !clique.isWhole);
-  return Object.assign<Session, Pick<Session, "split">>(session, {
-    async split(set, children) {
-      split(set, children);
-      while (isOpen()) await new Promise((resolve) => setImmediate(resolve));
-    },
-  });
 }
 
 /** A membership whose exchanges about calls, and whose meetings, are noted. */

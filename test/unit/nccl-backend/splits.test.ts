@@ -75,7 +75,6 @@ test.each(cases)("%s, in one process", async (_, wishes, groups) => {
 
 test.each(cases)("%s, in processes of their own", async (_, wishes, groups) => {
   const ranks = await joinAll(wishes.length);
-  // The fake, all in one thread, cannot let a rank wait for the others inside of a split.
   const children = await onAll(ranks, ({ comm }) => comm.split(wishes[comm.rank] as Wish));
   const results = await onAll(ranks, ({ comm }) => found(comm, children[comm.rank]));
   expect(results).toEqual(expected(wishes.length, groups));

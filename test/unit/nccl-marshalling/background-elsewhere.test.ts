@@ -7,6 +7,7 @@ import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
 import { compiler } from "../../support/c-library.ts";
+import { deviceOf } from "./device-of.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
 
 vi.mock("../../../src/backends/nccl/sys/own-threads.ts", () => ({
@@ -27,7 +28,7 @@ describe.skipIf(reason !== "")(`calls in the background of other machines${reaso
   });
 
   const start = (device: number): Promise<bigint> =>
-    nccl.initRankInBackground(cuda.threadDevice(device), 9, id, 4, {});
+    nccl.initRankInBackground(deviceOf(cuda, device), 9, id, 4, {});
 
   test("are made on threads of Node.js, which are on device 0 and have large stacks", async () => {
     echo.begin({ out: [8n], deepBytes: 4 << 20 });

@@ -7,6 +7,7 @@ import type { LocalRank } from "../rank/local-rank.ts";
 import type { Member } from "../rank/member.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
+import type { ByteEnd } from "../result/nccl-background.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
@@ -27,6 +28,7 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
   isOver = false;
+  readonly #over = new AbortController();
   /** What was made here, where other processes may ask. */
   made: Made | undefined;
   readonly #nccl: NcclCalls;
@@ -38,6 +40,17 @@ export class NcclCommunicator {
     this.windows = new RegisteredWindows(nccl, this.members);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
+  }
+
+  /** Fires when it is over. */
+  get over(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  /** It is about to be given back, for a reason where it is aborted. */
+  leave(reason?: unknown): void {
+    this.isOver = true;
+    this.#over.abort(reason);
   }
 
   /** Collective call `number` was submitted. One that could not be was not made: others may ask who keeps them waiting. */
@@ -52,6 +65,20 @@ export class NcclCommunicator {
     const op = this.beginOp(call);
     const [send, recv] = [addressOf(call.send), addressOf(call.recv)];
     return { call, send, recv, comm: handle, stream: device.stream, op, size: this.size, scratch };
+  }
+
+  /** Has NCCL connect this process's rank with ranks of others, for which it waits on another thread. */
+  async connect(ends: readonly ByteEnd[]): Promise<void> {
+    if (ends.length === 0) return;
+    const [member] = this.members.values();
+    const { handle, local } = member as Member;
+    const { device } = local;
+    const room = { comm: handle, stream: device.stream, ...local.byteRoom };
+    try {
+      await this.#nccl.connectInBackground(device.onThreads, room, ends);
+    } catch (error) {
+      throw this.#of(member as Member, error);
+    }
   }
 
   /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */
@@ -145,6 +172,14 @@ export class NcclCommunicator {
       } catch {}
     }
     this.graphs.clear();
+    if (this.windows.areOpen) {
+      // Aborted there, NCCL 2.28 frees what it still uses, and the process would be ended.
+      process.emitWarning(
+        `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,
+        { type: "TwincclClose", code: "ERR_COMM_ABORTED" },
+      );
+      return;
+    }
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );
@@ -210,47 +245,12 @@ export async function initOne(
 ): Promise<NcclCommunicator> {
   const { worldRank: rank, device } = local;
   const size = info.ranks.length;
-  const taken = device.cuda.threadDevice(device.index);
-  const handle = await nccl.initRankInBackground(taken, size, id, rank, config);
+  const handle = await nccl.initRankInBackground(device.onThreads, size, id, rank, config);
   current.forget();
   return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
 }
 
-/**
- * Splits a communicator: every member takes part, whether or not it joins a child.
- *
- * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
- * process: the place of the child among all that are made, and the rank in it.
- */
-export function split(
-  nccl: NcclCalls,
-  current: CurrentDevice,
-  parent: NcclCommunicator,
-  calls: readonly RankCall[],
-  children: readonly CommInfo[],
-  config: ConfigFields,
-): NcclCommunicator[] {
-  const slots = calls.map(() => new BigUint64Array(1));
-  nccl.group(() => {
-    calls.forEach(({ rank }, index) => {
-      const { handle, local } = parent.members.get(rank) as Member;
-      const color = children.findIndex(({ ranks }) => ranks.includes(local.worldRank));
-      const key = color < 0 ? 0 : (children[color] as CommInfo).ranks.indexOf(local.worldRank);
-      const slot = slots[index] as BigUint64Array;
-      nccl.split(handle, color < 0 ? undefined : color, key, slot, config);
-    });
-  });
-  current.forget();
-  return children.map((info) => {
-    const members = calls.flatMap(({ rank }, index) => {
-      const { local } = parent.members.get(rank) as Member;
-      const childRank = info.ranks.indexOf(local.worldRank);
-      return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
-    });
-    return new NcclCommunicator(info, members, nccl);
-  });
-}
-
-function slotValue(slot: BigUint64Array | undefined): bigint {
+/** The handle that NCCL wrote. */
+export function slotValue(slot: BigUint64Array | undefined): bigint {
   return slot?.[0] ?? 0n;
 }

@@ -2,7 +2,7 @@
  * Symmetric memory as NCCL knows it: allocations that are registered as windows of a communicator when a call first uses
  * them. Registration is collective, so it happens in the order of the calls.
  */
-import type { RankCall } from "../../../api/index.ts";
+import type { Memory, RankCall } from "../../../api/index.ts";
 import { symmetricPlace } from "../../../api/index.ts";
 import type { Member } from "../rank/member.ts";
 import type { NcclCalls } from "../result/nccl.ts";
@@ -15,6 +15,7 @@ export class RegisteredWindows {
   readonly #nccl: NcclCalls;
   readonly #members: ReadonlyMap<number, Member>;
   readonly #windows = new Map<number, Registered>();
+  #registering = false;
 
   constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>) {
     this.#nccl = nccl;
@@ -33,6 +34,31 @@ export class RegisteredWindows {
     if (first === undefined || symmetricPlace(first) === undefined) return;
     this.#coverSide(calls, "send");
     this.#coverSide(calls, "recv");
+  }
+
+  /** The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. */
+  async coverInBackground(calls: readonly RankCall[]): Promise<void> {
+    for (const call of calls) {
+      if (symmetricPlace(call) === undefined) continue;
+      for (const side of ["send", "recv"] as const) {
+        if (this.#has(call, side)) continue;
+        const { handle, local } = this.#members.get(call.rank) as Member;
+        const { ptr, byteLength } = memoryOf(call, side);
+        const device = local.device.onThreads;
+        this.#registering = true;
+        try {
+          const made = this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
+          this.#registered(call.rank).set(ptr, await made);
+        } finally {
+          this.#registering = false;
+        }
+      }
+    }
+  }
+
+  /** NCCL waits for other ranks to register memory. */
+  get areOpen(): boolean {
+    return this.#registering;
   }
 
   /** The memory at an address is about to be given back: its window goes first. */
@@ -64,13 +90,13 @@ export class RegisteredWindows {
     this.#nccl.group(() => {
       missing.forEach((call, index) => {
         const { handle, local } = this.#members.get(call.rank) as Member;
-        const { ptr, byteLength } = (call[side] as NonNullable<RankCall["send"]>).allocation.memory;
+        const { ptr, byteLength } = memoryOf(call, side);
         local.device.use();
         this.#nccl.registerWindow(handle, ptr, byteLength, slots[index] as BigUint64Array);
       });
     });
     missing.forEach((call, index) => {
-      const ptr = (call[side] as NonNullable<RankCall["send"]>).allocation.memory.ptr;
+      const { ptr } = memoryOf(call, side);
       this.#registered(call.rank).set(ptr, slots[index]?.[0] ?? 0n);
     });
   }
@@ -88,4 +114,9 @@ export class RegisteredWindows {
     }
     return registered;
   }
+}
+
+/** The memory of a buffer that is there. */
+function memoryOf(call: RankCall, side: "send" | "recv"): Memory {
+  return (call[side] as NonNullable<RankCall["send"]>).allocation.memory;
 }

@@ -2,6 +2,7 @@
 import { CommClosedError, InvalidArgumentError } from "../../../api/index.ts";
 import type { CudaCalls } from "../result/cuda.ts";
 import { CudaError } from "../result/errors.ts";
+import type { ThreadDevice } from "../sys/background.ts";
 
 /** Where a rank works. */
 export interface Place {
@@ -80,6 +81,17 @@ export class Device {
   /** The caller has CUDA code of its own, which switches devices as well. */
   share(): void {
     this.#current.share();
+  }
+
+  /** As other threads take it. */
+  get onThreads(): ThreadDevice {
+    const setHere = (): void => {
+      // It is about to be given to NCCL, which may switch it.
+      this.#current.forget();
+      this.use();
+      this.#current.forget();
+    };
+    return { ...this.cuda.threadDevice(this.index), setHere };
   }
 
   /** Makes it the thread's current device: memory and events belong to the current one. */

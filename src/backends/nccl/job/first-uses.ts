@@ -1,9 +1,11 @@
 /**
- * The ranks that a call connects for the first time come together in the job's store before NCCL is given the call.
+ * The ranks that a call connects for the first time come together in the job's store, and are connected, before NCCL is given
+ * the call.
  *
  * NCCL connects two ranks in the first message between them, and registers symmetric memory in the first call that uses it.
- * It waits there for the other ranks on the thread that makes the call, which is JavaScript's: while one of them did not
- * come, no deadline, no signal and no loss would be heard.
+ * It waits there for the other ranks on the thread that makes the call: on JavaScript's no deadline, no signal and no loss
+ * would be heard meanwhile. So a byte goes between them first, and memory is registered, on other threads. That they have
+ * come together before keeps who does not come from holding others in NCCL, which only an abort gets out of there.
  */
 
 import { ranksText } from "../../../api/error-text.ts";
@@ -13,9 +15,11 @@ import {
   type CommInfo,
   type Convening,
   type HalfTransfer,
+  type RankCall,
   RemoteRankError,
 } from "../../../api/index.ts";
 import type { NcclCommunicator } from "../calls/communicators.ts";
+import { connectOnce } from "../calls/connect-once.ts";
 import { connectsAll, numberOf, type Pair, pairOf, pairsOf } from "../calls/pairs.ts";
 import type { Meeting, Membership } from "../rendezvous/index.ts";
 
@@ -26,6 +30,15 @@ const meetMs = 2 ** 31 - 1;
 interface Met {
   all: boolean;
   readonly pairs: Map<number, Pair>;
+}
+
+/** What connects ranks: who does it, with whom, and the calls that may use memory that is not registered. */
+interface FirstUse {
+  readonly comm: NcclCommunicator;
+  /** The rank of this process in the communicator. */
+  readonly rank: number;
+  readonly fresh: Met;
+  readonly rows: readonly RankCall[];
 }
 
 /** The first uses of one process's connections. */
@@ -60,7 +73,8 @@ export class FirstUses {
     }
     if (meetings.length === 0) return undefined;
     comm.count(number);
-    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
+    const first: FirstUse = { comm, rank: (calls[0] as RankCall).rank, fresh, rows };
+    return (givenUp) => this.#convene(first, meetings, givenUp);
   }
 
   /** `Session.conveneExchange`. */
@@ -78,7 +92,9 @@ export class FirstUses {
     const meetings = this.#meetings(info, fresh);
     if (meetings.length === 0) return undefined;
     comm.made?.await(halves);
-    return (givenUp) => this.#convene(info, meetings, fresh, givenUp);
+    const { rank } = (sent[0] as HalfTransfer).call;
+    const first: FirstUse = { comm, rank, fresh, rows: [] };
+    return (givenUp) => this.#convene(first, meetings, givenUp);
   }
 
   /** Those who have not met before. */
@@ -103,14 +119,15 @@ export class FirstUses {
   }
 
   async #convene(
-    comm: CommInfo,
+    { comm, rank, fresh, rows }: FirstUse,
     meetings: readonly Meeting[],
-    fresh: Met,
     givenUp: AbortSignal,
   ): Promise<boolean> {
-    if (!(await this.#meet(comm, meetings, givenUp))) return false;
-    const met = this.#met.get(comm) ?? { all: false, pairs: new Map() };
-    this.#met.set(comm, met);
+    const { info } = comm;
+    if (!(await this.#meet(info, meetings, givenUp))) return false;
+    if (!(await connectOnce(comm, { ...fresh, rank, rows }, givenUp))) return false;
+    const met = this.#met.get(info) ?? { all: false, pairs: new Map() };
+    this.#met.set(info, met);
     met.all ||= fresh.all;
     for (const [number, pair] of fresh.pairs) met.pairs.set(number, pair);
     return true;

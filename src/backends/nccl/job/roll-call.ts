@@ -5,6 +5,7 @@
  * then. One that leaves says so for good: it may have given up the call that others are still waiting for. A process that is
  * blocked or gone does not answer.
  */
+import { setMaxListeners } from "node:events";
 import type { Membership, WaitOptions } from "../rendezvous/index.ts";
 
 /** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
@@ -38,6 +39,8 @@ export class RollCall {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), allMs).unref();
     const signal = AbortSignal.any([over.signal, this.#end.signal]);
+    // Each rank's answers listen to it: with many ranks Node.js would warn of a leak.
+    setMaxListeners(0, signal);
     try {
       const key = await this.#put(about, signal);
       if (key === undefined) return undefined;

@@ -5,8 +5,9 @@ import { UnsupportedError } from "../../../api/index.ts";
 /** Values by name. */
 export type Variables = Readonly<Record<string, string>>;
 
-/** Starts that are under way on other threads, one after another. */
+/** Starts that are under way on other threads: all, and those for which variables are set. */
 let starts: Promise<unknown> = Promise.resolve();
+let pinned: Promise<unknown> = Promise.resolve();
 
 /** Those that are set for a start that is under way. */
 const forStart = new Set<string>();
@@ -27,15 +28,17 @@ export function withVariables<T>(variables: Variables, body: () => T): T {
 }
 
 /**
- * The same for a start that takes place on another thread: starts wait for each other, so that none sees another's. `body`
- * must wait for nothing but NCCL. One that is given up keeps nobody waiting any more.
+ * The same for a start that takes place on another thread: none sees another's variables. So one with variables waits for all
+ * that are under way, and one without for those that have some. `body` must wait for nothing but NCCL. One that is given up
+ * keeps nobody waiting any more.
  */
 export function startWithVariables<T>(
   variables: Variables,
   body: () => Promise<T>,
   givenUp?: AbortSignal,
 ): Promise<T> {
-  const start = starts.then(async () => {
+  const hasOwn = Object.keys(variables).length > 0;
+  const start = (hasOwn ? starts : pinned).then(async () => {
     givenUp?.throwIfAborted();
     const putBack = set(variables);
     try {
@@ -44,7 +47,9 @@ export function startWithVariables<T>(
       putBack();
     }
   });
-  starts = start.catch(() => undefined);
+  const ended = start.catch(() => undefined);
+  if (hasOwn) pinned = ended;
+  starts = hasOwn ? ended : Promise.all([starts, ended]);
   return start;
 }
 

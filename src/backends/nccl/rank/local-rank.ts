@@ -9,6 +9,7 @@ import { Staging } from "../memory/staging.ts";
 import type { PointerInfo } from "../result/cuda-memory.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
+import type { ByteRoom } from "../result/nccl-background.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
@@ -50,6 +51,11 @@ export class LocalRank {
       cuda.free(this.scratch);
       throw error;
     }
+  }
+
+  /** Where bytes that nobody looks at are sent from and received. */
+  get byteRoom(): Pick<ByteRoom, "from" | "into"> {
+    return { from: this.scratch + 64n, into: this.scratch + 128n };
   }
 
   /** Memory filled with zeros; symmetric memory can be registered as a window. */

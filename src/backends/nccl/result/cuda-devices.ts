@@ -20,7 +20,7 @@ export interface CudaDeviceCalls {
   /** Makes a device this thread's current one. */
   setDevice(device: number): void;
   /** A device as other threads take it. */
-  threadDevice(device: number): ThreadDevice;
+  threadDevice(device: number): Omit<ThreadDevice, "setHere">;
   memoryInfo(): { readonly freeBytes: number; readonly totalBytes: number };
 }
 
@@ -48,7 +48,6 @@ export function deviceCalls({ get, check, int }: CudaLibrary): CudaDeviceCalls {
     threadDevice: (index) => ({
       index,
       setter: addressOf(setDevice),
-      setHere: () => check(setDevice(index), "cudaSetDevice"),
       check: (status) => check(status, "cudaSetDevice"),
     }),
     memoryInfo() {

@@ -1,5 +1,4 @@
 /** The NCCL calls that make, group and end communicators. */
-import { inBackground, type ThreadDevice } from "../sys/background.ts";
 import {
   type ConfigFields,
   estimatedTimeUs,
@@ -9,7 +8,8 @@ import {
 } from "../sys/layouts.ts";
 import { inProgress, type NcclLibrary } from "./nccl-status.ts";
 
-const noColor = -1;
+/** `NCCL_SPLIT_NOCOLOR`. */
+export const noColor = -1;
 
 /** Communicators and groups. */
 export interface NcclCommunicatorCalls {
@@ -28,14 +28,6 @@ export interface NcclCommunicatorCalls {
     rank: number,
     config: ConfigFields,
   ): void;
-  /** The same on another thread. */
-  initRankInBackground(
-    device: ThreadDevice,
-    size: number,
-    id: Uint8Array,
-    rank: number,
-    config: ConfigFields,
-  ): Promise<bigint>;
   /** The handle appears in `child`, 0 for no color, when the call, or the group around it, is over. */
   split(
     comm: bigint,
@@ -45,11 +37,6 @@ export interface NcclCommunicatorCalls {
     config: ConfigFields,
   ): void;
   destroy(comm: bigint): void;
-  /** Has all ranks bring a communicator to its end, on another thread: it waits for them. */
-  finalizeInBackground(comm: bigint): Promise<void>;
-  /** Ends a communicator on another thread. */
-  destroyInBackground(comm: bigint): Promise<void>;
-  abortInBackground(comm: bigint): Promise<void>;
   /** Throws what went wrong on a communicator since it was made. */
   checkAsync(comm: bigint): void;
 }
@@ -100,21 +87,6 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         get("commInitRankConfig")(comm, size, { internal: id }, rank, ncclConfig(config)),
         "ncclCommInitRankConfig",
       ),
-    async initRankInBackground(device, size, id, rank, config) {
-      const comm = new BigUint64Array(1);
-      const init = get("commInitRankConfig");
-      const status = await inBackground(
-        device,
-        init,
-        comm,
-        size,
-        { internal: id },
-        rank,
-        ncclConfig(config),
-      );
-      check(status, "ncclCommInitRankConfig");
-      return comm[0] as bigint;
-    },
     split: (comm, color, key, child, config) =>
       check(
         get("commSplit")(comm, color ?? noColor, key, child, ncclConfig(config)),
@@ -122,15 +94,6 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         comm,
       ),
     destroy: (comm) => check(get("commDestroy")(comm), "ncclCommDestroy"),
-    async finalizeInBackground(comm) {
-      check(await inBackground(undefined, get("commFinalize"), comm), "ncclCommFinalize");
-    },
-    async destroyInBackground(comm) {
-      check(await inBackground(undefined, get("commDestroy"), comm), "ncclCommDestroy");
-    },
-    async abortInBackground(comm) {
-      check(await inBackground(undefined, get("commAbort"), comm), "ncclCommAbort");
-    },
     checkAsync(comm) {
       check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);
       const status = asyncStatus[0] as number;

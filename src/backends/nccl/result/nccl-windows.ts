@@ -1,7 +1,8 @@
 /** The NCCL calls of symmetric memory. */
 import type { NcclLibrary } from "./nccl-status.ts";
 
-const symmetricWindow = 1;
+/** `NCCL_WIN_COLL_SYMMETRIC`. */
+export const symmetricWindow = 1;
 
 /** Memory that all ranks register as a window. */
 export interface NcclWindowCalls {

@@ -1,5 +1,6 @@
 /** NCCL as functions that return their result or throw `NcclError`. */
 import type { ListRunner } from "../sys/call-list.ts";
+import { backgroundCalls, type NcclBackgroundCalls } from "./nccl-background.ts";
 import { collectiveCalls, type NcclCollectiveCalls } from "./nccl-collectives.ts";
 import { communicatorCalls, type NcclCommunicatorCalls } from "./nccl-communicators.ts";
 import { listCalls, type NcclListCalls } from "./nccl-lists.ts";
@@ -10,6 +11,7 @@ import { type NcclWindowCalls, windowCalls } from "./nccl-windows.ts";
 export interface NcclCalls
   extends NcclCommunicatorCalls,
     NcclCollectiveCalls,
+    NcclBackgroundCalls,
     NcclListCalls,
     NcclWindowCalls {}
 
@@ -19,6 +21,7 @@ export function ncclCalls(bound: BoundNccl, runner?: ListRunner): NcclCalls {
   return {
     ...communicatorCalls(library),
     ...collectiveCalls(library),
+    ...backgroundCalls(library),
     ...listCalls(library, runner),
     ...windowCalls(library),
   };

@@ -1,8 +1,8 @@
 /** C functions that block, on other threads. */
 import { hasLargeStacks } from "./koffi.ts";
 import { ownThreads } from "./own-threads.ts";
-import { addressOf } from "./prototype.ts";
-import type { Argument } from "./thread-record.ts";
+import { addressOf, type NativeFunction } from "./prototype.ts";
+import type { Argument, Outcome } from "./thread-record.ts";
 
 /** A device of CUDA as another thread takes it. */
 export interface ThreadDevice {
@@ -15,10 +15,16 @@ export interface ThreadDevice {
   check(status: number): void;
 }
 
+/** A function with its arguments. */
+export interface BoundCall {
+  readonly call: NativeFunction;
+  readonly args: readonly Argument[];
+}
+
 /**
  * Runs a C function on another thread, on a device where one is given; resolves with its status.
  *
- * The thread is one of its own, which keeps no process, nor does the promise: who waits has a deadline. Where there are no
+ * The thread is one of its own, which keeps no process, nor does the promise: that is for those who wait. Where there are no
  * such threads it is one of Node.js: the process does not end before the call. Those are on device 0 and may have small
  * stacks, where koffi was in use before: with another device, or without a large stack, the function runs here, and blocks.
  */
@@ -27,15 +33,8 @@ export async function inBackground<A extends (Argument & unknown)[]>(
   call: (...args: A) => number,
   ...args: A
 ): Promise<number> {
-  const begin = await ownThreads();
-  const setting = device === undefined ? [] : [{ address: device.setter, args: [device.index] }];
-  const calls = [...setting, { address: addressOf(call), args }];
-  const outcome = typeof begin === "string" ? undefined : begin(calls);
-  if (outcome !== undefined) {
-    const { status, endedAt } = await outcome;
-    if (endedAt < setting.length) device?.check(status);
-    return status;
-  }
+  const outcome = await onOwnThread(device, [{ call, args }]);
+  if (outcome !== undefined) return outcome.status;
   if ((device !== undefined && device.index !== 0) || !(await hasLargeStacks())) {
     device?.setHere();
     return call(...args);
@@ -44,4 +43,40 @@ export async function inBackground<A extends (Argument & unknown)[]>(
   return new Promise((resolve, reject) => {
     start(...args, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
   });
+}
+
+/**
+ * Runs C functions one after another on one thread, up to one that gives another status than 0. Where there are no threads
+ * of their own they run here, and block.
+ */
+export async function allInBackground(
+  device: ThreadDevice,
+  calls: readonly BoundCall[],
+): Promise<Outcome> {
+  const outcome = await onOwnThread(device, calls);
+  if (outcome !== undefined) return outcome;
+  device.setHere();
+  for (const [endedAt, { call, args }] of calls.entries()) {
+    const status = call(...args) as number;
+    if (status !== 0) return { status, endedAt };
+  }
+  return { status: 0, endedAt: calls.length };
+}
+
+/** `undefined` where there are no such threads. */
+async function onOwnThread(
+  device: ThreadDevice | undefined,
+  calls: readonly BoundCall[],
+): Promise<Outcome | undefined> {
+  const begin = await ownThreads();
+  if (typeof begin === "string") return undefined;
+  const setting = device === undefined ? [] : [{ address: device.setter, args: [device.index] }];
+  const outcome = await begin([
+    ...setting,
+    ...calls.map(({ call, args }) => ({ address: addressOf(call), args })),
+  ]);
+  if (outcome === undefined) return undefined;
+  const { status, endedAt } = outcome;
+  if (endedAt < setting.length) device?.check(status);
+  return { status, endedAt: endedAt - setting.length };
 }

@@ -11,7 +11,7 @@ import { type Outcome, type ThreadedCall, ThreadRecord } from "./thread-record.t
 
 /**
  * Makes calls on a thread of their own, up to one that gives another status than 0; `undefined` where the system starts none.
- * The promise does not keep the process either: who waits for it has a deadline, or something else that lives.
+ * The promise does not keep the process either: that is for those who wait, as long as they do.
  */
 export type OwnThreads = (calls: readonly ThreadedCall[]) => Promise<Outcome> | undefined;
 
@@ -30,7 +30,9 @@ async function prepare(): Promise<OwnThreads | string> {
   /** Those that no thread writes to any more. */
   const idle: ThreadRecord[] = [];
   return (calls) => {
-    const record = idle.pop() ?? ThreadRecord.of(pages);
+    const bytes = ThreadRecord.bytesOf(calls);
+    const fitting = idle.findIndex(({ byteLength }) => byteLength >= bytes);
+    const [record = ThreadRecord.of(pages, bytes)] = fitting < 0 ? [] : idle.splice(fitting, 1);
     if (record === undefined) return undefined;
     record.write(calls);
     const outcome = start(record.address) ? record.done() : undefined;

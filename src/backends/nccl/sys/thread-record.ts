@@ -25,13 +25,25 @@ export interface Outcome {
 }
 
 const wordBytes = 8;
+
+/** Bytes up to the end of the word that they end in. */
+function inWords(bytes: number): number {
+  return Math.ceil(bytes / wordBytes) * wordBytes;
+}
+
+/** Bytes of a record before the memory that its calls are given: the outcome, the calls, and the null that ends them. */
+function bytesBefore(calls: readonly ThreadedCall[]): number {
+  return (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
+}
+
 const [firstLookMs, lastLookMs] = [1, 100];
 /** Looking more seldom the longer it takes delays no outcome by more than this part of its time. */
 const lookEvery = 1 / 16;
 
-/** A page that stays: a thread that is never heard of again may still write to it. */
+/** Pages that stay: a thread that is never heard of again may still write to them. */
 export class ThreadRecord {
   readonly address: bigint;
+  readonly byteLength: number;
   readonly #words: BigUint64Array;
   readonly #bytes: Uint8Array;
   /** Of the outcome's first word: the status, and whether it is there. */
@@ -40,27 +52,36 @@ export class ThreadRecord {
 
   private constructor(address: bigint, buffer: ArrayBuffer) {
     this.address = address;
+    this.byteLength = buffer.byteLength;
     this.#words = new BigUint64Array(buffer);
     this.#bytes = new Uint8Array(buffer);
     this.#told = new Int32Array(buffer, 0, 2);
   }
 
-  /** One more; `undefined` where the system gives no memory. */
-  static of(pages: PageCalls): ThreadRecord | undefined {
-    const page = pages.take(1);
-    return page && new ThreadRecord(page.address, page.buffer);
+  /** One more with room for so much; `undefined` where the system gives no memory. */
+  static of(pages: PageCalls, bytes: number): ThreadRecord | undefined {
+    const taken = pages.take(Math.ceil(bytes / pageBytes));
+    return taken && new ThreadRecord(taken.address, taken.buffer);
   }
 
-  /** Writes calls down. */
+  /** The room that calls need. */
+  static bytesOf(calls: readonly ThreadedCall[]): number {
+    const memory = calls.flatMap(({ args }) => args.filter(ArrayBuffer.isView));
+    return memory.reduce(
+      (bytes, { byteLength }) => bytes + inWords(byteLength),
+      bytesBefore(calls),
+    );
+  }
+
+  /** Writes calls down, for which there is room. */
   write(calls: readonly ThreadedCall[]): void {
     this.#words.fill(0n);
     this.#copies = [];
-    let data = (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
+    let data = bytesBefore(calls);
     /** Copies memory behind the calls, and back when they are done; gives its address. */
     const lend = ({ buffer, byteOffset, byteLength }: ArrayBufferView): bigint => {
       const at = data;
-      data += Math.ceil(byteLength / wordBytes) * wordBytes;
-      if (data > pageBytes) throw new RangeError("calls on a thread have too much memory");
+      data += inWords(byteLength);
       const given = new Uint8Array(buffer, byteOffset, byteLength);
       this.#bytes.set(given, at);
       this.#copies.push(() => given.set(this.#bytes.subarray(at, at + byteLength)));

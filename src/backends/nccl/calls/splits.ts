@@ -1,0 +1,70 @@
+/** Splits of communicators. */
+import type { CommInfo, RankCall } from "../../../api/index.ts";
+import type { CurrentDevice } from "../device/device.ts";
+import type { Member } from "../rank/member.ts";
+import type { NcclCalls } from "../result/nccl.ts";
+import type { ConfigFields } from "../sys/layouts.ts";
+import { NcclCommunicator, slotValue } from "./communicators.ts";
+
+/** What NCCL is given of a member's part in a split. */
+function partOf(worldRank: number, children: readonly CommInfo[]) {
+  const color = children.findIndex(({ ranks }) => ranks.includes(worldRank));
+  if (color < 0) return { color: undefined, key: 0 };
+  return { color, key: (children[color] as CommInfo).ranks.indexOf(worldRank) };
+}
+
+/** Splits a communicator whose other members live in other processes: NCCL waits for them on another thread. */
+export async function splitApart(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  parent: NcclCommunicator,
+  children: readonly CommInfo[],
+  config: ConfigFields,
+): Promise<NcclCommunicator[]> {
+  const [member] = parent.members.values();
+  const { handle, local } = member as Member;
+  const { worldRank, device } = local;
+  const { color, key } = partOf(worldRank, children);
+  const made = await nccl.splitInBackground(device.onThreads, handle, color, key, config);
+  current.forget();
+  const split = children.map((info, child) => {
+    const members = child === color ? [{ rank: key, local, handle: made }] : [];
+    return new NcclCommunicator(info, members, nccl);
+  });
+  // Nobody waits for it any more.
+  if (parent.isOver) await Promise.all(split.map((each) => each.abort()));
+  return split;
+}
+
+/**
+ * Splits a communicator whose members all live here: every one takes part, whether or not it joins a child.
+ *
+ * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
+ * process: the place of the child among all that are made, and the rank in it.
+ */
+export function split(
+  nccl: NcclCalls,
+  current: CurrentDevice,
+  parent: NcclCommunicator,
+  calls: readonly RankCall[],
+  children: readonly CommInfo[],
+  config: ConfigFields,
+): NcclCommunicator[] {
+  const slots = calls.map(() => new BigUint64Array(1));
+  nccl.group(() => {
+    calls.forEach(({ rank }, index) => {
+      const { handle, local } = parent.members.get(rank) as Member;
+      const { color, key } = partOf(local.worldRank, children);
+      nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
+    });
+  });
+  current.forget();
+  return children.map((info) => {
+    const members = calls.flatMap(({ rank }, index) => {
+      const { local } = parent.members.get(rank) as Member;
+      const childRank = info.ranks.indexOf(local.worldRank);
+      return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
+    });
+    return new NcclCommunicator(info, members, nccl);
+  });
+}

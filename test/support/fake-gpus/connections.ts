@@ -1,0 +1,54 @@
+/** What the ranks of several processes wait for each other in: NCCL's first message of a pair, and its windows. */
+import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import { type Machine, ncclError } from "./machine.ts";
+import type { State } from "./nccl-state.ts";
+
+/** Those who come to the same thing, once and again. */
+export class Comings {
+  readonly #counts = new Map<string, number>();
+
+  /** Somebody comes once more; says whether as many of each of the others have. */
+  come(who: string, others: readonly string[]): () => boolean {
+    const count = (this.#counts.get(who) ?? 0) + 1;
+    this.#counts.set(who, count);
+    return () => others.every((other) => (this.#counts.get(other) ?? 0) >= count);
+  }
+}
+
+/** One end of what a communicator waits in. */
+export interface Waits {
+  readonly aborted: boolean;
+}
+
+/** Waits as NCCL does: until it is done, or the communicator was aborted. */
+export async function untilDone(end: Waits, cCall: string, isDone: () => boolean): Promise<void> {
+  do await new Promise((resolve) => setImmediate(resolve));
+  while (!isDone() && !end.aborted);
+  if (end.aborted) throw ncclError(cCall, 3, "ncclInternalError");
+}
+
+/** The connecting calls. */
+export function connectionCalls(
+  machine: Machine,
+  state: State,
+): Pick<NcclCalls, "connectInBackground"> {
+  return {
+    async connectInBackground({ index }, { comm, stream, from, into }, ends) {
+      const end = state.end(comm);
+      const { clique, rank, device } = end;
+      if (device !== index || machine.stream(stream).device !== index) {
+        machine.complain("ranks are connected on another device");
+      }
+      for (const at of [from, into]) machine.memory.range(at, 1, device);
+      const done = ends.map(({ direction, peer }) => {
+        const way = direction === "send" ? [rank, peer] : [peer, rank];
+        const other = direction === "send" ? "recv" : "send";
+        return clique.comings.come(`${direction} ${way}`, [`${other} ${way}`]);
+      });
+      await untilDone(end, "ncclGroupEnd", () => done.every((each) => each()));
+      for (const { direction, peer } of ends) {
+        clique.connected.add(direction === "send" ? `${rank} ${peer}` : `${peer} ${rank}`);
+      }
+    },
+  };
+}

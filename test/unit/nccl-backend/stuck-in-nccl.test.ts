@@ -1,0 +1,182 @@
+/** Ranks that have come together, and then wait in NCCL for one of them that is at something else, or whose part fails. */
+import type { Communicator } from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import { type FakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { cleanGpus, turns } from "./gpus.ts";
+import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+type Background = "connectInBackground" | "registerWindowInBackground" | "splitInBackground";
+
+interface Options {
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** A call in which NCCL waits for the other rank, and what of NCCL it waits in. */
+const calls: readonly (readonly [
+  string,
+  Background,
+  (comm: Communicator, options?: Options) => PromiseLike<unknown>,
+])[] = [
+  [
+    "a first message",
+    "connectInBackground",
+    (comm, options) => {
+      const buffer = comm.alloc("int32", 2);
+      const peer = 1 - comm.rank;
+      return comm.rank === 0
+        ? comm.send({ send: buffer, peer, ...options })
+        : comm.recv({ recv: buffer, peer, ...options });
+    },
+  ],
+  [
+    "an all-to-all",
+    "connectInBackground",
+    (comm, options) => {
+      const [send, recv] = [comm.alloc("int32", 4), comm.alloc("int32", 4)];
+      return comm.allToAll({ send, recv, ...options });
+    },
+  ],
+  [
+    "a symmetric all-reduce",
+    "registerWindowInBackground",
+    (comm, options) => {
+      const send = comm.alloc("int32", 4, { symmetric: true });
+      return comm.allReduce({ send, op: "sum", ...options });
+    },
+  ],
+  ["a split", "splitInBackground", (comm, options) => comm.split({ color: 0, ...options })],
+];
+
+/** What NCCL does on a rank instead of its part: once, for the first rank that `instead` is for. */
+function replace(
+  gpus: FakeGpus,
+  rank: number,
+  name: Background,
+  instead: () => Promise<never>,
+): () => void {
+  const { calls: nccl } = gpus.nccl;
+  const original = nccl[name] as (...args: unknown[]) => Promise<unknown>;
+  const replaced = (device: { readonly index: number }, ...args: unknown[]): unknown =>
+    device.index === rank ? instead() : original(device, ...args);
+  Object.assign(nccl, { [name]: replaced });
+  return () => void Object.assign(nccl, { [name]: original });
+}
+
+const never = (): Promise<never> => new Promise(() => undefined);
+
+/** The ranks go on as a new life. */
+async function expectLife(ranks: readonly Joined[]): Promise<void> {
+  const next = await onAll(ranks, ({ comm }) => comm.rebuild());
+  const sums = await onAll(
+    next.map((comm, rank) => ({ ...(ranks[rank] as Joined), comm })),
+    async ({ comm }) => {
+      const one = comm.alloc("int32", 2).fill(comm.rank + 1);
+      await comm.allReduce({ send: one, op: "sum" });
+      return [...(await one.toHost())];
+    },
+  );
+  expect(sums).toEqual([
+    [3, 3],
+    [3, 3],
+  ]);
+  await Promise.all(next.map((comm) => comm.close()));
+}
+
+describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
+  const isWindow = name === "registerWindowInBackground";
+
+  /** What NCCL holds of symmetric memory stays behind, with a warning. */
+  async function behind(gpus: FakeGpus, work: () => Promise<void>): Promise<void> {
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    try {
+      await work();
+      const texts = warn.mock.calls.map(([text]) => String(text));
+      if (isWindow) {
+        expect(texts).toContainEqual(expect.stringMatching(/did not register symmetric memory/));
+        // What stays behind is no leak of the library's: it cannot be given back.
+        for (const { handle } of [...gpus.nccl.ends.values()]) {
+          await gpus.nccl.calls.abortInBackground(handle);
+        }
+      } else expect(texts).toEqual([]);
+    } finally {
+      warn.mockRestore();
+    }
+  }
+
+  test("is over with its deadline, and the ranks go on with the next life", async () => {
+    const gpus = cleanGpus();
+    await behind(gpus, async () => {
+      const ranks = await joinAll(2, "off", gpus);
+      const mend = replace(gpus, 1, name, never);
+      const began = performance.now();
+      const ends = await onAll(ranks, ({ comm }) => told(call(comm, { timeoutMs: 100 })));
+      expect(performance.now() - began).toBeLessThan(2500);
+      for (const [rank, error] of ends.entries()) {
+        expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank, call: 0 });
+      }
+      mend();
+      await expectLife(ranks);
+    });
+  });
+
+  test("is ended by its signal, and by abort()", async () => {
+    const gpus = cleanGpus();
+    await behind(gpus, async () => {
+      const ranks = await joinAll(2, "off", gpus);
+      const mend = replace(gpus, 1, name, never);
+      const [giving, why] = [new AbortController(), new Error("enough")];
+      const [a, b] = ranks as [Joined, Joined];
+      const ends = [told(call(a.comm, { signal: giving.signal })), told(call(b.comm))];
+      await turns(40);
+      giving.abort(why);
+      b.comm.abort(why);
+      for (const error of await Promise.all(ends)) {
+        expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", cause: why });
+      }
+      mend();
+      await expectLife(ranks);
+    });
+  });
+
+  test("fails where its part fails, and is over for the others in time", async () => {
+    const gpus = cleanGpus();
+    await behind(gpus, async () => {
+      const ranks = await joinAll(2, "off", gpus);
+      const broken = ncclError("ncclSomething", 2, "ncclSystemError");
+      const mend = replace(gpus, 1, name, () => Promise.reject(broken));
+      const [a, b] = await onAll(ranks, ({ comm }) => told(call(comm, { timeoutMs: 200 })));
+      expect(a).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
+      expect(b).toMatchObject({ code: "ERR_COMM_NCCL", rank: 1, statusName: "ncclSystemError" });
+      mend();
+      await expectLife(ranks);
+    });
+  });
+
+  test("keeps the process as long as it waits", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, "off", gpus);
+    const timers = (): number =>
+      process.getActiveResourcesInfo().filter((each) => each === "Timeout").length;
+    let [letGo, begun] = [(): void => undefined, 0];
+    const held = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
+    const { calls: nccl } = gpus.nccl;
+    const original = nccl[name] as (...args: unknown[]) => Promise<unknown>;
+    const holding = async (...args: unknown[]): Promise<unknown> => {
+      begun += 1;
+      await held;
+      return original(...args);
+    };
+    Object.assign(nccl, { [name]: holding });
+    const before = timers();
+    const ends = ranks.map(({ comm }) => told(call(comm)));
+    while (begun < ranks.length) await turns(1);
+    expect(timers() - before).toBe(ranks.length);
+    letGo();
+    expect(await Promise.all(ends)).toEqual([undefined, undefined]);
+    expect(timers() - before).toBe(0);
+    await closeAll(ranks);
+  });
+});
