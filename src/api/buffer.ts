@@ -285,7 +285,7 @@ export function assertAddress(ptr: unknown, dtype: DType, facts: CommErrorFacts)
   if (ptr <= 0n || ptr >= 1n << 64n) throw fault(String(ptr), "an address of device memory");
   const { bytes } = dtypeInfo[dtype];
   if (ptr % BigInt(bytes) === 0n) return;
-  throw fault(`0x${ptr.toString(16)}`, `a multiple of ${bytes}, the bytes of a ${dtype}`);
+  throw fault(`0x${ptr.toString(16)}`, `a multiple of ${bytes}, the bytes of ${dtype}`);
 }
 
 /** Bytes that two buffers have in common. Memory that was adopted may be that of another buffer. */

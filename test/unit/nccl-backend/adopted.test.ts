@@ -86,7 +86,7 @@ describe("adopted memory", () => {
     [0n, /ptr: found 0, needs an address/],
     [-16n, /ptr: found -16/],
     [1n << 64n, /needs an address of device memory/],
-    [4098n, /found 0x1002, needs a multiple of 4, the bytes of a float32/],
+    [4098n, /found 0x1002, needs a multiple of 4, the bytes of float32/],
   ])("is no %s", async (ptr, message) => {
     await inWorld(cleanGpus(), 1, async (world) => {
       await world.run((comm) => {

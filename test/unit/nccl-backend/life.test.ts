@@ -159,6 +159,23 @@ describe("buffers", () => {
     });
   });
 
+  test("that NCCL cannot make for another reason are refused with that", async () => {
+    const gpus = cleanGpus();
+    const broken = ncclError("ncclMemAlloc", 1, "ncclUnhandledCudaError");
+    await inWorld(gpus, 1, async (world) => {
+      await world.run((comm) => {
+        gpus.machine.failNext("memAlloc", broken);
+        const allocate = () => comm.alloc("int8", 8, { symmetric: true });
+        const facts = { code: "ERR_COMM_NCCL", cCall: "ncclMemAlloc", rank: 0, device: "cuda:0" };
+        expect(allocate).toThrow(expect.objectContaining(facts));
+        gpus.machine.failNext("memAlloc", broken);
+        gpus.machine.failNext("memoryInfo", cudaError("cudaMemGetInfo", 700, "cudaError"));
+        expect(allocate).toThrow(expect.objectContaining(facts));
+      });
+      await expectHealthy(world);
+    });
+  });
+
   test("begin with zeros and keep what fills and copies leave, in call order", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 1, async (world) => {

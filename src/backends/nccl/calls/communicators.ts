@@ -173,7 +173,7 @@ export class NcclCommunicator {
     }
     this.graphs.clear();
     if (this.windows.areOpen) {
-      // Aborted there, NCCL 2.28 frees what it still uses, and the process would be ended.
+      // Aborted there while the other rank is dead, NCCL 2.28.9 corrupts the heap, which ends the process.
       process.emitWarning(
         `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,
         { type: "TwincclClose", code: "ERR_COMM_ABORTED" },

@@ -14,6 +14,9 @@ import type { ByteRoom } from "../result/nccl-background.ts";
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
 
+/** NCCL takes symmetric memory in such pieces. */
+const symmetricBytes = 2 << 20;
+
 /** Elements of scratch memory are this far apart from anything else. */
 const scratchBytes = 256;
 
@@ -156,8 +159,21 @@ export class LocalRank {
     try {
       return allocate();
     } catch (cause) {
-      if (outOfMemory(cause)) throw this.#tooMuch(action, bytes, cause);
+      if (this.#isFull(cause, bytes)) throw this.#tooMuch(action, bytes, cause);
       throw located(cause, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  /** NCCL tells of every error of CUDA alike: it is this one where the device has less than what was asked for. */
+  #isFull(cause: unknown, bytes: number): boolean {
+    if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
+    if (!(cause instanceof NcclError) || cause.statusName !== "ncclUnhandledCudaError")
+      return false;
+    try {
+      const taken = Math.ceil(bytes / symmetricBytes) * symmetricBytes;
+      return this.device.use().memoryInfo().freeBytes < taken;
+    } catch {
+      return false;
     }
   }
 
@@ -187,9 +203,4 @@ function isDeviceMemory({ kind }: PointerInfo): boolean {
 function homeOf(found: PointerInfo): string {
   if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
   return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
-}
-
-function outOfMemory(cause: unknown): boolean {
-  if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
-  return cause instanceof NcclError && cause.statusName === "ncclUnhandledCudaError";
 }
