@@ -1,6 +1,6 @@
 /** Whom a late call's error names: the ranks that have not made the call, as the communicator numbers them. */
 import type { CommError, Communicator } from "twinccl";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
 import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
@@ -153,4 +153,24 @@ describe("a call on the communicator of a split that is not done in time", () =>
       }),
     );
   });
+});
+
+test("many ranks are asked without a warning of Node.js", async () => {
+  const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+  try {
+    const size = 12;
+    const ranks = await joinAll(size, "off", cleanGpus({ devices: size }));
+    const here = ranks.slice(0, -1);
+    const late = here.map(({ comm }) => {
+      const send = comm.alloc("int8", 4);
+      return thrown(comm.allReduce({ send, op: "sum", timeoutMs: 300 }));
+    });
+    for (const error of await within(5000, Promise.all(late))) {
+      expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [size - 1] });
+    }
+    expect(warn.mock.calls).toEqual([]);
+    await closeRest(ranks);
+  } finally {
+    warn.mockRestore();
+  }
 });
