@@ -4,7 +4,7 @@ import type { NcclCommunicator } from "./calls/communicators.ts";
 import { split, splitApart } from "./calls/splits.ts";
 import { waitedFor } from "./device/waited-for.ts";
 import { pinnedVariables } from "./process/pinned-start.ts";
-import { startWithVariables, withVariables } from "./process/variables.ts";
+import { startWithVariables, unpinned, withVariables } from "./process/variables.ts";
 import type { SessionParts } from "./session.ts";
 
 /** Makes them: here, or, where other members live in other processes, on a thread on which NCCL waits for these. */
@@ -17,8 +17,23 @@ export function childrenOf(
   const { nccl } = libraries;
   const variables = pinnedVariables(pin);
   if (job === undefined) {
-    return withVariables(variables, () => split(nccl, current, parent, calls, children, config));
+    const splitHere = () => split(nccl, current, parent, calls, children, config);
+    return unpinned(() => withVariables(variables, splitHere));
   }
-  const begin = () => splitApart(nccl, current, parent, children, config);
-  return waitedFor(startWithVariables(variables, begin, parent.over));
+  let begun: Promise<NcclCommunicator[]> | undefined;
+  const begin = (): Promise<NcclCommunicator[]> => {
+    begun = splitApart(nccl, current, parent, children, config);
+    return begun;
+  };
+  const made = startWithVariables(variables, begin, parent.over).catch((error: unknown) => {
+    // What NCCL still makes is nobody's.
+    begun?.then(abortAll, () => undefined);
+    throw error;
+  });
+  return waitedFor(made);
+}
+
+/** Aborts communicators that nobody uses; soon after, each is gone. */
+export function abortAll(comms: readonly NcclCommunicator[]): void {
+  for (const comm of comms) void comm.abort();
 }

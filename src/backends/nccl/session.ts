@@ -23,7 +23,7 @@ import type { Ready } from "./calls/ready-call.ts";
 import { ReadyReplay } from "./calls/ready-replay.ts";
 import { messageEnds } from "./calls/submit.ts";
 import { finishing, Submitter } from "./calls/submitter.ts";
-import { childrenOf } from "./children.ts";
+import { abortAll, childrenOf } from "./children.ts";
 import type { CurrentDevice, Place } from "./device/device.ts";
 import { inTurn, within } from "./device/give-back.ts";
 import type { Progress } from "./device/progress.ts";
@@ -223,10 +223,8 @@ export class NcclSession implements Session {
   /** Records collective calls as CUDA graphs. */
   capture(info: CommInfo, recorded: readonly CallSet[]): CapturedGraph {
     const comm = this.#comm(info);
-    const graph = this.#submitter.record(
-      comm,
-      recorded.map(({ calls }) => calls),
-    );
+    const rows = recorded.map(({ calls }) => calls);
+    const graph = this.#submitter.record(comm, rows);
     this.#parts.readPlans?.(info.name);
     comm.graphs.add(graph);
     return graph;
@@ -246,8 +244,13 @@ export class NcclSession implements Session {
 
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
-    const made = childrenOf(this.#parts, this.#comm(set.comm), set, children);
+    const parent = this.#comm(set.comm);
+    const made = childrenOf(this.#parts, parent, set, children);
     const open = (comms: readonly NcclCommunicator[]): void => {
+      if (parent.isOver) {
+        abortAll(comms);
+        throw this.#aborted(set.comm);
+      }
       this.#parts.job?.born(set.comm, set.number, children);
       for (const comm of comms) this.#add(comm);
       this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));

@@ -52,4 +52,14 @@ describe.skipIf(reason !== "")(`calls in the background of other machines${reaso
     await expect(start(2)).rejects.toBeInstanceOf(CudaError);
     expect(echo.calls()).toBe(1);
   });
+
+  test("close the group of messages of which one fails", async () => {
+    echo.begin({ status: 4, failing: 3 });
+    const room = { comm: 1n, stream: 2n, from: 3n, into: 4n };
+    const ends = [1, 2].map((peer) => ({ direction: "send", peer }) as const);
+    const connecting = nccl.connectInBackground(deviceOf(cuda, 0), room, ends);
+    await expect(connecting).rejects.toMatchObject({ cCall: "ncclSend", status: 4 });
+    const names = echo.lines().map((line) => line.split(" ")[0]);
+    expect(names).toEqual(["cudaSetDevice", "ncclGroupStart", "ncclSend", "ncclGroupEnd"]);
+  });
 });

@@ -12,7 +12,11 @@ import {
 } from "../../../src/backends/nccl/process/pinned-start.ts";
 import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
-import { startWithVariables, withVariables } from "../../../src/backends/nccl/process/variables.ts";
+import {
+  startWithVariables,
+  unpinned,
+  withVariables,
+} from "../../../src/backends/nccl/process/variables.ts";
 
 const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];
 const now = () => Object.fromEntries(names.map((name) => [name, process.env[name]]));
@@ -29,6 +33,41 @@ describe("variables", () => {
     expect(seen).toMatchObject({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" });
     expect(now()).toEqual(before);
     expect(process.env).not.toHaveProperty("NCCL_ALGO");
+  });
+
+  test("of a start on another thread are seen by none that has none", async () => {
+    const own = (): string | undefined => process.env["NCCL_ALGO"];
+    expect(unpinned(own)).toBeUndefined();
+    let end = (): void => undefined;
+    const ending = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const pinned = startWithVariables({ NCCL_ALGO: "Ring" }, async () => {
+      await ending;
+      return own();
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(own()).toBe("Ring");
+    const others = Promise.all([unpinned(own), startWithVariables({}, async () => own())]);
+    end();
+    expect(await pinned).toBe("Ring");
+    expect(await others).toEqual([undefined, undefined]);
+  });
+
+  test("keep starts without any from nothing but those", async () => {
+    let end = (): void => undefined;
+    const ending = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const long = startWithVariables({}, () => ending);
+    expect(await startWithVariables({}, async () => "beside it")).toBe("beside it");
+    const order: string[] = [];
+    const pinned = startWithVariables({ NCCL_ALGO: "Ring" }, async () => void order.push("pinned"));
+    await new Promise((resolve) => setImmediate(resolve));
+    order.push("long");
+    end();
+    await Promise.all([long, pinned]);
+    expect(order).toEqual(["long", "pinned"]);
   });
 
   test("are put back when the start fails", async () => {

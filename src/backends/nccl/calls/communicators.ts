@@ -178,6 +178,7 @@ export class NcclCommunicator {
         `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,
         { type: "TwincclClose", code: "ERR_COMM_ABORTED" },
       );
+      this.windows.leave();
       return;
     }
     const ends = [...this.members.values()].map(({ handle }) =>

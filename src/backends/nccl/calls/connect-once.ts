@@ -26,17 +26,17 @@ export function connectOnce(
   first: First,
   givenUp: AbortSignal,
 ): Promise<boolean> {
+  let isLeft = false;
+  const isOver = (): boolean => isLeft || comm.isOver;
   const work = comm
     .connect(endsOf(comm.size, first))
-    .then(() => comm.windows.coverInBackground(first.rows));
-  return waitedFor(doneInTime(work, givenUp));
-}
-
-async function doneInTime(work: Promise<void>, givenUp: AbortSignal): Promise<boolean> {
-  await unlessFired(work, givenUp);
-  if (givenUp.aborted && !(await within(graceMs, work))) return false;
-  await work;
-  return true;
+    .then(() => comm.windows.coverInBackground(first.rows, isOver));
+  const inTime = async (): Promise<boolean> => {
+    await unlessFired(work, givenUp);
+    isLeft = givenUp.aborted && !(await within(graceMs, work));
+    return !isLeft && work;
+  };
+  return waitedFor(inTime());
 }
 
 /** This rank's ends of a byte to each whom it sends to, and from each from whom it receives. */
@@ -56,7 +56,7 @@ function endsOf(size: number, { rank, all, pairs }: First): ByteEnd[] {
 }
 
 /** Resolves when the work is done, or the signal has fired. */
-async function unlessFired(work: Promise<void>, signal: AbortSignal): Promise<void> {
+async function unlessFired(work: Promise<boolean>, signal: AbortSignal): Promise<void> {
   const over = new AbortController();
   const fired = new Promise<void>((resolve) => {
     if (signal.aborted) resolve();

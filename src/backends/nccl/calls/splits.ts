@@ -27,13 +27,10 @@ export async function splitApart(
   const { color, key } = partOf(worldRank, children);
   const made = await nccl.splitInBackground(device.onThreads, handle, color, key, config);
   current.forget();
-  const split = children.map((info, child) => {
+  return children.map((info, child) => {
     const members = child === color ? [{ rank: key, local, handle: made }] : [];
     return new NcclCommunicator(info, members, nccl);
   });
-  // Nobody waits for it any more.
-  if (parent.isOver) await Promise.all(split.map((each) => each.abort()));
-  return split;
 }
 
 /**

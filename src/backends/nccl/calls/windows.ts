@@ -16,6 +16,7 @@ export class RegisteredWindows {
   readonly #members: ReadonlyMap<number, Member>;
   readonly #windows = new Map<number, Registered>();
   #registering = false;
+  #isLeft = false;
 
   constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>) {
     this.#nccl = nccl;
@@ -36,23 +37,39 @@ export class RegisteredWindows {
     this.#coverSide(calls, "recv");
   }
 
-  /** The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. */
-  async coverInBackground(calls: readonly RankCall[]): Promise<void> {
+  /**
+   * The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. True when
+   * all is registered; false when it is over before that, which is asked before each registration.
+   */
+  async coverInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
       if (symmetricPlace(call) === undefined) continue;
       for (const side of ["send", "recv"] as const) {
         if (this.#has(call, side)) continue;
+        if (isOver()) return false;
         const { handle, local } = this.#members.get(call.rank) as Member;
         const { ptr, byteLength } = memoryOf(call, side);
         const device = local.device.onThreads;
         this.#registering = true;
+        local.lent.add(ptr);
         try {
           const made = this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
           this.#registered(call.rank).set(ptr, await made);
         } finally {
           this.#registering = false;
+          if (!this.#isLeft) local.lent.delete(ptr);
         }
       }
+    }
+    return true;
+  }
+
+  /** Leaves all behind: NCCL may go on using it. */
+  leave(): void {
+    this.#isLeft = true;
+    for (const [rank, registered] of this.#windows) {
+      const { lent } = (this.#members.get(rank) as Member).local;
+      for (const ptr of registered.keys()) lent.add(ptr);
     }
   }
 

@@ -63,6 +63,11 @@ function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined):
   });
 }
 
+/** Runs `body` now, or when no variables are set any more for a start on another thread. */
+export function unpinned<T>(body: () => T): T | Promise<T> {
+  return forStart.size === 0 ? body() : pinned.then(body);
+}
+
 /** Resolves when no start is under way. */
 export async function startsDone(): Promise<void> {
   await starts;

@@ -35,6 +35,8 @@ export class LocalRank {
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
+  /** Symmetric memory that NCCL may be using on another thread, or for ever: it is not given back. */
+  readonly lent = new Set<bigint>();
   /** Called before symmetric memory is given back. */
   onFree: (ptr: bigint) => void = () => undefined;
   #open = true;
@@ -178,6 +180,7 @@ export class LocalRank {
   }
 
   #freeSymmetric(ptr: bigint): void {
+    if (this.lent.has(ptr)) return;
     this.onFree(ptr);
     this.device.use();
     this.#nccl.memFree(ptr);

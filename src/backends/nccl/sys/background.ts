@@ -47,7 +47,8 @@ export async function inBackground<A extends (Argument & unknown)[]>(
 
 /**
  * Runs C functions one after another on one thread, up to one that gives another status than 0. Where there are no threads
- * of their own they run here, and block.
+ * of their own they run here, and block; then the last one, which ends what the first began, is run in any case after it: a
+ * thread of its own takes with it what is open on it.
  */
 export async function allInBackground(
   device: ThreadDevice,
@@ -58,7 +59,10 @@ export async function allInBackground(
   device.setHere();
   for (const [endedAt, { call, args }] of calls.entries()) {
     const status = call(...args) as number;
-    if (status !== 0) return { status, endedAt };
+    if (status === 0) continue;
+    const last = calls.at(-1) as BoundCall;
+    if (endedAt > 0 && endedAt < calls.length - 1) last.call(...last.args);
+    return { status, endedAt };
   }
   return { status: 0, endedAt: calls.length };
 }
