@@ -49,7 +49,7 @@ export function startWithVariables<T>(
   });
   const ended = start.catch(() => undefined);
   if (hasOwn) pinned = ended;
-  starts = hasOwn ? ended : Promise.all([starts, ended]);
+  starts = hasOwn ? ended : Promise.all([starts, ended]).then(() => undefined);
   return start;
 }
 
