@@ -48,7 +48,7 @@ const calls: readonly (readonly [
   ["a split", "splitInBackground", (comm, options) => comm.split({ color: 0, ...options })],
 ];
 
-/** What NCCL does on a rank instead of its part: once, for the first rank that `instead` is for. */
+/** Has NCCL do something else on a rank than its part, until the function returned is called. */
 function replace(
   gpus: FakeGpus,
   rank: number,
