@@ -66,7 +66,10 @@ describe("a job", () => {
     expect(performance.now() - began).toBeLessThan(8000);
     expect(failure).toBeInstanceOf(Error);
     const { message } = failure as Error;
-    expect(message).toMatch(new RegExp(`^part "${part}" on 2 ranks failed\nrank 1: `));
+    // The launcher stops rank 0 for what became of rank 1: on a busy machine both are seen to be gone at once.
+    const stopped =
+      part === "exits" || part === "isKilled" ? "(rank 0: its process is gone\n)?" : "";
+    expect(message).toMatch(new RegExp(`^part "${part}" on 2 ranks failed\n${stopped}rank 1: `));
     for (const each of told) expect(message).toMatch(each);
     expect(pids.map(isRunning)).toEqual([false, false]);
     await expect(ranks.each("place")).rejects.toThrow("the job has ended");
