@@ -1,7 +1,6 @@
 /** Whom a late message's error names in a job: those without whose messages it, and what was made with it, cannot go on. */
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
-import { within } from "../../support/planted.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
 
@@ -279,21 +278,5 @@ test("a store that is silent lengthens no deadline by much", async () => {
   expect(error).toMatchObject({ ...late, ranks: [1] });
   expect(performance.now() - began).toBeLessThan(5000);
   vi.restoreAllMocks();
-  await closeRest(ranks);
-});
-
-test("a first message to a rank that waits for another one of the same rank names that rank", async () => {
-  const ranks = await joinAll(2);
-  const [asker, there] = ranks as [Joined, Joined];
-  // Rank 0 would receive once it has sent.
-  const other = ends(there, [
-    ["send", 0],
-    ["recv", 0],
-  ]);
-  const error = await ends(asker, [["send", 1]], 100);
-  expect(error).toMatchObject({ ...late, rank: 0, ranks: [0] });
-  expect(error?.message).toMatch(/: rank 0 kept it waiting/);
-  there.comm.abort(new Error("enough"));
-  expect(await within(5000, other)).toMatchObject({ code: "ERR_COMM_ABORTED" });
   await closeRest(ranks);
 });

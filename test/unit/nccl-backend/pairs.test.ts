@@ -1,8 +1,8 @@
-/** Between which ranks calls send: what sender and receiver work out apart, against the blocks that the test has drawn. */
+/** Between which ranks calls send: what both of a pair work out apart, against the blocks that the test has drawn. */
 import fc from "fast-check";
 import type { CollectiveName, RankCall } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { connectsAll, pairsOf } from "../../../src/backends/nccl/calls/pairs.ts";
+import { connectsAll, peersOf } from "../../../src/backends/nccl/calls/pairs.ts";
 import { holds } from "../../support/seed.ts";
 
 const unused = { dtype: "int8", op: undefined, root: -1, split: undefined, recorded: undefined };
@@ -18,26 +18,18 @@ function callOf(
   return { ...unused, collective, rank, count: 0, send, recv, ...more } as unknown as RankCall;
 }
 
-/** The pairs that every rank names, as text. */
-const named = (calls: readonly RankCall[]): string[][] =>
-  calls.map((call) =>
-    pairsOf(call, calls.length)
-      .map(([from, to]) => `${from}>${to}`)
-      .sort(),
-  );
+/** The peers that every rank names. */
+const named = (calls: readonly RankCall[]): number[][] =>
+  calls.map((call) => [...peersOf(call, calls.length)].sort());
 
-/** For every rank the blocks that it sends or receives and another rank receives or sends, where they are not empty. */
-function blocksOf(matrix: readonly (readonly number[])[]): string[][] {
-  return matrix.map((_, rank) => {
-    const own: string[] = [];
-    matrix.forEach((row, from) => {
-      row.forEach((count, to) => {
-        const concerned = from !== to && (from === rank || to === rank);
-        if (concerned && count > 0) own.push(`${from}>${to}`);
-      });
-    });
-    return own.sort();
-  });
+/** For every rank the others between which and it there is a block, in either direction, that is not empty. */
+function blocksOf(matrix: readonly (readonly number[])[]): number[][] {
+  return matrix.map((row, rank) =>
+    row.flatMap((count, peer) => {
+      const answer = matrix[peer]?.[rank] ?? 0;
+      return peer !== rank && count + answer > 0 ? [peer] : [];
+    }),
+  );
 }
 
 const few = fc.oneof(fc.constant(0), fc.nat({ max: 5 }));
@@ -50,7 +42,7 @@ const sum = (counts: readonly number[]): number => counts.reduce((all, count) =>
 const column = (matrix: readonly (readonly number[])[], to: number): number[] =>
   matrix.map((row) => row[to] as number);
 
-describe("the pairs that every rank names are the blocks which are not empty:", () => {
+describe("every rank names those with whom it has a block that is not empty:", () => {
   test("of an all-to-allv", () =>
     holds(
       squares,
@@ -154,10 +146,12 @@ test.each([
   "capture",
   "replay",
 ] as const)("none for %s, which NCCL has itself or is no data", (collective) => {
-  expect(pairsOf(callOf(collective, 1, { count: 4, root: 0 }), 3)).toEqual([]);
+  expect(peersOf(callOf(collective, 1, { count: 4, root: 0 }), 3)).toEqual(new Set());
 });
 
 test("none for a reduce-scatter of different lengths, which is reduces", () => {
   const sendCounts = [1, 0, 2];
-  expect(pairsOf(callOf("reduceScatterv", 1, { sendCounts, sends: 3, recvs: 0 }), 3)).toEqual([]);
+  expect(peersOf(callOf("reduceScatterv", 1, { sendCounts, sends: 3, recvs: 0 }), 3)).toEqual(
+    new Set(),
+  );
 });

@@ -4,7 +4,6 @@ import { within } from "../device/give-back.ts";
 import { waitedFor } from "../device/waited-for.ts";
 import type { ByteEnd } from "../result/nccl-background.ts";
 import type { NcclCommunicator } from "./communicators.ts";
-import type { Pair } from "./pairs.ts";
 
 /** How long ranks that have come together are connected when one of them has given up: the others are at it too. */
 const graceMs = 1000;
@@ -13,9 +12,9 @@ const graceMs = 1000;
 export interface First {
   /** The rank of this process. */
   readonly rank: number;
-  /** Whether it connects all ranks, both ways; else these pairs, all with this rank. */
+  /** Whether it connects all ranks; else this rank with these. */
   readonly all: boolean;
-  readonly pairs: ReadonlyMap<number, Pair>;
+  readonly peers: ReadonlySet<number>;
   /** Calls that may use symmetric memory that is not registered. */
   readonly rows: readonly RankCall[];
 }
@@ -39,20 +38,15 @@ export function connectOnce(
   return waitedFor(inTime());
 }
 
-/** This rank's ends of a byte to each whom it sends to, and from each from whom it receives. */
-function endsOf(size: number, { rank, all, pairs }: First): ByteEnd[] {
-  const ranks = all ? Array.from({ length: size }, (_, peer) => peer) : [];
-  const ways = all
-    ? ranks.flatMap((peer): Pair[] => [
-        [rank, peer],
-        [peer, rank],
-      ])
-    : [...pairs.values()];
-  return ways
-    .filter(([from, to]) => from !== to)
-    .map(([from, to]) =>
-      from === rank ? { direction: "send", peer: to } : { direction: "recv", peer: from },
-    );
+/** This rank's ends of a byte each way between it and each whom it connects. */
+function endsOf(size: number, { rank, all, peers }: First): ByteEnd[] {
+  const met = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
+  return met
+    .filter((peer) => peer !== rank)
+    .flatMap((peer): ByteEnd[] => [
+      { direction: "send", peer },
+      { direction: "recv", peer },
+    ]);
 }
 
 /** Resolves when the work is done, or the signal has fired. */

@@ -1,9 +1,9 @@
-/** Pairs of ranks: between which of them a message goes, and a collective call sends, as its NCCL calls say. */
+/** Who sends to whom: the ranks of a message, and those that a collective call has exchange messages, as its NCCL calls say. */
 import type { HalfTransfer, RankCall } from "../../../api/index.ts";
 import { type Issuing, type Part, stepsOf } from "./issue.ts";
 
 /** A sender and who receives from it. */
-export type Pair = readonly [from: number, to: number];
+type Pair = readonly [from: number, to: number];
 
 /** Who sends and who receives a message. */
 export function pairOf({ direction, peer, call }: HalfTransfer): Pair {
@@ -27,14 +27,16 @@ export function connectsAll({ collective, count, recvCounts }: RankCall): boolea
 }
 
 /**
- * The pairs of a rank's call that it is one of; the counts of an all-to-allv are known by then. None for collectives that NCCL
- * has itself, beside the all-to-all.
+ * The other ranks that a rank's call sends to or receives from; the counts of an all-to-allv are known by then. None for
+ * collectives that NCCL has itself, beside the all-to-all.
  */
-export function pairsOf(call: RankCall, size: number): Pair[] {
-  if (!inPairs.has(call.collective)) return [];
-  const pairs: Pair[] = [];
-  const { rank } = call;
+export function peersOf(call: RankCall, size: number): Set<number> {
+  const peers = new Set<number>();
+  if (!inPairs.has(call.collective)) return peers;
   const nothing = (): void => undefined;
+  const meet = (_buffer: bigint, _count: number, _dtype: number, peer: number): void => {
+    if (peer !== call.rank) peers.add(peer);
+  };
   const issuing: Issuing = {
     hasAllToAll: false,
     allToAll: nothing,
@@ -43,11 +45,11 @@ export function pairsOf(call: RankCall, size: number): Pair[] {
     broadcast: nothing,
     allGather: nothing,
     reduceScatter: nothing,
-    send: (_buffer, _count, _dtype, peer) => void pairs.push([rank, peer]),
-    recv: (_buffer, _count, _dtype, peer) => void pairs.push([peer, rank]),
+    send: meet,
+    recv: meet,
   };
   const none = { send: 0n, recv: 0n, comm: 0n, stream: 0n, scratch: 0n, op: 0 };
   const part: Part = { ...none, call, size };
   for (const step of stepsOf(call, size)) step(issuing, part);
-  return pairs.filter(([from, to]) => from !== to);
+  return peers;
 }

@@ -20,16 +20,16 @@ import {
 } from "../../../api/index.ts";
 import type { NcclCommunicator } from "../calls/communicators.ts";
 import { connectOnce } from "../calls/connect-once.ts";
-import { connectsAll, numberOf, type Pair, pairOf, pairsOf } from "../calls/pairs.ts";
+import { connectsAll, peersOf } from "../calls/pairs.ts";
 import type { Meeting, Membership } from "../rendezvous/index.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
 const meetMs = 2 ** 31 - 1;
 
-/** Who has met on a communicator: all, or pairs of ranks by number. */
+/** Whom this process's rank of a communicator has met: all, or some, by rank. Who has met is connected both ways. */
 interface Met {
   all: boolean;
-  readonly pairs: Map<number, Pair>;
+  readonly peers: Set<number>;
 }
 
 /** What connects ranks: who does it, with whom, and the calls that may use memory that is not registered. */
@@ -63,17 +63,18 @@ export class FirstUses {
     const { info, size, windows } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
     const all = rows.some(connectsAll);
-    const pairs = all ? [] : rows.flatMap((call) => pairsOf(call, size));
+    const peers = all ? [] : rows.flatMap((call) => [...peersOf(call, size)]);
     const lacksWindows = rows.some((call) => windows.lacks(call));
-    if (!all && pairs.length === 0 && !lacksWindows) return undefined;
-    const fresh = this.#fresh(info, all, pairs);
-    const meetings = this.#meetings(info, fresh);
+    if (!all && peers.length === 0 && !lacksWindows) return undefined;
+    const { rank } = calls[0] as RankCall;
+    const fresh = this.#fresh(info, all, peers);
+    const meetings = this.#meetings(info, rank, fresh);
     if (lacksWindows) {
       meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (meetings.length === 0) return undefined;
     comm.count(number);
-    const first: FirstUse = { comm, rank: (calls[0] as RankCall).rank, fresh, rows };
+    const first: FirstUse = { comm, rank, fresh, rows };
     return (givenUp) => this.#convene(first, meetings, givenUp);
   }
 
@@ -84,36 +85,38 @@ export class FirstUses {
   ): Convening | undefined {
     if (comm === undefined) return undefined;
     const { info } = comm;
-    // One without elements is not sent.
-    const sent = halves.filter(({ call }) => call.count > 0);
     const met = this.#met.get(info);
-    if (sent.every((half) => hasMet(met, info, pairOf(half)))) return undefined;
-    const fresh = this.#fresh(info, false, sent.map(pairOf));
-    const meetings = this.#meetings(info, fresh);
-    if (meetings.length === 0) return undefined;
+    const isFirst = ({ call, peer }: HalfTransfer): boolean =>
+      // One without elements is not sent.
+      call.count > 0 && peer !== call.rank && !hasMet(met, peer);
+    const first = halves.filter(isFirst);
+    const [some] = first;
+    if (some === undefined) return undefined;
     comm.made?.await(halves);
-    const { rank } = (sent[0] as HalfTransfer).call;
-    const first: FirstUse = { comm, rank, fresh, rows: [] };
-    return (givenUp) => this.#convene(first, meetings, givenUp);
+    const { rank } = some.call;
+    const fresh: Met = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
+    const use: FirstUse = { comm, rank, fresh, rows: [] };
+    const meetings = this.#meetings(info, rank, fresh);
+    return (givenUp) => this.#convene(use, meetings, givenUp);
   }
 
-  /** Those who have not met before. */
-  #fresh(comm: CommInfo, all: boolean, pairs: readonly Pair[]): Met {
+  /** Those whom this rank has not met before. */
+  #fresh(comm: CommInfo, all: boolean, peers: readonly number[]): Met {
     const met = this.#met.get(comm);
-    const fresh: Met = { all: all && met?.all !== true, pairs: new Map() };
-    if (met?.all === true) return fresh;
-    for (const pair of pairs) {
-      if (!hasMet(met, comm, pair)) fresh.pairs.set(numberOf(comm.ranks.length, pair), pair);
-    }
-    return fresh;
+    const isNew = all && met?.all !== true;
+    return { all: isNew, peers: new Set(peers.filter((peer) => !hasMet(met, peer))) };
   }
 
-  #meetings(comm: CommInfo, { all, pairs }: Met): Meeting[] {
+  #meetings(comm: CommInfo, rank: number, { all, peers }: Met): Meeting[] {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
-    const meetings = Array.from(pairs.values(), ([from, to]): Meeting => {
-      const both = [ranks[from] as number, ranks[to] as number];
-      return { key: `pair ${key} ${from}>${to}`, ranks: both };
+    const meetings = Array.from(peers, (peer): Meeting => {
+      const [low, high] = [Math.min(rank, peer), Math.max(rank, peer)];
+      // Without direction: who sends first may be who makes the other's receive only afterwards.
+      return {
+        key: `pair ${key} ${low}-${high}`,
+        ranks: [ranks[low] as number, ranks[high] as number],
+      };
     });
     return all ? [...meetings, { key: `all ${key}`, ranks }] : meetings;
   }
@@ -126,10 +129,10 @@ export class FirstUses {
     const { info } = comm;
     if (!(await this.#meet(info, meetings, givenUp))) return false;
     if (!(await connectOnce(comm, { ...fresh, rank, rows }, givenUp))) return false;
-    const met = this.#met.get(info) ?? { all: false, pairs: new Map() };
+    const met = this.#met.get(info) ?? { all: false, peers: new Set() };
     this.#met.set(info, met);
     met.all ||= fresh.all;
-    for (const [number, pair] of fresh.pairs) met.pairs.set(number, pair);
+    for (const peer of fresh.peers) met.peers.add(peer);
     return true;
   }
 
@@ -146,8 +149,8 @@ export class FirstUses {
   }
 }
 
-function hasMet(met: Met | undefined, comm: CommInfo, pair: Pair): boolean {
-  return met !== undefined && (met.all || met.pairs.has(numberOf(comm.ranks.length, pair)));
+function hasMet(met: Met | undefined, peer: number): boolean {
+  return met !== undefined && (met.all || met.peers.has(peer));
 }
 
 /** The job tells of its ranks; a call is told of those of its communicator. */
