@@ -168,8 +168,8 @@ export interface Session {
   conveneExchange?:
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
     | undefined;
-  /** In a job of several processes: the world ranks of a communicator that have not made call `number`, as far as they say. */
-  missing?: ((comm: CommInfo, number: number) => Promise<readonly number[]>) | undefined;
+  /** In a job of several processes: who of a communicator has not made call `number`, as far as they say. */
+  missing?: ((comm: CommInfo, number: number) => Promise<Missing>) | undefined;
   /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
   missingEnds?:
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[] | undefined>)
@@ -194,6 +194,14 @@ export interface Session {
  * one of them is lost.
  */
 export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
+
+/** Who of a communicator keeps a call waiting. */
+export interface Missing {
+  /** World ranks that have not made it, or do not say. */
+  readonly ranks: readonly number[];
+  /** All have made it, but not alike: one waits to be connected, or to register memory, with others who do not come for that. */
+  readonly areUnlike: boolean;
+}
 
 /** What one rank tells the others of its call. */
 export interface OwnWords {

@@ -11,6 +11,7 @@ export type {
   Kept,
   Lending,
   LendingFault,
+  Missing,
   OpenRequest,
   OwnWords,
   Probe,

@@ -31,6 +31,10 @@ function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
   job.madeOn(comm).calls = last + 1;
 }
 
+async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
+  return (await job.missing(comm, number)).ranks;
+}
+
 const isQuestion = (key: string): boolean => /^roll call \d+$/.test(key);
 
 describe("a roll call", () => {
@@ -40,10 +44,25 @@ describe("a roll call", () => {
     made(asker, comm, 4);
     made(behind, comm, 3);
     made(there, comm, 4);
-    expect(await asker.missing(comm, 4)).toEqual([1]);
+    expect(await missing(asker, comm, 4)).toEqual([1]);
     made(behind, comm, 4);
-    expect(await asker.missing(comm, 4)).toEqual([]);
-    expect(await there.missing(comm, 5)).toEqual([0, 1]);
+    expect(await missing(asker, comm, 4)).toEqual([]);
+    expect(await missing(there, comm, 5)).toEqual([0, 1]);
+  });
+
+  test("tells of a rank that waits to meet others who have all made the call", async () => {
+    const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
+    const comm = world(3);
+    for (const job of [asker, meets]) made(job, comm, 4);
+    meets.madeOn(comm).meets = 4;
+    expect(await asker.missing(comm, 4)).toEqual({ ranks: [2], areUnlike: false });
+    made(there, comm, 4);
+    for (const job of [asker, meets, there]) {
+      expect(await job.missing(comm, 4)).toEqual({ ranks: [], areUnlike: true });
+    }
+    expect(await asker.missing(comm, 3)).toEqual({ ranks: [], areUnlike: false });
+    meets.madeOn(comm).meets = undefined;
+    expect(await asker.missing(comm, 4)).toEqual({ ranks: [], areUnlike: false });
   });
 
   test("tells communicators apart, and counts one that was never called on as missing", async () => {
@@ -55,23 +74,23 @@ describe("a roll call", () => {
       return child;
     }) as [ReturnType<typeof world>, ReturnType<typeof world>];
     made(other, second, 7);
-    expect(await asker.missing(world(2), 0)).toEqual([1]);
-    expect(await asker.missing(first, 0)).toEqual([1]);
-    expect(await asker.missing(second, 7)).toEqual([]);
+    expect(await missing(asker, world(2), 0)).toEqual([1]);
+    expect(await missing(asker, first, 0)).toEqual([1]);
+    expect(await missing(asker, second, 7)).toEqual([]);
   });
 
   test("counts a rank that does not answer as missing", async () => {
     const [member] = await (await place(2)).joinAll();
     const asker = new Job(member as Membership, never);
-    expect(await asker.missing(world(2), 0)).toEqual([1]);
+    expect(await missing(asker, world(2), 0)).toEqual([1]);
   });
 
   test("is answered by a rank that goes on to the next life, until that one begins", async () => {
     const [asker, ahead] = (await jobs(2)) as [Job, Job];
     made(ahead, world(2), 9);
     ahead.handOver();
-    expect(await asker.missing(world(2), 9)).toEqual([]);
-    expect(await asker.missing(world(2), 10)).toEqual([1]);
+    expect(await missing(asker, world(2), 9)).toEqual([]);
+    expect(await missing(asker, world(2), 10)).toEqual([1]);
   });
 
   test("knows what was made on the last communicators that are over", async () => {
@@ -86,8 +105,8 @@ describe("a roll call", () => {
       other.over(child);
     }
     const [first, last] = [children[0], children.at(-1)] as [Comm, Comm];
-    expect(await asker.missing(last, 0)).toEqual([]);
-    expect(await asker.missing(first, 0)).toEqual([1]);
+    expect(await missing(asker, last, 0)).toEqual([]);
+    expect(await missing(asker, first, 0)).toEqual([1]);
   });
 
   test("tells of messages: who has not made its end, until it is there", async () => {
@@ -110,9 +129,9 @@ describe("a roll call", () => {
     made(other, comm, 7);
     const half = { direction: "send", peer: 2, number: 0, call: call(1) } as const;
     const asked = await Promise.all([
-      first.missing(comm, 7),
+      missing(first, comm, 7),
       second.missingEnds(comm, [half]),
-      first.missing(comm, 8),
+      missing(first, comm, 8),
     ]);
     expect(asked).toEqual([[1], [2], [1, 2]]);
   });
@@ -126,7 +145,7 @@ describe("a roll call", () => {
     ends.mockReturnValue({ made: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     expect(await asker.missingEnds(many, [half])).toEqual([1]);
-    expect(await asker.missing(many, 0)).toEqual([]);
+    expect(await missing(asker, many, 0)).toEqual([]);
   });
 
   test("is one for all who ask the same at the same moment", async () => {
@@ -135,7 +154,7 @@ describe("a roll call", () => {
     const all = members.map((member) => new Job(member, never));
     const comm = world(12);
     for (const job of all) made(job, comm, 5);
-    const answers = await within(5000, Promise.all(all.map((job) => job.missing(comm, 5))));
+    const answers = await within(5000, Promise.all(all.map((job) => missing(job, comm, 5))));
     expect(answers).toEqual(all.map(() => []));
     const questions = sets.flatMap(({ mock }) => mock.calls.map(([key]) => key)).filter(isQuestion);
     expect(new Set(questions).size).toBe(1);
@@ -148,7 +167,7 @@ describe("a roll call", () => {
     vi.spyOn(silent, "set").mockReturnValue(new Promise(() => undefined));
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     const comm = world(2);
-    const asked = Promise.all([asker.missing(comm, 0), asker.missingEnds(comm, [half])]);
+    const asked = Promise.all([missing(asker, comm, 0), asker.missingEnds(comm, [half])]);
     expect(await within(5000, asked)).toEqual([[1], undefined]);
   });
 
@@ -156,7 +175,7 @@ describe("a roll call", () => {
     const [asker, gone] = (await jobs(2)) as [Job, Job];
     made(gone, world(2), 3);
     await gone.leave();
-    expect(await asker.missing(world(2), 3)).toEqual([]);
-    expect(await asker.missing(world(2), 4)).toEqual([1]);
+    expect(await missing(asker, world(2), 3)).toEqual([]);
+    expect(await missing(asker, world(2), 4)).toEqual([1]);
   });
 });

@@ -53,8 +53,9 @@ export async function holdupOf(
   const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const missing = ownRanks(comm, (await session.missing?.(comm, op.call)) ?? here);
-    return missing.length === 0 && isInLine ? inLine : absent(missing);
+    const { ranks, areUnlike } = (await session.missing?.(comm, op.call)) ?? { ranks: here };
+    if (areUnlike === true) return unlike;
+    return ranks.length === 0 && isInLine ? inLine : absent(ownRanks(comm, ranks));
   }
   if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
   const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
@@ -70,6 +71,12 @@ const inLine: Holdup = {
   ranks: [],
   why: "an earlier call of this rank kept it waiting",
   next: "give that one a deadline of its own, and its error says whom it waits for",
+};
+
+const unlike: Holdup = {
+  ranks: [],
+  why: "all ranks had made it, but not alike: one of them has ranks to meet or symmetric memory to register that others have not",
+  next: 'compare its counts and buffers on all ranks; nccl({ checks: "always" }) says what differs before anything happens',
 };
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where nobody knows. */

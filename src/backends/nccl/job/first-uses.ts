@@ -39,6 +39,8 @@ interface FirstUse {
   readonly rank: number;
   readonly fresh: Met;
   readonly rows: readonly RankCall[];
+  /** Of the collective call that it is part of. */
+  readonly number?: number;
 }
 
 /** The first uses of one process's connections. */
@@ -74,7 +76,7 @@ export class FirstUses {
     }
     if (meetings.length === 0) return undefined;
     comm.count(number);
-    const first: FirstUse = { comm, rank, fresh, rows };
+    const first: FirstUse = { comm, rank, fresh, rows, number };
     return (givenUp) => this.#convene(first, meetings, givenUp);
   }
 
@@ -122,12 +124,14 @@ export class FirstUses {
   }
 
   async #convene(
-    { comm, rank, fresh, rows }: FirstUse,
+    { comm, rank, fresh, rows, number }: FirstUse,
     meetings: readonly Meeting[],
     givenUp: AbortSignal,
   ): Promise<boolean> {
-    const { info } = comm;
+    const { info, made } = comm;
+    if (made !== undefined) made.meets = number;
     if (!(await this.#meet(info, meetings, givenUp))) return false;
+    if (made !== undefined) made.meets = undefined;
     if (!(await connectOnce(comm, { ...fresh, rank, rows }, givenUp))) return false;
     const met = this.#met.get(info) ?? { all: false, peers: new Set() };
     this.#met.set(info, met);

@@ -3,6 +3,7 @@ import {
   CommClosedError,
   type CommInfo,
   type HalfTransfer,
+  type Missing,
   type Session,
 } from "../../../api/index.ts";
 import { Made } from "../calls/made.ts";
@@ -80,8 +81,8 @@ export class Job {
     if (made !== undefined) made.told = number + 1;
   }
 
-  /** World ranks that have not come to a call, as far as they say. */
-  missing(comm: CommInfo, number: number): Promise<number[]> {
+  /** Who has not come to a call, as far as they say. */
+  missing(comm: CommInfo, number: number): Promise<Missing> {
     return this.#whoIsMissing.ofCall(comm, number);
   }
 

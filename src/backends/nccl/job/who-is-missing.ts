@@ -1,5 +1,5 @@
 /** Who keeps a rank waiting: ranks of other processes are asked what they have made. All ranks here are those of the job. */
-import type { CommInfo, HalfTransfer } from "../../../api/index.ts";
+import type { CommInfo, HalfTransfer, Missing } from "../../../api/index.ts";
 import { type Ends, type Made, messagesOf } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { keepWaiting } from "./messages-wait.ts";
@@ -9,7 +9,7 @@ import { type Answers, RollCall } from "./roll-call.ts";
 type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
 
 /** Collective calls: see `Made`. */
-type Counts = Pick<Made, "calls" | "told">;
+type Counts = Pick<Made, "calls" | "told" | "meets">;
 
 /** Asks, and answers others, on behalf of one process. */
 export class WhoIsMissing {
@@ -32,13 +32,18 @@ export class WhoIsMissing {
 
   /**
    * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank compares a call
-   * with theirs, that one keeps it and all behind it; those that compare it too have come.
+   * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one still waits to
+   * come together for it: what it connects, or registers, is not what the others do.
    */
-  ofCall(comm: CommInfo, number: number): Promise<number[]> {
-    const { calls = 0, told = 0 } = this.#made.get(this.#keyOf(comm)) ?? {};
-    if (calls > number || told <= calls) return this.behind(comm, number);
-    const compared = told - 1;
-    return this.#lacking(comm, (of) => of.told > compared || of.calls > number);
+  async ofCall(comm: CommInfo, number: number): Promise<Missing> {
+    const own = this.#made.get(this.#keyOf(comm)) ?? { calls: 0, told: 0, meets: undefined };
+    const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
+    let areUnlike = own.meets === number;
+    const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
+      areUnlike ||= meets === number;
+      return told > compared || calls > number;
+    });
+    return { ranks, areUnlike: areUnlike && ranks.length === 0 };
   }
 
   /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
@@ -53,8 +58,8 @@ export class WhoIsMissing {
     const key = this.#keyOf(comm);
     const lacking = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
       const asked = others.map(async (each) => {
-        const { calls = 0, told = 0 } = await wordsOf(answers, each, key);
-        return holds({ calls, told }) ? [] : [each];
+        const { calls = 0, told = 0, meets } = await wordsOf(answers, each, key);
+        return holds({ calls, told, meets }) ? [] : [each];
       });
       return (await Promise.all(asked)).flat();
     });
@@ -96,8 +101,8 @@ export class WhoIsMissing {
   }
 }
 
-function countsOf({ calls, told }: Made): Counts {
-  return { calls, told };
+function countsOf({ calls, told, meets }: Made): Counts {
+  return { calls, told, meets };
 }
 
 /** What a rank says of a communicator. */
