@@ -8,6 +8,7 @@
 import type { DeviceBuffer } from "./buffer.ts";
 import type { DType, HostArray } from "./dtype.ts";
 import type { TypedHost } from "./host-array.ts";
+import type { OptionNames } from "./option-names.ts";
 import type { ReduceOp } from "./reduce-op.ts";
 
 /** Memory a call reads or writes: a buffer of this communicator, or host memory where the backend takes it. */
@@ -148,3 +149,18 @@ export interface SplitArgs extends CallOptions {
   /** Order of the ranks in it: any safe integer, 0 when left out; equal keys keep the parent's order. */
   readonly key?: number;
 }
+
+/** Everything that some call takes. */
+type EveryArgument = ReduceArgs &
+  ReduceScattervArgs &
+  AllToAllvArgs &
+  RecvArgs &
+  SendRecvArgs &
+  SplitArgs;
+
+/** The names of it. */
+export const argumentNames: OptionNames<EveryArgument> = {
+  ...{ send: true, recv: true, op: true, root: true, peer: true, to: true, from: true },
+  ...{ sendCounts: true, sendOffsets: true, recvCounts: true, recvOffsets: true },
+  ...{ color: true, key: true, signal: true, timeoutMs: true },
+};

@@ -2,6 +2,7 @@
 import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import type { OptionNames } from "./option-names.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
 import { reachedBuffers, type SymmetricPlace } from "./symmetric.ts";
 
@@ -20,6 +21,11 @@ export interface Question {
   /** Both buffers are symmetric memory: where in it they start, in elements; `true` for its start. */
   readonly symmetric?: boolean | SymmetricOffsets | undefined;
 }
+
+const names: OptionNames<Question> = {
+  ...{ collective: true, dtype: true, op: true, count: true, root: true },
+  ...{ counts: true, symmetric: true },
+};
 
 /** Elements from the start of symmetric memory to each buffer of a call. */
 export interface SymmetricOffsets {
@@ -95,6 +101,10 @@ export function questionFault(
     );
   if (!isCollectiveName(collective)) {
     return fault("collective", collective, "the name of a call, such as allReduce");
+  }
+  for (const name in question) {
+    if (Object.hasOwn(names, name)) continue;
+    return fault(name, "it, which is not known here", `one of ${Object.keys(names).join(", ")}`);
   }
   if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
   if (op !== undefined) {

@@ -7,6 +7,7 @@ import {
   type NamedReduceOp,
   UnsupportedError,
 } from "../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
 import { findCollective } from "./collectives/index.ts";
 import { type MeasuredCollective, questionOf } from "./collectives/row.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
@@ -61,6 +62,13 @@ export interface BenchOptions {
   readonly onProgress?: (text: string) => void;
 }
 
+const names: OptionNames<BenchOptions> = {
+  ...{ backend: true, collective: true, ranks: true, sizes: true, dtypes: true, ops: true },
+  ...{ roots: true, iterations: true, warmup: true, check: true, seed: true, spread: true },
+  ...{ mode: true, latency: true, symmetric: true, connected: true },
+  ...{ onOpen: true, onResult: true, onProgress: true },
+};
+
 /** One row still to be measured. */
 interface Row {
   readonly collective: MeasuredCollective;
@@ -80,6 +88,7 @@ interface Row {
  * @throws UnsupportedError for a collective that the backend does not do.
  */
 export async function bench(options: BenchOptions): Promise<BenchDocument> {
+  assertOptionNames("bench", options, names);
   const rows = rowsOf(options);
   const { backend, ranks, connected = false } = options;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));

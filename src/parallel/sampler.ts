@@ -6,6 +6,7 @@
  * one stopped means the same to another.
  */
 import { InvalidArgumentError } from "../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
 import { Random } from "./random.ts";
 import type { State, Stateful } from "./state.ts";
 
@@ -24,6 +25,11 @@ export interface SamplerOptions {
   /** What becomes of a last batch that is not full: `keep`, when left out, or `drop`. */
   readonly partial?: "keep" | "drop";
 }
+
+const names: OptionNames<SamplerOptions> = {
+  ...{ samples: true, batch: true, rank: true, size: true },
+  ...{ seed: true, shuffle: true, partial: true },
+};
 
 /** One step's samples. */
 export interface SampledBatch {
@@ -51,6 +57,7 @@ export class Sampler implements Stateful {
   #order: { readonly epoch: number; readonly indexes: Uint32Array } | undefined;
 
   constructor(options: SamplerOptions) {
+    assertOptionNames("Sampler", options, names);
     this.#options = { seed: 0, shuffle: true, partial: "keep", ...options };
     assertOptions(this.#options);
   }

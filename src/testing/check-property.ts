@@ -5,6 +5,7 @@
  * them back. Nothing else is read from the environment, and nothing at all unless it is called.
  */
 import fc from "fast-check";
+import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
 
 /** Where a failure is found again. */
 export interface Replay {
@@ -22,6 +23,10 @@ export interface CheckOptions extends Partial<Replay> {
   /** What runs this check again, such as `npx vitest run test/mine.test.ts`; part of the line that replays. */
   readonly command?: string;
 }
+
+const names: OptionNames<CheckOptions> = {
+  ...{ runs: true, command: true, seed: true, path: true, commands: true },
+};
 
 const defaultSeed = 0x2717cc1;
 
@@ -60,6 +65,7 @@ export async function checkProperty<T>(
   law: (value: T) => void | Promise<void>,
   options: CheckOptions = {},
 ): Promise<void> {
+  assertOptionNames("checkProperty", options, names);
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };

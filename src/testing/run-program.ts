@@ -6,6 +6,7 @@ import {
   type World,
   type WorldOptions,
 } from "../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -40,6 +41,8 @@ export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   readonly pace?: (rank: number, step: number) => PromiseLike<unknown> | undefined;
 }
 
+const names: OptionNames<RunOptions> = { label: true, pace: true, onStall: true, stallMs: true };
+
 /**
  * Runs a program in a world of its own and checks that no byte outside of receive buffers was written.
  *
@@ -53,8 +56,10 @@ export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
 export async function runProgram(
   backend: Backend,
   program: Program,
-  { label = backend.name, pace, ...stalls }: RunOptions = {},
+  options: RunOptions = {},
 ): Promise<ProgramRun> {
+  assertOptionNames("runProgram", options, names);
+  const { label = backend.name, pace, ...stalls } = options;
   const world = await createWorld({ backend, size: program.size, ...stalls });
   try {
     return await runProgramIn(world, program, { label, ...(pace && { pace }) });

@@ -5,6 +5,7 @@
  * sense is refused here for both.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import { type NcclSettings, resolveSettings } from "./settings.ts";
 
 /** What is pinned; what is left out is NCCL's choice. */
@@ -22,10 +23,16 @@ export interface NcclPin extends NcclSettings {
   readonly rings?: readonly number[] | { readonly xml: string } | undefined;
 }
 
+const names: OptionNames<NcclPin> = {
+  ...{ algorithm: true, protocol: true, channels: true, minChannels: true, maxChannels: true },
+  ...{ rings: true, buffSize: true, llBuffSize: true, ll128BuffSize: true },
+};
+
 const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
 
 /** The pin with `channels` spelled out, everything in it checked. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
+  assertOptionNames("plan of NCCL", pin, names);
   const { algorithm, protocol, channels, rings, ...settings } = pin;
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];

@@ -1,6 +1,7 @@
 /** How simulated ranks are connected, and what a message costs. */
 
 import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptionNames } from "../../api/option-names.ts";
 import type { LinkModel } from "../engine/index.ts";
 
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
@@ -18,7 +19,9 @@ export interface Link {
 }
 
 /** Checks link options and fills in what was left out. */
-export function linkOf({ latencyNs = 1000, gigabytesPerSecond = 400 }: LinkOptions = {}): Link {
+export function linkOf(options: LinkOptions = {}): Link {
+  assertOptionNames("sim: link", options, { latencyNs: true, gigabytesPerSecond: true });
+  const { latencyNs = 1000, gigabytesPerSecond = 400 } = options;
   within("latencyNs", latencyNs, 0, 1e12);
   within("gigabytesPerSecond", gigabytesPerSecond, 1e-6, 1e9);
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };

@@ -5,7 +5,7 @@
  */
 import type { CommInfo, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
-import type { CallOptions, Data } from "../calls.ts";
+import { argumentNames, type CallOptions, type Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
@@ -167,6 +167,15 @@ export class Validator {
     );
   }
 
+  /** Refuses names that no call has; those of another call are let through, so that calls may share an object. */
+  #assertNames(args: object): void {
+    for (const name in args) {
+      if (Object.hasOwn(argumentNames, name)) continue;
+      const known = Object.keys(argumentNames).join(", ");
+      throw this.fault(name, "it was given, and no call takes it", `one of ${known}`);
+    }
+  }
+
   /** The operator, legal for the dtype. */
   op(op: ReduceOp, dtype: DType): ReduceOp {
     const fault = reduceOpFault(op, dtype);
@@ -241,6 +250,7 @@ export class Validator {
     const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;
     // Comes behind it, since reading may make other calls.
     this.begin(collective, args);
+    this.#assertNames(args);
     if (signal === undefined && timeoutMs === undefined) return undefined;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw this.fault("signal", `found ${typeof signal}`, "an AbortSignal");

@@ -2,6 +2,7 @@
 import type { Backend, Session } from "../backend.ts";
 import type { Communicator } from "../communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { assertOptionNames, type OptionNames } from "../option-names.ts";
 import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
@@ -48,6 +49,10 @@ export interface ConnectedCommunicator extends Communicator {
   rebuild(options?: RebuildOptions): Promise<ConnectedCommunicator>;
 }
 
+const names: OptionNames<ConnectOptions> = {
+  ...{ backend: true, size: true, name: true, timeoutMs: true, signal: true },
+};
+
 /**
  * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
  *
@@ -64,6 +69,7 @@ export interface ConnectedCommunicator extends Communicator {
  * const comm = await connect({ backend: sim() });
  */
 export async function connect(options: ConnectOptions): Promise<ConnectedCommunicator> {
+  assertOptionNames("connect", options, names);
   const { backend, size, name = "world", timeoutMs = 60_000, signal } = options;
   assertBackend(backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
@@ -106,6 +112,7 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
   const { session, generation, origins, name } = world;
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
+    assertOptionNames("rebuild", options, { without: true });
     if (session.rejoin === undefined) {
       throw new UnsupportedError({
         headline: `rebuild: "${name}" has no other process to go on with`,

@@ -1,8 +1,13 @@
 /** How a world is opened whose ranks all live in this process. */
 import type { Backend } from "../backend.ts";
 import { InvalidArgumentError } from "../errors.ts";
+import { assertOptionNames, type OptionNames } from "../option-names.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
+
+const names: OptionNames<WorldOptions> = {
+  ...{ backend: true, size: true, name: true, onStall: true, stallMs: true },
+};
 
 /**
  * Opens a world whose ranks all live in this process.
@@ -13,6 +18,7 @@ import type { World, WorldOptions } from "./world.ts";
  * const world = await createWorld({ backend: sim(), size: 8 });
  */
 export async function createWorld(options: WorldOptions): Promise<World> {
+  assertOptionNames("createWorld", options, names);
   const { backend, size, name = "world" } = options;
   assertBackend(backend);
   if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {

@@ -24,6 +24,7 @@ import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
+import { assertOptionNames } from "../option-names.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
 import { emitWarning } from "./warnings.ts";
@@ -146,7 +147,9 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     return this.#session.explain(asked, comm).predictedNs;
   }
 
-  async rebuild({ without = [] }: RebuildOptions = {}): Promise<World> {
+  async rebuild(options: RebuildOptions = {}): Promise<World> {
+    assertOptionNames("rebuild", options, { without: true });
+    const { without = [] } = options;
     const isOver = this.#state === "closed" && !this.#mayReopen;
     if (this.#state === "running" || isOver) {
       const found = this.#state === "running" ? "is running" : "was closed";

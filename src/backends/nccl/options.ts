@@ -1,5 +1,6 @@
 /** What `nccl()` takes. */
 import type { NcclPin } from "../../algorithms/index.ts";
+import type { OptionNames } from "../../api/option-names.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
@@ -55,3 +56,9 @@ export interface NcclOptions {
    */
   readonly nvls?: boolean;
 }
+
+/** All of them. */
+export const ncclOptionNames: OptionNames<NcclOptions> = {
+  ...{ devices: true, stream: true, streams: true, staging: true, timeoutMs: true, plan: true },
+  ...{ ncclLibrary: true, cudartLibrary: true, readPlan: true, checks: true, nvls: true },
+};

@@ -2,6 +2,7 @@
 import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
 import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, InvalidArgumentError } from "../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import { commonWasm } from "./executors/wasm/wasm.ts";
@@ -64,6 +65,11 @@ export interface SimOptions {
   readonly phantom?: boolean;
 }
 
+const names: OptionNames<SimOptions> = {
+  ...{ seed: true, algorithms: true, like: true, topology: true, nccl: true, link: true },
+  ...{ executor: true, trace: true, faults: true, strict: true, phantom: true },
+};
+
 /**
  * The simulated backend, as a value for `createWorld`.
  *
@@ -75,6 +81,7 @@ export interface SimOptions {
  * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
  */
 export function sim(options: SimOptions = {}): Backend {
+  assertOptionNames("sim", options, names);
   const {
     seed = 0,
     phantom = false,

@@ -1,5 +1,6 @@
 /** What `DataParallel` can be told, and what it takes when it is not. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import type { Divided } from "../divided.ts";
 import type { Wire } from "./wire.ts";
 
@@ -37,6 +38,11 @@ export interface DataParallelOptions {
   readonly now?: () => number;
 }
 
+const names: OptionNames<DataParallelOptions> = {
+  ...{ bucketBytes: true, unused: true, maxGradientNorm: true, nonFinite: true, wire: true },
+  ...{ wireScale: true, root: true, divided: true, now: true },
+};
+
 /** The options of a `DataParallel`, complete. */
 export type Settings = Omit<Required<DataParallelOptions>, "divided"> & {
   readonly divided: Divided | undefined;
@@ -48,6 +54,7 @@ export function settingsOf(
   size: number,
   trainer = "DataParallel",
 ): Settings {
+  assertOptionNames(trainer, options, names);
   const settings: Settings = {
     bucketBytes: options.bucketBytes ?? 25 * 2 ** 20,
     unused: options.unused ?? "refuse",

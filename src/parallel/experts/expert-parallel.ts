@@ -6,6 +6,7 @@
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
@@ -24,6 +25,10 @@ export interface ExpertOptions {
   /** Of tokens; `float32` when left out. */
   readonly dtype?: ParameterDType;
 }
+
+const names: OptionNames<ExpertOptions> = {
+  ...{ experts: true, width: true, capacity: true, dtype: true },
+};
 
 /** What a dispatch dropped, and who got how much: the same on every rank but for `own`. */
 export interface Load {
@@ -83,6 +88,7 @@ export class ExpertParallel {
    * const experts = await ExpertParallel.create(comm, { experts: 8, width: 64, capacity: 128 });
    */
   static async create(comm: Communicator, options: ExpertOptions): Promise<ExpertParallel> {
+    assertOptionNames("ExpertParallel.create", options, names);
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
       if (Number.isSafeInteger(value) && value >= 1) continue;

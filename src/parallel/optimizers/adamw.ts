@@ -1,4 +1,5 @@
 /** Adam with decoupled weight decay, as `torch.optim.AdamW` (minimising, without amsgrad). */
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -19,6 +20,10 @@ export interface AdamWOptions {
   readonly weightDecay?: number;
 }
 
+const names: OptionNames<AdamWOptions> = {
+  ...{ learningRate: true, betas: true, epsilon: true, weightDecay: true },
+};
+
 /**
  * p ← p · (1 − rate · weightDecay); m ← m + (1 − β₁)(g − m); v ← β₂ · v + (1 − β₂) · g²;
  * p ← p − rate / (1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε), with t the number of the update.
@@ -29,6 +34,7 @@ export interface AdamWOptions {
  * const optimizer = new Optimizer(model, adamW({ learningRate: 3e-4, weightDecay: 0.1 }));
  */
 export function adamW(options: AdamWOptions): UpdateRule {
+  assertOptionNames("adamW", options, names);
   const { learningRate, betas = [0.9, 0.999], epsilon = 1e-8, weightDecay = 0.01 } = options;
   const [beta1, beta2] = betas;
   const schedule = scheduleOf("adamW", learningRate);

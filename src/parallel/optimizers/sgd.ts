@@ -1,5 +1,6 @@
 /** Stochastic gradient descent, as `torch.optim.SGD` (minimising). */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -22,6 +23,10 @@ export interface SgdOptions {
   readonly weightDecay?: number;
 }
 
+const names: OptionNames<SgdOptions> = {
+  ...{ learningRate: true, momentum: true, dampening: true, nesterov: true, weightDecay: true },
+};
+
 /**
  * With g = gradient + weightDecay · p, the velocity is v ← momentum · v + (1 − dampening) · g, at the first update v ← g;
  * p ← p − rate · v, with Nesterov's momentum p ← p − rate · (g + momentum · v), without momentum p ← p − rate · g.
@@ -33,6 +38,7 @@ export interface SgdOptions {
  * const optimizer = new Optimizer(model, sgd({ learningRate: 0.1, momentum: 0.9 }));
  */
 export function sgd(options: SgdOptions): UpdateRule {
+  assertOptionNames("sgd", options, names);
   const { learningRate, momentum = 0, dampening = 0, nesterov = false, weightDecay = 0 } = options;
   const schedule = scheduleOf("sgd", learningRate);
   assertNumber("sgd", "momentum", momentum, 0);

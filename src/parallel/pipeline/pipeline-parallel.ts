@@ -6,6 +6,7 @@
  * pipeline, is `DataParallel`'s.
  */
 import { CommClosedError, type Communicator } from "../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
@@ -25,6 +26,8 @@ export interface PipelineOptions {
   /** Virtual compute of this stage by micro-batch, told to `comm.work` before it computes; none when left out. */
   readonly work?: VirtualWork;
 }
+
+const names: OptionNames<PipelineOptions> = { schedule: true, dtype: true, work: true };
 
 /** What a step did; the same on all ranks but for `held`. */
 export interface PipelineStep extends Required<MicroBatch> {
@@ -67,6 +70,7 @@ export class PipelineParallel<Batch> {
     stage: Stage<Batch>,
     options: PipelineOptions = {},
   ): Promise<PipelineParallel<Batch>> {
+    assertOptionNames("PipelineParallel.create", options, names);
     const { schedule = "1f1b", dtype = "float32", work } = options;
     oneOf("schedule", schedule, ["gpipe", "1f1b"]);
     oneOf("dtype", dtype, ["float32", "float64"]);

@@ -106,9 +106,10 @@ describe("worlds that are deadlocked", () => {
   test("all at once are all told, none as a stall before", async () => {
     const stalls: string[] = [];
     const worlds = await Promise.all(
-      Array.from({ length: 20 }, () =>
+      // One after another, at 50 ms each, they would be stalls first; a busy machine must not make them so.
+      Array.from({ length: 60 }, () =>
         createWorld({
-          ...{ backend: sim(), size: 2, stallMs: 1000 },
+          ...{ backend: sim(), size: 2, stallMs: 3000 },
           onStall: ({ text }) => void stalls.push(text),
         }),
       ),

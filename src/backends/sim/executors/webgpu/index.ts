@@ -1,5 +1,6 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
 import { InvalidArgumentError } from "../../../../api/index.ts";
+import { assertOptionNames, type OptionNames } from "../../../../api/option-names.ts";
 import type { LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
@@ -27,6 +28,11 @@ export interface WebgpuOptions {
   readonly limits?: LimitWish;
 }
 
+const names: OptionNames<WebgpuOptions> = {
+  ...{ device: true, powerPreference: true, dawn: true, keepDevice: true },
+  ...{ slabBytes: true, limits: true },
+};
+
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
  *
@@ -41,6 +47,7 @@ export interface WebgpuOptions {
  * const world = await createWorld({ backend: sim({ executor: webgpu() }), size: 8 });
  */
 export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
+  assertOptionNames("webgpu", options, names);
   const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
   for (const [field, value] of Object.entries({ slabBytes, ...limits })) {
     if (value === undefined || (Number.isSafeInteger(value) && value > 0)) continue;
