@@ -124,6 +124,22 @@ describe("one process per GPU", () => {
   }
 
   testOn(2, found)(
+    "first messages meet in whatever order they are made, and calls that are not alike are told so",
+    async () => {
+      const job = await runJob<Readonly<Record<string, unknown>>>(size, "first-exchanges.mjs");
+      expect(job.status, job.text).toBe(0);
+      for (const [rank, told] of job.results.entries()) {
+        const came = rank < 2 ? true : undefined;
+        expect(told?.["receivesFirst"], job.text).toBe(came);
+        expect(told?.["sendsFirst"], job.text).toBe(came);
+        const unlike = /^ERR_COMM_TIMEOUT .*all ranks had made it, but not alike/;
+        expect(told?.["counts"], job.text).toMatch(unlike);
+        expect(told?.["symmetric"], job.text).toMatch(unlike);
+      }
+    },
+  );
+
+  testOn(2, found)(
     "case 8: a slow-starting rank joins; a duplicate rank and a stale job id are refused",
     async () => {
       interface Intruded {
