@@ -38,6 +38,11 @@ export function endMemoryOf(session: object): void {
   closed.add(session);
 }
 
+/** Whether that has happened. */
+export function isMemoryOver(session: object): boolean {
+  return closed.has(session);
+}
+
 let disposals = 0;
 
 /** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
@@ -185,7 +190,7 @@ export class DeviceBuffer<D extends DType = DType> {
 
   private assertLive(action: string): void {
     const { disposed, rank, session, memory } = this.allocation;
-    if (!disposed && closed.has(session)) {
+    if (!disposed && isMemoryOver(session)) {
       throw new CommClosedError(
         {
           headline: `${action}: the world on ${memory.device} was closed, and its memory with it`,

@@ -75,7 +75,7 @@ export interface Graph extends Disposable {
    */
   replay(options?: CallOptions): CommOp<void>;
 
-  /** True once `dispose` was called, or the communicator closed on this rank. */
+  /** True once `dispose` was called, or the communicator closed on this rank, or the world with it. */
   readonly disposed: boolean;
 
   /**

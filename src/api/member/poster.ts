@@ -5,6 +5,7 @@
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
 import type { CommInfo, RankCall, Session } from "../backend.ts";
+import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
@@ -265,9 +266,9 @@ export class Poster {
     return { ...this.#books.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
   }
 
-  /** How often it was closed: what was recorded before is gone. */
+  /** How often it was closed, more often with the world: what was recorded before is gone. */
   get closings(): number {
-    return this.#closings;
+    return this.#closings + (isMemoryOver(this.#session) ? 1 : 0);
   }
 
   /** This rank replays a recording no more, or none. */

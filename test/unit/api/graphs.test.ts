@@ -5,6 +5,7 @@ import {
   type CommError,
   type CommOp,
   type Communicator,
+  connect,
   createWorld,
   type Graph,
 } from "twinccl";
@@ -416,6 +417,28 @@ describe("a recording that was disposed", () => {
       return [graph.disposed, refused, data[0]];
     });
     for (const each of found) expect(each).toEqual([true, "ERR_COMM_CLOSED", 3]);
+  });
+
+  test("comes with the world's end, also for those of splits", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const graphs = await world.run(async (comm) => {
+      const half = (await comm.split({ color: 0 })) as Communicator;
+      return Promise.all([comm, half].map((on) => on.capture(() => void on.barrier())));
+    });
+    const disposed = () => graphs.flat().map((graph) => graph.disposed);
+    expect(disposed()).toEqual([false, false, false, false]);
+    await world.close();
+    expect(disposed()).toEqual([true, true, true, true]);
+    for (const graph of graphs.flat()) expect(await failure(graph)).toBe("ERR_COMM_CLOSED");
+  });
+
+  test("comes with a connected communicator's, for those of its splits", async () => {
+    const comm = await connect({ backend: sim() });
+    const half = (await comm.split({ color: 0 })) as Communicator;
+    const graph = await half.capture(() => void half.barrier());
+    await comm.close();
+    expect(graph.disposed).toBe(true);
+    expect(await failure(graph)).toBe("ERR_COMM_CLOSED");
   });
 
   test("by closing stays so when the communicator is used again in another run", async () => {
