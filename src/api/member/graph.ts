@@ -55,6 +55,7 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const { steps, calls } = poster.collect("capture", callback);
     assertNoExchange(poster, "capture", calls);
+    assertNoOptions(poster, calls);
     const error = recordedError(poster);
     for (const { op } of calls) op.fail(error);
     // The number comes first: with another one the fields that follow are no longer the same ones.
@@ -138,6 +139,21 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
         hint: exchanges ? "pass recvCounts and recv" : "call it outside",
       },
       { ...poster.facts, collective, field: exchanges ? "recvCounts" : "calls" },
+    );
+  }
+}
+
+/** A recorded call does not run, and its replays have deadlines and signals of their own. */
+function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
+  for (const { collective, options } of calls) {
+    const [field] = Object.keys(options ?? {});
+    if (field === undefined) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `capture: ${collective}: ${field}: a recorded call does not run, needs none`,
+        hint: `pass it to every replay: graph.replay({ ${field} })`,
+      },
+      { ...poster.facts, collective, field },
     );
   }
 }

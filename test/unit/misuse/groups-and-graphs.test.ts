@@ -516,6 +516,29 @@ describe("a recording", () => {
     ]);
   });
 
+  test.each([
+    ["a deadline", "timeoutMs", { timeoutMs: 100 }],
+    ["a signal", "signal", { signal: new AbortController().signal }],
+  ])("%s of a recorded call is refused: replays have it", async (_, field, options) => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    await world.run(async (comm) => {
+      const buffer = new Int32Array(1);
+      const recordings = [
+        () => void comm.allReduce({ send: buffer, op: "sum", ...options }),
+        () => void comm.send({ send: buffer, peer: 1 - comm.rank, ...options }),
+        () => void comm.group(() => void comm.barrier(options)),
+      ];
+      for (const [index, collective] of ["allReduce", "send", "barrier"].entries()) {
+        const op = comm.capture(recordings[index] as () => void);
+        await expect(op).rejects.toMatchObject({ code: "ERR_COMM_ARG", collective, field });
+        await expect(op).rejects.toThrow(`graph.replay({ ${field} })`);
+      }
+      const graph = await comm.capture(() => void comm.allReduce({ send: buffer, op: "sum" }));
+      await graph.replay(options);
+    });
+    await world.close();
+  });
+
   // BUG: `replay` inside a callback posts at once: a recording runs it instead of recording it.
   test("a replay inside a recording is recorded or refused, and does not run", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
