@@ -169,7 +169,7 @@ export interface Session {
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
     | undefined;
   /** In a job of several processes: who of a communicator has not made call `number`, as far as they say. */
-  missing?: ((comm: CommInfo, number: number) => Promise<Missing>) | undefined;
+  missing?: ((comm: CommInfo, number: number) => Promise<MissingRanks>) | undefined;
   /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
   missingEnds?:
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[] | undefined>)
@@ -196,7 +196,7 @@ export interface Session {
 export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
 
 /** Who of a communicator keeps a call waiting. */
-export interface Missing {
+export interface MissingRanks {
   /** World ranks that have not made it, or do not say. */
   readonly ranks: readonly number[];
   /** All have made it, but not alike: one waits to be connected, or to register memory, with others who do not come for that. */

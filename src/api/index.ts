@@ -11,7 +11,7 @@ export type {
   Kept,
   Lending,
   LendingFault,
-  Missing,
+  MissingRanks,
   OpenRequest,
   OwnWords,
   Probe,

@@ -3,7 +3,7 @@ import {
   CommClosedError,
   type CommInfo,
   type HalfTransfer,
-  type Missing,
+  type MissingRanks,
   type Session,
 } from "../../../api/index.ts";
 import { Made } from "../calls/made.ts";
@@ -82,7 +82,7 @@ export class Job {
   }
 
   /** Who has not come to a call, as far as they say. */
-  missing(comm: CommInfo, number: number): Promise<Missing> {
+  missing(comm: CommInfo, number: number): Promise<MissingRanks> {
     return this.#whoIsMissing.ofCall(comm, number);
   }
 

@@ -1,5 +1,5 @@
 /** Who keeps a rank waiting: ranks of other processes are asked what they have made. All ranks here are those of the job. */
-import type { CommInfo, HalfTransfer, Missing } from "../../../api/index.ts";
+import type { CommInfo, HalfTransfer, MissingRanks } from "../../../api/index.ts";
 import { type Ends, type Made, messagesOf } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { keepWaiting } from "./messages-wait.ts";
@@ -35,7 +35,7 @@ export class WhoIsMissing {
    * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one still waits to
    * come together for it: what it connects, or registers, is not what the others do.
    */
-  async ofCall(comm: CommInfo, number: number): Promise<Missing> {
+  async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#made.get(this.#keyOf(comm)) ?? { calls: 0, told: 0, meets: undefined };
     const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
     let areUnlike = own.meets === number;
