@@ -199,8 +199,8 @@ export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
 export interface MissingRanks {
   /** World ranks that have not made it, or do not say. */
   readonly ranks: readonly number[];
-  /** All have made it, but not alike: one waits to be connected, or to register memory, with others who do not come for that. */
-  readonly areUnlike: boolean;
+  /** All have made it, but do not come together for it: one gave it up before, or connects or registers what others do not. */
+  readonly areApart: boolean;
 }
 
 /** What one rank tells the others of its call. */

@@ -132,7 +132,7 @@ describe("one process per GPU", () => {
         const came = rank < 2 ? true : undefined;
         expect(told?.["receivesFirst"], job.text).toBe(came);
         expect(told?.["sendsFirst"], job.text).toBe(came);
-        const unlike = /^ERR_COMM_TIMEOUT .*all ranks had made it, but not alike/;
+        const unlike = /^ERR_COMM_TIMEOUT .*all ranks had made it, but did not come together/;
         expect(told?.["counts"], job.text).toMatch(unlike);
         expect(told?.["symmetric"], job.text).toMatch(unlike);
       }

@@ -44,7 +44,7 @@ const codeOf = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
     ),
   );
 
-describe("all ranks had made it, but not alike, as every rank that waits is told:", () => {
+describe("all ranks had made it, but did not come together, as every rank that waits is told:", () => {
   test.each(cases)("%s", async (_, call) => {
     const ranks = await joinAll(3, "off", cleanGpus());
     // Deadlines one after another: also who asks when another has given up is told so.
@@ -55,9 +55,25 @@ describe("all ranks had made it, but not alike, as every rank that waits is told
     expect(late.length).toBeGreaterThan(0);
     for (const error of late) {
       expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", size: 3, call: 0, ranks: [] });
-      expect(error.message).toContain("all ranks had made it, but not alike");
+      expect(error.message).toContain("all ranks had made it, but did not come together");
       expect(error.hint).toContain('checks: "always"');
     }
+    await closeRest(ranks);
+  });
+
+  test("who comes when another has given it up is told that this may be why", async () => {
+    const ranks = await joinAll(2, "off", cleanGpus());
+    const all: Call = (comm, options) =>
+      comm.allToAll({ send: bytes(comm), recv: bytes(comm), ...options });
+    const [early, late] = ranks.map(
+      ({ comm }) =>
+        () =>
+          codeOf(all(comm, { timeoutMs: 100 })),
+    );
+    expect(await early?.()).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+    const error = await late?.();
+    expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [] });
+    expect(error?.message).toContain("did not come together: one gave it up before, or");
     await closeRest(ranks);
   });
 

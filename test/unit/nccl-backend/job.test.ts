@@ -55,14 +55,14 @@ describe("a roll call", () => {
     const comm = world(3);
     for (const job of [asker, meets]) made(job, comm, 4);
     meets.madeOn(comm).meets = 4;
-    expect(await asker.missing(comm, 4)).toEqual({ ranks: [2], areUnlike: false });
+    expect(await asker.missing(comm, 4)).toEqual({ ranks: [2], areApart: false });
     made(there, comm, 4);
     for (const job of [asker, meets, there]) {
-      expect(await job.missing(comm, 4)).toEqual({ ranks: [], areUnlike: true });
+      expect(await job.missing(comm, 4)).toEqual({ ranks: [], areApart: true });
     }
-    expect(await asker.missing(comm, 3)).toEqual({ ranks: [], areUnlike: false });
+    expect(await asker.missing(comm, 3)).toEqual({ ranks: [], areApart: false });
     meets.madeOn(comm).meets = undefined;
-    expect(await asker.missing(comm, 4)).toEqual({ ranks: [], areUnlike: false });
+    expect(await asker.missing(comm, 4)).toEqual({ ranks: [], areApart: false });
   });
 
   test("tells communicators apart, and counts one that was never called on as missing", async () => {

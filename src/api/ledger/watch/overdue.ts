@@ -53,8 +53,8 @@ export async function holdupOf(
   const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const { ranks, areUnlike } = (await session.missing?.(comm, op.call)) ?? { ranks: here };
-    if (areUnlike === true) return unlike;
+    const { ranks, areApart } = (await session.missing?.(comm, op.call)) ?? { ranks: here };
+    if (areApart === true) return apart;
     return ranks.length === 0 && isInLine ? inLine : absent(ownRanks(comm, ranks));
   }
   if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
@@ -73,10 +73,10 @@ const inLine: Holdup = {
   next: "give that one a deadline of its own, and its error says whom it waits for",
 };
 
-const unlike: Holdup = {
+const apart: Holdup = {
   ranks: [],
-  why: "all ranks had made it, but not alike: one of them has ranks to meet or symmetric memory to register that others have not",
-  next: 'compare its counts and buffers on all ranks; nccl({ checks: "always" }) says what differs before anything happens',
+  why: "all ranks had made it, but did not come together: one gave it up before, or their counts or new symmetric buffers are not alike",
+  next: 'where nobody gave it up, compare its counts and buffers; nccl({ checks: "always" }) says what differs before anything happens',
 };
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where nobody knows. */

@@ -32,18 +32,18 @@ export class WhoIsMissing {
 
   /**
    * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank compares a call
-   * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one still waits to
-   * come together for it: what it connects, or registers, is not what the others do.
+   * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one waits, or
+   * waited, to come together for it: another gave it up before, or what they connect or register is not alike.
    */
   async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#made.get(this.#keyOf(comm)) ?? { calls: 0, told: 0, meets: undefined };
     const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
-    let areUnlike = own.meets === number;
+    let areApart = own.meets === number;
     const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
-      areUnlike ||= meets === number;
+      areApart ||= meets === number;
       return told > compared || calls > number;
     });
-    return { ranks, areUnlike: areUnlike && ranks.length === 0 };
+    return { ranks, areApart: areApart && ranks.length === 0 };
   }
 
   /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
