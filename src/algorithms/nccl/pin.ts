@@ -32,7 +32,7 @@ const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"]
 
 /** The pin with `channels` spelled out, everything in it checked. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
-  assertOptionNames("plan of NCCL", pin, names);
+  assertOptionNames("plan of NCCL", pin, names, { path: "nccl" });
   const { algorithm, protocol, channels, rings, ...settings } = pin;
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];

@@ -20,7 +20,8 @@ export interface Link {
 
 /** Checks link options and fills in what was left out. */
 export function linkOf(options: LinkOptions = {}): Link {
-  assertOptionNames("sim: link", options, { latencyNs: true, gigabytesPerSecond: true });
+  const names = { latencyNs: true, gigabytesPerSecond: true } as const;
+  assertOptionNames("sim", options, names, { path: "link" });
   const { latencyNs = 1000, gigabytesPerSecond = 400 } = options;
   within("latencyNs", latencyNs, 0, 1e12);
   within("gigabytesPerSecond", gigabytesPerSecond, 1e-6, 1e9);
