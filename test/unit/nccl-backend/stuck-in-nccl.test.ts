@@ -1,6 +1,6 @@
 /** Ranks that have come together, and then wait in NCCL for one of them that is at something else, or whose part fails. */
 import type { Communicator } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
@@ -150,8 +150,19 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
   test("keeps the process as long as it waits", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
-    const timers = (): number =>
-      process.getActiveResourcesInfo().filter((each) => each === "Timeout").length;
+    // The process has timers of others, too, which come and go meanwhile.
+    const [begins, stops] = [
+      vi.spyOn(globalThis, "setInterval"),
+      vi.spyOn(globalThis, "clearInterval"),
+    ];
+    onTestFinished(() => {
+      for (const spy of [begins, stops]) spy.mockRestore();
+    });
+    const keeping = (): number => {
+      const stopped = new Set<unknown>(stops.mock.calls.map(([timer]) => timer));
+      const made = begins.mock.results.map(({ value }) => value as NodeJS.Timeout);
+      return made.filter((timer) => timer.hasRef() && !stopped.has(timer)).length;
+    };
     let [letGo, begun] = [(): void => undefined, 0];
     const held = new Promise<void>((resolve) => {
       letGo = resolve;
@@ -164,13 +175,12 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
       return original(...args);
     };
     Object.assign(nccl, { [name]: holding });
-    const before = timers();
     const ends = ranks.map(({ comm }) => told(call(comm)));
     while (begun < ranks.length) await turns(1);
-    expect(timers() - before).toBe(ranks.length);
+    const kept = keeping();
     letGo();
     expect(await Promise.all(ends)).toEqual([undefined, undefined]);
-    expect(timers() - before).toBe(0);
+    expect([kept, keeping()]).toEqual([ranks.length, 0]);
     await closeAll(ranks);
   });
 });
