@@ -8,7 +8,6 @@
 import type { DeviceBuffer } from "./buffer.ts";
 import type { DType, HostArray } from "./dtype.ts";
 import type { TypedHost } from "./host-array.ts";
-import type { OptionNames } from "./option-names.ts";
 import type { ReduceOp } from "./reduce-op.ts";
 
 /** Memory a call reads or writes: a buffer of this communicator, or host memory where the backend takes it. */
@@ -159,7 +158,7 @@ type EveryArgument = ReduceArgs &
   SplitArgs;
 
 /** The names of it. */
-export const argumentNames: OptionNames<EveryArgument> = {
+export const argumentNames: Readonly<Record<keyof EveryArgument, true>> = {
   ...{ send: true, recv: true, op: true, root: true, peer: true, to: true, from: true },
   ...{ sendCounts: true, sendOffsets: true, recvCounts: true, recvOffsets: true },
   ...{ color: true, key: true, signal: true, timeoutMs: true },

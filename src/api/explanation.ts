@@ -2,7 +2,7 @@
 import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import type { OptionNames } from "./option-names.ts";
+import type { OptionKinds } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
 import { reachedBuffers, type SymmetricPlace } from "./symmetric.ts";
 
@@ -22,7 +22,7 @@ export interface Question {
   readonly symmetric?: boolean | SymmetricOffsets | undefined;
 }
 
-const names: OptionNames<Question> = {
+const kinds: OptionKinds<Question> = {
   ...{ collective: true, dtype: true, op: true, count: true, root: true },
   ...{ counts: true, symmetric: true },
 };
@@ -103,8 +103,8 @@ export function questionFault(
     return fault("collective", collective, "the name of a call, such as allReduce");
   }
   for (const name in question) {
-    if (Object.hasOwn(names, name)) continue;
-    return fault(name, "it, which is not known here", `one of ${Object.keys(names).join(", ")}`);
+    if (Object.hasOwn(kinds, name)) continue;
+    return fault(name, "it, which is not known here", `one of ${Object.keys(kinds).join(", ")}`);
   }
   if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
   if (op !== undefined) {

@@ -1,73 +1,21 @@
 /** The collective benchmark: every size, dtype, operator and root that was asked for, one row each. */
 import {
-  type Backend,
   bytesOf,
   type DType,
   InvalidArgumentError,
   type NamedReduceOp,
   UnsupportedError,
 } from "../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
 import { findCollective } from "./collectives/index.ts";
 import { type MeasuredCollective, questionOf } from "./collectives/row.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
 import type { Issue } from "./issue.ts";
 import { type Job, joinJob, openJob } from "./job.ts";
+import { assertBenchOptions, type BenchOptions } from "./options.ts";
 import { Oracle } from "./oracle.ts";
-import { type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
+import { sizeText, sweepSizes } from "./sizes.ts";
 import { runTrial, type Trial } from "./trial.ts";
-
-/** What to measure. */
-export interface BenchOptions {
-  /** The backend, as a value. */
-  readonly backend: Backend;
-  /** A collective, such as `allReduce` or `all-reduce`. */
-  readonly collective: string;
-  readonly ranks: number;
-  /** Sizes in bytes, as nccl-tests defines them for the collective. */
-  readonly sizes: SizeSweep;
-  /** `float32` when left out. */
-  readonly dtypes?: readonly DType[];
-  /** `sum` when left out; ignored where nothing is reduced. */
-  readonly ops?: readonly NamedReduceOp[];
-  /** Rank 0 when left out; ignored where there is no root. */
-  readonly roots?: readonly number[];
-  /** Timed calls of each placement; 20 when left out. */
-  readonly iterations?: number;
-  /** Calls before them; 5 when left out. */
-  readonly warmup?: number;
-  /** Whether results are compared; true when left out. */
-  readonly check?: boolean;
-  /** Fixes the data and the traffic of an all-to-allv; 0 when left out. */
-  readonly seed?: number;
-  /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
-  readonly spread?: number;
-  /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
-  readonly mode?: Issue["mode"];
-  /** Times each call alone, until its promise settles, instead of many back to back. */
-  readonly latency?: boolean;
-  /** Takes buffers in symmetric memory, for which NCCL has other kernels. */
-  readonly symmetric?: boolean;
-  /**
-   * This process is one rank of a launched job, and `ranks` is the job's size. All of its processes call `bench`, and each
-   * gets the whole document. A barrier is then timed and not checked.
-   */
-  readonly connected?: boolean;
-  /** Called when the ranks are there, before anything is measured. */
-  readonly onOpen?: () => void;
-  /** Called when a row is complete. */
-  readonly onResult?: (result: BenchResult) => void;
-  /** Called before a row is measured, with one line about it. */
-  readonly onProgress?: (text: string) => void;
-}
-
-const names: OptionNames<BenchOptions> = {
-  ...{ backend: true, collective: true, ranks: true, sizes: true, dtypes: true, ops: true },
-  ...{ roots: true, iterations: true, warmup: true, check: true, seed: true, spread: true },
-  ...{ mode: true, latency: true, symmetric: true, connected: true },
-  ...{ onOpen: true, onResult: true, onProgress: true },
-};
 
 /** One row still to be measured. */
 interface Row {
@@ -88,7 +36,7 @@ interface Row {
  * @throws UnsupportedError for a collective that the backend does not do.
  */
 export async function bench(options: BenchOptions): Promise<BenchDocument> {
-  assertOptionNames("bench", options, names);
+  assertBenchOptions(options);
   const rows = rowsOf(options);
   const { backend, ranks, connected = false } = options;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
@@ -118,7 +66,7 @@ export function timingText(virtual: boolean): string {
 
 /** The rows of a benchmark, in nccl-tests' order: dtype, operator, root, size. */
 function rowsOf(options: BenchOptions): Row[] {
-  const { dtypes = ["float32"], ops = ["sum"], roots = [0], ranks } = options;
+  const { dtypes = ["float32"], ops = ["sum"], roots = [0] } = options;
   const collective = findCollective(options.collective);
   if (collective === undefined) {
     throw new InvalidArgumentError(
@@ -126,10 +74,6 @@ function rowsOf(options: BenchOptions): Row[] {
       { field: "collective" },
     );
   }
-  counting("ranks", ranks, 1);
-  counting("iterations", options.iterations ?? 1, 1);
-  counting("warmup", options.warmup ?? 0, 0);
-  for (const root of roots) counting("roots", root, 0, ranks - 1);
   const { moves, reduces, rooted } = collective;
   const sizes = moves ? sweepSizes(options.sizes) : [0];
   const usedDtypes: readonly DType[] = moves ? dtypes : ["uint8"];
@@ -235,14 +179,4 @@ function microseconds(ns: number | undefined): number | null {
 function progressText({ collective, bytes, dtype, op }: Row, index: number, rows: number): string {
   const what = collective.reduces ? `${dtype} ${op}` : dtype;
   return `${collective.collective} ${what} ${sizeText(bytes)} (${index + 1} of ${rows})`;
-}
-
-function counting(field: string, value: number, least: number, most = 2 ** 31): void {
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `bench: ${field}: found ${String(value)}, needs an integer of at least ${least}${most < 2 ** 31 ? ` and at most ${most}` : ""}`,
-    },
-    { field },
-  );
 }

@@ -1,5 +1,5 @@
 /** Benchmarks of collectives in nccl-tests' language, with every result checked. Needs Node. */
-export { type BenchOptions, bench, timingText } from "./bench.ts";
+export { bench, timingText } from "./bench.ts";
 export { findCollective, measuredCollectives } from "./collectives/index.ts";
 export type {
   Arrival,
@@ -20,6 +20,7 @@ export {
 } from "./document.ts";
 export { type Environment, environment, environmentText, type Machine } from "./environment.ts";
 export type { Issue } from "./issue.ts";
+export type { BenchOptions } from "./options.ts";
 export { parseSize, type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
 export { type TableStyle, tableFoot, tableHead, tableRow, tallyText } from "./table.ts";
 export { heaviestRank, skewedTraffic, type TrafficMatrix, transposed } from "./traffic.ts";

@@ -1,5 +1,6 @@
 /** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
 import { InvalidArgumentError } from "../api/index.ts";
+import { assertOptions } from "../api/option-kinds.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
@@ -38,7 +39,10 @@ export function sizeText(bytes: number): string {
  *
  * @throws InvalidArgumentError for a sweep that never ends or holds no size.
  */
-export function sweepSizes({ min, max, factor, step }: SizeSweep): number[] {
+export function sweepSizes(sweep: SizeSweep): number[] {
+  const kinds = { min: true, max: true, factor: true, step: true } as const;
+  assertOptions<SizeSweep>("bench", sweep, kinds, { path: "sizes" });
+  const { min, max, factor, step } = sweep;
   check("min", Number.isSafeInteger(min) && min >= 0, min, "bytes of at least 0");
   check("max", Number.isSafeInteger(max) && max >= min, max, `bytes of at least ${min}`);
   if (min === max) return [min];

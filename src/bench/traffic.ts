@@ -53,7 +53,8 @@ function shareOf(block: number, spread: number, seed: number): number {
   return 1 - spread * (mixedBits(seed, block, 0x5eed) / 2 ** 32);
 }
 
-function assertSpread(spread: number): void {
+/** Refuses what is no part of 1. */
+export function assertSpread(spread: number): void {
   if (spread >= 0 && spread <= 1) return;
   throw new InvalidArgumentError(
     { headline: `spread: found ${String(spread)}, needs a number from 0 to 1` },

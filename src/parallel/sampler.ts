@@ -6,7 +6,7 @@
  * one stopped means the same to another.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
 import { Random } from "./random.ts";
 import type { State, Stateful } from "./state.ts";
 
@@ -26,9 +26,9 @@ export interface SamplerOptions {
   readonly partial?: "keep" | "drop";
 }
 
-const names: OptionNames<SamplerOptions> = {
+const kinds: OptionKinds<SamplerOptions> = {
   ...{ samples: true, batch: true, rank: true, size: true },
-  ...{ seed: true, shuffle: true, partial: true },
+  ...{ seed: true, shuffle: "boolean", partial: true },
 };
 
 /** One step's samples. */
@@ -57,9 +57,9 @@ export class Sampler implements Stateful {
   #order: { readonly epoch: number; readonly indexes: Uint32Array } | undefined;
 
   constructor(options: SamplerOptions) {
-    assertOptionNames("Sampler", options, names);
+    assertOptions("Sampler", options, kinds);
     this.#options = { seed: 0, shuffle: true, partial: "keep", ...options };
-    assertOptions(this.#options);
+    assertSharing(this.#options);
   }
 
   /** Batches of one epoch. */
@@ -141,7 +141,7 @@ export class Sampler implements Stateful {
   }
 }
 
-function assertOptions(options: Required<SamplerOptions>): void {
+function assertSharing(options: Required<SamplerOptions>): void {
   const { samples, batch, rank, size, seed, shuffle, partial } = options;
   const refuse = (field: keyof SamplerOptions, needed: string): InvalidArgumentError =>
     fault("Sampler", field, options[field], needed);

@@ -3,7 +3,7 @@
  * at a step gives the rates that an uninterrupted run has there.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptionNames } from "../api/option-names.ts";
+import { assertOptions } from "../api/option-kinds.ts";
 
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;
@@ -37,7 +37,7 @@ export interface WarmUpOptions {
  * const schedule = warmUp({ steps: 100, after: cosine({ peak: 3e-4, steps: 1000 }) });
  */
 export function warmUp(options: WarmUpOptions): Schedule {
-  assertOptionNames("warmUp", options, { steps: true, start: true, after: true });
+  assertOptions("warmUp", options, { steps: true, start: true, after: true });
   const { steps, start = 0, after } = options;
   assertSteps("warmUp", steps);
   if (!(start >= 0 && start <= 1)) throw fault("warmUp", "start", start, "a number from 0 to 1");
@@ -65,7 +65,7 @@ export interface CosineOptions {
  * const rule = adamW({ learningRate: cosine({ peak: 3e-4, minimum: 3e-5, steps: 1000 }) });
  */
 export function cosine(options: CosineOptions): Schedule {
-  assertOptionNames("cosine", options, { peak: true, minimum: true, steps: true });
+  assertOptions("cosine", options, { peak: true, minimum: true, steps: true });
   const { peak, minimum = 0, steps } = options;
   assertRate("cosine", "peak", peak);
   assertRate("cosine", "minimum", minimum);

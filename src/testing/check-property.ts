@@ -5,7 +5,7 @@
  * them back. Nothing else is read from the environment, and nothing at all unless it is called.
  */
 import fc from "fast-check";
-import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
 
 /** Where a failure is found again. */
 export interface Replay {
@@ -24,8 +24,8 @@ export interface CheckOptions extends Partial<Replay> {
   readonly command?: string;
 }
 
-const names: OptionNames<CheckOptions> = {
-  ...{ runs: true, command: true, seed: true, path: true, commands: true },
+const kinds: OptionKinds<CheckOptions> = {
+  ...{ runs: true, command: "string", seed: true, path: "string", commands: "string" },
 };
 
 const defaultSeed = 0x2717cc1;
@@ -65,7 +65,7 @@ export async function checkProperty<T>(
   law: (value: T) => void | Promise<void>,
   options: CheckOptions = {},
 ): Promise<void> {
-  assertOptionNames("checkProperty", options, names);
+  assertOptions("checkProperty", options, kinds);
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };

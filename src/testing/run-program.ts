@@ -6,7 +6,7 @@ import {
   type World,
   type WorldOptions,
 } from "../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -41,7 +41,12 @@ export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   readonly pace?: (rank: number, step: number) => PromiseLike<unknown> | undefined;
 }
 
-const names: OptionNames<RunOptions> = { label: true, pace: true, onStall: true, stallMs: true };
+const kinds: OptionKinds<RunOptions> = {
+  label: "string",
+  pace: "function",
+  onStall: "function",
+  stallMs: true,
+};
 
 /**
  * Runs a program in a world of its own and checks that no byte outside of receive buffers was written.
@@ -58,7 +63,7 @@ export async function runProgram(
   program: Program,
   options: RunOptions = {},
 ): Promise<ProgramRun> {
-  assertOptionNames("runProgram", options, names);
+  assertOptions("runProgram", options, kinds);
   const { label = backend.name, pace, ...stalls } = options;
   const world = await createWorld({ backend, size: program.size, ...stalls });
   try {

@@ -5,7 +5,7 @@
  * sense is refused here for both.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { type NcclSettings, resolveSettings } from "./settings.ts";
 
 /** What is pinned; what is left out is NCCL's choice. */
@@ -23,7 +23,7 @@ export interface NcclPin extends NcclSettings {
   readonly rings?: readonly number[] | { readonly xml: string } | undefined;
 }
 
-const names: OptionNames<NcclPin> = {
+const kinds: OptionKinds<NcclPin> = {
   ...{ algorithm: true, protocol: true, channels: true, minChannels: true, maxChannels: true },
   ...{ rings: true, buffSize: true, llBuffSize: true, ll128BuffSize: true },
 };
@@ -32,7 +32,7 @@ const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"]
 
 /** The pin with `channels` spelled out, everything in it checked. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
-  assertOptionNames("plan of NCCL", pin, names, { path: "nccl" });
+  assertOptions("plan of NCCL", pin, kinds, { path: "nccl" });
   const { algorithm, protocol, channels, rings, ...settings } = pin;
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];

@@ -1,7 +1,7 @@
 /** How simulated ranks are connected, and what a message costs. */
 
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames } from "../../api/option-names.ts";
+import { assertOptions } from "../../api/option-kinds.ts";
 import type { LinkModel } from "../engine/index.ts";
 
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
@@ -21,7 +21,7 @@ export interface Link {
 /** Checks link options and fills in what was left out. */
 export function linkOf(options: LinkOptions = {}): Link {
   const names = { latencyNs: true, gigabytesPerSecond: true } as const;
-  assertOptionNames("sim", options, names, { path: "link" });
+  assertOptions("sim", options, names, { path: "link" });
   const { latencyNs = 1000, gigabytesPerSecond = 400 } = options;
   within("latencyNs", latencyNs, 0, 1e12);
   within("gigabytesPerSecond", gigabytesPerSecond, 1e-6, 1e9);

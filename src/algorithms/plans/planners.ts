@@ -124,11 +124,12 @@ function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: numbe
   if (typeof topology === "object" && typeof topology?.xml === "string") {
     return graphTopology(topology.xml);
   }
-  const name = String(topology);
-  if (isNamed(name)) return topologies[name];
+  const name: unknown = topology;
+  if (typeof name === "string" && isNamed(name)) return topologies[name];
+  const found = typeof name === "string" ? `"${name}"` : typeof name;
   throw new InvalidArgumentError(
     {
-      headline: `sim: topology: found ${name}, which is not known`,
+      headline: `sim: topology: found ${found}, needs the name of a machine that is known`,
       hint: `names are ${Object.keys(topologies).join(", ")}; or pass { xml } with the text of a graph file of NCCL`,
     },
     { field: "topology" },

@@ -24,7 +24,7 @@ import { checkedQuestion, type Explanation, type Question, questionFault } from 
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
-import { assertOptionNames } from "../option-names.ts";
+import { assertOptions } from "../option-kinds.ts";
 import { postCapture, postGroup } from "./graph.ts";
 import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
 import { Poster, type PosterHost } from "./poster.ts";
@@ -245,14 +245,8 @@ export class Member implements Communicator {
   }
 
   #wantsSymmetric(options: AllocOptions): boolean {
-    assertOptionNames("alloc", options, { symmetric: true }, this.#poster.facts);
+    assertOptions("alloc", options, { symmetric: "boolean" }, this.#poster.facts);
     const { symmetric = false } = options;
-    if (typeof symmetric !== "boolean") {
-      throw new InvalidArgumentError(
-        { headline: `alloc: symmetric: found ${typeof symmetric}, needs a boolean` },
-        { ...this.#poster.facts, field: "symmetric" },
-      );
-    }
     if (symmetric && !this.capabilities.symmetricMemory) {
       throw new UnsupportedError(
         {

@@ -2,7 +2,7 @@
 import type { Backend, Session } from "../backend.ts";
 import type { Communicator } from "../communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import { assertOptionNames, type OptionNames } from "../option-names.ts";
+import { assertOptions, type OptionKinds } from "../option-kinds.ts";
 import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
@@ -49,8 +49,8 @@ export interface ConnectedCommunicator extends Communicator {
   rebuild(options?: RebuildOptions): Promise<ConnectedCommunicator>;
 }
 
-const names: OptionNames<ConnectOptions> = {
-  ...{ backend: true, size: true, name: true, timeoutMs: true, signal: true },
+const kinds: OptionKinds<ConnectOptions> = {
+  ...{ backend: true, size: true, name: "string", timeoutMs: true, signal: true },
 };
 
 /**
@@ -69,7 +69,7 @@ const names: OptionNames<ConnectOptions> = {
  * const comm = await connect({ backend: sim() });
  */
 export async function connect(options: ConnectOptions): Promise<ConnectedCommunicator> {
-  assertOptionNames("connect", options, names);
+  assertOptions("connect", options, kinds);
   const { backend, size, name = "world", timeoutMs = 60_000, signal } = options;
   assertBackend(backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
@@ -92,6 +92,12 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   }
   const closeMs = Math.min(timeoutMs, longestMs);
   const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000, closeMs };
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new InvalidArgumentError(
+      { headline: `connect: signal: found ${typeof signal}, needs an AbortSignal` },
+      { field: "signal" },
+    );
+  }
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }
@@ -112,7 +118,7 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
   const { session, generation, origins, name } = world;
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
-    assertOptionNames("rebuild", options, { without: true });
+    assertOptions("rebuild", options, { without: true });
     if (session.rejoin === undefined) {
       throw new UnsupportedError({
         headline: `rebuild: "${name}" has no other process to go on with`,

@@ -1,12 +1,12 @@
 /** How a world is opened whose ranks all live in this process. */
 import type { Backend } from "../backend.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import { assertOptionNames, type OptionNames } from "../option-names.ts";
+import { assertOptions, type OptionKinds } from "../option-kinds.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
-const names: OptionNames<WorldOptions> = {
-  ...{ backend: true, size: true, name: true, onStall: true, stallMs: true },
+const kinds: OptionKinds<WorldOptions> = {
+  ...{ backend: true, size: true, name: "string", onStall: "function", stallMs: true },
 };
 
 /**
@@ -18,7 +18,7 @@ const names: OptionNames<WorldOptions> = {
  * const world = await createWorld({ backend: sim(), size: 8 });
  */
 export async function createWorld(options: WorldOptions): Promise<World> {
-  assertOptionNames("createWorld", options, names);
+  assertOptions("createWorld", options, kinds);
   const { backend, size, name = "world" } = options;
   assertBackend(backend);
   if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {
@@ -46,10 +46,16 @@ const closeMs = 60_000;
 /** Refuses what is no backend. */
 export function assertBackend(backend: unknown): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) return;
+  const isFunction = typeof backend === "function";
+  const found = isFunction
+    ? `the function ${backend.name}`
+    : `${typeof backend} ${String(backend)}`;
   throw new InvalidArgumentError(
     {
-      headline: `backend: found ${typeof backend} ${String(backend)}, needs a backend value`,
-      hint: 'import { sim } from "twinccl/sim" and pass sim()',
+      headline: `backend: found ${found}, needs a backend value`,
+      hint: isFunction
+        ? `call it: ${backend.name}()`
+        : 'import { sim } from "twinccl/sim" and pass sim()',
     },
     { field: "backend" },
   );

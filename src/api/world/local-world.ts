@@ -24,7 +24,7 @@ import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
-import { assertOptionNames } from "../option-names.ts";
+import { assertOptions } from "../option-kinds.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
 import { emitWarning } from "./warnings.ts";
@@ -148,7 +148,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {
-    assertOptionNames("rebuild", options, { without: true });
+    assertOptions("rebuild", options, { without: true });
     const { without = [] } = options;
     const isOver = this.#state === "closed" && !this.#mayReopen;
     if (this.#state === "running" || isOver) {

@@ -1,7 +1,7 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
-import { assertOptionNames } from "../../api/option-names.ts";
+import { assertOptions } from "../../api/option-kinds.ts";
 import {
   assertChecks,
   assertDevices,
@@ -12,7 +12,7 @@ import {
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
 import { openHere } from "./open.ts";
-import { type NcclOptions, ncclOptionNames } from "./options.ts";
+import { type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { assertStreams } from "./places.ts";
 import { PlanRecord } from "./process/plan-record.ts";
 import { startsDone } from "./process/variables.ts";
@@ -43,7 +43,7 @@ export interface NcclBackend extends Backend {
  * pinned.plans.take(); // [{ comm: "world", collective: "allReduce", bytes: 4096, algorithm: "Ring", ... }]
  */
 export function nccl(options: NcclOptions = {}): NcclBackend {
-  assertOptionNames("nccl", options, ncclOptionNames);
+  assertOptions("nccl", options, ncclOptionKinds);
   const { devices, timeoutMs } = options;
   if (devices !== undefined) assertDevices(devices);
   if (timeoutMs !== undefined) assertTimeout(timeoutMs);

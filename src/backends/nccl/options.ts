@@ -1,6 +1,6 @@
 /** What `nccl()` takes. */
 import type { NcclPin } from "../../algorithms/index.ts";
-import type { OptionNames } from "../../api/option-names.ts";
+import type { OptionKinds } from "../../api/option-kinds.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
@@ -58,7 +58,8 @@ export interface NcclOptions {
 }
 
 /** All of them. */
-export const ncclOptionNames: OptionNames<NcclOptions> = {
-  ...{ devices: true, stream: true, streams: true, staging: true, timeoutMs: true, plan: true },
-  ...{ ncclLibrary: true, cudartLibrary: true, readPlan: true, checks: true, nvls: true },
+export const ncclOptionKinds: OptionKinds<NcclOptions> = {
+  ...{ devices: true, stream: true, streams: true, staging: true, timeoutMs: true, plan: "object" },
+  ...{ ncclLibrary: "string", cudartLibrary: "string", checks: true },
+  ...{ readPlan: "boolean", nvls: "boolean" },
 };

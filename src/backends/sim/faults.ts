@@ -1,5 +1,6 @@
 /** Faults that a simulation injects on request: seeds and wishes, never chance. */
 import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../api/index.ts";
+import { assertOptions } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
@@ -23,14 +24,22 @@ export interface Fault {
  * const backend = sim({ faults: [failAt(2, 5)] });
  */
 export function failAt(rank: number, call: number): Fault {
-  for (const [field, value] of Object.entries({ rank, call })) {
-    if (Number.isSafeInteger(value) && value >= 0) continue;
+  const fault = { rank, call };
+  assertFault("failAt", fault);
+  return fault;
+}
+
+/** Refuses a rank or call that is no count. */
+export function assertFault(subject: string, fault: Fault): void {
+  assertOptions(subject, fault, { rank: true, call: true });
+  for (const field of ["rank", "call"] as const) {
+    const value: unknown = fault[field];
+    if (Number.isSafeInteger(value) && (value as number) >= 0) continue;
     throw new InvalidArgumentError(
-      { headline: `failAt: ${field}: found ${String(value)}, needs an integer of at least 0` },
+      { headline: `${subject}: ${field}: found ${String(value)}, needs an integer of at least 0` },
       { field },
     );
   }
-  return { rank, call };
 }
 
 /** A rank as faults name it: by its number in the first world, with its calls counted on through every rebuild. */

@@ -6,7 +6,7 @@
  * checkpoints whole, and an unfinished one without a manifest, which is never taken for one.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames } from "../../api/option-names.ts";
+import { assertOptions } from "../../api/option-kinds.ts";
 import type { RankStateful, Stateful } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
 import { completeSaves, nextSave, prune } from "./folders.ts";
@@ -66,7 +66,7 @@ export class Checkpoints {
   #running: string | undefined;
 
   constructor(comm: Communicator, files: CheckpointFiles, options: CheckpointOptions = {}) {
-    assertOptionNames("Checkpoints", options, { keep: true });
+    assertOptions("Checkpoints", options, { keep: true });
     const { keep = 2 } = options;
     assertCount("Checkpoints", "keep", keep, 1);
     this.#comm = comm;

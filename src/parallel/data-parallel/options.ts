@@ -1,6 +1,6 @@
 /** What `DataParallel` can be told, and what it takes when it is not. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
 import type { Wire } from "./wire.ts";
 
@@ -38,9 +38,9 @@ export interface DataParallelOptions {
   readonly now?: () => number;
 }
 
-const names: OptionNames<DataParallelOptions> = {
+const kinds: OptionKinds<DataParallelOptions> = {
   ...{ bucketBytes: true, unused: true, maxGradientNorm: true, nonFinite: true, wire: true },
-  ...{ wireScale: true, root: true, divided: true, now: true },
+  ...{ wireScale: true, root: true, divided: true, now: "function" },
 };
 
 /** The options of a `DataParallel`, complete. */
@@ -54,7 +54,7 @@ export function settingsOf(
   size: number,
   trainer = "DataParallel",
 ): Settings {
-  assertOptionNames(trainer, options, names);
+  assertOptions(trainer, options, kinds);
   const settings: Settings = {
     bucketBytes: options.bucketBytes ?? 25 * 2 ** 20,
     unused: options.unused ?? "refuse",

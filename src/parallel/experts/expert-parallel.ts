@@ -6,7 +6,7 @@
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
@@ -26,7 +26,7 @@ export interface ExpertOptions {
   readonly dtype?: ParameterDType;
 }
 
-const names: OptionNames<ExpertOptions> = {
+const kinds: OptionKinds<ExpertOptions> = {
   ...{ experts: true, width: true, capacity: true, dtype: true },
 };
 
@@ -88,7 +88,7 @@ export class ExpertParallel {
    * const experts = await ExpertParallel.create(comm, { experts: 8, width: 64, capacity: 128 });
    */
   static async create(comm: Communicator, options: ExpertOptions): Promise<ExpertParallel> {
-    assertOptionNames("ExpertParallel.create", options, names);
+    assertOptions("ExpertParallel.create", options, kinds);
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
       if (Number.isSafeInteger(value) && value >= 1) continue;

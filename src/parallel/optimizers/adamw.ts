@@ -1,5 +1,5 @@
 /** Adam with decoupled weight decay, as `torch.optim.AdamW` (minimising, without amsgrad). */
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -20,8 +20,8 @@ export interface AdamWOptions {
   readonly weightDecay?: number;
 }
 
-const names: OptionNames<AdamWOptions> = {
-  ...{ learningRate: true, betas: true, epsilon: true, weightDecay: true },
+const kinds: OptionKinds<AdamWOptions> = {
+  ...{ learningRate: true, betas: "array", epsilon: true, weightDecay: true },
 };
 
 /**
@@ -34,7 +34,7 @@ const names: OptionNames<AdamWOptions> = {
  * const optimizer = new Optimizer(model, adamW({ learningRate: 3e-4, weightDecay: 0.1 }));
  */
 export function adamW(options: AdamWOptions): UpdateRule {
-  assertOptionNames("adamW", options, names);
+  assertOptions("adamW", options, kinds);
   const { learningRate, betas = [0.9, 0.999], epsilon = 1e-8, weightDecay = 0.01 } = options;
   const [beta1, beta2] = betas;
   const schedule = scheduleOf("adamW", learningRate);

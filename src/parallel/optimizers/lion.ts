@@ -2,7 +2,7 @@
  * Lion, after "Symbolic Discovery of Optimization Algorithms" (https://arxiv.org/abs/2302.06675, algorithm 2). PyTorch has none; this is
  * the order of operations of the authors' PyTorch version.
  */
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -22,7 +22,7 @@ export interface LionOptions {
   readonly weightDecay?: number;
 }
 
-const names: OptionNames<LionOptions> = { learningRate: true, betas: true, weightDecay: true };
+const kinds: OptionKinds<LionOptions> = { learningRate: true, betas: "array", weightDecay: true };
 
 /**
  * p ← p · (1 − rate · weightDecay) − rate · sign(β₁ · m + (1 − β₁) · g); m ← β₂ · m + (1 − β₂) · g. State: `mean` (m).
@@ -32,7 +32,7 @@ const names: OptionNames<LionOptions> = { learningRate: true, betas: true, weigh
  * const optimizer = new Optimizer(model, lion({ learningRate: 3e-5, weightDecay: 1 }));
  */
 export function lion(options: LionOptions): UpdateRule {
-  assertOptionNames("lion", options, names);
+  assertOptions("lion", options, kinds);
   const { learningRate, betas = [0.9, 0.99], weightDecay = 0 } = options;
   const [beta1, beta2] = betas;
   const schedule = scheduleOf("lion", learningRate);

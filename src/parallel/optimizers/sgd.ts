@@ -1,6 +1,6 @@
 /** Stochastic gradient descent, as `torch.optim.SGD` (minimising). */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -23,8 +23,14 @@ export interface SgdOptions {
   readonly weightDecay?: number;
 }
 
-const names: OptionNames<SgdOptions> = {
-  ...{ learningRate: true, momentum: true, dampening: true, nesterov: true, weightDecay: true },
+const kinds: OptionKinds<SgdOptions> = {
+  ...{
+    learningRate: true,
+    momentum: true,
+    dampening: true,
+    nesterov: "boolean",
+    weightDecay: true,
+  },
 };
 
 /**
@@ -38,7 +44,7 @@ const names: OptionNames<SgdOptions> = {
  * const optimizer = new Optimizer(model, sgd({ learningRate: 0.1, momentum: 0.9 }));
  */
 export function sgd(options: SgdOptions): UpdateRule {
-  assertOptionNames("sgd", options, names);
+  assertOptions("sgd", options, kinds);
   const { learningRate, momentum = 0, dampening = 0, nesterov = false, weightDecay = 0 } = options;
   const schedule = scheduleOf("sgd", learningRate);
   assertNumber("sgd", "momentum", momentum, 0);

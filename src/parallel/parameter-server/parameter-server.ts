@@ -6,7 +6,7 @@
  * process this holds on every backend; across processes a GPU's stream would wait for the worker it listened to first.
  */
 import { CommClosedError, type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
@@ -36,8 +36,8 @@ export interface ParameterServerOptions {
   readonly onAccepted?: (push: AcceptedPush) => unknown;
 }
 
-const names: OptionNames<ParameterServerOptions> = {
-  ...{ rule: true, server: true, staleness: true, mode: true, onAccepted: true },
+const kinds: OptionKinds<ParameterServerOptions> = {
+  ...{ rule: true, server: true, staleness: true, mode: true, onAccepted: "function" },
 };
 
 /** What became of a push. */
@@ -93,7 +93,7 @@ export class ParameterServer implements RankStateful {
     parameters: ParameterSet,
     options: ParameterServerOptions,
   ): Promise<ParameterServer> {
-    assertOptionNames("ParameterServer.create", options, names);
+    assertOptions("ParameterServer.create", options, kinds);
     const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
     if (!Number.isSafeInteger(server) || server < 0 || server >= comm.size) {
       throw fault("create", "server", String(server), `a rank from 0 to ${comm.size - 1}`);

@@ -6,7 +6,7 @@
  * pipeline, is `DataParallel`'s.
  */
 import { CommClosedError, type Communicator } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
@@ -27,7 +27,7 @@ export interface PipelineOptions {
   readonly work?: VirtualWork;
 }
 
-const names: OptionNames<PipelineOptions> = { schedule: true, dtype: true, work: true };
+const kinds: OptionKinds<PipelineOptions> = { schedule: true, dtype: true, work: true };
 
 /** What a step did; the same on all ranks but for `held`. */
 export interface PipelineStep extends Required<MicroBatch> {
@@ -70,7 +70,7 @@ export class PipelineParallel<Batch> {
     stage: Stage<Batch>,
     options: PipelineOptions = {},
   ): Promise<PipelineParallel<Batch>> {
-    assertOptionNames("PipelineParallel.create", options, names);
+    assertOptions("PipelineParallel.create", options, kinds);
     const { schedule = "1f1b", dtype = "float32", work } = options;
     oneOf("schedule", schedule, ["gpipe", "1f1b"]);
     oneOf("dtype", dtype, ["float32", "float64"]);

@@ -1,6 +1,6 @@
 /** What `ShardedParallel` is told. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../api/option-names.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { Parameter } from "../parameter-set.ts";
@@ -25,9 +25,16 @@ export interface ShardedParallelOptions
   readonly prefetch?: boolean;
 }
 
-const names: OptionNames<ShardedParallelOptions> = {
-  ...{ stage: true, rule: true, layerOf: true, prefetch: true },
-  ...{ unused: true, maxGradientNorm: true, nonFinite: true, root: true, divided: true, now: true },
+const kinds: OptionKinds<ShardedParallelOptions> = {
+  ...{ stage: true, rule: true, layerOf: "function", prefetch: "boolean" },
+  ...{
+    unused: true,
+    maxGradientNorm: true,
+    nonFinite: true,
+    root: true,
+    divided: true,
+    now: "function",
+  },
 };
 
 /** The options, complete. */
@@ -40,7 +47,7 @@ export interface ShardedSettings extends Settings {
 
 /** Completes and checks options. */
 export function shardedSettingsOf(options: ShardedParallelOptions, size: number): ShardedSettings {
-  assertOptionNames("ShardedParallel", options, names);
+  assertOptions("ShardedParallel", options, kinds);
   const { stage, rule, layerOf = beforeDot, prefetch = true, ...common } = options;
   if (![1, 2, 3].includes(stage)) {
     throw new InvalidArgumentError(

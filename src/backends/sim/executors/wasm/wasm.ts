@@ -7,7 +7,7 @@ import {
   InvalidArgumentError,
   type Probe,
 } from "../../../../api/index.ts";
-import { assertOptionNames } from "../../../../api/option-names.ts";
+import { assertOptions } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
@@ -47,7 +47,7 @@ const keptBytes = 2 ** 25;
  * const world = await createWorld({ backend: sim({ executor: wasm({ threads: 2 }) }), size: 8 });
  */
 export function wasm(options: WasmOptions = {}): Executor {
-  assertOptionNames("wasm", options, { threads: true });
+  assertOptions("wasm", options, { threads: true });
   const { threads = Math.min(processors(), usefulThreads) } = options;
   if (!Number.isInteger(threads) || threads < 1 || threads > mostThreads) {
     throw new InvalidArgumentError(

@@ -1,7 +1,7 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
 import { InvalidArgumentError } from "../../../../api/index.ts";
-import { assertOptionNames, type OptionNames } from "../../../../api/option-names.ts";
-import type { LimitWish } from "./device.ts";
+import { assertOptions, type OptionKinds } from "../../../../api/option-kinds.ts";
+import { alignment, type DeviceLimits, type LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
 export type { DeviceLimits, LimitWish } from "./device.ts";
@@ -28,10 +28,16 @@ export interface WebgpuOptions {
   readonly limits?: LimitWish;
 }
 
-const names: OptionNames<WebgpuOptions> = {
-  ...{ device: true, powerPreference: true, dawn: true, keepDevice: true },
-  ...{ slabBytes: true, limits: true },
+const kinds: OptionKinds<WebgpuOptions> = {
+  ...{ device: "object", powerPreference: true, dawn: "array", keepDevice: "boolean" },
+  ...{ slabBytes: true, limits: "object" },
 };
+
+const limitKinds: OptionKinds<DeviceLimits> = {
+  ...{ bufferBytes: true, windowBytes: true, windows: true, gridWidth: true },
+};
+
+const powerPreferences: readonly GPUPowerPreference[] = ["low-power", "high-performance"];
 
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
@@ -47,20 +53,32 @@ const names: OptionNames<WebgpuOptions> = {
  * const world = await createWorld({ backend: sim({ executor: webgpu() }), size: 8 });
  */
 export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
-  assertOptionNames("webgpu", options, names);
+  assertOptions("webgpu", options, kinds);
   const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
-  for (const [field, value] of Object.entries({ slabBytes, ...limits })) {
-    if (value === undefined || (Number.isSafeInteger(value) && value > 0)) continue;
-    throw new InvalidArgumentError(
-      { headline: `webgpu: ${field}: found ${String(value)}, needs a positive integer` },
-      { field },
-    );
+  for (const each of dawn ?? []) {
+    if (typeof each !== "string") throw wrong("dawn", each, 'switches such as "backend=vulkan"');
   }
-  if (limits.windowBytes !== undefined && limits.windowBytes % 256 !== 0) {
-    throw new InvalidArgumentError(
-      { headline: `webgpu: windowBytes: found ${limits.windowBytes}, needs a multiple of 256` },
-      { field: "windowBytes" },
-    );
+  if (powerPreference !== undefined && !powerPreferences.includes(powerPreference)) {
+    throw wrong("powerPreference", powerPreference, `one of ${powerPreferences.join(", ")}`);
+  }
+  if (device !== undefined && typeof device.createBuffer !== "function") {
+    throw wrong("device", "another object", "a GPUDevice");
+  }
+  assertCount("slabBytes", slabBytes);
+  assertOptions("webgpu", limits, limitKinds, { path: "limits" });
+  for (const [name, value] of Object.entries(limits)) assertCount(`limits.${name}`, value);
+  if (limits.windowBytes !== undefined && limits.windowBytes % alignment !== 0) {
+    throw wrong("limits.windowBytes", limits.windowBytes, `a multiple of ${alignment}`);
   }
   return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
+}
+
+function assertCount(field: string, value: number | undefined): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return;
+  throw wrong(field, value, "a positive integer");
+}
+
+function wrong(field: string, found: unknown, needs: string): InvalidArgumentError {
+  const headline = `webgpu: ${field}: found ${String(found)}, needs ${needs}`;
+  return new InvalidArgumentError({ headline }, { field });
 }

@@ -1,0 +1,78 @@
+/** Options by name and kind: one that nobody has, or of another kind, would be ignored in silence, or fail far from here. */
+import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
+
+/** Of what kind a value must be; `true` where those who take it look closer than that. */
+type KindOf<Value> = [Value] extends [boolean]
+  ? "boolean"
+  : [Value] extends [(...args: never[]) => unknown]
+    ? "function"
+    : [Value] extends [readonly unknown[]]
+      ? "array" | true
+      : [Value] extends [object]
+        ? "object" | true
+        : string extends Value
+          ? "string" | true
+          : true;
+
+/** The kinds of some options, by name, of all of them: a table that lacks one, or has it of another kind, does not compile. */
+export type OptionKinds<Options extends object> = {
+  readonly [Name in keyof Options]-?: KindOf<Exclude<Options[Name], undefined>>;
+};
+
+/** What is told beside a fault; `path` is that of options that are an option themselves. */
+type Where = Partial<CommErrorFacts> & { readonly path?: string };
+
+const isOfKind: Readonly<Record<string, (value: unknown) => boolean>> = {
+  array: Array.isArray,
+  object: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+};
+
+const needs: Readonly<Record<string, string>> = {
+  boolean: "true or false",
+  function: "a function",
+  string: "a string",
+  array: "an array",
+  object: "an object",
+};
+
+/**
+ * Refuses what is no object, names that are none of these, and values of another kind; `undefined` is none.
+ *
+ * @throws InvalidArgumentError whose `field` is the option's name, behind the `path` of options that are an option themselves;
+ * other facts are put into it as they are.
+ * @example
+ * assertOptions("sim", options, { seed: true, strict: "boolean" });
+ */
+export function assertOptions<Options extends object>(
+  subject: string,
+  options: Options,
+  kinds: OptionKinds<Options>,
+  { path, ...facts }: Where = {},
+): void {
+  const refuse = (field: string, why: string): never => {
+    throw new InvalidArgumentError(
+      { headline: `${subject}: ${field}: ${why}` },
+      { ...facts, field },
+    );
+  };
+  if (typeof options !== "object" || options === null) {
+    refuse(path ?? "options", `found ${textOf(options)}, needs one object with named fields`);
+  }
+  for (const name in options) {
+    const field = path === undefined ? name : `${path}.${name}`;
+    if (!Object.hasOwn(kinds, name)) {
+      refuse(field, `it is not known here, needs one of ${Object.keys(kinds).join(", ")}`);
+    }
+    const [kind, value] = [kinds[name], options[name]];
+    if (typeof kind !== "string" || value === undefined) continue;
+    const isFine = isOfKind[kind]?.(value) ?? typeof value === kind;
+    if (!isFine) refuse(field, `found ${textOf(value)}, needs ${needs[kind]}`);
+  }
+}
+
+/** A value in a few words: what is no number or truth value by its type alone. */
+function textOf(value: unknown): string {
+  if (value === null || typeof value === "boolean" || typeof value === "number") return `${value}`;
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
+  return Array.isArray(value) ? "an array" : typeof value;
+}

@@ -1,0 +1,86 @@
+/** What `sim()` takes. */
+import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
+import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import type { Executor } from "./executor.ts";
+import { assertFault, type Fault } from "./faults.ts";
+import { assertPhantom } from "./phantom.ts";
+import { Trace } from "./trace.ts";
+
+/** Options of `sim`. */
+export interface SimOptions {
+  /**
+   * Fixes the order in which ranks resume; 0 when left out. Any safe integer, and each one another order. Results do
+   * not depend on it.
+   */
+  readonly seed?: number;
+  /** Which algorithm of the catalogue does a collective; what `like` says when left out. */
+  readonly algorithms?: AlgorithmChoice;
+  /**
+   * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
+   * to 8 ranks; in larger ones the catalogue's first algorithms run, and no claim is made about NCCL. Named, a world
+   * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
+   */
+  readonly like?: "nccl-2.28";
+  /**
+   * The machine whose plans are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
+   * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
+   */
+  readonly topology?: keyof typeof topologies | { readonly xml: string };
+  /** How NCCL is set up there, as `nccl({ plan })` sets it up: algorithm, protocol, channels, rings, buffer sizes. */
+  readonly nccl?: NcclPin;
+  /** How ranks are connected, for virtual time. */
+  readonly link?: LinkOptions;
+  /**
+   * Who moves the data; where the runtime has WebAssembly with SIMD, left out, one `wasm()` that all such worlds share, and
+   * `cpu()` elsewhere. Results do not depend on it.
+   */
+  readonly executor?: Executor;
+  /** Collects every event. */
+  readonly trace?: Trace;
+  /** Calls that fail when they are made: `[failAt(2, 5)]`. Each strikes once, also when the world is rebuilt. */
+  readonly faults?: readonly Fault[];
+  /** Proves by checksum that nobody writes a buffer while it is lent to a call. Slow; for tests. */
+  readonly strict?: boolean;
+  /**
+   * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
+   * virtual time on a machine that could not hold them. Calls are checked, matched, timed and traced as ever, and take
+   * the same virtual time; nothing is moved. `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and
+   * TypedArrays in calls are refused, and `comm.capabilities.phantom` tells. Goes with neither `executor` nor `strict`.
+   */
+  readonly phantom?: boolean;
+}
+
+const kinds: OptionKinds<SimOptions> = {
+  ...{
+    seed: true,
+    algorithms: "object",
+    like: true,
+    topology: true,
+    nccl: "object",
+    link: "object",
+  },
+  ...{ executor: true, trace: true, faults: "array", strict: "boolean", phantom: "boolean" },
+};
+
+/** Refuses options that make no sense; plans, links and rings are looked at by those who make them. */
+export function assertSimOptions(options: SimOptions): void {
+  assertOptions("sim", options, kinds);
+  const { seed = 0, executor, trace, faults = [], phantom = false } = options;
+  if (!Number.isSafeInteger(seed)) throw refused("seed", String(seed), "an integer");
+  if (executor !== undefined && typeof executor?.execute !== "function") {
+    throw refused("executor", typeof executor, "an executor, such as wasm()");
+  }
+  if (trace !== undefined && !(trace instanceof Trace)) {
+    throw refused("trace", typeof trace, "a new Trace()");
+  }
+  for (const [at, fault] of faults.entries()) assertFault(`sim: faults[${at}]`, fault);
+  if (phantom) assertPhantom(options);
+}
+
+function refused(field: string, found: string, needs: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `sim: ${field}: found ${found}, needs ${needs}` },
+    { field },
+  );
+}

@@ -1,0 +1,102 @@
+/** What `bench` takes. */
+import {
+  type Backend,
+  type DType,
+  dtypes,
+  InvalidArgumentError,
+  type NamedReduceOp,
+  namedReduceOps,
+} from "../api/index.ts";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import type { BenchResult } from "./document.ts";
+import type { Issue } from "./issue.ts";
+import type { SizeSweep } from "./sizes.ts";
+import { assertSpread } from "./traffic.ts";
+
+/** What to measure. */
+export interface BenchOptions {
+  /** The backend, as a value. */
+  readonly backend: Backend;
+  /** A collective, such as `allReduce` or `all-reduce`. */
+  readonly collective: string;
+  readonly ranks: number;
+  /** Sizes in bytes, as nccl-tests defines them for the collective. */
+  readonly sizes: SizeSweep;
+  /** `float32` when left out. */
+  readonly dtypes?: readonly DType[];
+  /** `sum` when left out; ignored where nothing is reduced. */
+  readonly ops?: readonly NamedReduceOp[];
+  /** Rank 0 when left out; ignored where there is no root. */
+  readonly roots?: readonly number[];
+  /** Timed calls of each placement; 20 when left out. */
+  readonly iterations?: number;
+  /** Calls before them; 5 when left out. */
+  readonly warmup?: number;
+  /** Whether results are compared; true when left out. */
+  readonly check?: boolean;
+  /** Fixes the data and the traffic of an all-to-allv; 0 when left out. */
+  readonly seed?: number;
+  /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
+  readonly spread?: number;
+  /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
+  readonly mode?: Issue["mode"];
+  /** Times each call alone, until its promise settles, instead of many back to back. */
+  readonly latency?: boolean;
+  /** Takes buffers in symmetric memory, for which NCCL has other kernels. */
+  readonly symmetric?: boolean;
+  /**
+   * This process is one rank of a launched job, and `ranks` is the job's size. All of its processes call `bench`, and each
+   * gets the whole document. A barrier is then timed and not checked.
+   */
+  readonly connected?: boolean;
+  /** Called when the ranks are there, before anything is measured. */
+  readonly onOpen?: () => void;
+  /** Called when a row is complete. */
+  readonly onResult?: (result: BenchResult) => void;
+  /** Called before a row is measured, with one line about it. */
+  readonly onProgress?: (text: string) => void;
+}
+
+const kinds: OptionKinds<BenchOptions> = {
+  ...{ backend: true, collective: true, ranks: true, sizes: "object", mode: true },
+  ...{ dtypes: "array", ops: "array", roots: "array" },
+  ...{ iterations: true, warmup: true, seed: true, spread: true },
+  ...{ check: "boolean", latency: "boolean", symmetric: "boolean", connected: "boolean" },
+  ...{ onOpen: "function", onResult: "function", onProgress: "function" },
+};
+
+/** Refuses options that make no sense; the collective and the sizes are looked at by those who make rows of them. */
+export function assertBenchOptions(options: BenchOptions): void {
+  assertOptions("bench", options, kinds);
+  const { ranks, roots = [0] } = options;
+  counting("ranks", ranks, 1);
+  counting("iterations", options.iterations ?? 1, 1);
+  counting("warmup", options.warmup ?? 0, 0);
+  for (const root of roots) counting("roots", root, 0, ranks - 1);
+  if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {
+    throw refused("seed", options.seed, "an integer");
+  }
+  assertSpread(options.spread ?? 0.5);
+  among("dtypes", options.dtypes ?? [], dtypes);
+  among("ops", options.ops ?? [], namedReduceOps);
+  among("mode", [options.mode ?? "eager"], ["eager", "graph"]);
+}
+
+function counting(field: string, value: number, least: number, most = 2 ** 31): void {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
+  const bound = most < 2 ** 31 ? ` and at most ${most}` : "";
+  throw refused(field, value, `an integer of at least ${least}${bound}`);
+}
+
+function among(field: string, found: readonly string[], names: readonly string[]): void {
+  for (const name of found) {
+    if (!names.includes(name)) throw refused(field, name, `one of ${names.join(", ")}`);
+  }
+}
+
+function refused(field: string, found: unknown, needs: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `bench: ${field}: found ${String(found)}, needs ${needs}` },
+    { field },
+  );
+}
