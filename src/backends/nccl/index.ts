@@ -14,6 +14,7 @@ import { join } from "./join.ts";
 import { openHere } from "./open.ts";
 import { type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { assertStreams } from "./places.ts";
+import { isToldByVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-record.ts";
 import { startsDone } from "./process/variables.ts";
 import { setupOf } from "./setup.ts";
@@ -58,7 +59,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     probe: (request) => probe(options, request),
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
-      await startsDone();
+      await startsDone(isToldByVariables(pin));
       return openHere(setupOf(options, pin, plans, libraries), places, request.name);
     },
     join: (request) =>

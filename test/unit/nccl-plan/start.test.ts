@@ -1,10 +1,11 @@
 /** How NCCL is started with a pinned plan: variables around the start alone, graph files, and what a process settles. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { graphFile, graphTopology, h200x8 } from "../../../src/algorithms/index.ts";
 import {
   graphsWithRing,
+  isToldByVariables,
   pinnedConfig,
   pinnedVariables,
   startPinned,
@@ -13,6 +14,7 @@ import {
 import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 import {
+  startsDone,
   startWithVariables,
   unpinned,
   withVariables,
@@ -20,6 +22,17 @@ import {
 
 const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];
 const now = () => Object.fromEntries(names.map((name) => [name, process.env[name]]));
+
+/** A promise, and what resolves it. */
+function held(): [Promise<void>, () => void] {
+  let end = (): void => undefined;
+  const promise = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  // Starts of later tests wait for it.
+  onTestFinished(() => end());
+  return [promise, () => end()];
+}
 
 afterEach(() => {
   for (const name of names) delete process.env[name];
@@ -70,6 +83,46 @@ describe("variables", () => {
     expect(order).toEqual(["long", "pinned"]);
   });
 
+  test("that somebody else gives a value meanwhile keep that", async () => {
+    process.env["NCCL_PROTO"] = "Simple";
+    await startWithVariables({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" }, async () => {
+      process.env["NCCL_ALGO"] = "Tree";
+    });
+    expect(now()).toMatchObject({ NCCL_ALGO: "Tree", NCCL_PROTO: "Simple" });
+  });
+
+  test("of others alone keep a start that has none waiting, and all starts one that has some", async () => {
+    const [[long, endLong], [pinned, endPinned]] = [held(), held()];
+    void startWithVariables({}, () => long);
+    await startsDone(false);
+    let mayBegin = false;
+    const withOwn = startsDone(true).then(() => {
+      mayBegin = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(mayBegin).toBe(false);
+    endLong();
+    await withOwn;
+    void startWithVariables({ NCCL_ALGO: "Ring" }, () => pinned);
+    const without = startsDone(false).then(() => process.env["NCCL_ALGO"]);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(process.env["NCCL_ALGO"]).toBe("Ring");
+    endPinned();
+    expect(await without).toBeUndefined();
+  });
+
+  test("that others have for too long are told of, and keep nobody for ever", async () => {
+    const [long, end] = held();
+    void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
+    for (const hasOwn of [false, true]) {
+      const error = await startsDone(hasOwn, 20).catch((thrown: unknown) => thrown);
+      expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+      expect((error as Error).message).toContain("were still starting after 20 ms");
+    }
+    end();
+    await startsDone(true);
+  });
+
   test("are put back when the start fails", async () => {
     const before = now();
     const fail = (): never => {
@@ -107,18 +160,25 @@ test("limits go into the configuration, words into variables, Tree for all-reduc
 /** A start that does with graph files what NCCL does, and notes what it saw. */
 function fakeStarts(found: string) {
   const seen: Record<string, string | undefined>[] = [];
-  let destroyed = 0;
+  let [destroyed, aborted] = [0, 0];
   return {
     seen,
     destroyed: () => destroyed,
+    aborted: () => aborted,
     start: () => {
       const { NCCL_GRAPH_DUMP_FILE: dump, NCCL_GRAPH_FILE: graph } = now();
       seen.push({ ...now(), xml: graph && readFileSync(graph, "utf8") });
       if (dump !== undefined) writeFileSync(dump, found);
-      return { destroy: () => void destroyed++ };
+      return { destroy: () => void destroyed++, abort: async () => void aborted++ };
     },
   };
 }
+
+test("what is told by variables is known", () => {
+  const told = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
+  expect(told.map(isToldByVariables)).toEqual([true, true, true]);
+  expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(isToldByVariables)).not.toContain(true);
+});
 
 describe("a pinned ring", () => {
   // GPUs 2, 3 and 6 of a larger machine.
@@ -173,6 +233,18 @@ describe("a pinned ring", () => {
     expect(which).toEqual(["first", "pinned"]);
     expect(fake.destroyed()).toBe(1);
     expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
+  });
+
+  test("of a job leaves no communicator behind whose graphs are not heard of", async () => {
+    const fake = fakeStarts(found);
+    const starting = startPinnedJob(pin, places, {
+      meet: async () => new Uint8Array(1),
+      begin: async () => fake.start(),
+      share: () => Promise.reject(new Error("rank 0 is lost")),
+    });
+    await expect(starting).rejects.toThrow("rank 0 is lost");
+    expect([fake.seen.length, fake.destroyed(), fake.aborted()]).toEqual([1, 0, 1]);
+    expect(existsSync(dirname(fake.seen[0]?.["NCCL_GRAPH_DUMP_FILE"] as string))).toBe(false);
   });
 
   test("of a job keeps no other start waiting while its ranks meet, and sets nothing", async () => {

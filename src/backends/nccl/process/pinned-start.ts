@@ -28,6 +28,11 @@ export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   };
 }
 
+/** Whether NCCL is told of it by variables while it starts. */
+export function isToldByVariables(pin: NcclPin): boolean {
+  return pin.rings !== undefined || Object.keys(pinnedVariables(pin)).length > 0;
+}
+
 /** A private folder for graph files, while a communicator starts. */
 class GraphFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "twinccl-graph-"));
@@ -93,7 +98,7 @@ export interface JobStart<C> {
 }
 
 /** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
-export async function startPinnedJob<C extends { destroy(): void }>(
+export async function startPinnedJob<C extends { destroy(): void; abort(): Promise<void> }>(
   pin: NcclPin,
   places: readonly string[],
   { meet, begin, share, givenUp }: JobStart<C>,
@@ -111,7 +116,11 @@ export async function startPinnedJob<C extends { destroy(): void }>(
     if ("xml" in rings) xml = rings.xml;
     else {
       const first = await start("first", folder.dumping);
-      const found = await share(() => new TextEncoder().encode(folder.found()));
+      const sharing = share(() => new TextEncoder().encode(folder.found()));
+      const found = await sharing.catch(async (error) => {
+        await first.abort();
+        throw error;
+      });
       first.destroy();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }

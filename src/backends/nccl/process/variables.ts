@@ -1,6 +1,6 @@
 /** Variables of this process that NCCL reads while it starts a communicator: set for that time, then put back. */
 import { isMainThread } from "node:worker_threads";
-import { UnsupportedError } from "../../../api/index.ts";
+import { CommTimeoutError, UnsupportedError } from "../../../api/index.ts";
 
 /** Values by name. */
 export type Variables = Readonly<Record<string, string>>;
@@ -68,12 +68,28 @@ export function unpinned<T>(body: () => T): T | Promise<T> {
   return forStart.size === 0 ? body() : pinned.then(body);
 }
 
-/** Resolves when no start is under way. */
-export async function startsDone(): Promise<void> {
-  await starts;
+/**
+ * Resolves when a start may begin on this thread, with variables of its own or without: see `startWithVariables`.
+ *
+ * @throws CommTimeoutError when those that are in its way take longer than a bound.
+ */
+export async function startsDone(hasOwn: boolean, boundMs = 60_000): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const text = {
+      headline: `nccl: other communicators of this process were still starting after ${boundMs} ms`,
+      hint: "a pinned plan is told to NCCL by variables, which all that start would see: wait for their split, connect or rebuild, or give it a deadline",
+    };
+    timer = setTimeout(() => reject(new CommTimeoutError(text)), boundMs);
+  });
+  try {
+    await Promise.race([hasOwn ? starts : pinned, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
-/** Gives each variable its value; the function returned gives each the value that it had, or none. */
+/** Gives each variable its value; the function returned gives each the value that it had, or none, unless it has another by then. */
 function set(variables: Variables): () => void {
   const names = Object.keys(variables);
   if (names.length > 0) assertReachesNccl(names);
@@ -84,6 +100,7 @@ function set(variables: Variables): () => void {
   return () => {
     for (const name of added) forStart.delete(name);
     for (const [name, value] of before) {
+      if (process.env[name] !== variables[name]) continue;
       if (value === undefined) delete process.env[name];
       else process.env[name] = value;
     }
