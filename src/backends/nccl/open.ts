@@ -217,7 +217,7 @@ function refuseShared(places: readonly string[], rank: number): void {
 }
 
 /** NCCL's own initialisation has no deadline: when it takes too long, or is given up, it is left behind. */
-async function within<T>(
+async function within<T extends { abort(): Promise<void> }>(
   { leftMs, timeoutMs, givenUp }: OwnRequest,
   opening: Promise<T>,
   { rank, size }: Membership,
@@ -239,6 +239,10 @@ async function within<T>(
   });
   try {
     return await Promise.race([opening, stopped]);
+  } catch (error) {
+    // It may have come to its end just before.
+    opening.then((made) => made.abort()).catch(() => undefined);
+    throw error;
   } finally {
     over.abort();
   }

@@ -316,4 +316,31 @@ describe("ranks of several processes", () => {
     gpus.nccl.calls.initRankInBackground = initRankInBackground;
     await closeAll(await new Job(gpus, 2).connectAll(5000));
   });
+
+  test.each([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])(
+    "whose start ends %i steps before it is given up leave nothing",
+    async (steps) => {
+      const gpus = cleanGpus();
+      const { initRankInBackground } = gpus.nccl.calls;
+      const giving = new AbortController();
+      gpus.nccl.calls.initRankInBackground = async (device, ...args) => {
+        const made = initRankInBackground(device, ...args);
+        const giveUp = async (): Promise<void> => {
+          for (let step = 0; step < steps; step++) await undefined;
+          giving.abort(new Error("enough"));
+        };
+        if (device.index === 0) void made.then(giveUp);
+        return made;
+      };
+      const job = new Job(gpus, 2);
+      const joined = [giving.signal, undefined].map((signal, rank) =>
+        connect({ backend: job.backend(rank), timeoutMs: 5000, ...(signal && { signal }) }),
+      );
+      for (const each of await Promise.allSettled(joined)) {
+        expect(each).toMatchObject({ status: "rejected" });
+      }
+      await turns(5);
+      expect([...gpus.nccl.ends.values()]).toEqual([]);
+    },
+  );
 });
