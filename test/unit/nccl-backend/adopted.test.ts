@@ -61,12 +61,12 @@ describe("adopted memory", () => {
       16,
       /page-locked memory of the host/,
     ],
-    ["that is none", () => 0x1234n * 4n, 16, /0x48d0 is no memory that CUDA knows/],
+    ["that is none", () => 0x1234n * 4n, 16, /ptr 0x48d0: it is no memory that CUDA knows/],
     [
       "that ends too early",
       (gpus: FakeGpus) => foreign(gpus, 0, 64),
       17,
-      /is no memory that CUDA knows/,
+      /ptr 0x[0-9a-f]+: the last of the 68 bytes there is no memory that CUDA knows/,
     ],
   ])("%s is refused by name", async (_, memory, length, message) => {
     const gpus = cleanGpus();

@@ -76,12 +76,14 @@ export class LocalRank {
     this.#assertOrdinary(ptr, byteLength);
     this.device.share();
     const cuda = this.device.use();
-    for (const address of [ptr, ptr + BigInt(Math.max(1, byteLength) - 1)]) {
+    const last = ptr + BigInt(Math.max(1, byteLength) - 1);
+    for (const address of [ptr, last]) {
       const found = cuda.pointerInfo(address);
       if (isDeviceMemory(found) && found.device === this.device.index) continue;
+      const what = address === ptr ? "it" : `the last of the ${byteLength} bytes there`;
       throw new InvalidArgumentError(
         {
-          headline: `adopt: ptr: 0x${address.toString(16)} is ${homeOf(found)}, needs memory of ${this.device.name}`,
+          headline: `adopt: ptr 0x${ptr.toString(16)}: ${what} is ${homeOf(found)}, needs memory of ${this.device.name}`,
           hint: "every rank adopts memory of its own device, as long as its elements are; host memory goes through alloc(...).copyFrom(array)",
         },
         { field: "ptr", rank: this.worldRank },
