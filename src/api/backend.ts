@@ -168,12 +168,8 @@ export interface Session {
   conveneExchange?:
     | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
     | undefined;
-  /** In a job of several processes: who of a communicator has not made call `number`, as far as they say. */
-  missing?: ((comm: CommInfo, number: number) => Promise<MissingRanks>) | undefined;
-  /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
-  missingEnds?:
-    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Promise<readonly number[] | undefined>)
-    | undefined;
+  /** Present in a job of several processes. */
+  readonly others?: OtherProcesses | undefined;
   /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
@@ -194,6 +190,29 @@ export interface Session {
  * one of them is lost.
  */
 export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
+
+/** The other processes of a job, as far as they say what becomes of its communicators. Ranks are those of the world. */
+export interface OtherProcesses {
+  /** Who of a communicator has not made call `number`. */
+  missing(comm: CommInfo, number: number): Promise<MissingRanks>;
+  /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
+  missingEnds(
+    comm: CommInfo,
+    halves: readonly HalfTransfer[],
+  ): Promise<readonly number[] | undefined>;
+  /** This process's end of a communicator was aborted, for which the others learn why, once they ask. */
+  gaveUp(comm: CommInfo, why: string): void;
+  /** Who has ended a communicator so that what this process has made there comes to no end; `undefined`: nobody, as far as they say. */
+  whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined>;
+}
+
+/** Another process's end of a communicator is over. */
+export interface EndedElsewhere {
+  /** Its rank in the world. */
+  readonly rank: number;
+  /** Why it was aborted; `undefined` where it was closed. */
+  readonly aborted: string | undefined;
+}
 
 /** Who of a communicator keeps a call waiting. */
 export interface MissingRanks {

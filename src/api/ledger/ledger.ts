@@ -16,7 +16,7 @@ import { repeated, repeatsFreely } from "./again/repeated.ts";
 import { Windows } from "./agree/windows.ts";
 import { Batch } from "./calls/batch.ts";
 import { CallNumbers } from "./calls/call-numbers.ts";
-import { type Cancelled, type Death, deathAfter } from "./calls/death.ts";
+import { type Cancelled, type Death, deathAfter, tellOthers } from "./calls/death.ts";
 import { Failures } from "./calls/failures.ts";
 import { Lines } from "./calls/lines.ts";
 import type { Posting, TransferPosting } from "./calls/posting.ts";
@@ -202,8 +202,10 @@ export class Ledger {
    */
   abort(death: Death, atPs = 0): void {
     const { session, coming } = this.#serve;
-    // Ranks of other processes may be at what is open here.
-    const isAwaited = this.#isApart && !this.#lines.empty;
+    const isFirst = this.#death === undefined;
+    if (isFirst) tellOthers(session.others, this.comm, death);
+    // Ranks of other processes may be at what is open here, or wait for what will not be made.
+    const isAwaited = this.#isApart && (isFirst || !this.#lines.empty);
     this.kill(death, atPs);
     const { abort } = session;
     if ((this.#queued.size === 0 && !isAwaited) || abort === undefined) return;
@@ -267,6 +269,11 @@ export class Ledger {
   /** What is waited for through every rank's end. */
   waits(): OpenWait[] {
     return openWaits(this.comm, this.#lines);
+  }
+
+  /** The operation that has been open for longest. */
+  get oldest(): CommOp | undefined {
+    return (this.#queued.postings()[0] ?? this.#lines.open()[0])?.op;
   }
 
   /** True when a signal may still cancel an open call. */

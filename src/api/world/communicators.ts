@@ -14,7 +14,7 @@ import { allWishes } from "../ledger/serve/wishes-exchange.ts";
 import type { Monitor } from "../ledger/watch/monitor.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, splitGroups } from "../member/split.ts";
-import { abortedError, lostError } from "./world-errors.ts";
+import { abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
 interface Circle {
@@ -150,6 +150,13 @@ export class Communicators {
       if (member < 0) continue;
       ledger.abort((rank, _asker, open) => lostError(comm, rank, member, reason, open));
     }
+  }
+
+  /** Ends a communicator, of which another process has closed its end. */
+  closedBy(comm: CommInfo, closer: number): void {
+    const { ledger } = this.#circles.get(comm) ?? {};
+    const member = comm.ranks.indexOf(closer);
+    ledger?.abort((rank, _asker, open) => closedElsewhereError(comm, rank, member, open));
   }
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that is told. */

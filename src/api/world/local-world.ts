@@ -27,6 +27,7 @@ import { numberGraph } from "../member/recording.ts";
 import { assertOptions } from "../option-kinds.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
+import { endWithOthers } from "./others-ended.ts";
 import { emitWarning } from "./warnings.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
@@ -224,6 +225,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   detach(): Communicator {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
+    const stopAsking = endWithOthers(this.#session.others, this.#communicators, this);
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
     const end = async (): Promise<void> => {
@@ -231,6 +233,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
         await this.#bounded(closeMember);
       } finally {
         stopWarning();
+        stopAsking();
         await this.close();
       }
     };

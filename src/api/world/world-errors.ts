@@ -55,6 +55,35 @@ export function lostError(
   );
 }
 
+/** What calls fail with that a rank of another process will not make: it has closed its end. */
+export function closedElsewhereError(
+  { name, ranks }: CommInfo,
+  rank: number,
+  closer: number,
+  open: OpenCall | undefined,
+): RemoteRankError {
+  const what = open === undefined ? "" : `${open.collective}: call ${open.call} on "${name}": `;
+  return new RemoteRankError(
+    {
+      headline: `${what}rank ${closer} will not make it: it has closed its end of "${name}"`,
+      hint: "every rank makes the same calls before it closes; comm.rebuild() goes on with those who ask for it too",
+    },
+    { rank, size: ranks.length, comm: name, ranks: [closer], ...open },
+  );
+}
+
+/** Why a communicator is aborted here when another process has aborted its end. */
+export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, why: string) {
+  const rank = ranks.indexOf(worldRank);
+  return new RemoteRankError(
+    {
+      headline: `rank ${rank} has aborted it: ${why}`,
+      hint: `its own output tells more; comm.rebuild() goes on with the ranks that call it too`,
+    },
+    { size: ranks.length, comm: name, ranks: [rank] },
+  );
+}
+
 /** A rank that waits for something outside of the library that can no longer happen. */
 export function neverReturned({ name, size }: Named, rank: number): DeadlockError {
   return new DeadlockError(

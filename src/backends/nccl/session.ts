@@ -67,8 +67,7 @@ export class NcclSession implements Session {
   readonly compare: Session["compare"];
   readonly convene: Session["convene"];
   readonly conveneExchange: Session["conveneExchange"];
-  readonly missing: Session["missing"];
-  readonly missingEnds: Session["missingEnds"];
+  readonly others: Session["others"];
   readonly #parts: SessionParts;
   readonly #progress: Progress;
   /** Present where calls take arrays. */
@@ -78,7 +77,7 @@ export class NcclSession implements Session {
   readonly #comms = new Map<number, NcclCommunicator>();
   /** Communicators on their way out. */
   readonly #ending = new Set<Promise<void>>();
-  readonly #ends = new CommunicatorEnds();
+  readonly #ends: CommunicatorEnds;
   /** Why communicators were aborted, by number. */
   readonly #reasons = new Map<number, unknown>();
   /** What went wrong while things were given back; told by `close`. */
@@ -111,8 +110,8 @@ export class NcclSession implements Session {
     const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
     this.convene = firstUses && ((set) => firstUses.call(open(set.comm), set));
     this.conveneExchange = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
-    this.missing = job?.missing.bind(job);
-    this.missingEnds = job?.missingEnds.bind(job);
+    this.others = job;
+    this.#ends = new CommunicatorEnds(({ info }) => job?.closedAlone(info));
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {

@@ -1,5 +1,5 @@
 /** What the ranks of a communicator are told that is over. */
-import type { CommInfo } from "../../backend.ts";
+import type { CommInfo, OtherProcesses } from "../../backend.ts";
 import { CommAbortedError, type CommError } from "../../errors.ts";
 import type { CommOp } from "../../op.ts";
 
@@ -32,4 +32,13 @@ export function deathAfter(
       { headline },
       { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
     );
+}
+
+/** Ranks of other processes may wait for this one's part: they learn why it does not come. */
+export function tellOthers(others: OtherProcesses | undefined, comm: CommInfo, death: Death): void {
+  if (others === undefined) return;
+  const [rank = 0] = comm.local;
+  const { message, cause } = death(rank, comm.ranks[rank] as number);
+  const why = cause instanceof Error ? cause.message : message;
+  others.gaveUp(comm, why.split("\n", 1)[0] as string);
 }

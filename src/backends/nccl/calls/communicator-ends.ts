@@ -5,7 +5,13 @@ import type { NcclCommunicator } from "./communicators.ts";
 export class CommunicatorEnds {
   /** World ranks whose processes are gone. */
   readonly #gone = new Set<number>();
+  readonly #endedAlone: (comm: NcclCommunicator) => void;
   #alone = false;
+
+  /** `endedAlone` is told of each that ended without the other processes, none of which is gone. */
+  constructor(endedAlone: (comm: NcclCommunicator) => void) {
+    this.#endedAlone = endedAlone;
+  }
 
   /** A rank's process is gone. */
   lost(worldRank: number): void {
@@ -20,8 +26,17 @@ export class CommunicatorEnds {
   /** Ends one; it is aborted where not all processes would come. */
   async one(comm: NcclCommunicator): Promise<void> {
     const misses = comm.info.ranks.some((rank) => this.#gone.has(rank));
-    if (this.#alone || misses) await comm.abort();
-    else if (!(await comm.end())) this.#alone = true;
+    if (misses) return comm.abort();
+    if (await this.#withOthers(comm)) return;
+    this.#alone = true;
+    this.#endedAlone(comm);
+  }
+
+  /** False when they did not come, or are not to. */
+  async #withOthers(comm: NcclCommunicator): Promise<boolean> {
+    if (!this.#alone) return comm.end();
+    await comm.abort();
+    return false;
   }
 
   /** Ends several one after another, as all processes do. Where others do not come to one, they come to none. */

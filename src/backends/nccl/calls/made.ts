@@ -1,6 +1,6 @@
 /** What one process has made on a communicator, in words that others may ask for. */
 import type { HalfTransfer } from "../../../api/index.ts";
-import { numberOf, pairOf } from "./pairs.ts";
+import { isOfPair, numberOf, pairOf } from "./pairs.ts";
 
 /** A message: the number of its pair of ranks, and its own among theirs. */
 export type Message = readonly [pair: number, number: number];
@@ -49,6 +49,15 @@ export class Made {
     for (const [pair, number] of firstOf(messagesOf(this.#size, halves))) {
       this.#made.set(pair, number);
     }
+  }
+
+  /** Whether something was made here that a rank has not made when it left with so much made: it will never be done. */
+  waitsFor(rank: number, there: { readonly calls: number; readonly ends: Ends["made"] }): boolean {
+    const made = new Map(there.ends);
+    const isAhead = ([pair, count]: readonly [number, number]): boolean =>
+      isOfPair(this.#size, pair, rank) && count > (made.get(pair) ?? 0);
+    const calls = Math.max(this.calls, this.told, (this.meets ?? -1) + 1);
+    return calls > there.calls || [...this.#made].some(isAhead);
   }
 
   /** Its ends of messages. */

@@ -15,6 +15,11 @@ export function numberOf(size: number, [from, to]: Pair): number {
   return from * size + to;
 }
 
+/** Whether a rank is one of a pair with that number. */
+export function isOfPair(size: number, pair: number, rank: number): boolean {
+  return Math.floor(pair / size) === rank || pair % size === rank;
+}
+
 /** Collectives that are sends and receives, whoever issues them. */
 const inPairs = new Set<RankCall["collective"]>([
   ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),

@@ -2,8 +2,10 @@
 import {
   CommClosedError,
   type CommInfo,
+  type EndedElsewhere,
   type HalfTransfer,
   type MissingRanks,
+  type OtherProcesses,
   type Session,
 } from "../../../api/index.ts";
 import { Made } from "../calls/made.ts";
@@ -12,6 +14,7 @@ import { CommunicatorKeys } from "./communicator-keys.ts";
 import { type Checks, Comparisons } from "./comparisons.ts";
 import { FirstUses } from "./first-uses.ts";
 import { type Lives, nextLife } from "./next-life.ts";
+import { OverElsewhere } from "./over-elsewhere.ts";
 import { StoreWaits } from "./store-waits.ts";
 import { WhoIsMissing } from "./who-is-missing.ts";
 
@@ -19,7 +22,7 @@ import { WhoIsMissing } from "./who-is-missing.ts";
 const mostOver = 64;
 
 /** A membership as a session sees it. */
-export class Job {
+export class Job implements OtherProcesses {
   readonly #membership: Membership;
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
@@ -33,6 +36,7 @@ export class Job {
   #handedOver = false;
   /** This process is to be in the job no more, unless a later life has begun. */
   #leaves = false;
+  readonly #overElsewhere: OverElsewhere;
   readonly comparisons: Comparisons;
   readonly firstUses: FirstUses;
   readonly #waits = new StoreWaits();
@@ -46,6 +50,7 @@ export class Job {
       waits: this.#waits,
     });
     this.firstUses = new FirstUses(membership, keyOf);
+    this.#overElsewhere = new OverElsewhere(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
     this.#lives = lives;
@@ -89,6 +94,22 @@ export class Job {
   /** World ranks without which messages that were made together cannot go on; `undefined` where nobody can be asked. */
   missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
     return this.#whoIsMissing.ofMessages(comm, halves);
+  }
+
+  /** This process's end of a communicator was aborted. */
+  gaveUp(comm: CommInfo, why: string): void {
+    this.#overElsewhere.aborted(comm, why);
+  }
+
+  /** This process has closed its end of a communicator, and the others did not come to it. */
+  closedAlone(comm: CommInfo): void {
+    const made = this.#made.get(comm);
+    if (made !== undefined) void this.#overElsewhere.closed(comm, made);
+  }
+
+  /** Who has ended a communicator without what this process waits for there. */
+  whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
+    return this.#overElsewhere.of(comm, this.#madeByKey.get(this.#keys.of(comm)));
   }
 
   get rank(): number {

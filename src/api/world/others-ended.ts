@@ -1,0 +1,59 @@
+/**
+ * How a process learns that what it waits for will not come: others have aborted a communicator, or closed it before.
+ *
+ * Nobody is asked while calls are done in time. Where one is open for longer, the other processes are asked each second.
+ */
+import type { CommInfo, EndedElsewhere, OtherProcesses } from "../backend.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { CommOp } from "../op.ts";
+import type { Communicators } from "./communicators.ts";
+import { emitWarning } from "./warnings.ts";
+import { abortedElsewhere } from "./world-errors.ts";
+
+const everyMs = 1_000;
+
+/** Who aborts communicators here. */
+interface Aborting {
+  abortOne(comm: CommInfo, reason: unknown): void;
+}
+
+/** Watches the communicators of a world; gives a way to stop that. */
+export function endWithOthers(
+  others: OtherProcesses | undefined,
+  communicators: Communicators,
+  world: Aborting,
+): () => void {
+  if (others === undefined) return () => undefined;
+  /** What was open when it was last looked. */
+  let before = new Map<Ledger, CommOp>();
+  const asked = new Set<Ledger>();
+  const end = (comm: CommInfo, { rank, aborted }: EndedElsewhere): void => {
+    if (aborted === undefined) communicators.closedBy(comm, rank);
+    else world.abortOne(comm, abortedElsewhere(comm, rank, aborted));
+  };
+  const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
+    asked.add(ledger);
+    try {
+      const ended = await others.whoEnded(ledger.comm);
+      if (ended !== undefined && op.pending) end(ledger.comm, ended);
+    } catch (error) {
+      // What a hook throws has nobody else to hear it.
+      emitWarning(String(error), "TwincclUnseenFailure");
+    } finally {
+      asked.delete(ledger);
+    }
+  };
+  const look = (): void => {
+    const now = new Map<Ledger, CommOp>();
+    for (const ledger of communicators.ledgers) {
+      const { oldest } = ledger;
+      if (oldest === undefined) continue;
+      now.set(ledger, oldest);
+      if (before.get(ledger) === oldest && !asked.has(ledger)) void ask(ledger, oldest);
+    }
+    before = now;
+  };
+  const timer: { unref?: () => void } | number = setInterval(look, everyMs);
+  if (typeof timer === "object") timer.unref?.();
+  return () => clearInterval(timer as Parameters<typeof clearInterval>[0]);
+}

@@ -1,0 +1,87 @@
+/**
+ * Whose end of a communicator is over, so that others wait there in vain.
+ *
+ * Who aborts one says so at a key of the job's store, and so does who closed one to whose end the others did not come, with
+ * what it had made there. Nobody listens: who waits looks. All ranks here are those of the job.
+ */
+import type { CommInfo, EndedElsewhere } from "../../../api/index.ts";
+import type { Made } from "../calls/made.ts";
+import type { Membership } from "../rendezvous/index.ts";
+
+/** What is not there now is not waited for. */
+const now = { timeoutMs: 1, idle: true } as const;
+
+/** The first that aborted it. */
+interface Aborted {
+  readonly rank: number;
+  readonly why: string;
+}
+
+/** One that closed it, and what it had made by then. */
+interface Closed {
+  readonly rank: number;
+  readonly calls: number;
+  readonly ends: readonly (readonly [pair: number, count: number])[];
+}
+
+/** Says and looks on behalf of one process; `keyOf` names a communicator alike in every process. */
+export class OverElsewhere {
+  readonly #membership: Membership;
+  readonly #keyOf: (comm: CommInfo) => string;
+
+  constructor(membership: Membership, keyOf: (comm: CommInfo) => string) {
+    this.#membership = membership;
+    this.#keyOf = keyOf;
+  }
+
+  /** This process has aborted its end. */
+  aborted(comm: CommInfo, why: string): void {
+    const said: Aborted = { rank: this.#membership.rank, why: why.slice(0, 1000) };
+    // One was faster, or there is no store to say it to.
+    this.#set(`aborted ${this.#keyOf(comm)}`, said).catch(() => undefined);
+  }
+
+  /** This process has closed its end, and the others did not come to it. */
+  async closed(comm: CommInfo, made: Made): Promise<void> {
+    const { rank, size } = this.#membership;
+    const said: Closed = { rank, calls: made.calls, ends: made.ends().made };
+    for (let index = 0; index < size; index++) {
+      try {
+        await this.#set(closedKey(this.#keyOf(comm), index), said);
+        return;
+      } catch (error) {
+        if ((error as { field?: string }).field !== "key") return;
+      }
+    }
+  }
+
+  /** Who has ended a communicator without what this process waits for there. */
+  async of(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
+    const key = this.#keyOf(comm);
+    const aborted = await this.#get<Aborted>(`aborted ${key}`);
+    if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };
+    for (let index = 0; index < comm.ranks.length; index++) {
+      const closed = await this.#get<Closed>(closedKey(key, index));
+      if (closed === undefined) return undefined;
+      if (own?.waitsFor(comm.ranks.indexOf(closed.rank), closed) === true) {
+        return { rank: closed.rank, aborted: undefined };
+      }
+    }
+    return undefined;
+  }
+
+  #set(key: string, words: Aborted | Closed): Promise<void> {
+    return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(words)));
+  }
+
+  /** What was said, if anything was, and the store answers. */
+  async #get<Words>(key: string): Promise<Words | undefined> {
+    const found = await this.#membership.get(key, now).catch(() => undefined);
+    return found && (JSON.parse(new TextDecoder().decode(found)) as Words);
+  }
+}
+
+/** Ranks that close one take these one after another. */
+function closedKey(comm: string, index: number): string {
+  return `closed ${index} ${comm}`;
+}

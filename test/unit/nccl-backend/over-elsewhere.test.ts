@@ -1,0 +1,76 @@
+/** Ranks that wait without a deadline on communicators that others have aborted, or closed: they are told, and wait no longer. */
+import type { CommError, Communicator } from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import { fakeGpus } from "../../support/fake-gpus/index.ts";
+import { cleanGpus, turns } from "./gpus.ts";
+import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+/** What ranks may wait in for the other one; none is made by it. */
+const waits: readonly (readonly [string, (comm: Communicator) => PromiseLike<unknown>])[] = [
+  ["a collective call", (comm) => comm.barrier()],
+  ["a first message", (comm) => comm.recv({ recv: comm.alloc("int8", 1), peer: 1 - comm.rank })],
+  [
+    "a symmetric call",
+    (comm) => comm.allReduce({ send: comm.alloc("int8", 4, { symmetric: true }), op: "sum" }),
+  ],
+  ["a split", (comm) => comm.split({ color: 0 })],
+  ["a group", (comm) => comm.group(() => void comm.barrier())],
+];
+
+/** All ranks have made calls before. */
+async function joined(size: number, gpus = cleanGpus()): Promise<Joined[]> {
+  const ranks = await joinAll(size, "off", gpus);
+  await onAll(ranks, ({ comm }) => comm.barrier());
+  return ranks;
+}
+
+describe.each(waits)("who waits in %s", (_, wait) => {
+  test("is told that another rank has aborted the communicator, and why", async () => {
+    const [a, b] = (await joined(2)) as [Joined, Joined];
+    const heard: unknown[] = [];
+    b.comm.hooks.onAbort((reason) => void heard.push(reason));
+    const waiting = told(wait(b.comm));
+    await turns(5);
+    a.comm.abort(new Error("enough of this"));
+    const error = (await waiting) as CommError;
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1 });
+    expect(error.message).toContain("rank 0 has aborted it");
+    expect(error.message).toContain("enough of this");
+    expect(error.cause).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [0] });
+    expect(heard).toEqual([error.cause]);
+    await closeAll([a, b]);
+  });
+
+  test("is told that another rank's deadline has passed", async () => {
+    // Host memory that one frees is no other one's where each has a process of its own.
+    const ranks = await joined(3, fakeGpus());
+    const [a, b, c] = ranks as [Joined, Joined, Joined];
+    const [late, waiting] = [told(a.comm.barrier({ timeoutMs: 50 })), told(wait(b.comm))];
+    expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
+    const error = (await waiting) as CommError;
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1 });
+    expect(error.message).toMatch(
+      /rank 0 has aborted it: barrier: call 1 on "world" was not done within 50 ms/,
+    );
+    // Who comes later is told as well.
+    expect(await told(c.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 2 });
+    await closeAll(ranks);
+  });
+});
+
+test("who waits for a call that another rank will not make is told once that one has closed", async () => {
+  const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+  try {
+    const [a, b] = (await joined(2)) as [Joined, Joined];
+    const waiting = b.comm.barrier().then(null, (error: unknown) => error);
+    await turns(5);
+    const closing = a.comm.close();
+    expect(await waiting).toMatchObject({
+      ...{ code: "ERR_COMM_REMOTE", rank: 1, ranks: [0], collective: "barrier", call: 1 },
+      message: expect.stringContaining("rank 0 will not make it: it has closed its end"),
+    });
+    await Promise.all([closing, b.comm.close()]);
+  } finally {
+    warn.mockRestore();
+  }
+}, 40_000);
