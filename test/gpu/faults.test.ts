@@ -180,12 +180,44 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);
       for (const [rank, told] of job.results.entries()) {
-        // Of a split NCCL itself hears; else the deadline tells.
-        const code = /ERR_COMM_(TIMEOUT|NCCL|REMOTE)/;
+        // Of a split NCCL itself hears; else the rank whose part failed says so, or the deadline comes first.
+        const code = /ERR_COMM_(ABORTED|TIMEOUT|NCCL)/;
         if (rank !== victim)
           expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
         expect(told, job.text).toMatchObject({ sums: [sum, sum, sum] });
         expect(told!.tookMs).toBeLessThan(5000);
+      }
+    });
+  }
+});
+
+describe("a rank that ends the communicator where others wait without a deadline", () => {
+  /** What another rank was told, how long that took, and what the next life summed. */
+  interface Told {
+    readonly rank: number;
+    readonly code?: string;
+    readonly ranks?: readonly number[];
+    readonly message?: string;
+    readonly tookMs?: number;
+    readonly sum?: number;
+  }
+  const ways = [
+    ["abort", "ERR_COMM_ABORTED", /has aborted it: as planned/, 5000],
+    ["rebuild", "ERR_COMM_ABORTED", /has aborted it: it was rebuilt/, 5000],
+    ["close", "ERR_COMM_REMOTE", /will not make it: it has closed its end/, 20_000],
+  ] as const;
+
+  for (const [how, code, message, mostMs] of ways) {
+    testOn(2, found)(`${how}: the others are told who, and wait no longer`, async () => {
+      const victim = size - 1;
+      const { results, status, text } = await runJob<Told>(size, "gives-up.mjs", how, `${victim}`);
+      expect(status, text).toBe(0);
+      for (const [rank, told] of results.entries()) {
+        if (how === "rebuild") expect(told?.sum, text).toBe(size);
+        if (rank === victim) continue;
+        expect(told, text).toMatchObject({ code, ranks: [victim] });
+        expect(told?.message, text).toMatch(message);
+        expect(told?.tookMs, text).toBeLessThan(mostMs);
       }
     });
   }

@@ -2,6 +2,7 @@
 import type { CommInfo } from "../backend.ts";
 import {
   CommAbortedError,
+  CommError,
   DeadlockError,
   InvalidArgumentError,
   type RankFailure,
@@ -24,6 +25,7 @@ export function abortedError(
   from: "world" | "split" = "world",
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
+  const isTold = reason instanceof CommError;
   const why = reason instanceof Error ? `: ${String(reason.message).split("\n", 1)[0]}` : "";
   return new CommAbortedError(
     {
@@ -33,7 +35,7 @@ export function abortedError(
           ? "open a new world, or rebuild this one"
           : "its ranks' other communicators go on; split anew to replace it",
     },
-    { rank, size, comm: name, cause: reason },
+    { rank, size, comm: name, cause: reason, ...(isTold && { ranks: reason.ranks }) },
   );
 }
 

@@ -33,7 +33,7 @@ describe.each(waits)("who waits in %s", (_, wait) => {
     await turns(5);
     a.comm.abort(new Error("enough of this"));
     const error = (await waiting) as CommError;
-    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1 });
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1, ranks: [0] });
     expect(error.message).toContain("rank 0 has aborted it");
     expect(error.message).toContain("enough of this");
     expect(error.cause).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [0] });
@@ -48,7 +48,7 @@ describe.each(waits)("who waits in %s", (_, wait) => {
     const [late, waiting] = [told(a.comm.barrier({ timeoutMs: 50 })), told(wait(b.comm))];
     expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
     const error = (await waiting) as CommError;
-    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1 });
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1, ranks: [0] });
     expect(error.message).toMatch(
       /rank 0 has aborted it: barrier: call 1 on "world" was not done within 50 ms/,
     );

@@ -1,0 +1,37 @@
+// One rank gives the communicator up while the others wait there for it, without a deadline.
+//   node gives-up.mjs abort 1      rank 1 aborts it, and stays
+//   node gives-up.mjs close 0      rank 0 closes its end, and leaves
+//   node gives-up.mjs rebuild 1    rank 1 goes on to the next life, and finds the others there
+// Every other rank prints `result {…}`: what it was told of its call, and after how long.
+import { connect } from "twinccl";
+import { nccl } from "twinccl/nccl";
+
+const [how, victim] = process.argv.slice(2);
+const comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
+const send = comm.alloc("int32", 1024).fill(1);
+await comm.allReduce({ send, op: "sum" });
+const result = { rank: comm.rank };
+let next = comm;
+if (comm.rank === Number(victim)) {
+  // The others are in NCCL by then.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  if (how === "abort") comm.abort(new Error("as planned"));
+  // It is neither lost nor gone: nothing but its word tells the others.
+  if (how === "abort") await new Promise((resolve) => setTimeout(resolve, 6000));
+} else {
+  const began = performance.now();
+  const error = await comm.allReduce({ send, op: "sum" }).then(
+    () => undefined,
+    (caught) => caught,
+  );
+  const { code, ranks, message } = error ?? {};
+  Object.assign(result, { code, ranks, message, tookMs: performance.now() - began });
+}
+if (how === "rebuild") {
+  next = await comm.rebuild();
+  const one = next.alloc("int32", 1).fill(1);
+  await next.allReduce({ send: one, op: "sum" });
+  result.sum = (await one.toHost())[0];
+}
+await next.close();
+process.stdout.write(`result ${JSON.stringify(result)}\n`);
