@@ -129,7 +129,8 @@ export class Communicators {
     const circle = this.#circles.get(comm);
     if (circle === undefined || circle.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    circle.ledger.abort((rank) => abortedError(named, rank, reason, "split"));
+    const from = comm.id === 0 ? "world" : "split";
+    circle.ledger.abort((rank) => abortedError(named, rank, reason, from));
     this.#forgetLater(circle);
     tellAborted([circle], reason);
   }

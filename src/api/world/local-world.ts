@@ -225,7 +225,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   detach(): Communicator {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
-    const stopAsking = endWithOthers(this.#session.others, this.#communicators, this);
+    const stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const closeMember = member.close.bind(member);
     const end = async (): Promise<void> => {

@@ -12,16 +12,10 @@ import { abortedElsewhere } from "./world-errors.ts";
 
 const everyMs = 1_000;
 
-/** Who aborts communicators here. */
-interface Aborting {
-  abortOne(comm: CommInfo, reason: unknown): void;
-}
-
 /** Watches the communicators of a world; gives a way to stop that. */
 export function endWithOthers(
   others: OtherProcesses | undefined,
   communicators: Communicators,
-  world: Aborting,
 ): () => void {
   if (others === undefined) return () => undefined;
   /** What was open when it was last looked. */
@@ -29,7 +23,7 @@ export function endWithOthers(
   const asked = new Set<Ledger>();
   const end = (comm: CommInfo, { rank, aborted }: EndedElsewhere): void => {
     if (aborted === undefined) communicators.closedBy(comm, rank);
-    else world.abortOne(comm, abortedElsewhere(comm, rank, aborted));
+    else communicators.abort(comm, abortedElsewhere(comm, rank, aborted));
   };
   const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
     asked.add(ledger);

@@ -58,6 +58,22 @@ describe.each(waits)("who waits in %s", (_, wait) => {
   });
 });
 
+test("one communicator that is ended elsewhere leaves the others as they are", async () => {
+  const ranks = await joined(2);
+  const [a, b] = ranks as [Joined, Joined];
+  const [mine, pair] = (await onAll(ranks, ({ comm }) => comm.split({ color: 0 }))) as [
+    Communicator,
+    Communicator,
+  ];
+  const late = told(a.comm.barrier({ timeoutMs: 50 }));
+  expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+  // The part of rank 0 may have been there already.
+  await told(b.comm.barrier());
+  expect(await told(b.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
+  await Promise.all([mine.barrier(), pair.barrier()]);
+  await closeAll(ranks);
+});
+
 test("who waits for a call that another rank will not make is told once that one has closed", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
