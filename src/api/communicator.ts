@@ -306,7 +306,8 @@ export interface Communicator extends AsyncDisposable {
    * Ends the communicator at once and for good, on every rank of this process: open and later calls fail with
    * `CommAbortedError`, whose cause is the reason, and the `onAbort` hooks of every rank are told once. Aborting the
    * communicator of all ranks ends the world. Aborting one from `split` ends that one alone: the communicator it was
-   * split from, its siblings and what was split from it go on.
+   * split from, its siblings and what was split from it go on. Ranks of other processes that wait in one of its calls are
+   * told within about two seconds, as if they had aborted it themselves.
    */
   abort(reason?: unknown): void;
 }
