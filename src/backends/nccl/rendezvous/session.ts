@@ -91,6 +91,7 @@ export class Session {
       const settle = (then: () => void): void => {
         this.#pending.delete(id);
         clearTimeout(timer);
+        clearImmediate(turn);
         signal?.removeEventListener("abort", giveUp);
         this.#holding -= holds;
         if (this.#holding === 0) this.#framed.socket.unref();
@@ -102,6 +103,7 @@ export class Session {
           settle(() => reject(signalError(kind, who, signal as AbortSignal)));
         // Others that a meeting has let go will not hear of it: the store says whether there are any.
         clearTimeout(timer);
+        clearImmediate(turn);
         if (kind === "meet") timer = setTimeout(over, withdrawnMs).unref();
         else over();
       };
@@ -110,7 +112,13 @@ export class Session {
         const hint = "the process that hosts it may be blocked or stopped";
         settle(() => reject(placeError(what, hint, who)));
       };
-      let timer = setTimeout(silent, Math.min(timeoutMs + graceMs, longestMs)).unref();
+      // Where this process was stopped, the answer may be in its socket, which is read after the timers. The turn keeps
+      // the process alive, but only that long; one without a reference would wait for whatever wakes the process next.
+      const late = (): void => {
+        turn = setImmediate(silent);
+      };
+      let turn: NodeJS.Immediate | undefined;
+      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestMs)).unref();
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#pending.set(id, {
         answered: (answer) => settle(() => resolve(answer)),
