@@ -7,11 +7,9 @@ import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
 const codeOf = (op: PromiseLike<unknown>): Promise<string> =>
   within(
-    5000,
+    20_000,
     Promise.resolve(op).then(
       () => "done",
       ({ code }: CommError) => code,
@@ -42,14 +40,19 @@ const calls: [string, (comm: Communicator, options?: object) => PromiseLike<unkn
   ],
 ];
 
-/** Has a rank hear only after a while that the others have come. */
-function hearLate({ membership }: Joined, afterMs: number): void {
+/** Has a rank hear that the others have come only when the function returned is called. */
+function hearLate({ membership }: Joined): () => void {
   const meet = membership.meet.bind(membership);
+  let hear = (): void => undefined;
+  const heard = new Promise<void>((resolve) => {
+    hear = resolve;
+  });
   membership.meet = async (meetings) => {
     const together = await meet(meetings);
-    await pause(afterMs);
+    await heard;
     return together;
   };
+  return hear;
 }
 
 test.each(calls)(
@@ -59,14 +62,15 @@ test.each(calls)(
     const handed = noteHanded(gpus);
     const ranks = await joinAll(2, "off", gpus);
     const [a, b] = ranks as [Joined, Joined];
-    hearLate(a, 150);
+    const hear = hearLate(a);
+    // What its receiver learns first, the counts, arrives; the data come no more.
+    const isCounted = name.includes("counts");
     const late = call(a.comm, { timeoutMs: 60 });
-    const there = call(b.comm, { timeoutMs: 1000 });
+    const there = call(b.comm, { timeoutMs: isCounted ? 1500 : 20_000 });
     expect(await codeOf(late)).toBe("ERR_COMM_TIMEOUT");
     expect(handed.filter(({ device }) => device === 0)).toEqual([]);
-    const outcome = await codeOf(there);
-    // What its receiver learns first, the counts, arrives; the data come no more.
-    expect(outcome).toBe(name.includes("counts") ? "ERR_COMM_TIMEOUT" : "done");
+    hear();
+    expect(await codeOf(there)).toBe(isCounted ? "ERR_COMM_TIMEOUT" : "done");
     expect(handed.some(({ device }) => device === 0)).toBe(true);
     expect(await codeOf(a.comm.barrier())).toBe("ERR_COMM_ABORTED");
     await closeRest(ranks);

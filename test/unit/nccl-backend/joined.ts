@@ -78,12 +78,12 @@ export function told(op: PromiseLike<unknown>): Promise<CommError | undefined> {
     () => undefined,
     (caught: CommError) => caught,
   );
-  return within(5000, error);
+  return within(20_000, error);
 }
 
 /** Has every rank make the same call. */
 export function onAll<T>(ranks: readonly Joined[], call: (joined: Joined) => PromiseLike<T>) {
-  return within(5000, Promise.all(ranks.map(call)));
+  return within(20_000, Promise.all(ranks.map(call)));
 }
 
 /** Has every rank close its end. */
@@ -98,7 +98,7 @@ export async function closeRest(
   rest: readonly (Communicator | undefined)[] = ranks.map(({ comm }) => comm),
 ): Promise<void> {
   const late = rest.map((comm) => comm?.barrier({ timeoutMs: 50 }).then(null, () => undefined));
-  await within(5000, Promise.all(late));
+  await within(20_000, Promise.all(late));
   // The kernels leave the devices.
   await turns();
   await closeAll(ranks);

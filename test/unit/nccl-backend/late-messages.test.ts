@@ -269,14 +269,15 @@ test("a message behind a call that the other rank makes behind its end of it say
 });
 
 test("a store that is silent lengthens no deadline by much", async () => {
-  const ranks = await joinedAll(2, "later messages");
+  const ranks = await joinAll(2, "off", cleanGpus(), 60_000);
+  await meetAll(ranks);
   const [asker] = ranks as [Joined];
   const never = () => new Promise<never>(() => undefined);
   vi.spyOn(asker.membership, "set").mockImplementation(never);
   const began = performance.now();
   const error = await ends(asker, [["send", 1]], 50);
   expect(error).toMatchObject({ ...late, ranks: [1] });
-  expect(performance.now() - began).toBeLessThan(5000);
+  expect(performance.now() - began).toBeLessThan(15_000);
   vi.restoreAllMocks();
   await closeRest(ranks);
 });

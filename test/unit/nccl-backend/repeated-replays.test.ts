@@ -246,7 +246,7 @@ test("replays of ranks in processes of their own go on behind each other, and en
   // Whoever asks hears of those that were made again.
   gpus.machine.hold();
   const [mine, other] = graphs.map(({ graph }) => graph) as [Graph, Graph];
-  const open = told(other.replay());
+  const open = told(other.replay({ timeoutMs: 400 }));
   const late = await told(mine.replay({ timeoutMs: 60 }));
   expect(late).toMatchObject({ code: "ERR_COMM_TIMEOUT", collective: "replay", ranks: [] });
   const over = await told(mine.replay());

@@ -397,6 +397,6 @@ describe("a run of very many calls", () => {
         await expectHealthy(world);
       });
     },
-    30_000,
+    180_000,
   );
 });

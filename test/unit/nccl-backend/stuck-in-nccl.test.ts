@@ -102,11 +102,11 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
 
   test("is over with its deadline, and the ranks go on with the next life", async () => {
     await behind(async (gpus) => {
-      const ranks = await joinAll(2, "off", gpus);
+      const ranks = await joinAll(2, "off", gpus, 30_000);
       const mend = replace(gpus, 1, name, never);
       const began = performance.now();
       const ends = await onAll(ranks, ({ comm }) => told(call(comm, { timeoutMs: 100 })));
-      expect(performance.now() - began).toBeLessThan(2500);
+      expect(performance.now() - began).toBeLessThan(10_000);
       for (const [rank, error] of ends.entries()) {
         expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank, call: 0 });
         expect(error?.message).not.toContain("come together");
@@ -200,19 +200,19 @@ function noting(gpus: FakeGpus, names: readonly (keyof FakeGpus["nccl"]["calls"]
   return noted;
 }
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
 test("memory is not registered on a communicator that was aborted while its ranks were connected", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const { calls: nccl } = gpus.nccl;
   const original = nccl.connectInBackground;
-  let connected = 0;
+  let [connected, goOn] = [0, (): void => undefined];
+  const aborted = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
   nccl.connectInBackground = async (...args) => {
     await original(...args);
     connected += 1;
-    // It is looked at after the abort.
-    await pause(1100);
+    await aborted;
   };
   const noted = noting(gpus, ["abortInBackground", "registerWindowInBackground"]);
   const ends = ranks.map(({ comm }) => {
@@ -227,8 +227,11 @@ test("memory is not registered on a communicator that was aborted while its rank
   while (connected < ranks.length) await turns(1);
   for (const { comm } of ranks) comm.abort(new Error("enough"));
   for (const error of await Promise.all(ends)) expect(error?.code).toBe("ERR_COMM_ABORTED");
-  await pause(1400);
-  expect(noted).toEqual(["abortInBackground", "abortInBackground"]);
+  const aborts = ["abortInBackground", "abortInBackground"];
+  await expect.poll(() => noted, { timeout: 15_000 }).toEqual(aborts);
+  goOn();
+  await turns(40);
+  expect(noted).toEqual(aborts);
   await closeAll(ranks);
 });
 

@@ -79,7 +79,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
     await members[1]!.leave();
     const began = performance.now();
     const error = await errorOf(joining(meet, 1, 3, 400));
-    expect(performance.now() - began).toBeLessThan(2_000);
+    expect(performance.now() - began).toBeLessThan(6_000);
     expect(error).toMatchObject({
       ...{ name: "RendezvousError", code: "ERR_COMM_RENDEZVOUS", rank: 1 },
       ...{ missing: [0, 2], ranks: [0, 2] },

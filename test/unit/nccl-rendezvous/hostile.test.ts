@@ -110,7 +110,7 @@ describe("before the proof", () => {
   }, 30_000);
 
   test("a handshake that ends anywhere, or stops anywhere", async () => {
-    const at = await place(2, { handshakeMs: 600 });
+    const at = await place(2, { handshakeMs: 3_000 });
     const hello = { jobId: at.jobId, rank: 0, nonce: freshNonce() };
     const said = framed(encodeHello(hello));
     const cuts = [0, 1, 3, 4, 5, 20, said.length - 1, said.length];
@@ -136,7 +136,7 @@ describe("before the proof", () => {
       }, 10);
     });
     clearInterval(timer);
-    expect(performance.now() - began).toBeLessThan(3_000);
+    expect(performance.now() - began).toBeLessThan(15_000);
     expect(at.server.dropped.get("handshake deadline")).toBe(1);
     await expectHealthy(at);
   });

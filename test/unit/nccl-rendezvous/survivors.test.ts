@@ -72,7 +72,8 @@ describe("a lost rank", () => {
   test("still counts in an exchange to which it had given its value", async () => {
     const [zero, one] = await fragile(await place(2), 2);
     void one!.member.exchange("k", bytes("last words")).catch(() => undefined);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    // The store answers in order: with this it has the value.
+    await one!.member.set("behind it", bytes(""));
     one!.cut();
     await losses(zero!.member, 1);
     const values = await zero!.member.exchange("k", bytes("mine"));
@@ -170,7 +171,8 @@ describe("survivors", () => {
     ranks[3]!.cut();
     await losses(ranks[0]!.member, 1);
     const waiting = [0, 1].map((rank) => errorOf(ranks[rank]!.member.rejoin({ without: [3] })));
-    await new Promise((resolve) => setTimeout(resolve, 30));
+    // The store answers in order: with these it knows that both wait.
+    await Promise.all([0, 1].map((at) => ranks[at]!.member.set(`behind ${at}`, bytes(""))));
     ranks[2]!.cut();
     for (const error of await Promise.all(waiting)) {
       expect(error).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [2] });
