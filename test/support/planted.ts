@@ -79,7 +79,7 @@ export class Guard {
 }
 
 /** How long a planted program may take; a deadlock is found at once, so this is never reached. */
-const patienceMs = 4000;
+const patienceMs = 10_000;
 
 /** Runs a wrong program and checks everything that was expected of it. */
 export async function expectPlanted({ size, program, expected }: Planted): Promise<void> {

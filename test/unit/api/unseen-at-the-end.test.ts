@@ -17,7 +17,7 @@ async function warnings(body: string): Promise<string> {
   const command = ["--expose-gc", "--input-type=module", "--eval", text];
   const { stderr } = await promisify(execFile)(process.execPath, command, {
     cwd: root,
-    timeout: 15_000,
+    timeout: 60_000,
   });
   return stderr;
 }

@@ -1,6 +1,6 @@
 /** The comparison on GPUs, its peers being small scripts: interleaving, checks, and peers that fail. */
 import { fileURLToPath } from "node:url";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 
 interface PeerLike {
   readonly name: string;
@@ -98,14 +98,16 @@ describe("compare", () => {
     ]);
   });
   test("measures pairs in every turn, and spends the time left on the ratios known least well", async () => {
-    let calls = 0;
+    let [calls, nowMs] = [0, 0];
+    const clock = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
+    onTestFinished(() => clock.mockRestore());
     const steady = (name: string, us: (mode: string) => number): PeerLike => ({
       name,
       open: async () => steady(name, us),
       quit: async () => undefined,
       ask: async (line) => {
         calls += 1;
-        await new Promise((resolve) => setTimeout(resolve, 1));
+        nowMs += 2;
         return { answers: [{ wall_us: us(line.split(" ")[0] as string), right: null }] };
       },
     });
@@ -120,7 +122,7 @@ describe("compare", () => {
       ["ours", "theirs"],
       ["nobody", "theirs"],
     ];
-    const deadline = performance.now() + 400;
+    const deadline = nowMs + 400;
     const given = { rounds: 3, deadline, pairs };
     const { rounds, results } = await compare(rows, [ours, slow, theirs], given);
     const samples = results.map(({ peers }) =>

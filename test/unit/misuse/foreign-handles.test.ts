@@ -58,14 +58,14 @@ describe("a handle of another rank", () => {
         : codeOf(comm.barrier());
     });
     const code = "ERR_COMM_DEADLOCK";
-    expect(await within(1000, run)).toEqual([code, code, code]);
+    expect(await within(10_000, run)).toEqual([code, code, code]);
   });
 
   test("names who really waits, for whom, and whose communicator it called", async () => {
     const world = await createWorld({ backend: sim(), size: 3, name: "job" });
     const handles: Communicator[] = [];
     const errors = await within(
-      1000,
+      10_000,
       world.run(async (comm) => {
         const sub = await comm.split({ color: comm.rank === 2 ? undefined : 0 });
         if (sub !== undefined) handles[comm.rank] = sub;
@@ -110,7 +110,7 @@ describe("a handle of another rank", () => {
         const sub = comm.split({ color: 0 });
         return codeOf(sub);
       });
-      const codes = await within(1000, run);
+      const codes = await within(10_000, run);
       expect(codes[2]).toMatch(/ERR_COMM_(DEADLOCK|MISMATCH)/);
       await expectHealthy(world);
       await world.close();
@@ -123,7 +123,7 @@ describe("a rank's own handle is no misuse", () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const waiting: (() => void)[] = [];
     const sums = await within(
-      2000,
+      10_000,
       world.run(async (comm) => {
         const data = Int32Array.of(comm.rank + 1);
         // The last rank to come makes the calls of all.

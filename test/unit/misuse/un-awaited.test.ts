@@ -21,7 +21,7 @@ function child(body: string): { readonly status: number | null; readonly printed
     process.on("exit", (status) => console.log("exit", status));
     ${body}
     await new Promise((resolve) => setTimeout(resolve, 20));`;
-  const options = { cwd: root, encoding: "utf8", timeout: 10_000 } as const;
+  const options = { cwd: root, encoding: "utf8", timeout: 60_000 } as const;
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     ["--input-type=module", "--eval", text],
