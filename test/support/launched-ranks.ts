@@ -38,7 +38,8 @@ const [closeMs, stopMs] = [15_000, 5_000];
 /** A running job. */
 export class LaunchedRanks<P extends Parts> implements Ranks<P> {
   readonly size: number;
-  readonly #partMs: number;
+  /** How long the next parts may take. */
+  partMs: number;
   readonly #folder: string;
   readonly #server: Server;
   readonly #lines: readonly RankLine[];
@@ -48,7 +49,7 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
 
   private constructor(job: JobOfParts, folder: string, server: Server) {
     this.size = job.size;
-    this.#partMs = job.partMs ?? 30_000;
+    this.partMs = job.partMs ?? 30_000;
     this.#folder = folder;
     this.#server = server;
     this.#lines = Array.from({ length: job.size }, () => new RankLine());
@@ -79,7 +80,7 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
   ): Promise<ResultOf<P[N]>[]> {
     if (this.#end !== undefined) throw new Error(`part "${part}": the job has ended`);
     const answers = this.#lines.map((line) => line.ask({ part, args }));
-    const found = await this.#judged(`part "${part}"`, await collected(answers, this.#partMs));
+    const found = await this.#judged(`part "${part}"`, await collected(answers, this.partMs));
     return found as ResultOf<P[N]>[];
   }
 

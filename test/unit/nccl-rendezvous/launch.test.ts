@@ -7,7 +7,7 @@ const pidsOf = (lines: readonly string[]): number[] =>
   lines.flatMap((line) => [...line.matchAll(/pid (\d+)/g)].map((match) => Number(match[1])));
 
 async function expectGone(pids: readonly number[]): Promise<void> {
-  await expect.poll(() => pids.filter(isRunning), { timeout: 5_000 }).toEqual([]);
+  await expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 }
 
 describe("a job", () => {
@@ -104,7 +104,7 @@ describe("a failure", () => {
     const { status, err, lines } = await launch(["-n", "3", script("fails.mjs", failing)]).ended;
     expect(status).toBe(7);
     expect(err).toMatch(
-      /^twinccl launch: rank 1 failed first after \d\.\d s: exit status 7; ranks 0, 2 stopped$/m,
+      /^twinccl launch: rank 1 failed first after \d+\.\d s: exit status 7; ranks 0, 2 stopped$/m,
     );
     await expectGone(pidsOf(lines));
   });
@@ -118,12 +118,13 @@ describe("a failure", () => {
     );
     const { status, err } = await launch(["-n", "2", path]).ended;
     expect(status).toBe(137);
-    expect(err).toMatch(/rank 0 failed first after \d\.\d s: SIGKILL; rank 1 stopped/);
+    expect(err).toMatch(/rank 0 failed first after \d+\.\d s: SIGKILL; rank 1 stopped/);
   });
 
   test("of processes for which no file handles are left is told by rank, and stops the others", async () => {
     const waits = script("waits.mjs", `console.log("pid " + process.pid); await pause(60_000);`);
-    const limited = 'ulimit -n 200; exec "$@"';
+    // So many begin at once that whatever else runs would have to wait.
+    const limited = 'ulimit -n 200; exec nice -n 19 "$@"';
     const job = launch(["-n", "100", "--grace", "1", waits], {}, ["sh", "-c", limited, "sh"]);
     const { status, err, lines } = await job.ended;
     expect(status).toBe(127);
