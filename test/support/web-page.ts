@@ -98,9 +98,11 @@ export async function timeOf(page: Page): Promise<number> {
   return Number(await page.inputValue("#scrubber"));
 }
 
-/** Plays on, once more where the film is at its end. */
+/** Plays slowly from the beginning, however little of the film is left by now; resolves once it has moved. */
 export async function playSlowly(page: Page): Promise<void> {
   await page.locator("#speed").selectOption("0.25");
-  if ((await page.locator("html").getAttribute("data-playing")) === "no")
-    await page.locator("#play").click();
+  // The scrubber pauses the film.
+  await page.locator("#scrubber").fill("0");
+  await page.locator("#play").click();
+  await page.waitForFunction(`Number(document.getElementById("scrubber").value) > 0`);
 }
