@@ -24,7 +24,9 @@ const config: ViteUserConfig = defineConfig({
             include: ["test/types/**/*.test-d.ts"],
             ignoreSourceErrors: true,
           },
-          testTimeout: 20_000,
+          // Machines stand still for seconds; what hangs is found all the same.
+          testTimeout: 120_000,
+          hookTimeout: 60_000,
         },
       },
       {
@@ -37,6 +39,7 @@ const config: ViteUserConfig = defineConfig({
             "test/seeds/**/*.test.ts",
           ],
           testTimeout: 120_000,
+          hookTimeout: 60_000,
         },
       },
       {
@@ -46,6 +49,7 @@ const config: ViteUserConfig = defineConfig({
           include: ["test/conformance/**/*.test.ts", "test/golden/**/*.test.ts"],
           globalSetup: ["./tools/build-before-tests.mjs"],
           testTimeout: 60_000,
+          hookTimeout: 60_000,
         },
       },
       // On machines with GPUs, by name; fails where there are none. One file at a time has the GPUs.

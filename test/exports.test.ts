@@ -60,7 +60,7 @@ function run(program: string): { status: number | null; stdout: string; stderr: 
   return spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
     cwd: fileURLToPath(root),
     encoding: "utf8",
-    timeout: 15_000,
+    timeout: 60_000,
   });
 }
 

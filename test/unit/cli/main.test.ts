@@ -13,7 +13,7 @@ function run(...args: readonly string[]): {
   stdout: string;
   stderr: string;
 } {
-  return spawnSync(process.execPath, [main, ...args], { encoding: "utf8", timeout: 15_000 });
+  return spawnSync(process.execPath, [main, ...args], { encoding: "utf8", timeout: 60_000 });
 }
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-main-"));

@@ -118,4 +118,4 @@ test("start shows NCCL's table and the bits where there are two GPUs", async () 
   expect(Number(all)).toBeGreaterThan(100);
   expect(identical).toBe(all);
   expect(status).toBe(0);
-}, 60_000);
+}, 240_000);
