@@ -311,12 +311,11 @@ export class NcclSession implements Session {
       this.#progress.after(locals.map(({ device }) => device)).catch(() => {
         lost = true;
       });
-    // Communicators that end wait for their streams too, and may find them blocked by others.
-    const rest = (): Promise<unknown> => Promise.all([idle(), ...this.#ending]);
-    if (!(await within(closeMs, rest()))) {
+    // Communicators that end already may wait for others that are ended here: only their streams are waited for.
+    if (!(await within(closeMs, idle()))) {
       // A rank of another process may never come: kernels that wait for it leave with their communicator.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
-      if (!(await within(closeMs + leaveMs, rest()))) {
+      if (!(await within(closeMs + leaveMs, idle()))) {
         for (const local of locals) local.abandon();
         this.#progress.abandon(this.#aborted(this.#parts.world.info));
         return;
