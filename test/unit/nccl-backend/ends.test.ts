@@ -1,7 +1,8 @@
 /** Ends of communicators, which are meetings of ranks in several processes: in whatever order these come, and called off. */
 import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { turns } from "./gpus.ts";
+import { fragile, place } from "../nccl-rendezvous/stores.ts";
+import { cleanGpus, turns } from "./gpus.ts";
 import { type Joined, joinAll, onAll } from "./joined.ts";
 
 /** NCCL's end of a communicator is waited for five times as long. */
@@ -45,5 +46,63 @@ describe("ranks that are all in close()", () => {
         await comm.close();
       }),
     );
+  });
+});
+
+describe("an end that waits for another rank", () => {
+  test.each([0, 1])("is called off by rebuild(), which rank %i calls first", async (first) => {
+    const ranks = await joinAll(2);
+    const [made] = await splits(ranks, 1);
+    await made?.[0]?.close();
+    await turns();
+    const next = await soon(() => {
+      const order = [ranks[first], ranks[1 - first]] as Joined[];
+      return onAll(order, ({ comm }) => comm.rebuild());
+    });
+    expect(next.map(({ origins }) => origins)).toEqual([
+      [0, 1],
+      [0, 1],
+    ]);
+    await Promise.all(next.map((comm) => comm.close()));
+  });
+
+  test("is called off by rebuild() while the world is closing", async () => {
+    const ranks = await joinAll(2);
+    const [a, b] = ranks as [Joined, Joined];
+    const closing = a.session.close();
+    await turns();
+    await soon(async () => {
+      const next = a.session.rejoin(undefined);
+      await closing;
+      const comm = await b.comm.rebuild();
+      await Promise.all([comm.close(), (await next).close()]);
+    });
+  });
+
+  test("is called off when that rank's process is gone, and no other end is", async () => {
+    const gpus = cleanGpus();
+    const links = await fragile(await place(3), 3);
+    const members = links.map(({ member }) => member);
+    const ranks = await joinAll(3, undefined, gpus, 5_000, members);
+    const [a, b, lost] = ranks as [Joined, Joined, Joined];
+    const pairs = await onAll([a, b, lost], async ({ comm }) => [
+      await comm.split({ color: comm.rank === 2 ? undefined : 0 }),
+      await comm.split({ color: comm.rank === 1 ? undefined : 0 }),
+    ]);
+    await Promise.all(pairs[0]?.map((comm) => comm?.close()) ?? []);
+    await turns();
+    const sizesOn = (device: number): number[] =>
+      [...gpus.nccl.ends.values()].flatMap((end) => (end.device === device ? end.clique.size : []));
+    await soon(async () => {
+      links[2]?.cut();
+      // What the others had with it, they have ended alone.
+      while (sizesOn(0).length > 1) await turns(1);
+      await turns();
+      expect([sizesOn(0), sizesOn(1)]).toEqual([[2], [2]]);
+      await Promise.all([a, b].map(({ comm }) => comm.close()));
+    });
+    expect(gpus.machine.count("finalizeInBackground")).toBe(3);
+    lost.comm.abort();
+    await lost.comm.close();
   });
 });

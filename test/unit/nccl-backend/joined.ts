@@ -20,14 +20,15 @@ export interface Joined {
   readonly met: string[];
 }
 
-/** Joins all ranks of a job, each as a process of its own would. */
+/** Joins all ranks of a job, each as a process of its own would, with memberships that are given or made. */
 export async function joinAll(
   size: number,
   checks?: Checks,
   gpus: FakeGpus = cleanGpus(),
   timeoutMs = 5_000,
+  given?: readonly Membership[],
 ): Promise<Joined[]> {
-  const members = await (await place(size)).joinAll();
+  const members = given ?? (await (await place(size)).joinAll());
   return Promise.all(
     members.map(async (member, rank): Promise<Joined> => {
       const [compared, met]: [string[], string[]] = [[], []];

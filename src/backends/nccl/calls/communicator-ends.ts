@@ -6,6 +6,8 @@ export class CommunicatorEnds {
   /** World ranks whose processes are gone. */
   readonly #gone = new Set<number>();
   readonly #endedAlone: (comm: NcclCommunicator) => void;
+  /** What calls off each end that meets the other processes now. */
+  readonly #underWay = new Map<NcclCommunicator, AbortController>();
   #alone = false;
 
   /** `endedAlone` is told of each that ended without the other processes, none of which is gone. */
@@ -13,30 +15,47 @@ export class CommunicatorEnds {
     this.#endedAlone = endedAlone;
   }
 
-  /** A rank's process is gone. */
+  /** A rank's process is gone: it comes to no end any more, not to one that waits for it either. */
   lost(worldRank: number): void {
     this.#gone.add(worldRank);
+    for (const [comm, calledOff] of this.#underWay) {
+      if (this.#misses(comm)) calledOff.abort();
+    }
   }
 
-  /** From here on the other processes are met for no end any more. */
+  /** From here on the other processes are met for no end any more, and no end goes on waiting for them. */
   leaveOthers(): void {
     this.#alone = true;
+    for (const calledOff of this.#underWay.values()) calledOff.abort();
   }
 
   /** Ends one; it is aborted where not all processes would come. */
   async one(comm: NcclCommunicator): Promise<void> {
-    const misses = comm.info.ranks.some((rank) => this.#gone.has(rank));
-    if (misses) return comm.abort();
+    if (this.#misses(comm)) return comm.abort();
     if (await this.#withOthers(comm)) return;
+    // One that is lost tells nothing of those that are there.
+    if (this.#misses(comm)) return;
     this.#alone = true;
     this.#endedAlone(comm);
   }
 
+  #misses(comm: NcclCommunicator): boolean {
+    return comm.info.ranks.some((rank) => this.#gone.has(rank));
+  }
+
   /** False when they did not come, or are not to. */
   async #withOthers(comm: NcclCommunicator): Promise<boolean> {
-    if (!this.#alone) return comm.end();
-    await comm.abort();
-    return false;
+    if (this.#alone) {
+      await comm.abort();
+      return false;
+    }
+    const calledOff = new AbortController();
+    this.#underWay.set(comm, calledOff);
+    try {
+      return await comm.end(calledOff.signal);
+    } finally {
+      this.#underWay.delete(comm);
+    }
   }
 
   /** Ends several one after another, as all processes do. Where others do not come to one, they come to none. */

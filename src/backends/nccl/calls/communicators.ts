@@ -17,6 +17,9 @@ import { RegisteredWindows } from "./windows.ts";
 /** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
 
+/** How long an end that was called off may take to free what is freed, once all ranks have met for it. */
+const graceMs = 1_000;
+
 /** One communicator: its members that live here, by rank. */
 export class NcclCommunicator {
   readonly info: CommInfo;
@@ -97,9 +100,10 @@ export class NcclCommunicator {
 
   /**
    * Gives graphs, windows and handles back; nothing of them may be under way. Ranks of other processes are waited for no
-   * longer than a bound: then this process's end is aborted, with a warning. False when that happened.
+   * longer than a bound: then this process's end is aborted, with a warning. So it is, without one, when the signal fires.
+   * False when either happened.
    */
-  async end(): Promise<boolean> {
+  async end(calledOff: AbortSignal): Promise<boolean> {
     if (this.members.size === this.size) {
       this.destroy();
       return true;
@@ -107,13 +111,13 @@ export class NcclCommunicator {
     inTurn(this.#releases());
     const ends = [...this.members.values()].map(async (member) => {
       try {
-        return await this.#endWithOthers(member.handle);
+        return await this.#endWithOthers(member.handle, calledOff);
       } catch (error) {
         throw this.#of(member, error);
       }
     });
     const inTime = (await Promise.all(ends)).every((each) => each);
-    if (!inTime) {
+    if (!inTime && !calledOff.aborted) {
       process.emitWarning(
         `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
         { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
@@ -143,11 +147,12 @@ export class NcclCommunicator {
   }
 
   /** NCCL's end of a communicator is a meeting of all ranks, of which each step may wait for the others. */
-  async #endWithOthers(handle: bigint): Promise<boolean> {
+  async #endWithOthers(handle: bigint, calledOff: AbortSignal): Promise<boolean> {
     const nccl = this.#nccl;
     const abort = (): Promise<boolean> => within(abortMs, nccl.abortInBackground(handle));
     const meeting = nccl.finalizeInBackground(handle);
-    if (!(await within(endMs, meeting))) {
+    if (!(await within(endMs, meeting, calledOff))) {
+      // Nothing else ends a call that has begun on another thread.
       await abort();
       return false;
     }
@@ -158,7 +163,9 @@ export class NcclCommunicator {
       throw error;
     }
     const destroying = nccl.destroyInBackground(handle);
-    if (!(await within(endMs, destroying))) return false;
+    // The handle is being freed: from here on it cannot be aborted.
+    const inTime = await within(endMs, destroying, calledOff);
+    if (!inTime && !(calledOff.aborted && (await within(graceMs, destroying)))) return false;
     await destroying;
     return true;
   }

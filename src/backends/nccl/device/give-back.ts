@@ -13,12 +13,19 @@ export function inTurn(steps: Iterable<() => void>): void {
   if (failure !== undefined) throw failure.error;
 }
 
-/** Whether a promise settles in time; what it rejects with is of no interest. */
-export async function within(boundMs: number, promise: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
+/** Whether a promise settles in time, and before it is called off; what it rejects with is of no interest. */
+export async function within(
+  boundMs: number,
+  promise: Promise<unknown>,
+  calledOff?: AbortSignal,
+): Promise<boolean> {
+  let giveUp = (): void => undefined;
   const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(() => resolve(false), boundMs);
+    giveUp = () => resolve(false);
   });
+  const timer = setTimeout(giveUp, boundMs);
+  calledOff?.addEventListener("abort", giveUp);
+  if (calledOff?.aborted === true) giveUp();
   const settled = promise.then(
     () => true,
     () => true,
@@ -27,5 +34,6 @@ export async function within(boundMs: number, promise: Promise<unknown>): Promis
     return await Promise.race([settled, late]);
   } finally {
     clearTimeout(timer);
+    calledOff?.removeEventListener("abort", giveUp);
   }
 }
