@@ -3,6 +3,7 @@ import { asDType, type Communicator, createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { cudaError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 
@@ -125,6 +126,70 @@ describe("recordings", () => {
       return [...once, ...a, ...b];
     });
     for (const each of found) expect(each).toEqual([2, 12, 160, 960]);
+  });
+});
+
+describe("arrays on their way back", () => {
+  /** Staged in page-locked memory of their own. */
+  const length = 1 << 19;
+
+  test("do not stay on it when the copies of another rank's cannot begin", async () => {
+    const gpus = copying();
+    const planned = cudaError("cudaHostAlloc", 2, "cudaErrorMemoryAllocation");
+    // Both ranks copy in, and the first one begins to copy back.
+    gpus.machine.failNext("hostAlloc", planned, 3);
+    await inWorld(gpus, 2, async (world) => {
+      const sums = await world.run(async (comm) => {
+        const [send, recv] = [new Int32Array(length).fill(1), new Int32Array(length)];
+        await expect(comm.allReduce({ send, recv, op: "sum" })).rejects.toThrow("cudaHostAlloc");
+        recv.fill(100 + comm.rank);
+        const sum = new Int32Array(length);
+        await comm.allReduce({ send: recv, recv: sum, op: "sum" });
+        return sum[0];
+      });
+      expect(sums).toEqual([201, 201]);
+    });
+  });
+
+  test("nor when those of a replay cannot", async () => {
+    const gpus = copying();
+    const planned = cudaError("cudaHostAlloc", 2, "cudaErrorMemoryAllocation");
+    await inWorld(gpus, 2, async (world) => {
+      const sums = await world.run(async (comm) => {
+        const [send, recv] = [new Int32Array(length).fill(1), new Int32Array(length)];
+        const graph = await comm.capture(() => void comm.allReduce({ send, recv, op: "sum" }));
+        if (comm.rank === 0) gpus.machine.failNext("hostAlloc", planned, 3);
+        await comm.barrier();
+        await expect(graph.replay()).rejects.toThrow("cudaHostAlloc");
+        graph.dispose();
+        recv.fill(100 + comm.rank);
+        const sum = new Int32Array(length);
+        await comm.allReduce({ send: recv, recv: sum, op: "sum" });
+        return sum[0];
+      });
+      expect(sums).toEqual([201, 201]);
+    });
+  });
+
+  test("do not stay on it when another rank's was transferred away", async () => {
+    const gpus = copying();
+    await inWorld(gpus, 2, async (world) => {
+      const sums = await world.run(async (comm) => {
+        const [send, recv] = [Int32Array.of(1), new Int32Array(1)];
+        gpus.machine.hold();
+        const op = comm.allReduce({ send, recv, op: "sum" });
+        await turns();
+        if (comm.rank === 0) structuredClone(recv.buffer, { transfer: [recv.buffer] });
+        gpus.machine.release();
+        await expect(op).rejects.toThrow(/ArrayBuffer was transferred away/);
+        const next = comm.rank === 0 ? new Int32Array(1) : recv;
+        next.fill(100 + comm.rank);
+        const sum = new Int32Array(1);
+        await comm.allReduce({ send: next, recv: sum, op: "sum" });
+        return sum[0];
+      });
+      expect(sums).toEqual([201, 201]);
+    });
   });
 });
 

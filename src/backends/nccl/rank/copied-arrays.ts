@@ -11,6 +11,7 @@ import {
   type Memory,
   type RankCall,
 } from "../../../api/index.ts";
+import { inTurn } from "../device/give-back.ts";
 import { HostArrayMemory } from "../memory/host-array-memory.ts";
 import { type Range, united } from "../memory/ranges.ts";
 import { ArrayArea } from "./array-area.ts";
@@ -45,10 +46,16 @@ export class CopiedCalls {
 
   /** Begins to copy back what the calls wrote. */
   copyBack(): Finish {
-    const finishes = this.#areas.map((area) => area.copyBack());
-    return (failed) => {
-      for (const finish of finishes) finish(failed);
-    };
+    const finishes: Finish[] = [];
+    const finish: Finish = (failed) => inTurn(finishes.map((each) => () => each(failed)));
+    try {
+      for (const area of this.#areas) finishes.push(area.copyBack());
+    } catch (error) {
+      // Later calls would read what was to arrive from areas that others have by then.
+      finish(true);
+      throw error;
+    }
+    return finish;
   }
 
   /** Gives back the areas of one rank, or of all; work that uses them may still be queued. */
