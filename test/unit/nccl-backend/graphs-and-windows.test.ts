@@ -25,24 +25,38 @@ test("recordings run only when replayed, on the contents of then", async () => {
   });
 });
 
-test("a capture that fails is ended on every device, and the world goes on", async () => {
-  const gpus = cleanGpus();
-  await inWorld(gpus, 2, async (world) => {
-    const planned = cudaError("cudaGraphInstantiateWithFlags", 2, "cudaErrorMemoryAllocation");
-    gpus.machine.failNext("instantiation", planned, 1);
-    await world.run(async (comm) => {
-      const data = comm.alloc("int32", 2);
-      const capture = comm.capture(() => {
-        void comm.allReduce({ send: data, op: "sum" });
+test.each([
+  ["beginCapture", "cudaStreamBeginCapture"],
+  ["instantiation", "cudaGraphInstantiateWithFlags"],
+])(
+  "a capture that fails (%s) is ended on every device, and the world goes on",
+  async (step, cCall) => {
+    const gpus = cleanGpus({ staging: "copy" });
+    await inWorld(gpus, 2, async (world) => {
+      const planned = cudaError(cCall, 2, "cudaErrorMemoryAllocation");
+      gpus.machine.failNext(step, planned, 1);
+      await world.run(async (comm) => {
+        const data = comm.alloc("int32", 2);
+        const array = new Int32Array(2);
+        const record = () =>
+          comm.capture(() => {
+            void comm.allReduce({ send: data, op: "sum" });
+            void comm.allReduce({ send: array, op: "sum" });
+          });
+        await expect(record()).rejects.toEqual(
+          seen(planned, { rank: comm.rank, size: 2, comm: "world", collective: "capture" }),
+        );
+        await comm.barrier();
+        const made = gpus.machine.count("malloc");
+        (await record()).dispose();
+        await comm.barrier();
+        expect(gpus.machine.count("malloc"), "what it had taken is there again").toBe(made);
       });
-      await expect(capture).rejects.toEqual(
-        seen(planned, { rank: comm.rank, size: 2, comm: "world", collective: "capture" }),
-      );
+      expect(gpus.machine.capturing).toBe(false);
+      await expectHealthy(world);
     });
-    expect(gpus.machine.capturing).toBe(false);
-    await expectHealthy(world);
-  });
-});
+  },
+);
 
 test("symmetric memory is registered at its first use, once, and its window goes before it", async () => {
   const gpus = cleanGpus();

@@ -25,16 +25,20 @@ export class CapturedGraph {
   /**
    * Captures what `issue` puts on the streams of a communicator's devices; nothing of it runs.
    *
-   * When `issue` throws, the captures are ended and thrown away.
+   * When `issue` throws, or a device cannot capture, the captures that began are ended and thrown away.
    */
   static capture(
     devices: readonly Device[],
     issue: () => void,
     copied?: CopiedCalls,
   ): CapturedGraph {
-    for (const device of devices) device.use().beginCapture(device.stream);
     let failure: { readonly error: unknown } | undefined;
+    const begun: Device[] = [];
     try {
+      for (const device of devices) {
+        device.use().beginCapture(device.stream);
+        begun.push(device);
+      }
       issue();
     } catch (error) {
       failure = { error };
@@ -48,7 +52,7 @@ export class CapturedGraph {
       }
     };
     // All captures end before the first recording is made launchable: CUDA allows no such call while a stream captures.
-    const recordings = devices.flatMap((device) =>
+    const recordings = begun.flatMap((device) =>
       attempt(() => ({ device, recording: device.use().endCapture(device.stream) })),
     );
     const graphs = recordings.flatMap(({ device, recording }) =>
