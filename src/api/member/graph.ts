@@ -54,10 +54,7 @@ function tellGroup({ facts: { comm, rank } }: Poster, op: CommOp, calls: number)
 export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const { steps, calls } = poster.collect("capture", callback);
-    assertNoExchange(poster, "capture", calls);
-    assertNoOptions(poster, calls);
-    const error = recordedError(poster);
-    for (const { op } of calls) op.fail(error);
+    endRecorded(poster, calls);
     // The number comes first: with another one the fields that follow are no longer the same ones.
     const signature: SignatureField[] = [
       ["collective", "capture"],
@@ -78,6 +75,20 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
           : new NativeGraph(poster, steps, calls, recorded, graph),
     };
   });
+}
+
+/** Recorded calls do not run: theirs are the replays. Throws where one cannot be recorded, with which all of them fail. */
+function endRecorded(poster: Poster, calls: readonly Collected[]): void {
+  let error: unknown = recordedError(poster);
+  try {
+    assertNoExchange(poster, "capture", calls);
+    assertNoOptions(poster, calls);
+  } catch (refusal) {
+    error = refusal;
+    throw refusal;
+  } finally {
+    for (const { op } of calls) op.fail(error);
+  }
 }
 
 /** Collective calls as a backend sees them, later by the work before them; `undefined` when messages are among them. */

@@ -2,9 +2,17 @@
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { type CommError, type CommOp, type Communicator, createWorld, type Graph } from "twinccl";
+import {
+  type Backend,
+  type CommError,
+  type CommOp,
+  type Communicator,
+  createWorld,
+  type Graph,
+} from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { fakeGpus } from "../../support/fake-gpus/index.ts";
 import {
   type Expected,
   expectHealthy,
@@ -36,6 +44,11 @@ const codeOf = (op: PromiseLike<unknown>): PromiseLike<string> =>
     () => "ok",
     (error: Thrown) => error.code ?? String(error),
   );
+
+const backends: readonly (readonly [string, () => Backend])[] = [
+  ["the simulation", sim],
+  ["fake GPUs", () => fakeGpus().backend()],
+];
 
 /** Each is tried in a group and in a recording. */
 const callbacks: readonly {
@@ -297,6 +310,34 @@ describe("a callback that cannot be grouped or recorded", () => {
       return codeOf(parts[0] as PromiseLike<unknown>);
     });
     expect(await within(10_000, run)).toEqual(["ERR_COMM_ARG", "ERR_COMM_ARG"]);
+  });
+
+  const unrecordable: readonly (readonly [string, string, (comm: Communicator) => CommOp])[] = [
+    [
+      "an all-to-allv without recvCounts",
+      "recvCounts",
+      (comm) => comm.allToAllv({ send: comm.alloc("int32", 2), sendCounts: [1, 1] }),
+    ],
+    ["a split", "calls", (comm) => comm.split({ color: 0 })],
+    ["a recording", "calls", (comm) => comm.capture(() => void comm.barrier())],
+    ["a deadline", "timeoutMs", (comm) => comm.barrier({ timeoutMs: 100 })],
+  ];
+
+  test.each(
+    unrecordable.flatMap((each) => backends.map((backend) => [...each, ...backend] as const)),
+  )("capture: %s is refused, and all parts fail with that", async (_, field, call, __, backend) => {
+    const world = await createWorld({ backend: backend(), size: 2 });
+    const run = world.run(async (comm) => {
+      const parts: CommOp[] = [];
+      const whole = comm.capture(() => void parts.push(comm.barrier(), call(comm)));
+      const errors = [whole, ...parts].map((op) => op.catch((error: Thrown) => error));
+      const [error, ...others] = await Promise.all(errors);
+      expect(error).toMatchObject({ code: "ERR_COMM_ARG", field, rank: comm.rank });
+      expect(others).toEqual([error, error]);
+    });
+    await within(1000, run);
+    await expectHealthy(world);
+    await world.close();
   });
 
   const wrongInside: readonly (readonly [string, (comm: Communicator) => void])[] = [
