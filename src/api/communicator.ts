@@ -280,7 +280,8 @@ export interface Communicator extends AsyncDisposable {
    * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
    * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks; what
    * keeps the ranks' calls from fitting each other is an error of it, not of a replay; a call on another communicator
-   * is one too, which its callback throws. Recorded calls take no `timeoutMs` and no `signal`: `replay` does.
+   * is one too, which its callback throws. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an
+   * `allToAllv` needs `recvCounts` and `recv`.
    *
    * What it holds is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator
    * take some 2 µs longer until then.

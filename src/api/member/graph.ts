@@ -83,6 +83,7 @@ function endRecorded(poster: Poster, calls: readonly Collected[]): void {
   try {
     assertNoExchange(poster, "capture", calls);
     assertNoOptions(poster, calls);
+    assertReceives(poster, calls);
   } catch (refusal) {
     error = refusal;
     throw refusal;
@@ -165,6 +166,21 @@ function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
         hint: `pass it to every replay: graph.replay({ ${field} })`,
       },
       { ...poster.facts, collective, field },
+    );
+  }
+}
+
+/** Nobody is given the result of a recorded call, and with it what would be allocated to receive. */
+function assertReceives(poster: Poster, calls: readonly Collected[]): void {
+  for (const { collective, prepared } of calls) {
+    if (collective !== "allToAllv" || "transfers" in prepared) continue;
+    if (prepared.call.recv !== undefined) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `capture: ${collective}: recv: it was left out, needs a buffer`,
+        hint: "pass recvCounts and recv",
+      },
+      { ...poster.facts, collective, field: "recv" },
     );
   }
 }

@@ -318,6 +318,24 @@ describe("a callback that cannot be grouped or recorded", () => {
       "recvCounts",
       (comm) => comm.allToAllv({ send: comm.alloc("int32", 2), sendCounts: [1, 1] }),
     ],
+    [
+      "an all-to-allv without recv",
+      "recv",
+      (comm) =>
+        comm.allToAllv({ send: comm.alloc("int32", 2), sendCounts: [1, 1], recvCounts: [1, 1] }),
+    ],
+    [
+      "the same in a group",
+      "recv",
+      (comm) =>
+        comm.group(() => {
+          void comm.allToAllv({
+            send: comm.alloc("int32", 2),
+            sendCounts: [1, 1],
+            recvCounts: [1, 1],
+          });
+        }),
+    ],
     ["a split", "calls", (comm) => comm.split({ color: 0 })],
     ["a recording", "calls", (comm) => comm.capture(() => void comm.barrier())],
     ["a deadline", "timeoutMs", (comm) => comm.barrier({ timeoutMs: 100 })],
