@@ -161,10 +161,10 @@ export class Ledger {
     this.failures.add(op, error);
   }
 
-  /** The operations of a rank that have not settled. */
-  pending(rank: number): CommOp[] {
+  /** A rank's calls that have not settled. */
+  pending(rank: number): Posting[] {
     const queued = this.#queued.postings().filter(({ op }) => op.rank === rank);
-    return [...queued, ...this.#lines.postings(rank)].flatMap(({ op }) => (op.pending ? [op] : []));
+    return [...queued, ...this.#lines.postings(rank)].filter(({ op }) => op.pending);
   }
 
   /**

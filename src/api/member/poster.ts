@@ -25,6 +25,7 @@ import {
   type Work,
 } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
+import { discard } from "./discard.ts";
 import {
   isGiven,
   lendTo,
@@ -273,7 +274,7 @@ export class Poster {
 
   /** This rank replays a recording no more, or none. */
   discard(graph?: object): void {
-    this.#session.discard?.(this.#ledger.comm, this.facts.rank, graph);
+    discard(this.#ledger, this.#session, this.facts.rank, graph);
   }
 
   /** True once it was closed and its calls are done. */
@@ -294,7 +295,7 @@ export class Poster {
     const { rank } = this.facts;
     const { failures } = this.#ledger;
     const poison = failures.poison(rank);
-    const outcomes = await Promise.allSettled(this.#ledger.pending(rank));
+    const outcomes = await Promise.allSettled(this.#ledger.pending(rank).map(({ op }) => op));
     this.#closed = true;
     this.#closings++;
     this.discard();

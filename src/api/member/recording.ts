@@ -76,8 +76,6 @@ export class NativeGraph extends Recording {
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
   readonly #kept: Remembered;
-  /** The last replay that was posted. */
-  #last: CommOp | undefined;
 
   constructor(
     poster: Poster,
@@ -106,10 +104,7 @@ export class NativeGraph extends Recording {
     assertOutside(poster);
     const isAgain = this.isReplayable && isOptions(options);
     const op = isAgain ? poster.postAgain(this.#kept, options) : this.#postNew(options);
-    if (op.pending) {
-      this.#last = op;
-      for (const allocation of this.allocations) allocation.lastUse = op;
-    }
+    if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
     // The calls know how much work comes before them: what is left is that the rank does it.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);
     return op;
@@ -124,9 +119,7 @@ export class NativeGraph extends Recording {
   }
 
   protected giveBack(): void {
-    const discard = (): void => this.poster.discard(this.#graph);
-    if (this.#last === undefined) discard();
-    else this.#last.whenSettled(discard);
+    this.poster.discard(this.#graph);
   }
 }
 

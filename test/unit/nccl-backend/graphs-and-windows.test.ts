@@ -114,6 +114,37 @@ test("a disposed recording is given back on its device, once replays made before
   });
 });
 
+test("a disposed recording is given back after a replay under way, although a later one was cancelled", async () => {
+  const gpus = cleanGpus();
+  const { machine } = gpus;
+  await inWorld(gpus, 2, async (world) => {
+    await world.run(async (comm) => {
+      const data = comm.alloc("int32", 2).fill(1);
+      const graph = await comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
+      await graph.replay();
+      await comm.barrier();
+      machine.hold();
+      const first = graph.replay();
+      await turns();
+      if (comm.rank === 0) {
+        const abort = new AbortController();
+        const [second, third] = [1, 2].map(() => graph.replay({ signal: abort.signal }));
+        await turns();
+        abort.abort();
+        await expect(second).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
+        await expect(third).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
+        graph.dispose();
+        await turns();
+        expect(machine.graphs.size, "a launch is under way").toBe(2);
+        machine.release();
+      }
+      await first;
+      await turns();
+      expect(machine.graphs.size, "of the other rank").toBe(1);
+    });
+  });
+});
+
 test("what was recorded ends with the communicator that it was recorded on", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 2, async (world) => {
