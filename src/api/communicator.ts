@@ -300,7 +300,10 @@ export interface Communicator extends AsyncDisposable {
   /** Virtual compute on the simulation's clock, recorded inside of `capture`; nothing on real devices. */
   work(durationNs: number, label?: string): void;
 
-  /** Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. */
+  /**
+   * Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. Inside of a
+   * `group` or `capture` of its own it is refused, as wrong calls are there.
+   */
   close(): Promise<void>;
 
   /**

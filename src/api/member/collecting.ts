@@ -129,6 +129,18 @@ export function assertNotForeign(
   );
 }
 
+/** Throws inside of a callback of its own: its calls are not posted yet, so that nothing could wait for them. */
+export function assertClosable(owner: object, facts: Facts): void {
+  if (innermost?.owner !== owner) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `close: called on "${facts.comm}" inside of its own group or capture, needs a place outside`,
+      hint: "await the group or capture, then close",
+    },
+    { ...facts, collective: "close", field: "calls" },
+  );
+}
+
 /** Throws when a callback has returned a promise: the calls behind its first `await` would come too late. */
 function assertSynchronous(action: string, returned: unknown, facts: Facts): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;

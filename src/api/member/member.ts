@@ -25,6 +25,7 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions } from "../option-kinds.ts";
+import { assertClosable } from "./collecting.ts";
 import { postCapture, postGroup } from "./graph.ts";
 import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
 import { Poster, type PosterHost } from "./poster.ts";
@@ -265,6 +266,12 @@ export class Member implements Communicator {
   }
 
   close(): Promise<void> {
+    assertClosable(this.#poster, this.#poster.facts);
+    return this.end();
+  }
+
+  /** Ends what closing it ends. */
+  end(): Promise<void> {
     return this.#poster.close();
   }
 

@@ -227,10 +227,10 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     const stopWarning = warnOfUnseen(this.#communicators);
     const stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
-    const closeMember = member.close.bind(member);
+    const endMember = member.end.bind(member);
     const end = async (): Promise<void> => {
       try {
-        await this.#bounded(closeMember);
+        await this.#bounded(endMember);
       } finally {
         stopWarning();
         stopAsking();
@@ -239,7 +239,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     };
     // Several may close it, a signal's handler and the program: they wait for the same end.
     let ending: Promise<void> | undefined;
-    member.close = () => {
+    member.end = () => {
       ending ??= end().finally(() => {
         ending = undefined;
       });

@@ -7,6 +7,7 @@ import {
   type CommError,
   type CommOp,
   type Communicator,
+  connect,
   createWorld,
   type Graph,
 } from "twinccl";
@@ -418,6 +419,42 @@ describe("a callback that cannot be grouped or recorded", () => {
       await world.close();
     },
   );
+
+  describe.each(backends)("on %s, a close", (_, backend) => {
+    const refusal = { name: "InvalidArgumentError", code: "ERR_COMM_ARG", field: "calls", rank: 0 };
+    const message = expect.stringMatching(/^close: .* its own group or capture.*, then close/s);
+
+    test.each(["group", "capture"] as const)(
+      "in its own %s is refused there, and done outside",
+      async (action) => {
+        const world = await createWorld({ backend: backend(), size: 2 });
+        await world.run(async (comm) => {
+          const half = (await comm.split({ color: comm.rank })) as Communicator;
+          const parts: CommOp[] = [];
+          const whole = half[action](() => {
+            parts.push(half.barrier());
+            void half.close();
+          });
+          for (const op of [whole, ...parts]) {
+            await expect(op).rejects.toMatchObject({ ...refusal, message });
+          }
+          await half.barrier();
+          await comm.group(() => void half.close());
+          expect(await codeOf(half.barrier())).toBe("ERR_COMM_CLOSED");
+        });
+        await world.close();
+      },
+    );
+  });
+
+  test("a close of a whole job in its own group is refused alike", async () => {
+    const comm = await connect({ backend: sim() });
+    const whole = comm.group(() => void comm.close());
+    await expect(whole).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "calls" });
+    await comm.barrier();
+    await comm.close();
+    await expect(comm.barrier()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+  });
 
   // BUG: the promise of an async callback is dropped; when the callback awaits a call of its own, Node ends.
   test("an async callback that awaits its calls does not end the process", () => {
