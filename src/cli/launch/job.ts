@@ -23,8 +23,9 @@ export interface JobOptions {
   readonly err: (text: string) => void;
 }
 
-/** How long output is waited for that a rank's own offspring holds open. */
+/** How long output is read on that a rank's own offspring holds open, and in how many parts that time is counted. */
 const outputMs = 1_000;
+const outputParts = 20;
 
 /** A running job. */
 export class Job {
@@ -90,7 +91,7 @@ export class Job {
       this.#guardian.ended(pid);
     }
     this.#note(rank, end);
-    await Promise.race([outputs, unreferenced(outputMs)]);
+    await Promise.race([outputs, readingTime(child)]);
     child.stdout?.destroy();
     child.stderr?.destroy();
   }
@@ -137,6 +138,18 @@ function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
     process.kill(-child.pid, signal);
   } catch {
     // No such group any more.
+  }
+}
+
+/**
+ * Resolves after as much time for reading from a child that has ended. Time in which nothing can be read does not count,
+ * be it that our own reader is slow or that this process was: what the rank wrote is still in the pipe.
+ */
+async function readingTime({ stdout, stderr }: ChildProcess): Promise<void> {
+  for (let part = 0; part < outputParts; ) {
+    await unreferenced(outputMs / outputParts);
+    const isPaused = stdout?.isPaused() === true || stderr?.isPaused() === true;
+    if (!isPaused) part += 1;
   }
 }
 

@@ -85,9 +85,13 @@ export class Throttle {
     source.pause();
     this.#waiting.add(source);
     if (this.#waiting.size > 1) return;
-    this.#sink.once("drain", () => {
+    // A reader that is gone drains nothing; those that wait for it would wait for ever.
+    const events = ["drain", "error", "close"] as const;
+    const resume = (): void => {
+      for (const event of events) this.#sink.removeListener(event, resume);
       for (const each of this.#waiting) each.resume();
       this.#waiting.clear();
-    });
+    };
+    for (const event of events) this.#sink.on(event, resume);
   }
 }

@@ -91,6 +91,29 @@ describe("a job", () => {
     const { lines } = await launch(["-n", "2", path]).ended;
     expect(new Set(lines).size).toBe(40_000);
   });
+
+  test("whose output is read late loses none of it", async () => {
+    const text = "x".repeat(99);
+    const path = script("late.mjs", `process.stdout.write("${text}\\n".repeat(2000) + "end\\n");`);
+    // Longer than the time for output that a rank's own offspring holds open.
+    const slow = ["sh", "-c", '"$@" | (sleep 3; cat)', "sh"];
+    const { lines } = await launch(["-n", "1", path], {}, slow).ended;
+    expect({ lines: lines.length, first: lines[0] }).toEqual({ lines: 2001, first: "[0] end" });
+  });
+
+  test("does not wait for offspring that keeps writing to its output", async () => {
+    const path = script(
+      "offspring.mjs",
+      `import { spawn } from "node:child_process";
+       const loop = "let n = 0; setInterval(() => { console.log('on'); n++ > 100 && process.exit(); }, 100)";
+       spawn(process.execPath, ["-e", loop], { detached: true, stdio: ["ignore", "inherit", "ignore"] }).unref();
+       console.log("end");`,
+    );
+    const { status, lines } = await launch(["-n", "1", path]).ended;
+    expect(status).toBe(0);
+    expect(lines).toContain("[0] end");
+    expect(lines.length).toBeLessThan(90);
+  });
 });
 
 describe("a failure", () => {
