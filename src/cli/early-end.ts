@@ -2,14 +2,52 @@
  * What a program does that ends the process while its ranks are at work: `process.exit`, an error nobody catches, or
  * nothing left to wait for. No library can stop that, but nobody may take it for success.
  */
+import { ranksText } from "../api/error-text.ts";
+import type { Context } from "./context.ts";
+import type { RankProgram } from "./program-file.ts";
 
-/** Calls `tell` when the process ends before the returned function was called; its status is then 1. */
-export function onEarlyEnd(tell: (status: number) => void): () => void {
+/** Makes a program's ranks known while they are at work. */
+export type Watch = (program: RankProgram) => RankProgram;
+
+/**
+ * Runs what loads and runs somebody's program. When the process ends before that is over, its status is 1, standard error
+ * says so with the ranks that were at work, and `onEnd` saves what there is; all in the `exit` event, so nothing may wait.
+ */
+export async function tellingEarlyEnd<T>(
+  command: string,
+  { err }: Pick<Context, "err">,
+  work: (watch: Watch) => Promise<T>,
+  onEnd?: () => void,
+): Promise<T> {
+  const atWork = new Set<number>();
   const listener = (status: number): void => {
     process.exitCode = 1;
-
-    tell(status);
+    err(`twinccl ${command}: ${earlyEndText(status, [...atWork])}\n`);
+    onEnd?.();
   };
   process.once("exit", listener);
-  return () => process.removeListener("exit", listener);
+  try {
+    return await work((program) => watched(program, atWork));
+  } finally {
+    process.removeListener("exit", listener);
+  }
+}
+
+/** The program, with its rank in `atWork` while it runs. */
+function watched(program: RankProgram, atWork: Set<number>): RankProgram {
+  return async (comm) => {
+    atWork.add(comm.rank);
+    try {
+      return await program(comm);
+    } finally {
+      atWork.delete(comm.rank);
+    }
+  };
+}
+
+function earlyEndText(status: number, atWork: readonly number[]): string {
+  const ended = `the process ended with status ${status} before the run was over`;
+  if (atWork.length === 0) return `${ended}: no rank was at work`;
+  const ranks = ranksText(atWork.toSorted((a, b) => a - b));
+  return `${ended}: ${ranks} had not returned\nhint: a rank ends by returning or throwing; nothing in it may end the process`;
 }

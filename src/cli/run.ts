@@ -1,13 +1,12 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
 import { inspect } from "node:util";
-import { ranksText } from "../api/error-text.ts";
 import { type Backend, connect, createWorld, DeviceBuffer } from "../api/index.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
 import { startRanks } from "./bench-ranks.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { onEarlyEnd } from "./early-end.ts";
+import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { executorOption } from "./executors.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
@@ -64,19 +63,13 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
   };
-  const atWork = new Set<number>();
-  const ended = onEarlyEnd((status) => {
-    context.err(`twinccl run: ${earlyEndText(status, [...atWork])}\n`);
-    writeTrace();
-  });
-  try {
+  const run = place === undefined ? runRanks : runOwnRank;
+  const work = async (watch: Watch): Promise<void> => {
     const program = await loadProgram(parsed.positionals[0]);
-    const run = place === undefined ? runRanks : runOwnRank;
-    await run(backend, ranks, watched(program, atWork), context).finally(writeTrace);
-    return 0;
-  } finally {
-    ended();
-  }
+    await run(backend, ranks, watch(program), context).finally(writeTrace);
+  };
+  await tellingEarlyEnd("run", context, work, writeTrace);
+  return 0;
 }
 
 async function runRanks(
@@ -110,25 +103,6 @@ async function runOwnRank(
   } finally {
     await comm.close();
   }
-}
-
-/** The program, with its rank in `atWork` while it runs. */
-function watched(program: RankProgram, atWork: Set<number>): RankProgram {
-  return async (comm) => {
-    atWork.add(comm.rank);
-    try {
-      return await program(comm);
-    } finally {
-      atWork.delete(comm.rank);
-    }
-  };
-}
-
-function earlyEndText(status: number, atWork: readonly number[]): string {
-  const ended = `the process ended with status ${status} before the run was over`;
-  if (atWork.length === 0) return `${ended}: no rank was at work`;
-  const ranks = ranksText(atWork.toSorted((a, b) => a - b));
-  return `${ended}: ${ranks} had not returned\nhint: a rank ends by returning or throwing; nothing in it may end the process`;
 }
 
 function traceText(trace: Trace, isChrome: boolean): string {

@@ -7,6 +7,7 @@ import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
@@ -46,8 +47,8 @@ Examples:
   twinccl trace all-reduce --count 1M --format svg --out /tmp/ring.svg
   twinccl trace program.mjs --format chrome --out /tmp/trace.json
 
-Exit status: 0 when it ran, 1 when a rank failed (its trace is written all the same), 2 for wrong
-usage.
+Exit status: 0 when it ran, 1 when a rank failed or ended the process (what was traced is written
+all the same), 2 for wrong usage.
 `,
   run: runTrace,
 };
@@ -61,7 +62,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const row = findCollective(what);
   const algorithm = parsed.text("algorithm");
   if (row === undefined) refuseCallOptions(what, parsed);
-  const program = row === undefined ? await loadProgram(what) : programOf(row, parsed, size);
+  const called = row && programOf(row, parsed, size);
   const path = parsed.text("out");
   const write = outputFile("--out", path);
   const trace = new Trace();
@@ -74,18 +75,23 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
       gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, Number.MIN_VALUE),
     },
   });
-  const world = await createWorld({ backend, size, name: "trace" });
-  try {
-    await world.run(program);
-  } finally {
+  const writeTrace = (): void => {
     const text = documentOf(trace, format, `${row?.collective ?? what}, ${size} ranks`);
     if (write === undefined) context.out(text);
     else {
       write(text);
       context.out(`${path}: ${trace.length} events, ${format}\n`);
     }
-    await world.close();
-  }
+  };
+  const work = async (watch: Watch): Promise<void> => {
+    const program = called ?? watch(await loadProgram(what));
+    const world = await createWorld({ backend, size, name: "trace" });
+    await world
+      .run(program)
+      .finally(writeTrace)
+      .finally(() => world.close());
+  };
+  await tellingEarlyEnd("trace", context, work, writeTrace);
   return 0;
 }
 

@@ -3,6 +3,7 @@ import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { tellingEarlyEnd } from "./early-end.ts";
 import { executorOption } from "./executors.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
@@ -56,7 +57,8 @@ Examples:
   twinccl verify --backend nccl:protocol=LL --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --programs --ranks 16 --json
 
-Exit status: 0 when all is identical (or sound), 1 when something differs, 2 for wrong usage.
+Exit status: 0 when all is identical (or sound), 1 when something differs or the process ended
+before all was compared, 2 for wrong usage.
 `,
   run: runVerify,
 };
@@ -89,7 +91,9 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
     against: b.name,
     ranks,
   });
-  return runFile(await loadProgram(file), ranks, context, findings, [a, b]);
+  return tellingEarlyEnd("verify", context, async (watch) =>
+    runFile(watch(await loadProgram(file)), ranks, context, findings, [a, b]),
+  );
 }
 
 /** Refuses options that this form of the command would not look at. */

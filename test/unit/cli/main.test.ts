@@ -125,6 +125,43 @@ describe("run", () => {
   });
 });
 
+describe.each([
+  ["verify", ["--against", "sim"]],
+  ["trace", []],
+] as const)("%s", (command, more) => {
+  test("of a program whose rank ends the process is no success", () => {
+    const path = join(folder, `exits-in-${command}.mjs`);
+    writeFileSync(
+      path,
+      `export default async (comm) => {
+         await comm.barrier();
+         if (comm.rank === 2) setTimeout(() => process.exit(0), 5);
+         await new Promise((resolve) => setTimeout(resolve, 60_000));
+       };`,
+    );
+    const { status, stdout, stderr } = run(command, path, "-n", "4", ...more);
+    expect(status).toBe(1);
+    expect(stderr).toBe(
+      `twinccl ${command}: the process ended with status 0 before the run was over: ` +
+        "ranks 0..3 had not returned\n" +
+        "hint: a rank ends by returning or throwing; nothing in it may end the process\n",
+    );
+    if (command === "trace") expect(stdout).toMatch(/post rank=2 .*barrier/);
+  });
+
+  test.each([
+    ["ends the process", "process.exit(0); export default () => 0;"],
+    ["waits for ever", "await new Promise(() => {}); export default () => 0;"],
+  ])("of a file that %s before there are ranks is no success", (_, text) => {
+    const path = join(folder, `early-in-${command}.mjs`);
+    writeFileSync(path, text);
+    const { status, stderr } = run(command, path, ...more);
+    expect(status).toBe(1);
+    const ended = "the process ended with status 0 before the run was over";
+    expect(stderr).toContain(`twinccl ${command}: ${ended}: no rank was at work\n`);
+  });
+});
+
 test.each([
   ["bad.mjs", "export default async (comm) => {\n  const a = ;\n};\n", "2: Unexpected token ';'\n"],
   ["end.mjs", "export default (", "1: Unexpected end of input\n"],
