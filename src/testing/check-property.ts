@@ -6,6 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertWhole } from "./refuse.ts";
 
 /** Where a failure is found again. */
 export interface Replay {
@@ -37,9 +38,15 @@ export function environmentReplay(seed: number = defaultSeed): Replay {
   };
   const variables = runtime.process?.env ?? {};
   const { TWINCCL_SEED: text, TWINCCL_PATH: path, TWINCCL_COMMANDS: commands } = variables;
-  const given = text === undefined ? seed : Number(text);
+  const given = isSet(text) ? Number(text) : seed;
   if (!Number.isSafeInteger(given)) throw new Error(`TWINCCL_SEED=${text} is no integer`);
-  return { seed: given, path, commands };
+  const [pathSet, commandsSet] = [path, commands].map((each) => (isSet(each) ? each : undefined));
+  return { seed: given, path: pathSet, commands: commandsSet };
+}
+
+/** `NAME=` in a shell is how a variable is taken back for one command. */
+function isSet(text: string | undefined): text is string {
+  return text !== undefined && text.trim() !== "";
 }
 
 /** The one line that replays a failure. */
@@ -53,7 +60,9 @@ export function replayLine({ seed, path, commands }: Replay, command: string): s
 /**
  * Checks a law. The same seed checks the same cases on any machine.
  *
- * @throws Error with the law's own message, the shrunk case, and last the line that replays it.
+ * @throws Error with the law's own message, the shrunk case, and last the line that replays it; one that says so where
+ * preconditions left too few cases, or where a path to replay is another property's. InvalidArgumentError for options that
+ * would check nothing.
  * @example
  * await checkProperty(programs(), async (program) => {
  *   const [a, b] = await runOn({ one: sim(), two: sim({ seed: 7 }) }, program);
@@ -67,16 +76,48 @@ export async function checkProperty<T>(
 ): Promise<void> {
   assertOptions("checkProperty", options, kinds);
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
+  assertWhole("checkProperty", "runs", runs, 1);
+  assertWhole("checkProperty", "seed", seed);
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };
-  const details = await fc.check(property, { seed, numRuns: runs, ...start });
-  if (!details.failed) return;
+  try {
+    const details = await fc.check(property, { seed, numRuns: runs, ...start });
+    if (details.failed) throw failure(details, runs, { seed, command });
+  } catch (error) {
+    throw isOtherPath(error) ? new Error(otherPathText(seed, path), { cause: error }) : error;
+  }
+}
+
+function failure<T>(
+  details: fc.RunDetails<[T]>,
+  runs: number,
+  { seed, command }: { readonly seed: number; readonly command: string },
+): Error {
   const { counterexample, counterexamplePath, errorInstance, numShrinks } = details;
+  if (counterexample === null) {
+    const { numSkips, numRuns } = details;
+    return new Error(
+      `${numSkips} cases were skipped by preconditions, and only ${numRuns} of ${runs} were checked\n` +
+        `hint: draw cases that meet them\nreplay: ${replayLine({ seed }, command)}`,
+    );
+  }
   const message = errorInstance instanceof Error ? errorInstance.message : String(errorInstance);
-  const shrunk = counterexample === null ? "no case" : fc.stringify(counterexample[0]);
+  const shrunk = fc.stringify(counterexample[0]);
   const commands = /replayPath="([^"]+)"/.exec(shrunk)?.[1];
   const line = replayLine({ seed, path: counterexamplePath ?? undefined, commands }, command);
-  throw new Error(`${message}\n\nafter ${numShrinks} shrinks: ${shrunk}\nreplay: ${line}`, {
+  return new Error(`${message}\n\nafter ${numShrinks} shrinks: ${shrunk}\nreplay: ${line}`, {
     cause: errorInstance,
   });
+}
+
+/** fast-check has no code for it. */
+function isOtherPath(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith("Unable to replay");
+}
+
+function otherPathText(seed: number, path: string | undefined): string {
+  return (
+    `there is no case at TWINCCL_PATH=${path} of TWINCCL_SEED=${seed}: it belongs to another property\n` +
+    "hint: every property that runs starts at that path; select the one that failed, such as with -t"
+  );
 }

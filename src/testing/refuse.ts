@@ -1,0 +1,58 @@
+/** Refuses what the kit was called with by name: a wrong number or a misspelt word would make a law pass that was never tried. */
+import { InvalidArgumentError } from "../api/index.ts";
+
+/** Needs a whole number within bounds, both included. */
+export function assertWhole(
+  subject: string,
+  field: string,
+  found: unknown,
+  least = Number.MIN_SAFE_INTEGER,
+  most = Number.MAX_SAFE_INTEGER,
+): void {
+  const isWhole = typeof found === "number" && Number.isSafeInteger(found);
+  if (isWhole && found >= least && found <= most) return;
+  const above = least > Number.MIN_SAFE_INTEGER ? ` of at least ${least}` : "";
+  const below = most < Number.MAX_SAFE_INTEGER ? ` and at most ${most}` : "";
+  throw refused(subject, field, found, `a whole number${above}${below}`);
+}
+
+/** Needs one of these words. */
+export function assertAmong(
+  subject: string,
+  field: string,
+  found: unknown,
+  words: readonly string[],
+): void {
+  if (words.some((word) => word === found)) return;
+  throw refused(subject, field, found, `one of ${words.join(", ")}`);
+}
+
+/** Needs an array of such words, at least one. */
+export function assertAllAmong(
+  subject: string,
+  field: string,
+  found: unknown,
+  words: readonly string[],
+): void {
+  if (!Array.isArray(found) || found.length === 0) {
+    throw refused(subject, field, found, `an array of at least one of ${words.join(", ")}`);
+  }
+  for (const each of found) assertAmong(subject, field, each, words);
+}
+
+/** The error for a wrong value; what is no number or word is told by its type. */
+export function refused(
+  subject: string,
+  field: string,
+  found: unknown,
+  needs: string,
+): InvalidArgumentError {
+  const headline = `${subject}: ${field}: found ${textOf(found)}, needs ${needs}`;
+  return new InvalidArgumentError({ headline }, { field });
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (Array.isArray(value)) return value.length === 0 ? "none" : "an array";
+  return typeof value === "object" && value !== null ? "an object" : String(value);
+}
