@@ -36,12 +36,13 @@ export type LifeCycleCommand = fc.AsyncCommand<LifeCycleModel, LifeCycleReal>;
 export interface LifeCycleConstraints {
   /** Most ranks; 5 when left out. */
   readonly mostRanks?: number;
-  /** Most commands; 12 when left out. */
+  /** Most commands after the one that opens the first world; 12 when left out. */
   readonly mostCommands?: number;
 }
 
 /**
- * Sequences of commands, for `runLifeCycle`.
+ * Sequences of commands, for `runLifeCycle`. The first opens a world, of a size that is drawn and shrinks as the rest does;
+ * of the others those run that make sense by then.
  *
  * @example
  * await checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(sim(), commands));
@@ -51,8 +52,9 @@ export function lifeCycleCommands({
   mostCommands = 12,
 }: LifeCycleConstraints = {}): fc.Arbitrary<Iterable<LifeCycleCommand>> {
   const { commands: replayPath } = environmentReplay();
+  const sizes = fc.integer({ min: 1, max: mostRanks });
   const kinds = [
-    fc.integer({ min: 1, max: mostRanks }).map(openWorld),
+    sizes.map(openWorld),
     fc.constant(runSum),
     fc.constant(disposeBuffer),
     fc.constant(keepBuffer),
@@ -63,10 +65,39 @@ export function lifeCycleCommands({
     fc.boolean().map(rebuildWorld),
     fc.constant(closeWorld),
   ];
-  return fc.commands(kinds, {
+  const later = fc.commands(kinds, {
     maxCommands: mostCommands,
+    // Or fast-check would draw fewer.
+    size: "max",
     ...(replayPath === undefined ? {} : { replayPath }),
   });
+  return fc.tuple(sizes, later).map(([size, commands]) => new OpenedLifeCycle(size, commands));
+}
+
+/** Commands behind one that opens a world: on none at all hardly any of them would make sense. Prints what ran. */
+class OpenedLifeCycle implements Iterable<LifeCycleCommand> {
+  readonly #size: number;
+  readonly #later: Iterable<LifeCycleCommand>;
+  #hasOpened = false;
+
+  constructor(size: number, later: Iterable<LifeCycleCommand>) {
+    this.#size = size;
+    this.#later = later;
+  }
+
+  *[Symbol.iterator](): Generator<LifeCycleCommand> {
+    this.#hasOpened = true;
+    yield openWorld(this.#size);
+    yield* this.#later;
+  }
+
+  toString(): string {
+    const later = String(this.#later);
+    if (!this.#hasOpened) return later;
+    // What fast-check prints begins with a space where nothing ran but its replay path follows.
+    const between = later === "" || later.startsWith(" ") ? "" : ",";
+    return `open(${this.#size})${between}${later}`;
+  }
 }
 
 /** Runs a life cycle on a backend; throws at the first answer that is not the expected one. */

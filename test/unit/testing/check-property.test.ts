@@ -4,9 +4,11 @@ import { sim } from "twinccl/sim";
 import {
   checkProperty,
   environmentReplay,
+  type LifeCycleCommand,
   lifeCycleCommands,
   programs,
   replayLine,
+  runLifeCycle,
 } from "twinccl/testing";
 import { afterEach, describe, expect, test, vi } from "vitest";
 
@@ -57,7 +59,6 @@ describe("checkProperty", () => {
 
   test("prints what a sequence of commands needs as well, and replays it", async () => {
     const backend = { ...sim(), open: () => Promise.reject(new Error("planted")) };
-    const { runLifeCycle } = await import("twinccl/testing");
     const check = (more: object): Promise<string> =>
       messageOf(
         checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(backend, commands), {
@@ -71,6 +72,28 @@ describe("checkProperty", () => {
     expect(commands, message).toBeDefined();
     vi.stubEnv("TWINCCL_COMMANDS", commands);
     expect(await check({ seed: Number(seed), path })).toContain("planted");
+  });
+
+  test("shrinks a life cycle to its size and commands, and replays it from its line", async () => {
+    const tried: string[] = [];
+    const law = async (commands: Iterable<LifeCycleCommand>): Promise<void> => {
+      await runLifeCycle(sim(), commands);
+      const text = String(commands);
+      tried.push(text);
+      if (/^open\([3-5]\).*keep.*rebuild\(lost\)/.test(text)) throw new Error("planted");
+    };
+    const message = await messageOf(checkProperty(lifeCycleCommands(), law, { command: "again" }));
+    const [, shrunk = ""] = /shrinks: (.*) \/\*replayPath=".*"\*\/\n/.exec(message) ?? [];
+    expect(shrunk, message).toMatch(/^open\(3\),keep,rebuild\(lost\)/);
+    const line = /TWINCCL_SEED=(\S+) TWINCCL_PATH=(\S+) TWINCCL_COMMANDS=(\S+) again$/;
+    const [, seed, path, commands] = line.exec(message) ?? [];
+    vi.stubEnv("TWINCCL_SEED", seed);
+    vi.stubEnv("TWINCCL_PATH", path);
+    vi.stubEnv("TWINCCL_COMMANDS", commands);
+    tried.length = 0;
+    const again = checkProperty(lifeCycleCommands(), law, environmentReplay());
+    expect(await messageOf(again)).toContain("planted");
+    expect(tried[0]?.split(" /*")[0]).toBe(shrunk);
   });
 
   test("reads nothing but whole seeds", () => {
