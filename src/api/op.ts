@@ -28,6 +28,8 @@ export interface OpMaker {
    */
   readonly asker: number;
   readonly watcher: OpWatcher;
+  /** Told of an operation that would be done, and failed with what a callback threw that was told of it. */
+  faulted?(op: CommOp): void;
 }
 
 /** What waits for an operation to settle in time. */
@@ -68,6 +70,7 @@ interface Extras {
   /** What a callback of these threw. */
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
+  onFinal?: ((error: unknown) => void)[];
   whole?: CommOp;
   half?: boolean;
 }
@@ -196,13 +199,29 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.then().finally(onSettled);
   }
 
-  /** Has `callback` told when the operation settles, before those who await it. */
+  /**
+   * Has `callback` told when the operation settles, before those who await it. What it throws becomes the error of an
+   * operation that would be done.
+   */
   whenSettled(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
     else {
       const extras = this.#more();
       extras.onSettled ??= [];
       extras.onSettled.push(callback);
+    }
+  }
+
+  /**
+   * Has `callback` told how the operation ended for good: behind those of `whenSettled`, any of whom may have made it fail.
+   * It must not throw.
+   */
+  whenFinal(callback: (error: unknown) => void): void {
+    if (!this.pending) callback(this.error);
+    else {
+      const extras = this.#more();
+      extras.onFinal ??= [];
+      extras.onFinal.push(callback);
     }
   }
 
@@ -278,14 +297,10 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#status = "done";
     this.#outcome = value;
     this.#leaveDeadline();
-    const fault = this.#tell(undefined);
-    if (fault !== undefined) {
-      this.#status = "failed";
-      this.#outcome = fault.error;
-    }
+    if (this.#extras !== undefined) this.#tellDone(this.#extras);
     if (this.#observed) this.#maker.watcher.woken(this);
-    if (fault === undefined) this.#native?.resolve(value);
-    else this.#native?.reject(fault.error);
+    if (this.#status === "done") this.#native?.resolve(value);
+    else this.#native?.reject(this.#outcome);
   }
 
   /** The call failed. */
@@ -295,7 +310,10 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#outcome = error;
     this.#leaveDeadline();
     this.#refuseSubmission();
-    this.#tell(error);
+    if (this.#extras !== undefined) {
+      tellSettled(this.#extras, error);
+      tellFinal(this.#extras, error);
+    }
     if (this.#observed) this.#maker.watcher.woken(this);
     this.#native?.reject(error);
   }
@@ -326,18 +344,15 @@ export class CommOp<T = unknown> implements Promise<T> {
     enqueued.fail(this.#outcome);
   }
 
-  /** Tells the callbacks; what one of them throws, or one before, becomes the error of an operation that had none. */
-  #tell(error: unknown): Fault | undefined {
-    if (this.#extras === undefined) return undefined;
-    let { fault } = this.#extras;
-    for (const callback of this.#extras.onSettled ?? []) {
-      try {
-        callback(error);
-      } catch (thrown) {
-        fault ??= { error: thrown };
-      }
+  /** What a callback threw, now or when the operation was submitted, is how it ends. */
+  #tellDone(extras: Extras): void {
+    const fault = tellSettled(extras, undefined);
+    if (fault !== undefined) {
+      this.#status = "failed";
+      this.#outcome = fault.error;
+      this.#maker.faulted?.(this);
     }
-    return fault;
+    tellFinal(extras, this.error);
   }
 
   #virtual(): Times {
@@ -355,3 +370,20 @@ export class CommOp<T = unknown> implements Promise<T> {
 }
 
 const none: Extras = {};
+
+/** Tells all of them; gives what the first one threw, or one that was told of the submission. */
+function tellSettled({ fault, onSettled = [] }: Extras, error: unknown): Fault | undefined {
+  let first = fault;
+  for (const callback of onSettled) {
+    try {
+      callback(error);
+    } catch (thrown) {
+      first ??= { error: thrown };
+    }
+  }
+  return first;
+}
+
+function tellFinal({ onFinal = [] }: Extras, error: unknown): void {
+  for (const callback of onFinal) callback(error);
+}

@@ -76,10 +76,10 @@ export class Ledger {
     this.#slots = new Slots(comm);
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
     const { clock } = host.session;
-    this.makers = new Makers(comm, monitor, clock);
+    this.failures = new Failures(comm, () => this.#unseen(host));
+    this.makers = new Makers(comm, monitor, clock, (op) => this.failures.note(op));
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.#numbers = new CallNumbers(comm);
-    this.failures = new Failures(comm, () => this.#unseen(host));
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
       session: host.session,

@@ -20,7 +20,8 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
       whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
       if (waiting === 0) whole.submit();
     });
-    part.whenSettled((error) => {
+    // A hook that is told of a part may make it fail.
+    part.whenFinal((error) => {
       if (part.status === "failed") failure ??= { error };
       whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
       open--;

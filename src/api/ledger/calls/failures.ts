@@ -27,6 +27,12 @@ export class Failures {
   /** An operation failed; one that is over already did not. */
   add(op: CommOp, error: unknown): void {
     if (!op.pending) return;
+    this.note(op);
+    op.fail(error);
+  }
+
+  /** Enters an operation that failed, or is about to. */
+  note(op: CommOp): void {
     if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
@@ -34,7 +40,6 @@ export class Failures {
       this.#allSeen = false;
       this.#onUnseen();
     }
-    op.fail(error);
   }
 
   /** Fails a call that is not made for what failed before it: whoever looks at it is told of that. */

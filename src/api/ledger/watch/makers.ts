@@ -1,6 +1,6 @@
 /** Whose calls operations are: worked out once for every rank, as far as it can be. */
 import type { CommInfo, VirtualClock } from "../../backend.ts";
-import type { OpMaker } from "../../op.ts";
+import type { CommOp, OpMaker } from "../../op.ts";
 import type { Monitor } from "./monitor.ts";
 
 /** Who makes the calls of one communicator's ranks. */
@@ -9,11 +9,17 @@ export class Makers {
   readonly #monitor: Monitor;
   readonly #isVirtual: boolean;
 
-  constructor({ ranks }: CommInfo, monitor: Monitor, clock: VirtualClock | undefined) {
+  /** `faulted` is told of calls that fail with what a callback threw. */
+  constructor(
+    { ranks }: CommInfo,
+    monitor: Monitor,
+    clock: VirtualClock | undefined,
+    faulted: (op: CommOp) => void,
+  ) {
     this.#monitor = monitor;
     this.#isVirtual = clock !== undefined;
     this.#makers = ranks.map((worldRank, rank) => {
-      return { rank, worldRank, asker: worldRank, watcher: monitor };
+      return { rank, worldRank, asker: worldRank, watcher: monitor, faulted };
     });
   }
 
