@@ -11,7 +11,7 @@ import { diagnosticsOf } from "./diagnostics.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, rankCall } from "./prepared.ts";
 import { NativeGraph, RecordedGraph } from "./recording.ts";
-import { completeTogether } from "./together.ts";
+import { completeTogether, refuseTogether } from "./together.ts";
 
 /**
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
@@ -33,9 +33,12 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     if (!poster.collecting) tellGroup(poster, whole, calls.length);
     poster.postTogether(calls);
   } catch (error) {
-    for (const { op } of calls) op.fail(error);
-    if (poster.collecting) throw error;
-    poster.refuse(whole, error);
+    const parts = calls.map(({ op }) => op);
+    if (poster.collecting === undefined) refuseTogether(poster, whole, parts, error);
+    else {
+      for (const part of parts) part.fail(error);
+      throw error;
+    }
   }
   return whole;
 }

@@ -9,7 +9,7 @@ import { type Collected, isWork, type Step, type Work } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedCall } from "./prepared.ts";
 import type { Remembered } from "./repeats.ts";
-import { completeTogether } from "./together.ts";
+import { completeTogether, refuseTogether } from "./together.ts";
 
 /** A rank's end of a recording. */
 abstract class Recording implements Graph {
@@ -155,13 +155,13 @@ export class RecordedGraph extends Recording {
     const { poster } = this;
     assertOutside(poster);
     const whole = poster.createOp<void>();
+    const parts: CommOp[] = [];
     try {
       poster.assertOpen("replay");
       const options = poster.check.options("replay", given);
       poster.assertWanted("replay", options);
       this.assertReplayable(this.#calls);
       const calledAtPs = poster.nowPs;
-      const parts: CommOp[] = [];
       const steps = this.#steps.map((step): Step => {
         if (isWork(step)) return step;
         return step.map((call) => {
@@ -176,7 +176,9 @@ export class RecordedGraph extends Recording {
         else poster.submit(step);
       }
     } catch (error) {
-      poster.refuse(whole, error);
+      // Those that were posted go on.
+      const unposted = parts.filter(({ call }) => call < 0);
+      refuseTogether(poster, whole, unposted, error);
     }
     return whole;
   }

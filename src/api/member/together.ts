@@ -1,5 +1,6 @@
 /** One operation that is made of several. */
 import type { CommOp } from "../op.ts";
+import type { Poster } from "./poster.ts";
 
 /**
  * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
@@ -28,4 +29,18 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
       if (open === 0) settle();
     });
   }
+}
+
+/**
+ * Refuses `whole`, then what is left of those of its parts that end with it. It comes first: it is one call that failed,
+ * which is told of and counted as such.
+ */
+export function refuseTogether(
+  poster: Pick<Poster, "refuse">,
+  whole: CommOp,
+  parts: readonly CommOp[],
+  error: unknown,
+): void {
+  poster.refuse(whole, error);
+  for (const part of parts) part.fail(error);
 }

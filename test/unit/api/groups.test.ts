@@ -1,7 +1,7 @@
 /** Groups: calls made as one give what single calls give; sends and receives inside meet in any order. */
 
 import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
-import { sim } from "twinccl/sim";
+import { failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
 
@@ -323,5 +323,64 @@ test("whoever awaits a group has asked for the calls of a group inside it", asyn
     });
     await expect(outer).rejects.toMatchObject({ code: "ERR_COMM_MISMATCH" });
     await comm.barrier();
+  });
+});
+
+describe("a group that fails while its calls are posted", () => {
+  /** Groups whose second call is refused, and how. */
+  const ways: Record<string, (comm: Communicator) => CommOp> = {
+    "by an injected fault": (comm) =>
+      comm.group(() => {
+        void comm.barrier();
+        void comm.allReduce({ send: ints(1), op: "sum" });
+      }),
+    "by a signal": (comm) =>
+      comm.group(() => {
+        const controller = new AbortController();
+        void comm.barrier();
+        void comm.barrier({ signal: controller.signal });
+        controller.abort("enough");
+      }),
+    "by a hook": (comm) => {
+      const off = comm.hooks.before(({ collective }) => {
+        if (collective === "allReduce") throw new Error("not today");
+      });
+      const whole = comm.group(() => {
+        void comm.barrier();
+        void comm.allReduce({ send: ints(1), op: "sum" });
+      });
+      off();
+      return whole;
+    },
+  };
+
+  async function inFaultyWorld<T>(way: string, program: (comm: Communicator) => Promise<T>) {
+    const faults = way === "by an injected fault" ? [failAt(0, 1)] : [];
+    const world = await createWorld({ backend: sim({ faults }), size: 1 });
+    try {
+      return await within(3000, world.run(program));
+    } finally {
+      await world.close();
+    }
+  }
+
+  test.each(Object.entries(ways))("%s is one failure of who awaits it", async (way, make) => {
+    const failures = await inFaultyWorld(way, async (comm) => {
+      await expect(make(comm)).rejects.toThrow();
+      await comm.barrier();
+      return comm.stats().failures;
+    });
+    expect(failures).toEqual([1]);
+  });
+
+  test.each(Object.entries(ways))("%s is told of when nobody awaits it", async (way, make) => {
+    let failures: number | undefined;
+    const run = inFaultyWorld(way, async (comm) => {
+      expect(make(comm).status).toBe("failed");
+      failures = comm.stats().failures;
+      await expect(comm.barrier()).rejects.toThrow("failed and nobody awaited it");
+    });
+    await expect(run).rejects.toMatchObject({ code: "ERR_COMM_WORLD" });
+    expect(failures).toBe(1);
   });
 });
