@@ -12,10 +12,16 @@ export interface OpInfo {
   readonly count: number;
 }
 
-/** Takes a callback off again. */
+/** Takes a callback off again; operations that are open still tell it of their end. */
 export type Unhook = () => void;
 
-/** The hooks of one communicator. A hook that throws makes the operation fail with its error. */
+/**
+ * The hooks of one communicator. A hook that throws makes the operation fail with its error.
+ *
+ * Who is told of an operation, and of its end, is settled when it is posted: those who are there then. Whoever is added or
+ * taken off later, by a hook or while the operation is open, is told, or no longer told, of those that are posted next. The
+ * same function may be added several times: it is told as often, and each time is taken off by itself.
+ */
 export interface Hooks {
   /** Called when an operation is posted, before any rank's data moves. */
   before(callback: (info: OpInfo) => void): Unhook;
@@ -28,11 +34,29 @@ export interface Hooks {
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
+/** A callback as it was added: one that is added twice is two. */
+interface Added<A extends readonly unknown[]> {
+  readonly callback: (...args: A) => unknown;
+}
+
+/** Callbacks of one kind, in the order in which they were added. A list never changes: whoever has one goes on with it. */
+class Callbacks<A extends readonly unknown[]> {
+  present: readonly Added<A>[] = [];
+
+  add(callback: (...args: A) => unknown): Unhook {
+    const added = { callback };
+    this.present = [...this.present, added];
+    return () => {
+      this.present = this.present.filter((each) => each !== added);
+    };
+  }
+}
+
 /** The callbacks of one communicator, called in the order in which they were added. */
 export class HookList implements Hooks {
-  readonly #before = new Set<(info: OpInfo) => void>();
-  readonly #after = new Set<(info: OpInfo, error: unknown) => void>();
-  readonly #onAbort = new Set<(reason: unknown) => void>();
+  readonly #before = new Callbacks<[info: OpInfo]>();
+  readonly #after = new Callbacks<[info: OpInfo, error: unknown]>();
+  readonly #onAbort = new Callbacks<[reason: unknown]>();
 
   /** True when an operation has nobody to tell; kept, because every call asks. */
   idle = true;
@@ -46,29 +70,40 @@ export class HookList implements Hooks {
   }
 
   onAbort(callback: (reason: unknown) => void): Unhook {
-    this.#onAbort.add(callback);
-    return () => this.#onAbort.delete(callback);
+    return this.#onAbort.add(callback);
   }
 
   posting(info: OpInfo): void {
-    for (const callback of this.#before) callback(info);
+    tellAll(this.#before.present, info);
   }
 
-  settled(info: OpInfo, error: unknown): void {
-    for (const callback of this.#after) callback(info, error);
+  /** Tells those of the end of an operation who are there now, when it is posted. */
+  atEnd(): (info: OpInfo, error: unknown) => void {
+    const { present } = this.#after;
+    return (info, error) => tellAll(present, info, error);
   }
 
   aborted(reason: unknown): void {
-    for (const callback of this.#onAbort) callback(reason);
+    tellAll(this.#onAbort.present, reason);
   }
 
-  #add<C>(callbacks: Set<C>, callback: C): Unhook {
-    callbacks.add(callback);
-    this.idle = false;
+  #add<A extends readonly unknown[]>(
+    callbacks: Callbacks<A>,
+    callback: (...args: A) => unknown,
+  ): Unhook {
+    const unhook = callbacks.add(callback);
+    this.#look();
     return () => {
-      const removed = callbacks.delete(callback);
-      this.idle = this.#before.size === 0 && this.#after.size === 0;
-      return removed;
+      unhook();
+      this.#look();
     };
   }
+
+  #look(): void {
+    this.idle = this.#before.present.length === 0 && this.#after.present.length === 0;
+  }
+}
+
+function tellAll<A extends readonly unknown[]>(present: readonly Added<A>[], ...args: A): void {
+  for (const { callback } of present) callback(...args);
 }

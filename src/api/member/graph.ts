@@ -3,14 +3,13 @@ import type { RankCall, RecordedCalls } from "../backend.ts";
 import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import type { OpInfo } from "../hooks.ts";
 import type { SignatureField } from "../ledger/calls/posting.ts";
 import type { CommOp } from "../op.ts";
 import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
-import { diagnosticsOf } from "./diagnostics.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, rankCall } from "./prepared.ts";
 import { NativeGraph, RecordedGraph } from "./recording.ts";
+import { tellGroup } from "./telling.ts";
 import { completeTogether, refuseTogether } from "./together.ts";
 
 /**
@@ -30,7 +29,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
-    if (!poster.collecting) tellGroup(poster, whole, calls.length);
+    if (!poster.collecting) tellGroup(poster.facts, whole, calls.length);
     poster.postTogether(calls);
   } catch (error) {
     const parts = calls.map(({ op }) => op);
@@ -41,16 +40,6 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     }
   }
   return whole;
-}
-
-/** Publishes the beginning and the end of a group on its channel; hooks and books know its parts. */
-function tellGroup({ facts: { comm, rank } }: Poster, op: CommOp, calls: number): void {
-  const channel = diagnosticsOf("group");
-  if (channel === undefined) return;
-  const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
-  const info = (): OpInfo => ({ ...told, call: op.call });
-  channel.start(info());
-  op.whenSettled((error) => channel.end(info(), error));
 }
 
 /** Records the calls of a synchronous callback; all ranks record the same ones. */

@@ -9,7 +9,7 @@ import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
-import { HookList, type OpInfo } from "../hooks.ts";
+import { HookList } from "../hooks.ts";
 import type { Track } from "../ledger/again/going.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/calls/posting.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -36,6 +36,7 @@ import {
   wholeTransfer,
 } from "./prepared.ts";
 import { type Remembered, Repeats } from "./repeats.ts";
+import { type Announced, tellCall } from "./telling.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
@@ -54,9 +55,6 @@ export type Prepare<A, T> = (
   rank: number,
   size: number,
 ) => Prepared<T> | PreparedTransfer<T>;
-
-/** A call as it was made, not in halves. */
-type Announced = Pick<Posting, "call" | "op">;
 
 /** The way of one rank's calls to the ledger. */
 export class Poster {
@@ -356,19 +354,12 @@ export class Poster {
   }
 
   /** Enters a call in the books, and has hooks and channels told of it. */
-  #tell({ call, op }: Announced): void {
-    const { collective, dtype, count } = call;
+  #tell(announced: Announced): void {
+    const { call } = announced;
     this.#books.enter(call);
-    const channel = diagnosticsOf(collective);
+    const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
-    const { comm, rank } = this.facts;
-    const info = (): OpInfo => ({ comm, rank, call: op.call, collective, dtype, count });
-    this.hooks.posting(info());
-    channel?.start(info());
-    op.whenSettled((error) => {
-      this.hooks.settled(info(), error);
-      channel?.end(info(), error);
-    });
+    tellCall(this.hooks, this.facts, announced, channel);
   }
 
   #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {

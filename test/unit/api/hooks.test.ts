@@ -1,0 +1,170 @@
+/** Who is told of an operation by hooks and channels: each as often as it was added, all of them, both times or neither. */
+
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { type Communicator, createWorld, type Unhook } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { within } from "../../support/planted.ts";
+
+async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
+  const world = await createWorld({ backend: sim(), size });
+  try {
+    return await within(3000, world.run(program));
+  } finally {
+    await world.close();
+  }
+}
+
+/** What rank 0 was told, in a world where its barrier is open for as long as `meanwhile` takes. */
+async function toldWhileOpen(
+  before: (comm: Communicator, told: string[]) => void,
+  meanwhile: (comm: Communicator, told: string[]) => void,
+): Promise<string[]> {
+  const told: string[] = [];
+  await inWorld(2, async (comm) => {
+    if (comm.rank === 1) {
+      await comm.recv({ recv: new Int8Array(1), peer: 0 });
+      return comm.barrier();
+    }
+    await comm.send({ send: new Int8Array(1), peer: 1 });
+    before(comm, told);
+    const op = comm.barrier();
+    meanwhile(comm, told);
+    await op;
+  });
+  return told;
+}
+
+describe("a hook", () => {
+  test.each(["before", "after"] as const)(
+    "%s that is added twice is told twice, and taken off once at a time",
+    async (kind) => {
+      await inWorld(1, async (comm) => {
+        let told = 0;
+        const hook = (): void => void told++;
+        const [first, second] = [comm.hooks[kind](hook), comm.hooks[kind](hook)];
+        await comm.barrier();
+        expect(told).toBe(2);
+        first();
+        await comm.barrier();
+        expect(told).toBe(3);
+        first();
+        await comm.barrier();
+        expect(told).toBe(4);
+        second();
+        await comm.barrier();
+        expect(told).toBe(4);
+      });
+    },
+  );
+
+  test("of an abort that is added twice is told twice", async () => {
+    const told: unknown[] = [];
+    const run = inWorld(1, (comm) => {
+      const hook = (reason: unknown): void => void told.push(reason);
+      const off = comm.hooks.onAbort(hook);
+      comm.hooks.onAbort(hook);
+      comm.hooks.onAbort(hook);
+      off();
+      comm.abort("enough");
+    });
+    await run.catch(() => undefined);
+    expect(told).toEqual(["enough", "enough"]);
+  });
+
+  test.each(["before", "after"] as const)(
+    "%s that adds itself again is told of the next operation",
+    async (kind) => {
+      await inWorld(1, async (comm) => {
+        let told = 0;
+        let off: Unhook = () => undefined;
+        const arm = (): void => {
+          off = comm.hooks[kind](() => {
+            if (++told > 9) throw new Error("without an end");
+            off();
+            arm();
+          });
+        };
+        arm();
+        await comm.barrier();
+        await comm.barrier();
+        expect(told).toBe(2);
+      });
+    },
+  );
+
+  test("of an abort that adds itself again is told once", async () => {
+    let told = 0;
+    const run = inWorld(1, (comm) => {
+      const arm = (): void => {
+        comm.hooks.onAbort(() => {
+          if (++told < 9) arm();
+        });
+      };
+      arm();
+      comm.abort("enough");
+    });
+    await run.catch(() => undefined);
+    expect(told).toBe(1);
+  });
+
+  test("that is taken off by one before it is told of this operation for the last time", async () => {
+    const told: string[] = [];
+    await inWorld(1, async (comm) => {
+      let off: Unhook = () => undefined;
+      comm.hooks.before(() => off());
+      off = comm.hooks.before(({ collective }) => told.push(collective));
+      await comm.barrier();
+      await comm.allReduce({ send: new Int8Array(1), op: "sum" });
+    });
+    expect(told).toEqual(["barrier"]);
+  });
+});
+
+describe("who is told of the end of an operation", () => {
+  const nothing = (): void => undefined;
+  const others: Record<string, (comm: Communicator) => void> = {
+    nobody: nothing,
+    "a hook before": (comm) => void comm.hooks.before(nothing),
+    "a hook after": (comm) => void comm.hooks.after(nothing),
+  };
+
+  test.each(Object.entries(others))("is nobody who was added since, beside %s", async (_, add) => {
+    const told = await toldWhileOpen(add, (comm, seen) => {
+      comm.hooks.after(() => seen.push("after"));
+    });
+    expect(told).toEqual([]);
+  });
+
+  test("is whoever was there when it was posted, though taken off since", async () => {
+    let off: Unhook = nothing;
+    const told = await toldWhileOpen(
+      (comm, seen) => {
+        off = comm.hooks.after(() => seen.push("after"));
+      },
+      () => off(),
+    );
+    expect(told).toEqual(["after"]);
+  });
+
+  test("is nobody whom a hook added that was told of its beginning", async () => {
+    const told = await toldWhileOpen((comm, seen) => {
+      comm.hooks.before(() => {
+        comm.hooks.after(() => seen.push("after"));
+      });
+    }, nothing);
+    expect(told).toEqual([]);
+  });
+
+  test("is nobody who listens since to a channel that was silent when it was posted", async () => {
+    const told: string[] = [];
+    const listen = (): void => void told.push("end");
+    const channel = "tracing:twinccl:barrier:asyncEnd";
+    await toldWhileOpen(
+      (comm) => comm.hooks.before(nothing),
+      () => subscribe(channel, listen),
+    ).finally(() => unsubscribe(channel, listen));
+    // The other rank posted its call with somebody listening.
+    expect(told).toEqual(["end"]);
+  });
+});
