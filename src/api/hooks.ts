@@ -104,6 +104,15 @@ export class HookList implements Hooks {
   }
 }
 
+/** Tells all of them, whatever one throws; then throws what the first one threw. */
 function tellAll<A extends readonly unknown[]>(present: readonly Added<A>[], ...args: A): void {
-  for (const { callback } of present) callback(...args);
+  let fault: { readonly error: unknown } | undefined;
+  for (const { callback } of present) {
+    try {
+      callback(...args);
+    } catch (error) {
+      fault ??= { error };
+    }
+  }
+  if (fault !== undefined) throw fault.error;
 }

@@ -13,7 +13,10 @@ interface Caller {
   readonly rank: number;
 }
 
-/** Tells of the beginning of a call, and those who are there now of its end; `channel` where somebody listens. */
+/**
+ * Tells of the beginning of a call, and those who are there now of its end; `channel` where somebody listens. Whoever was
+ * told of the one is told of the other, also where a hook throws: whoever posts the call fails it with that.
+ */
 export function tellCall(
   hooks: HookList,
   { comm, rank }: Caller,
@@ -23,10 +26,13 @@ export function tellCall(
   const { collective, dtype, count } = call;
   const info = (): OpInfo => ({ comm, rank, call: op.call, collective, dtype, count });
   const tellEnd = hooks.atEnd();
-  hooks.posting(info());
-  channel?.start(info());
-  op.whenSettled((error) => tellEnd(info(), error));
-  if (channel !== undefined) op.whenFinal((error) => channel.end(info(), error));
+  try {
+    hooks.posting(info());
+  } finally {
+    channel?.start(info());
+    op.whenSettled((error) => tellEnd(info(), error));
+    if (channel !== undefined) op.whenFinal((error) => channel.end(info(), error));
+  }
 }
 
 /** Tells the channel of groups of one; hooks and books know its parts. */

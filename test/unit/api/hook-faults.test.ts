@@ -1,5 +1,6 @@
-/** What hooks throw behind an operation: whoever looks at it is told, and a failure that nobody looks at is no secret. */
+/** What hooks throw: whoever looks at the operation is told, a failure nobody looks at is no secret, and all others are told. */
 
+import { tracingChannel } from "node:diagnostics_channel";
 import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -106,4 +107,100 @@ test("what a callback of whenSettled throws counts as what a hook throws", async
     ["too late", 1],
     ["done", 0],
   ]);
+});
+
+describe("a hook that throws keeps nobody else from being told", () => {
+  /** What the hooks and the channel of `name` tell on one rank, where the second of three hooks of a kind throws. */
+  async function heard(
+    kind: "before" | "after",
+    name: string,
+    call: (comm: Communicator) => PromiseLike<unknown>,
+  ): Promise<string[]> {
+    const told: string[] = [];
+    const note = (what: string) => (message: unknown) => {
+      const { error } = message as { readonly error?: Error };
+      told.push(error === undefined ? what : `${what} ${error.message}`);
+    };
+    const subscribers = {
+      ...{ start: note("start"), end: note("end"), asyncStart: note("asyncStart") },
+      ...{ asyncEnd: note("asyncEnd"), error: note("error") },
+    };
+    const channel = tracingChannel(`twinccl:${name}`);
+    channel.subscribe(subscribers);
+    await inWorld(1, async (comm) => {
+      comm.hooks.before(() => told.push("before"));
+      comm.hooks.after((_, error) => {
+        told.push(error === undefined ? "after" : `after ${(error as Error).message}`);
+      });
+      comm.hooks[kind](tooLate);
+      comm.hooks[kind](() => {
+        throw new Error("too late by far");
+      });
+      comm.hooks.before(() => told.push("before"));
+      comm.hooks.after(() => told.push("after"));
+      told.push(await messageOf(call(comm)));
+    }).finally(() => channel.unsubscribe(subscribers));
+    return told;
+  }
+
+  const barrier = (comm: Communicator) => comm.barrier();
+
+  test.each([
+    ["barrier", barrier],
+    ["sendRecv", swap],
+  ] as const)("before a %s", async (name, call) => {
+    expect(await heard("before", name, call)).toEqual([
+      ...["before", "before", "start"],
+      ...["after too late", "after", "error too late", "asyncEnd too late", "too late"],
+    ]);
+  });
+
+  test.each([
+    ["barrier", barrier],
+    ["sendRecv", swap],
+  ] as const)("after a %s", async (name, call) => {
+    expect(await heard("after", name, call)).toEqual([
+      ...["before", "before", "start"],
+      ...["after", "after", "error too late", "asyncEnd too late", "too late"],
+    ]);
+  });
+
+  const three = (comm: Communicator) => (): void => {
+    void swap(comm);
+    void comm.barrier();
+    void swap(comm);
+  };
+  const some: Record<string, (comm: Communicator) => Promise<() => PromiseLike<unknown>>> = {
+    "a group": async (comm) => () => comm.group(three(comm)),
+    "a replay": async (comm) => {
+      const graph = await comm.capture(three(comm));
+      return () => graph.replay();
+    },
+  };
+
+  test.each(Object.entries(some))("before the last call of %s", async (_, make) => {
+    const [before, after]: [string[], string[]] = [[], []];
+    const outcomes = await inWorld(1, async (comm) => {
+      const call = await make(comm);
+      comm.hooks.before(({ collective }) => before.push(collective));
+      comm.hooks.before(() => {
+        if (before.length === 3) tooLate();
+      });
+      comm.hooks.after(({ collective }) => after.push(collective));
+      return messageOf(call());
+    });
+    expect(outcomes).toEqual(["too late"]);
+    expect(before.sort()).toEqual(["barrier", "sendRecv", "sendRecv"]);
+    expect(after.sort()).toEqual(before);
+  });
+
+  test("at an abort", async () => {
+    const told: string[] = [];
+    await inWorld(1, (comm) => {
+      comm.hooks.onAbort(tooLate);
+      comm.hooks.onAbort((reason) => told.push(String(reason)));
+      expect(() => comm.abort("enough")).toThrow("too late");
+    });
+    expect(told).toEqual(["enough"]);
+  });
 });
