@@ -1,6 +1,8 @@
 /** Callbacks around every operation of a communicator: for logs, recorders and checks. */
 import type { CollectiveName } from "./collectives/spec.ts";
 import type { DType } from "./dtype.ts";
+import { InvalidArgumentError } from "./errors.ts";
+import { textOf } from "./option-kinds.ts";
 
 /** What a hook is told about an operation. */
 export interface OpInfo {
@@ -16,7 +18,8 @@ export interface OpInfo {
 export type Unhook = () => void;
 
 /**
- * The hooks of one communicator. A hook that throws makes the operation fail with its error.
+ * The hooks of one communicator. A hook that throws makes the operation fail with its error. What is no function is refused
+ * by `InvalidArgumentError`.
  *
  * Who is told of an operation, and of its end, is settled when it is posted: those who are there then. Whoever is added or
  * taken off later, by a hook or while the operation is open, is told, or no longer told, of those that are posted next. The
@@ -34,6 +37,13 @@ export interface Hooks {
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
+/** Whose hooks they are: one rank's end of a communicator. */
+interface Owner {
+  readonly rank: number;
+  readonly size: number;
+  readonly comm: string;
+}
+
 /** A callback as it was added: one that is added twice is two. */
 interface Added<A extends readonly unknown[]> {
   readonly callback: (...args: A) => unknown;
@@ -41,9 +51,22 @@ interface Added<A extends readonly unknown[]> {
 
 /** Callbacks of one kind, in the order in which they were added. A list never changes: whoever has one goes on with it. */
 class Callbacks<A extends readonly unknown[]> {
+  readonly #name: string;
+  readonly #owner: Owner;
   present: readonly Added<A>[] = [];
 
+  constructor(name: keyof Hooks, owner: Owner) {
+    this.#name = name;
+    this.#owner = owner;
+  }
+
   add(callback: (...args: A) => unknown): Unhook {
+    if (typeof callback !== "function") {
+      throw new InvalidArgumentError(
+        { headline: `hooks.${this.#name}: found ${textOf(callback)}, needs a function` },
+        { ...this.#owner, field: "callback" },
+      );
+    }
     const added = { callback };
     this.present = [...this.present, added];
     return () => {
@@ -54,12 +77,18 @@ class Callbacks<A extends readonly unknown[]> {
 
 /** The callbacks of one communicator, called in the order in which they were added. */
 export class HookList implements Hooks {
-  readonly #before = new Callbacks<[info: OpInfo]>();
-  readonly #after = new Callbacks<[info: OpInfo, error: unknown]>();
-  readonly #onAbort = new Callbacks<[reason: unknown]>();
+  readonly #before: Callbacks<[info: OpInfo]>;
+  readonly #after: Callbacks<[info: OpInfo, error: unknown]>;
+  readonly #onAbort: Callbacks<[reason: unknown]>;
 
   /** True when an operation has nobody to tell; kept, because every call asks. */
   idle = true;
+
+  constructor(owner: Owner) {
+    this.#before = new Callbacks("before", owner);
+    this.#after = new Callbacks("after", owner);
+    this.#onAbort = new Callbacks("onAbort", owner);
+  }
 
   before(callback: (info: OpInfo) => void): Unhook {
     return this.#add(this.#before, callback);

@@ -71,7 +71,7 @@ export function assertOptions<Options extends object>(
 }
 
 /** A value in a few words: what is no number or truth value by its type alone. */
-function textOf(value: unknown): string {
+export function textOf(value: unknown): string {
   if (value === null || typeof value === "boolean" || typeof value === "number") return `${value}`;
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   return Array.isArray(value) ? "an array" : typeof value;

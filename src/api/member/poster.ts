@@ -59,7 +59,7 @@ export type Prepare<A, T> = (
 /** The way of one rank's calls to the ledger. */
 export class Poster {
   readonly check: Validator;
-  readonly hooks: HookList = new HookList();
+  readonly hooks: HookList;
   readonly repeats: Repeats;
   readonly worldRank: number;
   readonly facts: { readonly rank: number; readonly size: number; readonly comm: string };
@@ -79,6 +79,7 @@ export class Poster {
     const { ranks, name } = ledger.comm;
     this.worldRank = ranks[rank] as number;
     this.facts = { rank, size: ranks.length, comm: name };
+    this.hooks = new HookList(this.facts);
     this.check = new Validator(session, ledger.comm, rank);
     this.#session = session;
     this.#timeoutMs = session.timeoutMs;

@@ -121,6 +121,28 @@ describe("a hook", () => {
   });
 });
 
+describe("what is no function", () => {
+  const found: [unknown, string][] = [
+    [3, "3"],
+    [null, "null"],
+    [undefined, "undefined"],
+    ["x", '"x"'],
+    [{}, "object"],
+  ];
+
+  test.each(found)("is refused as a hook: %j", async (callback, text) => {
+    await inWorld(2, async (comm) => {
+      for (const kind of ["before", "after", "onAbort"] as const) {
+        const add = (): unknown => comm.hooks[kind](callback as () => void);
+        expect(add).toThrow(`hooks.${kind}: found ${text}, needs a function`);
+        const facts = { field: "callback", rank: comm.rank, comm: "world" };
+        expect(add).toThrow(expect.objectContaining({ code: "ERR_COMM_ARG", ...facts }));
+      }
+      await comm.barrier();
+    });
+  });
+});
+
 describe("who is told of the end of an operation", () => {
   const nothing = (): void => undefined;
   const others: Record<string, (comm: Communicator) => void> = {
