@@ -3,6 +3,7 @@ import type { CollectiveName } from "./collectives/spec.ts";
 import type { DType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
+import { warnOfRejection } from "./warnings.ts";
 
 /** What a hook is told about an operation. */
 export interface OpInfo {
@@ -18,8 +19,9 @@ export interface OpInfo {
 export type Unhook = () => void;
 
 /**
- * The hooks of one communicator. A hook that throws makes the operation fail with its error. What is no function is refused
- * by `InvalidArgumentError`.
+ * The hooks of one communicator. A hook that throws makes the operation fail with its error. Nobody awaits what hooks return:
+ * the rejection of a promise is a process warning of type `TwincclUnseenFailure`. What is no function is refused by
+ * `InvalidArgumentError`.
  *
  * Who is told of an operation, and of its end, is settled when it is posted: those who are there then. Whoever is added or
  * taken off later, by a hook or while the operation is open, is told, or no longer told, of those that are posted next. The
@@ -49,15 +51,26 @@ interface Added<A extends readonly unknown[]> {
   readonly callback: (...args: A) => unknown;
 }
 
-/** Callbacks of one kind, in the order in which they were added. A list never changes: whoever has one goes on with it. */
+/** Tells those of one moment, whatever one of them throws; then throws what the first one threw. */
+type Tell<A extends readonly unknown[]> = (...args: A) => void;
+
+/** Callbacks of one kind, in the order in which they were added. */
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
   readonly #owner: Owner;
-  present: readonly Added<A>[] = [];
+  /** What one of them is called where it is talked of. */
+  readonly #one: string;
+  /** A list never changes: whoever has one goes on with it. */
+  #present: readonly Added<A>[] = [];
 
   constructor(name: keyof Hooks, owner: Owner) {
     this.#name = name;
     this.#owner = owner;
+    this.#one = `rank ${owner.rank}: a hook of hooks.${name} on "${owner.comm}"`;
+  }
+
+  get areNone(): boolean {
+    return this.#present.length === 0;
   }
 
   add(callback: (...args: A) => unknown): Unhook {
@@ -68,10 +81,28 @@ class Callbacks<A extends readonly unknown[]> {
       );
     }
     const added = { callback };
-    this.present = [...this.present, added];
+    this.#present = [...this.#present, added];
     return () => {
-      this.present = this.present.filter((each) => each !== added);
+      this.#present = this.#present.filter((each) => each !== added);
     };
+  }
+
+  /** How those are told who are there now. */
+  now(): Tell<A> {
+    const present = this.#present;
+    return (...args) => this.#tell(present, args);
+  }
+
+  #tell(present: readonly Added<A>[], args: A): void {
+    let fault: { readonly error: unknown } | undefined;
+    for (const { callback } of present) {
+      try {
+        warnOfRejection(callback(...args), this.#one);
+      } catch (error) {
+        fault ??= { error };
+      }
+    }
+    if (fault !== undefined) throw fault.error;
   }
 }
 
@@ -103,17 +134,16 @@ export class HookList implements Hooks {
   }
 
   posting(info: OpInfo): void {
-    tellAll(this.#before.present, info);
+    this.#before.now()(info);
   }
 
   /** Tells those of the end of an operation who are there now, when it is posted. */
-  atEnd(): (info: OpInfo, error: unknown) => void {
-    const { present } = this.#after;
-    return (info, error) => tellAll(present, info, error);
+  atEnd(): Tell<[info: OpInfo, error: unknown]> {
+    return this.#after.now();
   }
 
   aborted(reason: unknown): void {
-    tellAll(this.#onAbort.present, reason);
+    this.#onAbort.now()(reason);
   }
 
   #add<A extends readonly unknown[]>(
@@ -129,19 +159,6 @@ export class HookList implements Hooks {
   }
 
   #look(): void {
-    this.idle = this.#before.present.length === 0 && this.#after.present.length === 0;
+    this.idle = this.#before.areNone && this.#after.areNone;
   }
-}
-
-/** Tells all of them, whatever one throws; then throws what the first one threw. */
-function tellAll<A extends readonly unknown[]>(present: readonly Added<A>[], ...args: A): void {
-  let fault: { readonly error: unknown } | undefined;
-  for (const { callback } of present) {
-    try {
-      callback(...args);
-    } catch (error) {
-      fault ??= { error };
-    }
-  }
-  if (fault !== undefined) throw fault.error;
 }

@@ -1,8 +1,8 @@
 /** The end of a world: open calls are waited for within a bound, and failures that nobody saw are told. */
 import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/watch/resources.ts";
+import { emitWarning } from "../warnings.ts";
 import type { UnseenFailure } from "./communicators.ts";
-import { emitWarning } from "./warnings.ts";
 
 /** Who closes, and how long that waits for open calls. */
 export interface Closing {

@@ -25,10 +25,10 @@ import type { LiveResources } from "../ledger/watch/resources.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
 import { assertOptions } from "../option-kinds.ts";
+import { emitWarning } from "../warnings.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
 import { endWithOthers } from "./others-ended.ts";
-import { emitWarning } from "./warnings.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,

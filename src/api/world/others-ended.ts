@@ -6,8 +6,8 @@
 import type { CommInfo, EndedElsewhere, OtherProcesses } from "../backend.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
+import { emitWarning } from "../warnings.ts";
 import type { Communicators } from "./communicators.ts";
-import { emitWarning } from "./warnings.ts";
 import { abortedElsewhere } from "./world-errors.ts";
 
 const everyMs = 1_000;

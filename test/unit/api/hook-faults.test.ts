@@ -204,3 +204,35 @@ describe("a hook that throws keeps nobody else from being told", () => {
     expect(told).toEqual(["enough"]);
   });
 });
+
+describe("a promise that a hook returned and that is rejected", () => {
+  const kinds = ["before", "after", "onAbort"] as const;
+  const late: Record<string, unknown> = {
+    "an error": new Error("as late as can be"),
+    "what has no text": Object.create(null),
+  };
+
+  test.each(kinds.flatMap((kind) => Object.keys(late).map((what) => [kind, what] as const)))(
+    "is a warning, and fails nothing: %s, %s",
+    async (kind, what) => {
+      const warnings: Error[] = [];
+      const listen = (warning: Error): void => void warnings.push(warning);
+      process.on("warning", listen);
+      await inWorld(1, async (comm) => {
+        comm.hooks[kind](() => Promise.reject(late[what]));
+        await comm.barrier();
+        expect(comm.stats().failures).toBe(0);
+        comm.abort("enough");
+      });
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      process.off("warning", listen);
+      const text = what === "an error" ? "Error: as late as can be" : "object";
+      expect(warnings.map(({ name, message }) => [name, message])).toEqual([
+        [
+          "TwincclUnseenFailure",
+          `rank 0: a hook of hooks.${kind} on "world" returned a promise, which was rejected: ${text}`,
+        ],
+      ]);
+    },
+  );
+});

@@ -1,0 +1,29 @@
+/** What is to be said where no caller listens. */
+
+interface WarningProcess {
+  readonly emitWarning?: (text: string, kind: string) => void;
+}
+
+/** A warning of the runtime's own kind, where it has one. */
+export function emitWarning(text: string, kind: string): void {
+  (globalThis as { process?: WarningProcess }).process?.emitWarning?.(text, kind);
+}
+
+/** Warns of the rejection of a promise that a callback returned, which nobody awaits: it would end the process. */
+export function warnOfRejection(returned: unknown, callback: string): void {
+  if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
+  const warn = (error: unknown): void => {
+    const text = `${callback} returned a promise, which was rejected: ${said(error)}`;
+    emitWarning(text, "TwincclUnseenFailure");
+  };
+  Promise.resolve(returned).catch(warn);
+}
+
+/** Some values cannot be told as text. */
+function said(error: unknown): string {
+  try {
+    return String(error);
+  } catch {
+    return typeof error;
+  }
+}
