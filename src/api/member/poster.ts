@@ -56,6 +56,12 @@ export type Prepare<A, T> = (
   size: number,
 ) => Prepared<T> | PreparedTransfer<T>;
 
+/** Sends and receives that were asked for as one call. */
+interface Message extends Announced {
+  readonly prepared: PreparedTransfer<unknown>;
+  readonly collected: Collected;
+}
+
 /** The way of one rank's calls to the ledger. */
 export class Poster {
   readonly check: Validator;
@@ -230,9 +236,7 @@ export class Poster {
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly Collected[]): void {
-    const { rank } = this.facts;
-    const transfers: TransferPosting[] = [];
-    const told: Announced[] = [];
+    const announced: Message[] = [];
     for (const { collective, options } of calls) this.assertWanted(collective, options);
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
@@ -242,12 +246,18 @@ export class Poster {
         continue;
       }
       const call = this.#announce(collective, wholeTransfer(prepared));
-      told.push({ call, op });
-      transfers.push(...this.#transferPostings(call, prepared, collected));
+      announced.push({ call, op, prepared, collected });
     }
-    if (transfers.length === 0) return;
-    for (const call of told) this.#tell(call);
-    this.#ledger.exchange(rank, transfers);
+    if (announced.length > 0) this.#submitMessages(announced);
+  }
+
+  /** Posts sends and receives. All are told of before any is made: what was refused then leaves no half behind. */
+  #submitMessages(messages: readonly Message[]): void {
+    for (const message of messages) this.#tell(message);
+    const transfers = messages.flatMap(({ call, prepared, collected }) =>
+      this.#transferPostings(call, prepared, collected),
+    );
+    this.#ledger.exchange(this.facts.rank, transfers);
     for (const transfer of transfers) this.#lend(transfer, undefined);
   }
 
@@ -256,8 +266,8 @@ export class Poster {
     const { collective, options, op } = collected;
     const call = this.#announce(collective, prepared.call, prepared.made);
     if (this.#session.clock === undefined && isGiven(call)) prepared.made = call;
+    this.#tell({ call, op });
     const posting = this.#posting(call, prepared, collected, op);
-    this.#tell(posting);
     this.#ledger.post(this.facts.rank, posting);
     this.#lend(posting, options?.signal);
   }

@@ -1,6 +1,7 @@
 /** What hooks throw: whoever looks at the operation is told, a failure nobody looks at is no secret, and all others are told. */
 
 import { tracingChannel } from "node:diagnostics_channel";
+import { getEventListeners } from "node:events";
 import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -25,15 +26,16 @@ const tooLate = (): never => {
   throw new Error("too late");
 };
 
-const swap = (comm: Communicator): CommOp => {
+const swap = (comm: Communicator, signal?: AbortSignal): CommOp => {
   const peer = comm.size - 1 - comm.rank;
-  return comm.sendRecv({ send: new Int8Array(1), recv: new Int8Array(1), to: peer, from: peer });
+  const [send, recv] = [new Int8Array(1), new Int8Array(1)];
+  return comm.sendRecv({ send, recv, to: peer, from: peer, ...(signal && { signal }) });
 };
 
 describe.each([1, 2])("what an after hook of %i ranks throws", (size) => {
   const calls = {
     "a call": (comm: Communicator) => comm.barrier(),
-    "a call in halves": swap,
+    "a call in halves": (comm: Communicator) => swap(comm),
     "a group": (comm: Communicator) =>
       comm.group(() => {
         void comm.barrier();
@@ -109,6 +111,32 @@ test("what a callback of whenSettled throws counts as what a hook throws", async
   ]);
 });
 
+test.each([
+  ["one", (comm: Communicator, signal: AbortSignal) => swap(comm, signal)],
+  [
+    "a group of two",
+    (comm: Communicator, signal: AbortSignal) =>
+      comm.group(() => {
+        void swap(comm, signal);
+        void swap(comm, signal);
+      }),
+  ],
+] as const)("a call in halves that a hook refused leaves none behind: %s", async (how, call) => {
+  await inWorld(1, async (comm) => {
+    const controller = new AbortController();
+    let told = 0;
+    const off = comm.hooks.before(() => {
+      if (++told === (how === "one" ? 1 : 2)) tooLate();
+    });
+    expect(await messageOf(call(comm, controller.signal))).toBe("too late");
+    off();
+    expect(getEventListeners(controller.signal, "abort")).toEqual([]);
+    controller.abort("enough");
+    expect(comm.stats().failures).toBe(1);
+    await comm.barrier();
+  });
+});
+
 describe("a hook that throws keeps nobody else from being told", () => {
   /** What the hooks and the channel of `name` tell on one rank, where the second of three hooks of a kind throws. */
   async function heard(
@@ -147,7 +175,7 @@ describe("a hook that throws keeps nobody else from being told", () => {
 
   test.each([
     ["barrier", barrier],
-    ["sendRecv", swap],
+    ["sendRecv", (comm: Communicator) => swap(comm)],
   ] as const)("before a %s", async (name, call) => {
     expect(await heard("before", name, call)).toEqual([
       ...["before", "before", "start"],
@@ -157,7 +185,7 @@ describe("a hook that throws keeps nobody else from being told", () => {
 
   test.each([
     ["barrier", barrier],
-    ["sendRecv", swap],
+    ["sendRecv", (comm: Communicator) => swap(comm)],
   ] as const)("after a %s", async (name, call) => {
     expect(await heard("after", name, call)).toEqual([
       ...["before", "before", "start"],
