@@ -38,6 +38,11 @@ export interface MonitorHost {
 /** The next look is due after as long as has been waited, and after this long at most. */
 const longestLookMs = 250;
 
+/** A look further ahead than this is given up when something moves: what is waited for next is timed from its beginning. */
+const shortLookMs = 4;
+
+type Timer = { unref?: () => void } | number;
+
 type RankState = "idle" | "running" | "finished";
 
 /** Counts parked ranks; one per world. */
@@ -50,6 +55,8 @@ export class Monitor implements OpWatcher {
   #executing = 0;
   #activity = 0;
   #looking = false;
+  /** A look far ahead, while it is due. */
+  #farLook: Timer | undefined;
   /** What it does in the next turn, while it is looking. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
@@ -73,7 +80,7 @@ export class Monitor implements OpWatcher {
     // Where time is real that would cost more than small calls take.
     const isVirtual = this.#host.clock !== undefined;
     if (isVirtual && staysAlive(this.#atStart, turnsToCome)) this.#context = openRankContext();
-    this.#activity++;
+    this.moved();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
 
@@ -104,7 +111,7 @@ export class Monitor implements OpWatcher {
     this.#states[rank] = "finished";
     this.#running--;
     if ((this.#parked[rank] as number) > 0) this.#parkedRanks--;
-    this.#activity++;
+    this.moved();
     this.#consider();
   }
 
@@ -121,12 +128,13 @@ export class Monitor implements OpWatcher {
   /** Something happened: a call was posted or settled. */
   moved(): void {
     this.#activity++;
+    if (this.#farLook !== undefined) this.#lookAnew(this.#farLook);
   }
 
   /** A complete call is being executed and will settle on its own. */
   executing(change: 1 | -1): void {
     this.#executing += change;
-    this.#activity++;
+    this.moved();
     if (change < 0) this.#consider();
   }
 
@@ -150,7 +158,7 @@ export class Monitor implements OpWatcher {
     this.#parked[rank] = parked;
     if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
     this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
-    this.#activity++;
+    this.moved();
   }
 
   #allParked(): boolean {
@@ -210,17 +218,29 @@ export class Monitor implements OpWatcher {
 
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
-    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs));
-    const waited = waitedMs + lookMs;
     const { stallMs } = this.#host;
-    const timer: { unref?: () => void } | number = setTimeout(() => {
+    // A stall is reported in time, whatever the looks before it.
+    const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
+    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);
+    const waited = waitedMs + lookMs;
+    const timer: Timer = setTimeout(() => {
+      this.#farLook = undefined;
       const same = seen === this.#activity && this.#waiting();
       if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
       found = undefined;
       this.#decide(seen, waited);
     }, lookMs);
+    if (lookMs > shortLookMs) this.#farLook = timer;
     // Looking must not keep the process alive: when nothing else does, the last turn decides.
     if (typeof timer === "object") timer.unref?.();
+  }
+
+  /** What was waited for has come: whoever waits now has not waited for long. */
+  #lookAnew(farLook: Timer): void {
+    clearTimeout(farLook as number);
+    this.#farLook = undefined;
+    this.#looking = false;
+    this.#consider();
   }
 }
 
