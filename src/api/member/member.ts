@@ -24,7 +24,7 @@ import { checkedQuestion, type Explanation, type Question, questionFault } from 
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
-import { assertOptions } from "../option-kinds.ts";
+import { assertOptions, textOf } from "../option-kinds.ts";
 import { assertClosable } from "./collecting.ts";
 import { postCapture, postGroup } from "./graph.ts";
 import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
@@ -235,6 +235,12 @@ export class Member implements Communicator {
           headline: `work: durationNs: found ${String(durationNs)}, needs a finite number of at least 0`,
         },
         { ...this.#poster.facts, field: "durationNs" },
+      );
+    }
+    if (label !== undefined && typeof label !== "string") {
+      throw new InvalidArgumentError(
+        { headline: `work: label: found ${textOf(label)}, needs a string` },
+        { ...this.#poster.facts, field: "label" },
       );
     }
     this.#poster.work({ durationNs, label });

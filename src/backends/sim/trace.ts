@@ -50,10 +50,13 @@ export class Trace {
     this.#ranks = 0;
   }
 
-  /** A line an event: time in picoseconds, what, who, and the facts, always in the same order. */
+  /**
+   * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
+   * labels are escaped: a line feed is `\u000a`.
+   */
   toText(): string {
     return this.#sorted()
-      .map(({ timePs, text }) => `${timePs} ${text}\n`)
+      .map(({ timePs, text }) => `${timePs} ${onOneLine(text)}\n`)
       .join("");
   }
 
@@ -172,6 +175,13 @@ export class Trace {
   #sorted(): Event[] {
     return [...this.#events].sort((a, b) => a.timePs - b.timePs || a.class - b.class);
   }
+}
+
+function onOneLine(text: string): string {
+  return text.replaceAll(
+    /[\p{Cc}\u2028\u2029]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 function us(ps: number): number {

@@ -143,6 +143,34 @@ describe("a rank's clock", () => {
     await world.close();
   });
 
+  test("refuses labels that are no strings, also in a recording", async () => {
+    const world = await createWorld({ backend: sim({ link }), size: 1 });
+    await world.run(async (comm) => {
+      for (const label of [3, null, {}, Symbol("slow")]) {
+        const work = (): void => comm.work(1, label as string);
+        const refusal = expect.objectContaining({ code: "ERR_COMM_ARG", field: "label" });
+        expect(work).toThrow(refusal);
+        await expect(comm.capture(work)).rejects.toEqual(refusal);
+      }
+    });
+    await world.close();
+  });
+
+  test("is told in lines, whatever names and labels hold", async () => {
+    const trace = new Trace();
+    const name = "one\ntwo";
+    const world = await createWorld({ backend: sim({ link, trace }), size: 1, name });
+    await world.run(async (comm) => {
+      comm.work(1, "slow\r\n0 done\u2028\u0007 é");
+      await comm.barrier();
+    });
+    await world.close();
+    const lines = trace.toText().split("\n");
+    expect(lines).toHaveLength(trace.length + 1);
+    expect(lines[0]).toBe("0 work rank=0 until=1000 slow\\u000d\\u000a0 done\\u2028\\u0007 é");
+    expect(lines[1]).toMatch(/^1000 done rank=0 comm=one\\u000atwo call=0 barrier /);
+  });
+
   test("lets calls of one communicator run one after another, also when they are awaited later", async () => {
     const size = 4;
     const alone = 2 * (size - 1) * (latencyNs + 1000);
