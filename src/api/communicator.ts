@@ -104,6 +104,7 @@ export interface Communicator extends AsyncDisposable {
    */
   readonly stream: bigint | undefined;
   readonly capabilities: Capabilities;
+  /** Callbacks around this rank's operations on this communicator. */
   readonly hooks: Hooks;
 
   /**
@@ -297,7 +298,12 @@ export interface Communicator extends AsyncDisposable {
   /** What this rank has done so far. */
   stats(): CommStats;
 
-  /** Virtual compute on the simulation's clock, recorded inside of `capture`; nothing on real devices. */
+  /**
+   * Virtual compute on the simulation's clock, recorded inside of `capture`; nothing on real devices. A label names it in the
+   * trace.
+   *
+   * @throws InvalidArgumentError for a duration that is no finite number of at least 0, or a label that is no string.
+   */
   work(durationNs: number, label?: string): void;
 
   /**

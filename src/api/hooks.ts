@@ -5,13 +5,24 @@ import { InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
 import { warnOfRejection } from "./warnings.ts";
 
-/** What a hook is told about an operation. */
+/** What a hook is told about one rank's part of an operation. */
 export interface OpInfo {
+  /** Name of the communicator. */
   readonly comm: string;
+  /** The rank that made the call: its number in the communicator, not in the world. */
   readonly rank: number;
+  /**
+   * Number of the call on its communicator, as `CommOp.call` has it; sends and receives are counted apart. -1 before it was
+   * posted: always in `before`, and in `after` for an operation that failed while it was posted.
+   */
   readonly call: number;
   readonly collective: CollectiveName;
+  /** Of the elements; `undefined` for what moves none: barriers, splits, recordings and groups. */
   readonly dtype: DType | undefined;
+  /**
+   * Elements of this rank's part, as NCCL counts them: those sent of an all-to-allv, and of a sendRecv. How many calls for a
+   * capture, a replay and, on channels, a group. 0 for a barrier and a split.
+   */
   readonly count: number;
 }
 
@@ -19,22 +30,36 @@ export interface OpInfo {
 export type Unhook = () => void;
 
 /**
- * The hooks of one communicator. A hook that throws makes the operation fail with its error. Nobody awaits what hooks return:
- * the rejection of a promise is a process warning of type `TwincclUnseenFailure`. What is no function is refused by
- * `InvalidArgumentError`.
+ * The hooks of one rank's end of one communicator: they are told of this rank's operations there, and of no other's. What
+ * `split` makes inherits none. Those of the communicator of all ranks stay from run to run, and are gone after `rebuild`.
  *
- * Who is told of an operation, and of its end, is settled when it is posted: those who are there then. Whoever is added or
- * taken off later, by a hook or while the operation is open, is told, or no longer told, of those that are posted next. The
- * same function may be added several times: it is told as often, and each time is taken off by itself.
+ * Who is told of an operation, and of its end, is settled when it is posted: those who are there then, all of them, in the
+ * order in which they were added. Whoever is added or taken off later, by a hook or while the operation is open, is told, or
+ * no longer told, of those that are posted next. The same function may be added several times: it is told as often, and each
+ * time is taken off by itself. Of a group its calls are told, and of a replay as `Graph.replay` says. A call that is refused
+ * before it is posted, for its arguments or by what happened before, is told to nobody.
+ *
+ * A hook that throws makes the operation fail with its error, the first one where several throw; one that failed already keeps
+ * its own. All others are told nevertheless. Nobody awaits what hooks return: the rejection of a promise is a process warning
+ * of type `TwincclUnseenFailure`, and fails nothing.
+ *
+ * What is added must be a function; `InvalidArgumentError` with the field `callback` is thrown otherwise.
  */
 export interface Hooks {
-  /** Called when an operation is posted, before any rank's data moves. */
+  /** Called when an operation is posted, before any rank's data moves. Whoever throws here refuses it on this rank. */
   before(callback: (info: OpInfo) => void): Unhook;
-  /** Called when an operation is settled; `error` is set when it failed. */
+  /**
+   * Called when an operation is settled; `error` is set when it failed. It comes for every operation of which `before` was
+   * told. Where a hook throws here other ranks' parts are what they are.
+   */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
   /**
-   * Called once when `abort` ends the communicator, or `close` gives its open calls up. What it throws is thrown there, after
-   * everything was done. A deadline that passes and a rank that is lost end it too; of those its calls tell.
+   * Called once when `abort` ends the communicator, with its reason. Also, where time is real, when `close` gives up calls that
+   * were not done within its bound, with the `CommTimeoutError` of that. What it throws is thrown there, after everything was
+   * done and all others were told.
+   *
+   * Other ends are not told here, but by the calls that fail with them: closing a world with open calls on the simulation, a
+   * rank that throws, a deadlock, a deadline that passes, a signal, and a rank that is lost.
    */
   onAbort(callback: (reason: unknown) => void): Unhook;
 }

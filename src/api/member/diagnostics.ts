@@ -1,8 +1,10 @@
 /**
  * Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is
  * settled, `:error` before that when it failed. Messages are `OpInfo`; a group is told beside its calls, and its count is
- * how many they are. Nothing happens without subscribers, or in a
- * runtime without channels.
+ * how many they are. Nothing happens without subscribers, or in a runtime without channels.
+ *
+ * A call to whose channels nobody listened when it was posted publishes nothing, also not its end. One whose beginning was
+ * published has its end published, to those who listen by then: whom a channel tells is its runtime's to say.
  */
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { OpInfo } from "../hooks.ts";
