@@ -2,9 +2,9 @@
  * The suite on ranks that joined a job as processes do, each with a session of its own, on fakes of CUDA and NCCL: what
  * the ranks of `test/gpu/conformance-processes.test.ts` come to above their native calls.
  */
-import { expect } from "vitest";
-import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
+import { fakeGpus } from "../support/fake-gpus/index.ts";
 import { crossed } from "../support/messages.ts";
+import { expectClean } from "../unit/nccl-backend/gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
 import { parts } from "./parts.ts";
 import { conformance, type SuiteRanks, type UseRanks } from "./suite.ts";
@@ -27,12 +27,6 @@ function joining(checks?: "always"): UseRanks {
     expectClean(gpus);
     return result;
   };
-}
-
-function expectClean({ machine }: FakeGpus): void {
-  // Processes may wait inside of CUDA for the work of their own device, which ends without them.
-  const wrong = machine.complaints.filter((each) => !/is freed under running work/.test(each));
-  expect([...wrong, ...machine.stuck(), ...machine.leaks()]).toEqual([]);
 }
 
 conformance({

@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { takenByNccl } from "../../support/claimed-programs.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
 import { replay, runsOf } from "../../support/seed.ts";
+import { expectClean } from "./gpus.ts";
 import { closeAll, joinAll, onAll } from "./joined.ts";
 
 test.each([
@@ -22,9 +23,7 @@ test.each([
     expectSame(gatherRun(program, held, "joined"), await runProgram(sim(), program));
   }
   await closeAll(ranks);
-  // Processes may wait inside of CUDA for the work of their own device, which ends without them.
-  const wrong = gpus.machine.complaints.filter((each) => !/is freed under running work/.test(each));
-  expect([...wrong, ...gpus.machine.stuck(), ...gpus.machine.leaks()]).toEqual([]);
+  expectClean(gpus);
 });
 
 test("a program of another size is refused", async () => {

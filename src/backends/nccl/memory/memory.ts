@@ -2,8 +2,8 @@
 import type { DType, Memory } from "../../../api/index.ts";
 import { bytesOf } from "../../../api/index.ts";
 import type { Device } from "../device/device.ts";
-import type { Progress } from "../device/progress.ts";
 import { located } from "../result/errors.ts";
+import type { Freeing } from "./freeing.ts";
 import { scalarBytes } from "./mapping.ts";
 import type { Staging } from "./staging.ts";
 
@@ -19,7 +19,7 @@ export class DeviceMemory implements Memory {
   readonly adopted: boolean;
   readonly #device: Device;
   readonly #staging: Staging;
-  readonly #progress: Progress;
+  readonly #freeing: Freeing;
   readonly #release: ((ptr: bigint) => void) | undefined;
   /** The rank whose memory it is. */
   readonly #rank: number;
@@ -30,7 +30,7 @@ export class DeviceMemory implements Memory {
       readonly worldRank: number;
       readonly device: Device;
       readonly staging: Staging;
-      readonly progress: Progress;
+      readonly freeing: Freeing;
     },
     ptr: bigint,
     byteLength: number,
@@ -42,7 +42,7 @@ export class DeviceMemory implements Memory {
     this.#rank = owner.worldRank;
     this.#device = owner.device;
     this.#staging = owner.staging;
-    this.#progress = owner.progress;
+    this.#freeing = owner.freeing;
     this.#release = release;
     this.adopted = release === undefined;
   }
@@ -86,16 +86,10 @@ export class DeviceMemory implements Memory {
     }
   }
 
-  /** Gives the memory back when everything before is done: CUDA would otherwise wait for it here. */
+  /** Gives the memory back once everything before is done. */
   free(): void {
-    const give = this.#release;
-    if (give === undefined) return;
-    const release = (): void => give(this.ptr);
-    // What cannot be given back belongs to a device that is lost, which its next call tells.
-    void this.#progress
-      .after([this.#device])
-      .then(release, release)
-      .catch(() => undefined);
+    const release = this.#release;
+    if (release !== undefined) this.#freeing.add(this.byteLength, () => release(this.ptr));
   }
 
   /** What goes wrong names the rank and its device. */

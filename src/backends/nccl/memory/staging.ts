@@ -6,6 +6,7 @@
 import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Progress } from "../device/progress.ts";
+import type { Freeing } from "./freeing.ts";
 
 interface Block {
   readonly ptr: bigint;
@@ -23,13 +24,15 @@ const keptBytes = 1 << 26;
 export class Staging {
   readonly #device: Device;
   readonly #progress: Progress;
+  readonly #freeing: Freeing;
   #current: Block | undefined;
   #spare: Block[] = [];
   readonly #all = new Set<Block>();
 
-  constructor(device: Device, progress: Progress) {
+  constructor(device: Device, progress: Progress, freeing: Freeing) {
     this.#device = device;
     this.#progress = progress;
+    this.#freeing = freeing;
   }
 
   /** Copies bytes to the device, in stream order. */
@@ -102,6 +105,10 @@ export class Staging {
     return block;
   }
 
+  #free(block: Block): void {
+    if (this.#all.delete(block)) this.#device.use().hostFree(block.ptr);
+  }
+
   /** A full block is free again when the copies from it are done. */
   #retire(block: Block): void {
     this.#current = undefined;
@@ -110,10 +117,7 @@ export class Staging {
       block.used = 0;
       const kept = this.#spare.reduce((sum, { bytes }) => sum + bytes.length, 0);
       if (kept + block.bytes.length <= keptBytes) this.#spare.push(block);
-      else {
-        this.#all.delete(block);
-        this.#device.use().hostFree(block.ptr);
-      }
+      else this.#freeing.add(0, () => this.#free(block));
     };
     // When the stream is lost, so is the block, until the device is given back.
     void this.#progress

@@ -4,6 +4,7 @@ import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Progress } from "../device/progress.ts";
 import { AreaPool } from "../memory/area-pool.ts";
+import { Freeing } from "../memory/freeing.ts";
 import { DeviceMemory } from "../memory/memory.ts";
 import { Staging } from "../memory/staging.ts";
 import type { PointerInfo } from "../result/cuda-memory.ts";
@@ -24,7 +25,7 @@ const scratchBytes = 256;
 export class LocalRank {
   readonly worldRank: number;
   readonly device: Device;
-  readonly progress: Progress;
+  readonly freeing: Freeing;
   readonly staging: Staging;
   /** Some bytes that nobody looks at. */
   readonly scratch: bigint;
@@ -45,8 +46,8 @@ export class LocalRank {
     this.#nccl = nccl;
     this.worldRank = worldRank;
     this.device = device;
-    this.progress = progress;
-    this.staging = new Staging(device, progress);
+    this.freeing = new Freeing(device, progress);
+    this.staging = new Staging(device, progress, this.freeing);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
@@ -117,6 +118,7 @@ export class LocalRank {
   release(): void {
     if (!this.#open) return;
     this.#open = false;
+    this.freeing.forget();
     try {
       inTurn([
         () => this.staging.release(),
@@ -131,6 +133,7 @@ export class LocalRank {
   /** Leaves everything behind: freeing it would wait for work that does not end. */
   abandon(): void {
     this.#open = false;
+    this.freeing.forget();
     this.#live.clear();
     this.#symmetric.clear();
     this.device.abandon();
@@ -163,8 +166,11 @@ export class LocalRank {
     try {
       return allocate();
     } catch (cause) {
-      if (this.#isFull(cause, bytes)) throw this.#tooMuch(action, bytes, cause);
-      throw located(cause, { rank: this.worldRank, device: this.device.name });
+      if (!this.#isFull(cause, bytes)) {
+        throw located(cause, { rank: this.worldRank, device: this.device.name });
+      }
+      if (this.freeing.now()) return this.#unlessFull(action, bytes, allocate);
+      throw this.#tooMuch(action, bytes, cause);
     }
   }
 
