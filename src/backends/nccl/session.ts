@@ -19,6 +19,7 @@ import { Answers, type Known } from "./answers.ts";
 import { CommunicatorEnds } from "./calls/communicator-ends.ts";
 import type { NcclCommunicator } from "./calls/communicators.ts";
 import { CapturedGraph } from "./calls/graphs.ts";
+import { Leaving } from "./calls/leaving.ts";
 import type { Ready } from "./calls/ready-call.ts";
 import { ReadyReplay } from "./calls/ready-replay.ts";
 import { messageEnds } from "./calls/submit.ts";
@@ -75,8 +76,9 @@ export class NcclSession implements Session {
   readonly #submitter: Submitter;
   readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
-  /** Communicators on their way out. */
-  readonly #ending = new Set<Promise<void>>();
+  readonly #leaving = new Leaving((error) => {
+    this.#failure ??= { error };
+  });
   readonly #ends: CommunicatorEnds;
   /** Why communicators were aborted, by number. */
   readonly #reasons = new Map<number, unknown>();
@@ -116,7 +118,8 @@ export class NcclSession implements Session {
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
       local.onFree = (ptr) => {
-        for (const comm of this.#comms.values()) comm.windows.uncover(local.worldRank, ptr);
+        const comms = [...this.#comms.values(), ...this.#leaving.comms];
+        for (const { windows } of comms) windows.uncover(local.worldRank, ptr);
       };
     }
   }
@@ -265,7 +268,7 @@ export class NcclSession implements Session {
     const told = reason ?? this.#aborted(info);
     this.#leave(comm, told);
     this.#progress.giveUp(comm, told);
-    this.#end(comm.abort());
+    this.#leaving.add([comm], comm.abort());
   }
 
   /** Gives the communicator's resources back. */
@@ -274,7 +277,11 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#leave(comm);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
-    this.#end(this.#progress.after(devices).then(() => this.#ends.one(comm)));
+    const idle = this.#progress.after(devices);
+    this.#leaving.add(
+      [comm],
+      idle.then(() => this.#ends.one(comm)),
+    );
   }
 
   onLost(listener: (rank: number, reason: string) => void): void {
@@ -324,24 +331,14 @@ export class NcclSession implements Session {
     const comms = [...this.#comms.values()].reverse();
     for (const comm of comms) this.#leave(comm);
     current.forget();
-    this.#end(this.#ends.inOrder(comms));
-    await Promise.all(this.#ending);
+    this.#leaving.add(comms, this.#ends.inOrder(comms));
+    await this.#leaving.ended();
     current.forget();
     this.#attempt(() =>
       inTurn([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
     // Where the devices were lost, nothing on them can be given back: that is no further news.
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
-  }
-
-  /** A communicator is on its way out. What goes wrong with it is told by `close`. */
-  #end(ending: Promise<void>): void {
-    const settled = ending
-      .catch((error: unknown) => {
-        this.#failure ??= { error };
-      })
-      .finally(() => this.#ending.delete(settled));
-    this.#ending.add(settled);
   }
 
   #attempt(work: () => void): void {

@@ -188,10 +188,12 @@ export class NcclCommunicator {
       this.windows.leave();
       return;
     }
+    const letGo = this.windows.goWithHandles();
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );
-    await within(abortMs, Promise.allSettled(ends));
+    // What NCCL has not let go by then, it may use for ever.
+    if (await within(abortMs, Promise.allSettled(ends))) letGo();
   }
 
   /** Throws what went wrong in the background. */

@@ -51,13 +51,13 @@ export class RegisteredWindows {
         const { ptr, byteLength } = memoryOf(call, side);
         const device = local.device.onThreads;
         this.#registering = true;
-        local.lent.add(ptr);
+        local.held.hold(ptr);
         try {
           const made = this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
           this.#registered(call.rank).set(ptr, await made);
         } finally {
           this.#registering = false;
-          if (!this.#isLeft) local.lent.delete(ptr);
+          if (!this.#isLeft) local.held.letGo(ptr);
         }
       }
     }
@@ -67,10 +67,23 @@ export class RegisteredWindows {
   /** Leaves all behind: NCCL may go on using it. */
   leave(): void {
     this.#isLeft = true;
-    for (const [rank, registered] of this.#windows) {
-      const { lent } = (this.#members.get(rank) as Member).local;
-      for (const ptr of registered.keys()) lent.add(ptr);
-    }
+    this.goWithHandles();
+  }
+
+  /**
+   * NCCL gives the windows back with the handles of the communicator. The memory is held until then: the function returned
+   * lets it go.
+   */
+  goWithHandles(): () => void {
+    const taken = [...this.#windows].flatMap(([rank, registered]) => {
+      const { held } = (this.#members.get(rank) as Member).local;
+      return [...registered.keys()].map((ptr) => ({ held, ptr }));
+    });
+    this.#windows.clear();
+    for (const { held, ptr } of taken) held.hold(ptr);
+    return () => {
+      for (const { held, ptr } of taken) held.letGo(ptr);
+    };
   }
 
   /** NCCL waits for other ranks to register memory. */

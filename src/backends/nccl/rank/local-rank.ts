@@ -11,6 +11,7 @@ import type { PointerInfo } from "../result/cuda-memory.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { ByteRoom } from "../result/nccl-background.ts";
+import { HeldMemory } from "./held-memory.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
@@ -36,8 +37,8 @@ export class LocalRank {
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
-  /** Symmetric memory that NCCL may be using on another thread, or for ever: it is not given back. */
-  readonly lent = new Set<bigint>();
+  /** Symmetric memory that NCCL may be using on another thread, or for ever. */
+  readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
   /** Called before symmetric memory is given back. */
   onFree: (ptr: bigint) => void = () => undefined;
   #open = true;
@@ -141,10 +142,15 @@ export class LocalRank {
 
   #free(ptr: bigint): void {
     const release = this.#live.get(ptr);
-    if (release === undefined) return;
+    if (release === undefined || this.held.keeps(ptr)) return;
     this.#live.delete(ptr);
     this.device.use();
     release(ptr);
+  }
+
+  /** The same for memory on which work may be under way, for which CUDA would wait here. */
+  #freeInOrder(ptr: bigint): void {
+    if (this.#open) this.freeing.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
   }
 
   #malloc(bytes: number, action: "alloc" | "staging"): bigint {
@@ -188,7 +194,6 @@ export class LocalRank {
   }
 
   #freeSymmetric(ptr: bigint): void {
-    if (this.lent.has(ptr)) return;
     this.onFree(ptr);
     this.device.use();
     this.#nccl.memFree(ptr);

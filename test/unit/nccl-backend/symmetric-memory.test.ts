@@ -1,0 +1,148 @@
+/** Symmetric memory that is disposed while NCCL has it: as a window of a communicator that ends, or while it registers it. */
+import type { Communicator, DeviceBuffer } from "twinccl";
+import { describe, expect, test } from "vitest";
+import type { FakeGpus } from "../../support/fake-gpus/index.ts";
+import { cleanGpus, inWorld, turns } from "./gpus.ts";
+import { closeAll, joinAll, onAll, told } from "./joined.ts";
+
+const symmetric = (comm: Communicator): DeviceBuffer<"float32"> =>
+  comm.alloc("float32", 8, { symmetric: true }).fill(1);
+
+type Sent = ReturnType<typeof symmetric>;
+
+/** A split, and symmetric memory that is a window of it. */
+async function splitWithWindow(comm: Communicator) {
+  const child = (await comm.split({ color: 0 })) as Communicator;
+  const window = symmetric(comm);
+  await child.allReduce({ send: window, op: "sum" });
+  return { child, window };
+}
+
+/** How a rank's end of a split comes to be over. */
+const ways: [string, (child: Communicator) => unknown][] = [
+  ["is closed", (child) => child.close()],
+  ["is aborted", (child) => child.rank === 0 && child.abort()],
+];
+
+/** All windows and all symmetric memory were given back, before the world is closed. */
+async function expectFreed({ machine, nccl }: FakeGpus, count: number): Promise<void> {
+  await turns(20);
+  expect([...nccl.ends.values()].map(({ windows }) => windows.size)).toEqual([0, 0]);
+  expect(machine.count("memFree")).toBe(count);
+}
+
+describe("symmetric memory goes after its window", () => {
+  test.each(ways)(
+    "when it is disposed behind other work, and the communicator %s",
+    async (_, end) => {
+      const gpus = cleanGpus();
+      await inWorld(gpus, 2, async (world) => {
+        await world.run(async (comm) => {
+          const { child, window } = await splitWithWindow(comm);
+          const data = comm.alloc("float32", 8);
+          await comm.barrier();
+          gpus.machine.hold();
+          const op = comm.allReduce({ send: data, op: "sum" });
+          await turns();
+          window.dispose();
+          await turns();
+          await end(child);
+          await turns();
+          expect(gpus.machine.count("memFree")).toBe(0);
+          gpus.machine.release();
+          await op;
+        });
+        await expectFreed(gpus, 2);
+      });
+    },
+  );
+
+  test.each(ways)("when the communicator %s right before it is disposed", async (_, end) => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, async (world) => {
+      await world.run(async (comm) => {
+        const { child, window } = await splitWithWindow(comm);
+        await comm.barrier();
+        const ended = end(child);
+        window.dispose();
+        await ended;
+        await comm.barrier();
+      });
+      await expectFreed(gpus, 2);
+    });
+  });
+
+  test("when the end of a communicator waits for other processes", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const made = await onAll(ranks, async ({ comm }) => {
+      const { child, window } = await splitWithWindow(comm);
+      await comm.allReduce({ send: window, op: "sum" });
+      return { child, window };
+    });
+    const [own, other] = made as [(typeof made)[0], (typeof made)[0]];
+    const closing = ranks[0]?.session.close();
+    await turns();
+    own.window.dispose();
+    await turns(20);
+    expect(gpus.machine.count("memFree")).toBe(1);
+    await Promise.all([closing, ranks[1]?.comm.close()]);
+    other.window.dispose();
+  });
+
+  test("when a split is closed behind work that waits for another process", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const made = await onAll(ranks, async ({ comm }) => ({
+      ...(await splitWithWindow(comm)),
+      call: () => comm.allReduce({ send: comm.alloc("float32", 8), op: "sum" }),
+    }));
+    const [own, other] = made as [(typeof made)[0], (typeof made)[0]];
+    const op = own.call();
+    await turns();
+    own.window.dispose();
+    await turns();
+    const closing = own.child.close();
+    await turns();
+    await Promise.all([op, other.call()]);
+    await Promise.all([closing, other.child.close()]);
+    await closeAll(ranks);
+  });
+});
+
+describe("symmetric memory that is disposed by a rank that called with it", () => {
+  const gone = {
+    ...{ code: "ERR_COMM_CLOSED", rank: 0, ranks: [0], collective: "allReduce", call: 0 },
+    message: expect.stringMatching(/rank 0 disposed a buffer while it was lent/),
+  };
+
+  test("goes after the window that NCCL makes of it meanwhile", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const { calls } = gpus.nccl;
+    const register = calls.registerWindowInBackground;
+    let [begun, go] = [0, (): void => undefined];
+    const held = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    calls.registerWindowInBackground = async (...args) => {
+      begun += 1;
+      await held;
+      return register(...args);
+    };
+    const windows = ranks.map(({ comm }) => symmetric(comm));
+    const ops = ranks.map(({ comm }, rank) =>
+      told(comm.allReduce({ send: windows[rank] as Sent, op: "sum", timeoutMs: 300 })),
+    );
+    while (begun < ranks.length) await turns(1);
+    windows[0]?.dispose();
+    await turns(20);
+    expect(gpus.machine.count("memFree")).toBe(0);
+    go();
+    expect(await Promise.all(ops)).toMatchObject([gone, { code: "ERR_COMM_TIMEOUT", rank: 1 }]);
+    await turns(20);
+    const freed = ["deregisterWindow", "memFree"].map((name) => gpus.machine.count(name));
+    expect(freed).toEqual([1, 1]);
+    await closeAll(ranks);
+  });
+});
