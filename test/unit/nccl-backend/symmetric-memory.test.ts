@@ -1,9 +1,9 @@
 /** Symmetric memory that is disposed while NCCL has it: as a window of a communicator that ends, or while it registers it. */
 import type { Communicator, DeviceBuffer } from "twinccl";
-import { describe, expect, test } from "vitest";
-import type { FakeGpus } from "../../support/fake-gpus/index.ts";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { type FakeGpus, fakeGpus } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
-import { closeAll, joinAll, onAll, told } from "./joined.ts";
+import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
 
 const symmetric = (comm: Communicator): DeviceBuffer<"float32"> =>
   comm.alloc("float32", 8, { symmetric: true }).fill(1);
@@ -145,4 +145,49 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     expect(freed).toEqual([1, 1]);
     await closeAll(ranks);
   });
+
+  test("before it is met for is not, and the call is refused", async () => {
+    const gpus = cleanGpus();
+    // The call waits until it is compared with the other rank's.
+    const ranks = await joinAll(2, "always", gpus);
+    const ops = ranks.map(({ comm }) => {
+      const window = symmetric(comm);
+      const op = told(comm.allReduce({ send: window, op: "sum", timeoutMs: 300 }));
+      if (comm.rank === 0) window.dispose();
+      return op;
+    });
+    expect(await Promise.all(ops)).toMatchObject([gone, { code: "ERR_COMM_TIMEOUT", rank: 1 }]);
+    expect(gpus.machine.count("registerWindowInBackground")).toBe(0);
+    await closeAll(ranks);
+  });
+
+  test.each(["a call", "a recording"])(
+    "is not registered for %s that waits for others",
+    async (what) => {
+      const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+      onTestFinished(() => warn.mockRestore());
+      // The other rank waits in NCCL, and leaves behind what that has of its memory.
+      const gpus = fakeGpus();
+      const ranks = await joinAll(2, undefined, gpus);
+      const windows = ranks.map(({ comm }) => symmetric(comm));
+      const call = ({ comm }: Joined) => {
+        const reduce = () => comm.allReduce({ send: windows[comm.rank] as Sent, op: "sum" });
+        if (what === "a call") return told(reduce());
+        return told(comm.capture(() => void reduce()));
+      };
+      const [a, b] = ranks as [Joined, Joined];
+      const first = call(a);
+      await turns(30);
+      windows[0]?.dispose();
+      await turns(30);
+      const second = call(b);
+      const { collective: _, ...refused } = gone;
+      expect(await first).toMatchObject(refused);
+      b.comm.abort();
+      expect(await second).toMatchObject({ code: "ERR_COMM_ABORTED" });
+      expect(gpus.machine.complaints).toEqual([]);
+      a.comm.abort();
+      await closeAll(ranks);
+    },
+  );
 });

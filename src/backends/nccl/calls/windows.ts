@@ -39,7 +39,8 @@ export class RegisteredWindows {
 
   /**
    * The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. True when
-   * all is registered; false when it is over before that, which is asked before each registration.
+   * all is registered, or a call uses memory that was disposed, for which it is refused; false when it is over before that,
+   * which is asked before each registration.
    */
   async coverInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
@@ -47,6 +48,7 @@ export class RegisteredWindows {
       for (const side of ["send", "recv"] as const) {
         if (this.#has(call, side)) continue;
         if (isOver()) return false;
+        if (isDisposed(call)) return true;
         const { handle, local } = this.#members.get(call.rank) as Member;
         const { ptr, byteLength } = memoryOf(call, side);
         const device = local.device.onThreads;
@@ -144,6 +146,11 @@ export class RegisteredWindows {
     }
     return registered;
   }
+}
+
+/** Whether memory of a call was disposed after the call was made. */
+export function isDisposed({ send, recv }: RankCall): boolean {
+  return send?.disposed === true || recv?.disposed === true;
 }
 
 /** The memory of a buffer that is there. */

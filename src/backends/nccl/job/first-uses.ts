@@ -21,6 +21,7 @@ import {
 import type { NcclCommunicator } from "../calls/communicators.ts";
 import { connectOnce } from "../calls/connect-once.ts";
 import { connectsAll, peersOf } from "../calls/pairs.ts";
+import { isDisposed } from "../calls/windows.ts";
 import type { Meeting, Membership } from "../rendezvous/index.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
@@ -68,6 +69,8 @@ export class FirstUses {
     const peers = all ? [] : rows.flatMap((call) => [...peersOf(call, size)]);
     const lacksWindows = rows.some((call) => windows.lacks(call));
     if (!all && peers.length === 0 && !lacksWindows) return undefined;
+    // It is refused when it is handed over; the others are not to wait in NCCL for memory that is gone.
+    if (lacksWindows && rows.some(isDisposed)) return undefined;
     const { rank } = calls[0] as RankCall;
     const fresh = this.#fresh(info, all, peers);
     const meetings = this.#meetings(info, rank, fresh);
