@@ -24,6 +24,7 @@ import type { Ready } from "./calls/ready-call.ts";
 import { ReadyReplay } from "./calls/ready-replay.ts";
 import { messageEnds } from "./calls/submit.ts";
 import { finishing, Submitter } from "./calls/submitter.ts";
+import { uncoverAll } from "./calls/windows.ts";
 import { abortAll, childrenOf } from "./children.ts";
 import type { CurrentDevice, Place } from "./device/device.ts";
 import { inTurn, within } from "./device/give-back.ts";
@@ -119,7 +120,7 @@ export class NcclSession implements Session {
     for (const local of this.#locals.values()) {
       local.onFree = (ptr) => {
         const comms = [...this.#comms.values(), ...this.#leaving.comms];
-        for (const { windows } of comms) windows.uncover(local.worldRank, ptr);
+        return this.#attempt(() => uncoverAll(comms, local.worldRank, ptr));
       };
     }
   }
@@ -341,11 +342,14 @@ export class NcclSession implements Session {
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
-  #attempt(work: () => void): void {
+  /** Whether it succeeded; what went wrong is told by `close`. */
+  #attempt(work: () => void): boolean {
     try {
       work();
+      return true;
     } catch (error) {
       this.#failure ??= { error };
+      return false;
     }
   }
 

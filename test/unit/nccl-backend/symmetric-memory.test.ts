@@ -1,7 +1,7 @@
 /** Symmetric memory that is disposed while NCCL has it: as a window of a communicator that ends, or while it registers it. */
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { type FakeGpus, fakeGpus } from "../../support/fake-gpus/index.ts";
+import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
 
@@ -108,6 +108,26 @@ describe("symmetric memory goes after its window", () => {
     await Promise.all([closing, other.child.close()]);
     await closeAll(ranks);
   });
+});
+
+test("a window that cannot be given back keeps its memory, and is told when the world closes", async () => {
+  const gpus = cleanGpus();
+  const planned = ncclError("ncclCommWindowDeregister", 1, "ncclUnhandledCudaError");
+  const closing = inWorld(gpus, 2, async (world) => {
+    await world.run(async (comm) => {
+      const window = symmetric(comm);
+      await comm.allReduce({ send: window, op: "sum" });
+      await comm.barrier();
+      if (comm.rank === 0) gpus.machine.failNext("deregisterWindow", planned);
+      window.dispose();
+      await turns();
+      await comm.barrier();
+    });
+    const sizes = [...gpus.nccl.ends.values()].map(({ windows }) => windows.size);
+    expect(sizes.toSorted()).toEqual([0, 1]);
+    expect(gpus.machine.count("memFree")).toBe(1);
+  });
+  await expect(closing).rejects.toBe(planned);
 });
 
 describe("symmetric memory that is disposed by a rank that called with it", () => {

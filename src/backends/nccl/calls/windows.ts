@@ -4,6 +4,7 @@
  */
 import type { Memory, RankCall } from "../../../api/index.ts";
 import { symmetricPlace } from "../../../api/index.ts";
+import { inTurn } from "../device/give-back.ts";
 import type { Member } from "../rank/member.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 
@@ -99,20 +100,24 @@ export class RegisteredWindows {
       const member = this.#members.get(rank);
       const window = registered.get(ptr);
       if (member?.local.worldRank !== worldRank || window === undefined) continue;
-      registered.delete(ptr);
       member.local.device.use();
       this.#nccl.deregisterWindow(member.handle, window);
+      // One that is still there is tried again when the communicator ends.
+      registered.delete(ptr);
     }
   }
 
   /** Gives all windows back. */
   release(): void {
-    for (const [rank, registered] of this.#windows) {
+    const steps = [...this.#windows].flatMap(([rank, registered]) => {
       const { handle, local } = this.#members.get(rank) as Member;
-      local.device.use();
-      for (const window of registered.values()) this.#nccl.deregisterWindow(handle, window);
-    }
+      return [...registered.values()].map((window) => () => {
+        local.device.use();
+        this.#nccl.deregisterWindow(handle, window);
+      });
+    });
     this.#windows.clear();
+    inTurn(steps);
   }
 
   #coverSide(calls: readonly RankCall[], side: "send" | "recv"): void {
@@ -146,6 +151,21 @@ export class RegisteredWindows {
     }
     return registered;
   }
+}
+
+/** Gives back what windows communicators have of a rank's memory; those that cannot be keep no others. */
+export function uncoverAll(
+  comms: readonly { readonly windows: RegisteredWindows }[],
+  worldRank: number,
+  ptr: bigint,
+): void {
+  inTurn(
+    comms.map(
+      ({ windows }) =>
+        () =>
+          windows.uncover(worldRank, ptr),
+    ),
+  );
 }
 
 /** Whether memory of a call was disposed after the call was made. */

@@ -39,8 +39,8 @@ export class LocalRank {
   readonly #nccl: NcclCalls;
   /** Symmetric memory that NCCL may be using on another thread, or for ever. */
   readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
-  /** Called before symmetric memory is given back. */
-  onFree: (ptr: bigint) => void = () => undefined;
+  /** Called before symmetric memory is given back. False: it cannot be yet. */
+  onFree: (ptr: bigint) => boolean = () => true;
   #open = true;
 
   constructor(worldRank: number, device: Device, progress: Progress, nccl: NcclCalls) {
@@ -143,6 +143,7 @@ export class LocalRank {
   #free(ptr: bigint): void {
     const release = this.#live.get(ptr);
     if (release === undefined || this.held.keeps(ptr)) return;
+    if (this.#symmetric.has(ptr) && !this.onFree(ptr)) return;
     this.#live.delete(ptr);
     this.device.use();
     release(ptr);
@@ -194,8 +195,6 @@ export class LocalRank {
   }
 
   #freeSymmetric(ptr: bigint): void {
-    this.onFree(ptr);
-    this.device.use();
     this.#nccl.memFree(ptr);
     this.#symmetric.delete(ptr);
   }
