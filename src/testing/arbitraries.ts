@@ -9,10 +9,14 @@ import {
   dtypes,
   type HostArray,
   type NamedReduceOp,
+  namedReduceOps,
   type ReduceOp,
+  reduceOpFault,
 } from "../api/index.ts";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
 import { payloadBytes } from "./payload.ts";
-import type { PayloadClass } from "./program.ts";
+import { type PayloadClass, payloadClasses } from "./program.ts";
+import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
 
 /** Least and most, both included. */
 export interface SizeConstraints {
@@ -21,7 +25,8 @@ export interface SizeConstraints {
 }
 
 /** Numbers of ranks, 1 to 17 when left out, small ones more often. */
-export function worldSizes({ min = 1, max = 17 }: SizeConstraints = {}): fc.Arbitrary<number> {
+export function worldSizes(constraints: SizeConstraints = {}): fc.Arbitrary<number> {
+  const { min, max } = sizesWithin("worldSizes", constraints, { min: 1, max: 17 });
   const small = Math.max(min, Math.min(5, max));
   return fc.oneof(
     { weight: 3, arbitrary: fc.integer({ min, max: small }) },
@@ -34,10 +39,29 @@ export function seeds(): fc.Arbitrary<number> {
   return fc.integer({ min: 0, max: 0x7fffffff });
 }
 
-/** Counts of elements: none, one, primes, powers of two and their neighbours, and anything up to `max`. */
-export function countsUpTo({ max = 40 }: SizeConstraints = {}): fc.Arbitrary<number> {
-  const special = [0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 67].filter((count) => count <= max);
-  return fc.oneof(fc.constantFrom(...special), fc.integer({ min: 0, max }));
+/**
+ * Counts of elements: none, one, primes, powers of two and their neighbours, and anything else, from `min` to `max`; 0 to 40
+ * when left out.
+ */
+export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<number> {
+  const { min, max } = sizesWithin("countsUpTo", constraints, { min: 0, max: 40 });
+  const worthATry = [0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 67];
+  const special = worthATry.filter((count) => count >= min && count <= max);
+  const any = fc.integer({ min, max });
+  return special.length === 0 ? any : fc.oneof(fc.constantFrom(...special), any);
+}
+
+/** Both bounds, in order and not below the least that makes sense, which is that of `usual`. */
+function sizesWithin(
+  subject: string,
+  constraints: SizeConstraints,
+  usual: Required<SizeConstraints>,
+): Required<SizeConstraints> {
+  assertOptions(subject, constraints, { min: true, max: true });
+  const { min = usual.min, max = usual.max } = constraints;
+  assertWhole(subject, "min", min, usual.min);
+  assertWhole(subject, "max", max, min);
+  return { min, max };
 }
 
 /** Which dtypes. */
@@ -45,8 +69,13 @@ export interface DTypeConstraints {
   readonly kinds?: readonly ("signed" | "unsigned" | "float")[];
 }
 
+const dtypeKinds = ["signed", "unsigned", "float"];
+
 /** Element types, all twelve when left out. */
-export function dtypesOf({ kinds }: DTypeConstraints = {}): fc.Arbitrary<DType> {
+export function dtypesOf(constraints: DTypeConstraints = {}): fc.Arbitrary<DType> {
+  assertOptions("dtypesOf", constraints, { kinds: "array" });
+  const { kinds } = constraints;
+  if (kinds !== undefined) assertAllAmong("dtypesOf", "kinds", kinds, dtypeKinds);
   const all = dtypes.filter((dtype) => kinds?.includes(dtypeInfo[dtype].kind) ?? true);
   return fc.constantFrom(...all);
 }
@@ -60,8 +89,12 @@ export interface ReduceOpConstraints {
 /** Operators that are legal for a dtype, pre-multiplied sums included. */
 export function reduceOps(
   dtype: DType,
-  { payload = "exact" }: ReduceOpConstraints = {},
+  constraints: ReduceOpConstraints = {},
 ): fc.Arbitrary<ReduceOp> {
+  assertAmong("reduceOps", "dtype", dtype, dtypes);
+  assertOptions("reduceOps", constraints, { payload: true });
+  const { payload = "exact" } = constraints;
+  assertAmong("reduceOps", "payload", payload, payloadClasses);
   const scalars = fc.constantFrom(...scalarsOf(dtype, payload));
   return fc.oneof(
     { weight: 5, arbitrary: fc.constantFrom<NamedReduceOp>("sum", "prod", "min", "max", "avg") },
@@ -90,6 +123,10 @@ export interface PayloadConstraints<D extends DType = DType> {
   readonly count: number;
 }
 
+type FoldedConstraints = PayloadConstraints & { readonly op: ReduceOp };
+
+const payloadKinds: OptionKinds<PayloadConstraints> = { dtype: true, size: true, count: true };
+
 /**
  * Contents for all ranks whose reduction is exact: any order of folding gives the same bits. An average of floats is
  * exact for a power of two of ranks only.
@@ -97,14 +134,31 @@ export interface PayloadConstraints<D extends DType = DType> {
 export function exactPayload<D extends DType>(
   constraints: PayloadConstraints<D> & { readonly op: ReduceOp },
 ): fc.Arbitrary<HostArray<D>[]> {
-  return contents("exact", constraints, constraints.op);
+  assertOptions<FoldedConstraints>("exactPayload", constraints, { ...payloadKinds, op: true });
+  assertPayload("exactPayload", constraints);
+  const { dtype, op } = constraints;
+  // Without an operator contents would be any bits.
+  const fault = reduceOpFault(op, dtype);
+  if (fault !== undefined) {
+    const needs = `one of ${namedReduceOps.join(", ")}, or { preMul } of a scalar of ${dtype}`;
+    throw refused("exactPayload", "op", op, needs);
+  }
+  return contents("exact", constraints, op);
 }
 
 /** Contents for all ranks of any bits: NaN payloads, infinities, subnormals, both zeros. */
 export function bitsPayload<D extends DType>(
   constraints: PayloadConstraints<D>,
 ): fc.Arbitrary<HostArray<D>[]> {
+  assertOptions<PayloadConstraints>("bitsPayload", constraints, payloadKinds);
+  assertPayload("bitsPayload", constraints);
   return contents("bits", constraints, undefined);
+}
+
+function assertPayload(subject: string, { dtype, size, count }: PayloadConstraints): void {
+  assertAmong(subject, "dtype", dtype, dtypes);
+  assertWhole(subject, "size", size, 1);
+  assertWhole(subject, "count", count, 0);
 }
 
 function contents<D extends DType>(
@@ -120,15 +174,20 @@ function contents<D extends DType>(
   );
 }
 
-/** Row i: what rank i sends to each rank. Empty rows, empty columns and single blocks come up by themselves. */
+/**
+ * Row i: what rank i sends to each rank, `min` to `max` elements, 0 to 5 when left out. Where `min` is 0 empty rows, empty
+ * columns and single blocks come up by themselves.
+ */
 export function countsMatrix(
   size: number,
-  { max = 5 }: SizeConstraints = {},
+  constraints: SizeConstraints = {},
 ): fc.Arbitrary<number[][]> {
-  const sparse = fc.oneof(fc.constant(0), fc.integer({ min: 0, max }));
+  assertWhole("countsMatrix", "size", size, 0);
+  const { min, max } = sizesWithin("countsMatrix", constraints, { min: 0, max: 5 });
+  const sparse = fc.oneof(fc.constant(min), fc.integer({ min, max }));
   const row = (each: fc.Arbitrary<number>): fc.Arbitrary<number[]> =>
     fc.array(each, { minLength: size, maxLength: size });
   const matrix = (each: fc.Arbitrary<number>): fc.Arbitrary<number[][]> =>
     fc.array(row(each), { minLength: size, maxLength: size });
-  return fc.oneof(matrix(sparse), matrix(fc.integer({ min: 0, max })), matrix(fc.constant(0)));
+  return fc.oneof(matrix(sparse), matrix(fc.integer({ min, max })), matrix(fc.constant(min)));
 }

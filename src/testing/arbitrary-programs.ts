@@ -5,6 +5,7 @@
  * and calls, and cut counts without leaving the legal programs.
  */
 import fc from "fast-check";
+import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
 import { countsUpTo, dtypesOf, seeds, worldSizes } from "./arbitraries.ts";
 import { type CallShape, type FitRules, fittedCall, kindsOfCalls } from "./fit-call.ts";
 import {
@@ -15,7 +16,9 @@ import {
   type ProgramCall,
   type ProgramSplit,
   type ProgramStep,
+  payloadClasses,
 } from "./program.ts";
+import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
 
 /** What programs may contain. */
 export interface ProgramConstraints {
@@ -28,6 +31,7 @@ export interface ProgramConstraints {
   readonly symmetric?: boolean;
   /** Now and then pre-multiplied sums with scalars that differ by rank; so when left out. */
   readonly scalarsDiffer?: boolean;
+  /** Numbers of ranks; `worldSizes()` when left out. */
   readonly sizes?: fc.Arbitrary<number>;
   /** Most steps; 4 when left out. */
   readonly mostSteps?: number;
@@ -40,6 +44,11 @@ export interface ProgramConstraints {
   /** Single calls, groups, captured calls that are replayed; all when left out. */
   readonly steps?: readonly ProgramStep["kind"][];
 }
+
+const kinds: OptionKinds<ProgramConstraints> = {
+  ...{ payload: true, symmetric: "boolean", scalarsDiffer: "boolean", sizes: true },
+  ...{ mostSteps: true, mostSplits: true, mostElements: true, kinds: "array", steps: "array" },
+};
 
 interface SplitShape {
   readonly parent: number;
@@ -61,6 +70,7 @@ interface StepShape {
  * fc.assert(fc.asyncProperty(programs({ payload: "bits" }), async (program) => { … }));
  */
 export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Program> {
+  assertConstraints(constraints);
   const { payload = "exact", sizes = worldSizes(), mostSteps = 4, mostSplits = 2 } = constraints;
   return fc
     .record({
@@ -74,6 +84,22 @@ export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Pro
       const comms = communicatorsOf({ size, splits });
       return { size, issue, splits, steps: steps.map((step) => fittedStep(step, comms, payload)) };
     });
+}
+
+function assertConstraints(constraints: ProgramConstraints): void {
+  assertOptions("programs", constraints, kinds);
+  const { payload = "exact", sizes, kinds: calls, steps } = constraints;
+  const { mostSteps = 1, mostSplits = 0, mostElements = 0 } = constraints;
+  if (typeof payload !== "function") assertAmong("programs", "payload", payload, payloadClasses);
+  assertWhole("programs", "mostSteps", mostSteps, 1);
+  assertWhole("programs", "mostSplits", mostSplits, 0);
+  assertWhole("programs", "mostElements", mostElements, 0);
+  if (calls !== undefined) assertAllAmong("programs", "kinds", calls, kindsOfCalls);
+  if (steps !== undefined) assertAllAmong("programs", "steps", steps, [...new Set(usualSteps)]);
+  // By what it can do: of a package that is loaded twice there are two classes.
+  if (sizes !== undefined && typeof sizes?.generate !== "function") {
+    throw refused("programs", "sizes", sizes, "an arbitrary of numbers, such as worldSizes()");
+  }
 }
 
 function splitShapes(): fc.Arbitrary<SplitShape> {
@@ -153,6 +179,7 @@ function fittedStep(
   const ranks = comms[comm] ?? [];
   const size = ranks.length;
   const payload = typeof payloadOf === "function" ? payloadOf(ranks) : payloadOf;
+  assertAmong("programs", "payload", payload, payloadClasses);
   const rules: FitRules = { size, payload, within: kind };
   const calls = shape.calls.map((call) => fittedCall(call, rules));
   const first = calls[0] ?? { kind: "barrier" };

@@ -2,6 +2,7 @@
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
 import { floatFormat, floatKind } from "./float-format.ts";
 import type { ProgramCall } from "./program.ts";
+import { assertAmong } from "./refuse.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
 import { dataView, readBits } from "./words.ts";
 
@@ -11,15 +12,19 @@ import { dataView, readBits } from "./words.ts";
  */
 export type SameRule = "results" | "bytes";
 
+const rules: readonly SameRule[] = ["results", "bytes"];
+
 /**
  * Compares two runs of one program.
  *
  * @throws Error naming the first backend pair, call, rank and element that differ, with both bit patterns.
+ * InvalidArgumentError for another rule.
  * @example
  * const [a, b] = await runOn({ ring: sim(), linear: sim({ algorithms: { allReduce: "linear" } }) }, program);
  * expectSame(a, b);
  */
 export function expectSame(a: ProgramRun, b: ProgramRun, rule: SameRule = "results"): void {
+  assertAmong("expectSame", "rule", rule, rules);
   const pair = `${a.backend} and ${b.backend} differ`;
   if (a.outcomes.length !== b.outcomes.length) {
     throw new Error(`${pair}: ${a.outcomes.length} calls against ${b.outcomes.length}`);

@@ -10,7 +10,9 @@ import {
   type DeviceBuffer,
   type World,
 } from "../api/index.ts";
+import { assertOptions } from "../api/option-kinds.ts";
 import { environmentReplay } from "./check-property.ts";
+import { assertWhole } from "./refuse.ts";
 
 /** What a world should be by now. */
 export interface LifeCycleModel {
@@ -47,10 +49,13 @@ export interface LifeCycleConstraints {
  * @example
  * await checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(sim(), commands));
  */
-export function lifeCycleCommands({
-  mostRanks = 5,
-  mostCommands = 12,
-}: LifeCycleConstraints = {}): fc.Arbitrary<Iterable<LifeCycleCommand>> {
+export function lifeCycleCommands(
+  constraints: LifeCycleConstraints = {},
+): fc.Arbitrary<Iterable<LifeCycleCommand>> {
+  assertOptions("lifeCycleCommands", constraints, { mostRanks: true, mostCommands: true });
+  const { mostRanks = 5, mostCommands = 12 } = constraints;
+  assertWhole("lifeCycleCommands", "mostRanks", mostRanks, 1);
+  assertWhole("lifeCycleCommands", "mostCommands", mostCommands, 0);
   const { commands: replayPath } = environmentReplay();
   const sizes = fc.integer({ min: 1, max: mostRanks });
   const kinds = [

@@ -9,6 +9,9 @@ import type { DType, ReduceOp } from "../api/index.ts";
 /** `exact`: every partial result is representable, so any order gives the same bits; `bits`: anything. */
 export type PayloadClass = "exact" | "bits";
 
+/** Every class of contents. */
+export const payloadClasses: readonly PayloadClass[] = ["exact", "bits"];
+
 /** Where a call's buffers lie. */
 export interface Placement {
   /** Two allocations, two ranges of one, or `send` and `recv` at the in-place position where the call has one. */

@@ -1,12 +1,14 @@
 /** What the arbitraries reach, and that contents are what they promise. */
 import fc from "fast-check";
-import { bytesOf, dtypeInfo, dtypes, reduceOpFault } from "twinccl";
+import { bytesOf, dtypeInfo, dtypes, InvalidArgumentError, reduceOpFault } from "twinccl";
 import {
   bitsPayload,
   communicatorsOf,
   countsMatrix,
+  countsUpTo,
   dtypesOf,
   exactPayload,
+  lifeCycleCommands,
   type Program,
   programs,
   reduceOps,
@@ -19,6 +21,8 @@ import { decode, oracleFold, oracleFormats } from "../../support/rounding-oracle
 
 const sample = <T>(arbitrary: fc.Arbitrary<T>, numRuns = 400): T[] =>
   fc.sample(arbitrary, { seed: 5, numRuns });
+
+const some = { dtype: "float32", size: 2, count: 3 } as const;
 
 describe("parts", () => {
   test("sizes, dtypes, operators, counts and seeds stay within their constraints", () => {
@@ -34,6 +38,50 @@ describe("parts", () => {
       expect(Math.max(...matrix.flat())).toBeLessThanOrEqual(2);
     }
     expect(sample(seeds()).every(Number.isSafeInteger)).toBe(true);
+  });
+
+  test("counts keep to both of their bounds", () => {
+    for (const [min, max] of [
+      [0, 40],
+      [5, 9],
+      [18, 30],
+      [67, 67],
+      [100, 120],
+    ] as const) {
+      const counts = sample(countsUpTo({ min, max }));
+      expect(Math.min(...counts)).toBeGreaterThanOrEqual(min);
+      expect(Math.max(...counts)).toBeLessThanOrEqual(max);
+    }
+    const entries = sample(countsMatrix(2, { min: 3, max: 5 })).flat(2);
+    expect(new Set(entries)).toEqual(new Set([3, 4, 5]));
+  });
+
+  test.each<[string, string, () => unknown]>([
+    ["countsUpTo", "most", () => countsUpTo({ most: 3 } as object)],
+    ["countsUpTo", "max", () => countsUpTo({ min: 5, max: 4 })],
+    ["countsUpTo", "min", () => countsUpTo({ min: -1 })],
+    ["worldSizes", "min", () => worldSizes({ min: 0 })],
+    ["countsMatrix", "size", () => countsMatrix(Number.NaN)],
+    ["dtypesOf", "kinds", () => dtypesOf({ kinds: ["int" as "float"] })],
+    ["reduceOps", "payload", () => reduceOps("int8", { payload: "bit" as "bits" })],
+    ["exactPayload", "op", () => exactPayload({ ...some, op: "mean" as "avg" })],
+    ["exactPayload", "op", () => exactPayload({ ...some } as never)],
+    ["exactPayload", "dtype", () => exactPayload({ ...some, op: "sum", dtype: "f32" as "int8" })],
+    ["exactPayload", "ranks", () => exactPayload({ ...some, op: "sum", ranks: 3 } as never)],
+    ["bitsPayload", "count", () => bitsPayload({ ...some, count: 2.5 })],
+    ["programs", "maxSteps", () => programs({ maxSteps: 1 } as object)],
+    ["programs", "payload", () => programs({ payload: "bit" as "bits" })],
+    ["programs", "steps", () => programs({ steps: 3 as never })],
+    ["programs", "steps", () => programs({ steps: ["calls" as "call"] })],
+    ["programs", "kinds", () => programs({ kinds: ["allreduce" as "allReduce"] })],
+    ["programs", "sizes", () => programs({ sizes: 4 as never })],
+    ["programs", "mostSteps", () => programs({ mostSteps: 0 })],
+    ["lifeCycleCommands", "commands", () => lifeCycleCommands({ commands: 3 } as object)],
+    ["lifeCycleCommands", "mostRanks", () => lifeCycleCommands({ mostRanks: 0 })],
+  ])("%s refuses a wrong %s by name", (subject, field, make) => {
+    expect(make).toThrow(InvalidArgumentError);
+    expect(make).toThrow(expect.objectContaining({ field }));
+    expect(make).toThrow(`${subject}: ${field}: `);
   });
 
   test.each(dtypes)("%s: exact contents fold to the same bits in every order", (dtype) => {

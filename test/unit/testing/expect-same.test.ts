@@ -29,6 +29,11 @@ describe("expectSame", () => {
     );
   });
 
+  test("refuses a rule that there is not", () => {
+    const compare = (): void => expectSame(run("a", sum, 1), run("b", sum, 1), "byte" as "bytes");
+    expect(compare).toThrow('expectSame: rule: found "byte", needs one of results, bytes');
+  });
+
   test.each([
     ["any NaN after a reduction", sum, nan, otherNan, "results", true],
     ["any NaN after a copy", copy, nan, otherNan, "results", false],
