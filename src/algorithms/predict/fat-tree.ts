@@ -10,6 +10,9 @@ import type { Topology } from "./topology.ts";
 
 /** A fat tree for `ranks`: `groups[0]` ranks share the first switch, `groups[1]` such groups the second, and so on. */
 export function fatTree(ranks: number, groups: readonly number[], oversubscription = 1): Topology {
+  if (!Number.isSafeInteger(ranks) || ranks < 1) {
+    throw refused("ranks", `${ranks}`, "a whole number of at least 1");
+  }
   for (const group of groups) {
     if (Number.isSafeInteger(group) && group >= 1) continue;
     throw refused("groups", `${group}`, "whole numbers of at least 1");
@@ -36,6 +39,7 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
   };
   return {
     name: `fat tree of ${groups.join(" x ")}, oversubscribed ${oversubscription}:1`,
+    ranks,
     links: 2 * total,
     link: (from, to, hop) => {
       const up = height(from, to);

@@ -21,6 +21,7 @@ import {
 } from "../engine/index.ts";
 import { type Layout, layoutOf } from "../layout.ts";
 import { type Link, linkModel } from "../plans/link.ts";
+import { assertPredictable } from "./check.ts";
 import { fabricOf, foldedFabric, type LinkCost, type Topology } from "./topology.ts";
 
 /** A call on a machine. */
@@ -61,6 +62,7 @@ export interface Prediction {
 /**
  * Predicts the time of a call whose ranks start together.
  *
+ * @throws InvalidArgumentError for a call that cannot be meant; `field` names what is wrong with it.
  * @throws UnsupportedError for traffic of more messages than are kept, which only programs without symmetry, or on
  * shared links, have.
  * @example
@@ -68,6 +70,7 @@ export interface Prediction {
  *   bytesPerElement: 4, link: linkOf({ latencyNs: 1000, gigabytesPerSecond: 50 }) });
  */
 export function predict(call: PredictedCall): Prediction {
+  assertPredictable(call);
   const { topology, credits } = call;
   const model = modelOf(call);
   const shares = topology !== undefined || credits !== undefined;

@@ -5,6 +5,8 @@ import type { Fabric } from "../engine/index.ts";
 export interface Topology {
   /** In words, such as `fat tree of 8 x 16`. */
   readonly name: string;
+  /** How many ranks are wired. */
+  readonly ranks: number;
   /** How many links there are. */
   readonly links: number;
   /** Number of the link that a message takes at its hop 0, 1, 2 …; -1 when it has none left to take. */

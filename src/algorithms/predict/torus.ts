@@ -9,18 +9,17 @@ import type { Topology } from "./topology.ts";
 
 /** A torus of `dimensions`, the first of them the one in which rank numbers run. Links are as wide as ports. */
 export function torus(dimensions: readonly number[]): Topology {
+  if (dimensions.length === 0) throw refused("none", "at least one");
   for (const size of dimensions) {
     if (Number.isSafeInteger(size) && size >= 1) continue;
-    throw new InvalidArgumentError(
-      { headline: `torus: dimensions: found ${size}, needs whole numbers of at least 1` },
-      { field: "dimensions" },
-    );
+    throw refused(`${size}`, "whole numbers of at least 1");
   }
   const ranks = dimensions.reduce((product, size) => product * size, 1);
   // Turning the last dimension changes nothing.
   const slice = ranks / (dimensions.at(-1) ?? 1);
   return {
     name: dimensions.length === 1 ? "ring" : `torus of ${dimensions.join(" x ")}`,
+    ranks,
     links: 2 * dimensions.length * ranks,
     link: (from, to, hop) => {
       let node = from;
@@ -53,4 +52,11 @@ export function torus(dimensions: readonly number[]): Topology {
     },
     width: () => 1,
   };
+}
+
+function refused(found: string, needs: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `torus: dimensions: found ${found}, needs ${needs}` },
+    { field: "dimensions" },
+  );
 }

@@ -1,0 +1,79 @@
+/** Refuses calls that nobody could predict: a wrong number among them would give a wrong time, or none, in silence. */
+import { specifications } from "../../api/collectives/index.ts";
+import { InvalidArgumentError } from "../../api/errors.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { algorithmsOf } from "../catalogue.ts";
+import type { PredictedCall } from "./predict.ts";
+
+const kinds: OptionKinds<PredictedCall> = {
+  ...{ collective: true, algorithm: "object", ranks: true, root: true, count: true },
+  ...{ bytesPerElement: true, link: "object", overheadPs: true, topology: "object" },
+  ...{ hopLatencyPs: true, credits: true, onProgress: "function" },
+};
+
+/** As much as a link may have: times are whole picoseconds, whose sums must stay whole, too. */
+const mostPs = 1e15;
+
+/** @throws InvalidArgumentError that names the first field that cannot be meant. */
+export function assertPredictable(call: PredictedCall): void {
+  assertOptions("predict", call, kinds);
+  const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
+  if (!Object.hasOwn(specifications, collective)) {
+    throw refused("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
+  }
+  whole("ranks", ranks, 1);
+  whole("root", root, 0, ranks - 1);
+  whole("count", count, 0);
+  whole("bytesPerElement", bytesPerElement, 1);
+  whole("credits", credits, 1);
+  assertOptions(
+    "predict",
+    call.link,
+    { latencyPs: true, gigabytesPerSecond: true },
+    { path: "link" },
+  );
+  time("link.latencyPs", call.link.latencyPs);
+  const { gigabytesPerSecond } = call.link;
+  if (!(gigabytesPerSecond > 0 && gigabytesPerSecond < Infinity)) {
+    throw refused("link.gigabytesPerSecond", gigabytesPerSecond, "a number above 0");
+  }
+  time("overheadPs", call.overheadPs ?? 0);
+  time("hopLatencyPs", call.hopLatencyPs ?? 0);
+  assertAlgorithm(call);
+  const { topology } = call;
+  if (topology !== undefined && topology.ranks !== ranks) {
+    throw refused("topology", `one of ${topology.ranks} ranks`, `one of ${ranks}, as ranks says`);
+  }
+}
+
+/** One of the catalogue is refused for other collectives; one that somebody wrote is their affair. */
+function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
+  const own = algorithmsOf(collective);
+  if (own.includes(algorithm)) return;
+  const names = own.map(({ name }) => name).join(", ");
+  if (typeof algorithm?.chunksPerBlock !== "function") {
+    throw refused("algorithm", algorithm, `an algorithm, such as those of the catalogue: ${names}`);
+  }
+  const others = Object.keys(specifications) as PredictedCall["collective"][];
+  const of = others.find((other) => algorithmsOf(other).includes(algorithm));
+  if (of !== undefined) {
+    throw refused("algorithm", `${algorithm.name} of ${of}`, `one of ${collective}: ${names}`);
+  }
+}
+
+function whole(field: string, found: unknown, least: number, most = Number.MAX_SAFE_INTEGER): void {
+  if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= most) return;
+  const above = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
+  throw refused(field, found, `a whole number ${above}`);
+}
+
+function time(field: string, found: unknown): void {
+  if (Number.isSafeInteger(found) && Number(found) >= 0 && Number(found) <= mostPs) return;
+  throw refused(field, found, `whole picoseconds from 0 to ${mostPs}`);
+}
+
+function refused(field: string, found: unknown, needs: string): InvalidArgumentError {
+  const text = typeof found === "object" && found !== null ? "an object" : String(found);
+  const headline = `predict: ${field}: found ${text}, needs ${needs}`;
+  return new InvalidArgumentError({ headline }, { field });
+}

@@ -1,0 +1,50 @@
+/** What `predict` refuses by name, instead of a time that means nothing. */
+import { InvalidArgumentError } from "twinccl";
+import { catalogue, fatTree, linkOf, predict, torus } from "twinccl/algorithms";
+import { expect, test } from "vitest";
+
+const call = {
+  collective: "allReduce",
+  algorithm: catalogue.allReduce.ring,
+  ranks: 8,
+  count: 1024,
+  bytesPerElement: 4,
+  link: linkOf({ latencyNs: 1000, gigabytesPerSecond: 50 }),
+} as const;
+
+test("a call that can be meant has a time, on each wiring of its ranks", () => {
+  expect(predict(call).timePs).toBeGreaterThan(0);
+  for (const topology of [fatTree(8, [2]), torus([8]), torus([2, 4])]) {
+    expect(predict({ ...call, topology, hopLatencyPs: 500 }).timePs).toBeGreaterThan(0);
+  }
+});
+
+test.each<[string, object]>([
+  ["toplogy", { toplogy: torus([8]) }],
+  ["topology", { topology: fatTree(4, [2]) }],
+  ["topology", { topology: torus([4, 4]) }],
+  ["credits", { credits: 0 }],
+  ["count", { count: Number.NaN }],
+  ["count", { count: -1 }],
+  ["count", { count: undefined }],
+  ["bytesPerElement", { bytesPerElement: 0 }],
+  ["overheadPs", { overheadPs: -1 }],
+  ["hopLatencyPs", { hopLatencyPs: 1e300 }],
+  ["link.latencyPs", { link: { latencyPs: -1, gigabytesPerSecond: 50 } }],
+  ["link.gigabytesPerSecond", { link: { latencyPs: 1, gigabytesPerSecond: 0 } }],
+  ["algorithm", { algorithm: catalogue.broadcast.chain }],
+  ["algorithm", { algorithm: "ring" }],
+  ["collective", { collective: "allreduce" }],
+  ["ranks", { ranks: 0 }],
+  ["root", { root: 8 }],
+])("a wrong %s is refused by name: %j", (field, wrong) => {
+  const ask = () => predict({ ...call, ...wrong } as never);
+  expect(ask).toThrow(InvalidArgumentError);
+  expect(ask).toThrow(expect.objectContaining({ field }));
+  expect(ask).toThrow(`predict: ${field}: `);
+});
+
+test("wirings of no ranks are refused", () => {
+  expect(() => torus([])).toThrow("torus: dimensions: found none");
+  expect(() => fatTree(0, [2])).toThrow("fatTree: ranks: found 0");
+});
