@@ -3,10 +3,14 @@
 import { backends } from "./backends.ts";
 import { runCli } from "./cli.ts";
 
-// A reader that has seen enough (`| head`) is no failure of ours.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  if (error.code !== "EPIPE") throw error;
-});
+// A reader that has seen enough (`| head`) is no failure of ours; a full disk is, and one line says it.
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on("error", ({ code, message }: NodeJS.ErrnoException) => {
+    if (code === "EPIPE") return;
+    if (stream === process.stdout) process.stderr.write(`twinccl: cannot write: ${message}\n`);
+    process.exit(1);
+  });
+}
 
 process.exitCode = await runCli(process.argv.slice(2), {
   out: (text) => process.stdout.write(text),

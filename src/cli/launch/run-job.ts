@@ -54,12 +54,14 @@ function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): 
     job.stop("SIGTERM");
   };
   for (const signal of forwarded) process.on(signal, onSignal);
-  process.stdout.once("error", onClosed);
+  for (const stream of [process.stdout, process.stderr]) stream.once("error", onClosed);
   return {
     reason: () => reason,
     close: () => {
       for (const signal of forwarded) process.removeListener(signal, onSignal);
-      process.stdout.removeListener("error", onClosed);
+      for (const stream of [process.stdout, process.stderr]) {
+        stream.removeListener("error", onClosed);
+      }
     },
   };
 }

@@ -201,3 +201,16 @@ test("what a program throws while it is loaded is a bug of that program, with it
   expect(status).toBe(1);
   expect(stderr).toMatch(/SyntaxError: [\s\S]*parse\.mjs:1:6/);
 });
+
+test("a place that holds no more is told in one line", () => {
+  const line = `"${process.execPath}" "${main}" explain all-reduce -n 2 > /dev/full`;
+  const { status, stderr } = spawnSync("sh", ["-c", line], { encoding: "utf8" });
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^twinccl: cannot write: ENOSPC.*\n$/);
+});
+
+test("a standard error that nobody reads ends no command", () => {
+  const line = `("${process.execPath}" "${main}" bogus; echo $?) 2>&1 >&3 | true`;
+  const { stdout } = spawnSync("bash", ["-c", `{ ${line}; } 3>&1`], { encoding: "utf8" });
+  expect(stdout).toBe("2\n");
+});
