@@ -65,7 +65,8 @@ export class Job {
 
   async #start(rank: number): Promise<void> {
     const { command, variables, out, err } = this.#options;
-    const child = spawn(process.execPath, [...command], {
+    // Behind `--` a script whose name begins with a dash is no option of Node's.
+    const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
       stdio: ["ignore", "pipe", "pipe"],
       // A group of its own: what a rank starts ends with it, and signals of the terminal come once, from us.

@@ -1,4 +1,5 @@
 /** `twinccl launch` with real processes: what ranks see, how failures and signals end a job, that nobody is left. */
+import { dirname } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { cli } from "../cli/harness.ts";
 import { isRunning, launch, script } from "./launched.ts";
@@ -90,6 +91,20 @@ describe("a job", () => {
     const path = script("much.mjs", `for (let i = 0; i < 20000; i++) console.log("line", i);`);
     const { lines } = await launch(["-n", "2", path]).ended;
     expect(new Set(lines).size).toBe(40_000);
+  });
+
+  test("runs a script whose name begins with a dash, and Node takes none of its words", async () => {
+    const path = script("-dash.mjs", "console.log(process.execArgv, process.argv.slice(2));");
+    const inFolder = ["sh", "-c", `cd "${dirname(path)}" && exec "$@"`, "sh"];
+    const { lines } = await launch(["-n", "1", "--", "-dash.mjs", "--", "x"], {}, inFolder).ended;
+    expect(lines).toEqual(["[0] [] [ '--', 'x' ]"]);
+  });
+
+  test("ends when nobody reads its errors any more", async () => {
+    const path = script("ticks.mjs", `setInterval(() => console.error("tick"), 50);`);
+    const job = launch(["-n", "2", path]);
+    setTimeout(() => job.process.stderr?.destroy(), 1_000);
+    expect((await job.ended).status).toBe(143);
   });
 
   test("whose output is read late loses none of it", async () => {
