@@ -97,7 +97,8 @@ export function variantBackend(
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) said = joined(option, said, ncclSetting(option, key, value));
     else if (row !== undefined && value !== "") {
-      algorithms = { ...algorithms, ...algorithmChoice(row.collective, value) };
+      const chosen = algorithmChoice(row.collective, value, `${option}: ${key}`);
+      algorithms = { ...algorithms, ...chosen };
     } else {
       throw new UsageError(
         `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,

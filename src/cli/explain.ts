@@ -23,7 +23,7 @@ import {
 import { type Library, libraryOf, ncclChoice, ncclSettingsHelp } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./progress.ts";
-import { mostRanks, rootOf, wantedCollective, wantedDtype } from "./wanted.ts";
+import { mostRanks, refuseUnused, rootOf, wantedCollective, wantedDtype } from "./wanted.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks (8)" },
@@ -121,6 +121,7 @@ function elementOf(parsed: ExplainOptions): number | undefined {
 }
 
 function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: number): Question {
+  refuseUnused(row, parsed);
   const { collective, moves, reduces, rooted } = row;
   const root = rootOf(row, parsed.integer("root", 0), size);
   return {

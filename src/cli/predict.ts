@@ -11,6 +11,7 @@ import {
   torus,
   type Wiring,
 } from "../algorithms/index.ts";
+import { linkBounds } from "../algorithms/plans/link.ts";
 import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
 import { sizeText, sweepSizes } from "../bench/index.ts";
 import { benchOptions } from "./bench-options.ts";
@@ -95,11 +96,13 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   const algorithms = algorithmsWanted(built, parsed.text("algorithm"));
   const topology = topologyOf(parsed, ranks);
   const link = linkOf({
-    latencyNs: decimal(parsed, "latency-ns", 1000, 0),
-    gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, Number.MIN_VALUE),
+    latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
+    gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, linkBounds.gigabytesPerSecond),
   });
-  const overheadPs = Math.round(1000 * decimal(parsed, "overhead-ns", 100, 0));
-  const hopLatencyPs = Math.round(1000 * decimal(parsed, "hop-latency-ns", 500, 0));
+  const overheadPs = Math.round(1000 * decimal(parsed, "overhead-ns", 100, linkBounds.latencyNs));
+  const hopLatencyPs = Math.round(
+    1000 * decimal(parsed, "hop-latency-ns", 500, linkBounds.latencyNs),
+  );
   const credits = parsed.has("credits") ? parsed.integer("credits", 1, 1, 1024) : undefined;
   const write = outputFile("--out", parsed.text("out"));
   const progress = new Progress(context);
@@ -181,7 +184,7 @@ function topologyOf(parsed: PredictOptions, ranks: number): Wiring | undefined {
   }
   if (name === "fat-tree") {
     const groups = numbers("--groups", parsed.text("groups") ?? "8", ",");
-    return fatTree(ranks, groups, decimal(parsed, "oversubscription", 1, 1));
+    return fatTree(ranks, groups, decimal(parsed, "oversubscription", 1, [1, 1e6]));
   }
   if (name === "ring") return torus([ranks]);
   if (name !== "torus") return undefined;
@@ -208,11 +211,10 @@ function decimal(
     | "gigabytes-per-second"
     | "oversubscription",
   fallback: number,
-  least: number,
+  [least, most]: readonly [number, number],
 ): number {
   const text = parsed.text(name);
   const value = text === undefined ? fallback : Number(text);
-  if (text?.trim() !== "" && value >= least && value < Infinity) return value;
-  const needs = least === Number.MIN_VALUE ? "a number above 0" : `a number of at least ${least}`;
-  throw new UsageError(`--${name}: found "${text}", needs ${needs}`);
+  if (text?.trim() !== "" && value >= least && value <= most) return value;
+  throw new UsageError(`--${name}: found "${text}", needs a number in ${least}..${most}`);
 }

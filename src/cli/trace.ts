@@ -1,5 +1,6 @@
 /** `twinccl trace`: what happens in virtual time during a call, or a program, drawn from a real run on the simulation. */
 import { existsSync } from "node:fs";
+import { linkBounds } from "../algorithms/plans/link.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective } from "../bench/index.ts";
@@ -11,7 +12,7 @@ import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
-import { mostRanks, rootOf, wantedDtype } from "./wanted.ts";
+import { mostRanks, refuseUnused, rootOf, wantedDtype } from "./wanted.ts";
 
 const formats = ["text", "chrome", "svg"] as const;
 
@@ -71,8 +72,13 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     algorithms: row === undefined ? {} : algorithmChoice(row.collective, algorithm),
     trace,
     link: {
-      latencyNs: decimal(parsed, "latency-ns", 1000, 0),
-      gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, Number.MIN_VALUE),
+      latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
+      gigabytesPerSecond: decimal(
+        parsed,
+        "gigabytes-per-second",
+        400,
+        linkBounds.gigabytesPerSecond,
+      ),
     },
   });
   const writeTrace = (): void => {
@@ -104,6 +110,7 @@ function refuseCallOptions(what: string, parsed: TraceOptions): void {
 
 /** Makes the call once on every rank. */
 function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number): RankProgram {
+  refuseUnused(row, parsed);
   const dtype = row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : "uint8";
   const op = oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps);
   const root = rootOf(row, parsed.integer("root", 0), ranks);
@@ -135,11 +142,10 @@ function decimal(
   parsed: TraceOptions,
   name: "latency-ns" | "gigabytes-per-second",
   fallback: number,
-  least: number,
+  [least, most]: readonly [number, number],
 ): number {
   const text = parsed.text(name);
   const value = text === undefined ? fallback : Number(text);
-  if (text?.trim() !== "" && value >= least && value < Infinity) return value;
-  const needs = least === 0 ? "a number of at least 0" : "a number above 0";
-  throw new UsageError(`--${name}: found "${text}", needs ${needs}`);
+  if (text?.trim() !== "" && value >= least && value <= most) return value;
+  throw new UsageError(`--${name}: found "${text}", needs a number in ${least}..${most}`);
 }

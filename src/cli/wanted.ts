@@ -68,6 +68,17 @@ export function rootOf({ rooted }: MeasuredCollective, root: number, ranks: numb
   throw new UsageError(`--root: found ${root}, needs a rank in 0..${ranks - 1}`);
 }
 
+/** Refuses options of a call that its collective would not look at. */
+export function refuseUnused(
+  { collective, rooted, reduces, moves }: MeasuredCollective,
+  parsed: { readonly has: (name: "root" | "op" | "dtype" | "count") => boolean },
+): void {
+  const used = { root: rooted, op: reduces, dtype: moves, count: moves };
+  for (const name of ["root", "op", "dtype", "count"] as const) {
+    if (parsed.has(name) && !used[name]) throw new UsageError(`--${name}: ${collective} has none`);
+  }
+}
+
 /** The options of a sweep over sizes. */
 type SweepOptions = Pick<typeof benchOptions, "minbytes" | "maxbytes" | "stepfactor" | "stepbytes">;
 

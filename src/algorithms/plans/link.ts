@@ -23,13 +23,16 @@ export function linkOf(options: LinkOptions = {}): Link {
   const names = { latencyNs: true, gigabytesPerSecond: true } as const;
   assertOptions("sim", options, names, { path: "link" });
   const { latencyNs = 1000, gigabytesPerSecond = 400 } = options;
-  within("latencyNs", latencyNs, 0, 1e12);
-  within("gigabytesPerSecond", gigabytesPerSecond, 1e-6, 1e9);
+  within("latencyNs", latencyNs);
+  within("gigabytesPerSecond", gigabytesPerSecond);
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };
 }
 
 /** Bounds that keep times whole picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
-function within(field: string, value: number, least: number, most: number): void {
+export const linkBounds = { latencyNs: [0, 1e12], gigabytesPerSecond: [1e-6, 1e9] } as const;
+
+function within(field: keyof typeof linkBounds, value: number): void {
+  const [least, most] = linkBounds[field];
   if (typeof value === "number" && value >= least && value <= most) return;
   throw new InvalidArgumentError(
     { headline: `sim: link.${field}: found ${String(value)}, needs a number in ${least}..${most}` },

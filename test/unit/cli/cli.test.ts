@@ -123,8 +123,8 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["trace package.json --count 3", /--count is of a collective, not of a file/],
     ["trace broadcast --root 4", /--root: found 4, needs a rank in 0..3/],
     ["trace all-reduce --format png", /--format: found "png", needs one of text, chrome, svg/],
-    ["trace all-reduce --latency-ns -1", /argument|needs a number of at least 0/],
-    ["trace all-reduce --gigabytes-per-second 0", /needs a number above 0/],
+    ["trace all-reduce --latency-ns -1", /argument|needs a number in 0\.\./],
+    ["trace all-reduce --gigabytes-per-second 0", /needs a number in 0\.000001\.\./],
     ["trace sendRecv --algorithm ring", /sendRecv has none to choose/],
     ["doctor now", /unexpected argument "now"/],
     ["start --fast", /unknown option '--fast'/],
@@ -163,4 +163,19 @@ test("doctor tells what is there and what is not", async () => {
   expect(out).toMatch(/^wasm SIMD +(yes|no)$/m);
   expect(out).toMatch(/^backend sim +yes: needs nothing$/m);
   expect(out).toMatch(/^backend nccl +no: libcudart was not found$/m);
+});
+
+test.each([
+  ["explain all-reduce -r 1", "--root: allReduce has none"],
+  ["trace all-reduce --root 1", "--root: allReduce has none"],
+  ["trace broadcast --op sum", "--op: broadcast has none"],
+  ["explain barrier --count 4", "--count: barrier has none"],
+  ["predict all-reduce --latency-ns 1e300", '--latency-ns: found "1e300"'],
+  ["predict all-reduce --overhead-ns 1e300", '--overhead-ns: found "1e300"'],
+  ["predict all-reduce --topology ring --hop-latency-ns 1e300", '--hop-latency-ns: found "1e300"'],
+  ["verify --against sim:allReduce=foo", '--against: allReduce: found "foo"'],
+])("%s is refused by the option that was given", async (line, text) => {
+  const { status, out, err } = await cli(line);
+  expect({ status, out }).toEqual({ status: 2, out: "" });
+  expect(err).toContain(text);
 });

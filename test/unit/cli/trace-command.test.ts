@@ -13,7 +13,7 @@ const names = measuredCollectives.map(({ collective }) => collective);
 describe("a collective", () => {
   test.each(names)("%s in every format, on 1 and on 3 ranks", async (name) => {
     for (const ranks of [1, 3]) {
-      const line = `trace ${name} --ranks ${ranks} --count 5`;
+      const line = `trace ${name} --ranks ${ranks}${name === "barrier" ? "" : " --count 5"}`;
       const { status, out, err } = await cli(line);
       expect({ status, err }).toEqual({ status: 0, err: "" });
       expect(out).toMatch(/^(\d+ (post|recv|done) rank=\d .*\n)+$/);
