@@ -22,7 +22,7 @@ export function assertPredictable(call: PredictedCall): void {
     throw refused("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
   }
   whole("ranks", ranks, 1);
-  whole("root", root, 0, ranks - 1);
+  if (specifications[collective].rooted) whole("root", root, 0, ranks - 1);
   whole("count", count, 0);
   whole("bytesPerElement", bytesPerElement, 1);
   whole("credits", credits, 1);

@@ -36,7 +36,7 @@ test.each<[string, object]>([
   ["algorithm", { algorithm: "ring" }],
   ["collective", { collective: "allreduce" }],
   ["ranks", { ranks: 0 }],
-  ["root", { root: 8 }],
+  ["root", { collective: "reduce", algorithm: catalogue.reduce.chain, root: 8 }],
 ])("a wrong %s is refused by name: %j", (field, wrong) => {
   const ask = () => predict({ ...call, ...wrong } as never);
   expect(ask).toThrow(InvalidArgumentError);
