@@ -1,17 +1,21 @@
 /** How a session ends its communicators: with the other processes where these come too, else without them. */
+import { within } from "../device/give-back.ts";
 import type { NcclCommunicator } from "./communicators.ts";
+
+/** How long the others' place takes at most to hear of an end. */
+const tellMs = 1_000;
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {
   /** World ranks whose processes are gone. */
   readonly #gone = new Set<number>();
-  readonly #endedAlone: (comm: NcclCommunicator) => void;
+  readonly #endedAlone: (comm: NcclCommunicator) => Promise<void>;
   /** What calls off each end that meets the other processes now. */
   readonly #underWay = new Map<NcclCommunicator, AbortController>();
   #alone = false;
 
   /** `endedAlone` is told of each that ended without the other processes, none of which is gone. */
-  constructor(endedAlone: (comm: NcclCommunicator) => void) {
+  constructor(endedAlone: (comm: NcclCommunicator) => Promise<void>) {
     this.#endedAlone = endedAlone;
   }
 
@@ -36,7 +40,8 @@ export class CommunicatorEnds {
     // One that is lost tells nothing of those that are there.
     if (this.#misses(comm)) return;
     this.#alone = true;
-    this.#endedAlone(comm);
+    // This process may be about to leave the job, with which it can say nothing more.
+    await within(tellMs, this.#endedAlone(comm));
   }
 
   #misses(comm: NcclCommunicator): boolean {

@@ -102,9 +102,9 @@ export class Job implements OtherProcesses {
   }
 
   /** This process has closed its end of a communicator, and the others did not come to it. */
-  closedAlone(comm: CommInfo): void {
+  async closedAlone(comm: CommInfo): Promise<void> {
     const made = this.#made.get(comm);
-    if (made !== undefined) void this.#overElsewhere.closed(comm, made);
+    if (made !== undefined) await this.#overElsewhere.closed(comm, made);
   }
 
   /** Who has ended a communicator without what this process waits for there. */
