@@ -55,8 +55,9 @@ export interface Hooks {
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
   /**
    * Called once when `abort` ends the communicator, with its reason. Also, where time is real, when `close` gives up calls that
-   * were not done within its bound, with the `CommTimeoutError` of that. What it throws is thrown there, after everything was
-   * done and all others were told.
+   * were not done within its bound, with the `CommTimeoutError` of that; and when a call of this rank waits and another process
+   * has aborted the communicator, for whatever reason, with a `RemoteRankError` that tells who and why. What it throws is
+   * thrown there, after everything was done and all others were told; of another process's abort it is a process warning.
    *
    * Other ends are not told here, but by the calls that fail with them: closing a world with open calls on the simulation, a
    * rank that throws, a deadlock, a deadline that passes, a signal, and a rank that is lost.
