@@ -372,8 +372,9 @@ export class CommOp<T = unknown> implements Promise<T> {
 const none: Extras = {};
 
 /** Tells all of them; gives what the first one threw, or one that was told of the submission. */
-function tellSettled({ fault, onSettled = [] }: Extras, error: unknown): Fault | undefined {
+function tellSettled({ fault, onSettled }: Extras, error: unknown): Fault | undefined {
   let first = fault;
+  if (onSettled === undefined) return first;
   for (const callback of onSettled) {
     try {
       callback(error);
@@ -384,6 +385,7 @@ function tellSettled({ fault, onSettled = [] }: Extras, error: unknown): Fault |
   return first;
 }
 
-function tellFinal({ onFinal = [] }: Extras, error: unknown): void {
+function tellFinal({ onFinal }: Extras, error: unknown): void {
+  if (onFinal === undefined) return;
   for (const callback of onFinal) callback(error);
 }

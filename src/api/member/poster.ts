@@ -253,7 +253,7 @@ export class Poster {
 
   /** Posts sends and receives. All are told of before any is made: what was refused then leaves no half behind. */
   #submitMessages(messages: readonly Message[]): void {
-    for (const message of messages) this.#tell(message);
+    for (const { call, op } of messages) this.#tell(call, op);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
       this.#transferPostings(call, prepared, collected),
     );
@@ -266,7 +266,7 @@ export class Poster {
     const { collective, options, op } = collected;
     const call = this.#announce(collective, prepared.call, prepared.made);
     if (this.#session.clock === undefined && isGiven(call)) prepared.made = call;
-    this.#tell({ call, op });
+    this.#tell(call, op);
     const posting = this.#posting(call, prepared, collected, op);
     this.#ledger.post(this.facts.rank, posting);
     this.#lend(posting, options?.signal);
@@ -365,12 +365,11 @@ export class Poster {
   }
 
   /** Enters a call in the books, and has hooks and channels told of it. */
-  #tell(announced: Announced): void {
-    const { call } = announced;
+  #tell(call: Announced["call"], op: CommOp): void {
     this.#books.enter(call);
     const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
-    tellCall(this.hooks, this.facts, announced, channel);
+    tellCall(this.hooks, this.facts, { call, op }, channel);
   }
 
   #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
