@@ -1,7 +1,6 @@
 /** Recordings: a replay does what the recorded calls would do, on what the buffers hold then. */
 
 import {
-  type Backend,
   type CommError,
   type CommOp,
   type Communicator,
@@ -11,20 +10,7 @@ import {
 } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(
-  size: number,
-  program: (comm: Communicator) => T | PromiseLike<T>,
-  backend: Backend = sim(),
-) {
-  const world = await createWorld({ backend, size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
+import { inWorld } from "../../support/in-world.ts";
 
 const ints = (...values: number[]): Int32Array => Int32Array.from(values);
 

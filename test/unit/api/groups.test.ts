@@ -3,16 +3,8 @@
 import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
 import { failAt, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { inWorld } from "../../support/in-world.ts";
 import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
 
 const ints = (...values: number[]): Int32Array => Int32Array.from(values);
 

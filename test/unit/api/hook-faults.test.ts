@@ -2,19 +2,9 @@
 
 import { tracingChannel } from "node:diagnostics_channel";
 import { getEventListeners } from "node:events";
-import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
-import { sim } from "twinccl/sim";
+import type { CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
+import { inWorld } from "../../support/in-world.ts";
 
 const messageOf = (op: PromiseLike<unknown>): PromiseLike<string> =>
   op.then(

@@ -1,19 +1,9 @@
 /** Who is told of an operation by hooks and channels: each as often as it was added, all of them, both times or neither. */
 
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
-import { type Communicator, createWorld, type Unhook } from "twinccl";
-import { sim } from "twinccl/sim";
+import type { Communicator, Unhook } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
+import { inWorld } from "../../support/in-world.ts";
 
 /** What rank 0 was told, in a world where its barrier is open for as long as `meanwhile` takes. */
 async function toldWhileOpen(

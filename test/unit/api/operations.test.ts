@@ -1,21 +1,11 @@
 /** A posted operation: its numbers, its states, who is told when, and what hooks and stats say of it. */
 
-import { CommOp, type Communicator, createWorld, type OpInfo } from "twinccl";
-import { sim } from "twinccl/sim";
+import { CommOp, type OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
+import { inWorld } from "../../support/in-world.ts";
 
 const pause = (milliseconds = 3): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, milliseconds));
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
 
 describe("an operation", () => {
   test("numbers its calls from 0 and goes from waiting to done", async () => {

@@ -4,16 +4,7 @@ import { asDType, type Communicator, createWorld, type DType, dtypes } from "twi
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { hostView } from "../../support/host-view.ts";
-import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
+import { inWorld } from "../../support/in-world.ts";
 
 const next = ({ rank, size }: Communicator): number => (rank + 1) % size;
 const previous = ({ rank, size }: Communicator): number => (rank + size - 1) % size;

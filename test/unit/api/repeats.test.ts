@@ -1,7 +1,6 @@
 /** A call that is made again with the same arguments is recognised: nothing that may have changed since is overlooked. */
 
 import {
-  type Backend,
   CollectiveMismatchError,
   CommAbortedError,
   CommClosedError,
@@ -12,21 +11,8 @@ import {
 } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
+import { inWorld } from "../../support/in-world.ts";
 import { cleanGpus } from "../nccl-backend/gpus.ts";
-
-async function inWorld<T>(
-  size: number,
-  program: (comm: Communicator) => T | PromiseLike<T>,
-  backend: Backend = sim(),
-) {
-  const world = await createWorld({ backend, size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
 
 describe.each([
   ["on the simulation", () => sim()],

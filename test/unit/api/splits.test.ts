@@ -3,16 +3,7 @@
 import { type Communicator, createWorld } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { within } from "../../support/planted.ts";
-
-async function inWorld<T>(size: number, program: (comm: Communicator) => T | PromiseLike<T>) {
-  const world = await createWorld({ backend: sim(), size });
-  try {
-    return await within(3000, world.run(program));
-  } finally {
-    await world.close();
-  }
-}
+import { inWorld } from "../../support/in-world.ts";
 
 async function part(comm: Communicator, color: number, key?: number): Promise<Communicator> {
   const sub = await comm.split({ color, ...(key === undefined ? {} : { key }) });
