@@ -114,7 +114,7 @@ export class NcclSession implements Session {
     this.convene = firstUses && ((set) => firstUses.call(open(set.comm), set));
     this.conveneExchange = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
     this.others = job;
-    this.#ends = new CommunicatorEnds(async ({ info }) => job?.closedAlone(info));
+    this.#ends = new CommunicatorEnds(job);
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {

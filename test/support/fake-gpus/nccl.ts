@@ -206,6 +206,8 @@ function communicatorCalls(
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
       end.aborted = true;
+      // It meets nobody any more.
+      end.finalized = false;
       end.windows.clear();
       end.operators.clear();
       state.ends.delete(handle);

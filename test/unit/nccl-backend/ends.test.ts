@@ -1,9 +1,10 @@
 /** Ends of communicators, which are meetings of ranks in several processes: in whatever order these come, and called off. */
 import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
-import { type Joined, joinAll, onAll } from "./joined.ts";
+import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
 /** NCCL's end of a communicator is waited for five times as long. */
 const soonMs = 2_000;
@@ -49,6 +50,23 @@ describe("ranks that are all in close()", () => {
   });
 });
 
+test("a window that cannot be given back keeps no rank waiting, and is told", async () => {
+  const gpus = fakeGpus();
+  const ranks = await joinAll(2, "off", gpus);
+  await onAll(ranks, ({ comm }) =>
+    comm.allReduce({ send: comm.alloc("int8", 1, { symmetric: true }), op: "sum" }),
+  );
+  gpus.machine.failNext(
+    "deregisterWindow",
+    ncclError("ncclCommWindowDeregister", 3, "ncclInternalError"),
+  );
+  const closing = await soon(() => Promise.allSettled(ranks.map(({ comm }) => comm.close())));
+  expect(closing.map(({ status }) => status).toSorted()).toEqual(["fulfilled", "rejected"]);
+  const { reason } = closing.find(({ status }) => status === "rejected") as PromiseRejectedResult;
+  expect(reason).toMatchObject({ cCall: "ncclCommWindowDeregister" });
+  expect(gpus.nccl.ends.size).toBe(0);
+});
+
 describe("an end that waits for another rank", () => {
   test.each([0, 1])("is called off by rebuild(), which rank %i calls first", async (first) => {
     const ranks = await joinAll(2);
@@ -78,6 +96,42 @@ describe("an end that waits for another rank", () => {
       await Promise.all([comm.close(), (await next).close()]);
     });
   });
+
+  test.each([
+    ["a split", 4],
+    ["the world with all of its splits", 0],
+  ])(
+    "is called off when that rank has aborted %s, and no other end is",
+    async (which, endedTogether) => {
+      const gpus = cleanGpus();
+      const ranks = await joinAll(2, "off", gpus);
+      const made = await splits(ranks, which === "a split" ? 2 : 9);
+      const [mine, others] = ranks.map(({ comm }) =>
+        which !== "a split" ? comm : made[comm.rank]?.[0],
+      ) as [Communicator, Communicator];
+      others.abort(new Error("enough of this"));
+      await soon(async () => {
+        await mine.close();
+        await closeAll(ranks);
+      });
+      expect(gpus.machine.count("destroyInBackground")).toBe(endedTogether);
+    },
+  );
+
+  test("is called off when that rank has waited in vain for this one", async () => {
+    const ranks = await joinAll(2);
+    const [a, b] = ranks as [Joined, Joined];
+    const [mine, others] = (await splits(ranks, 1)).flat() as [Communicator, Communicator];
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    await mine.close();
+    await a.session.close();
+    warn.mockRestore();
+    await soon(async () => {
+      await others.close();
+      await b.comm.close();
+    });
+    await a.comm.close();
+  }, 40_000);
 
   test("is called off when that rank's process is gone, and no other end is", async () => {
     const gpus = cleanGpus();

@@ -1,22 +1,33 @@
 /** How a session ends its communicators: with the other processes where these come too, else without them. */
+import type { CommInfo } from "../../../api/index.ts";
 import { within } from "../device/give-back.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 
-/** How long the others' place takes at most to hear of an end. */
-const tellMs = 1_000;
+/** How long the others' place takes at most to hear of an end, and how often it is asked for theirs. */
+const [tellMs, askMs] = [1_000, 500];
+
+/** What the other processes say of their ends of communicators, and hear of those of this one. */
+export interface OtherEnds {
+  /** This process has ended one without the others, none of which is gone. */
+  closedAlone(comm: CommInfo): Promise<void>;
+  /** Whether another process has ended one alone, so that it comes to no end of it. */
+  isEndedAlone(comm: CommInfo): Promise<boolean>;
+}
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {
   /** World ranks whose processes are gone. */
   readonly #gone = new Set<number>();
-  readonly #endedAlone: (comm: NcclCommunicator) => Promise<void>;
+  /** Absent where all ranks live here. */
+  readonly #others: OtherEnds | undefined;
+  /** Ended by others without this process. */
+  readonly #endedElsewhere = new Set<NcclCommunicator>();
   /** What calls off each end that meets the other processes now. */
   readonly #underWay = new Map<NcclCommunicator, AbortController>();
   #alone = false;
 
-  /** `endedAlone` is told of each that ended without the other processes, none of which is gone. */
-  constructor(endedAlone: (comm: NcclCommunicator) => Promise<void>) {
-    this.#endedAlone = endedAlone;
+  constructor(others: OtherEnds | undefined) {
+    this.#others = others;
   }
 
   /** A rank's process is gone: it comes to no end any more, not to one that waits for it either. */
@@ -37,11 +48,12 @@ export class CommunicatorEnds {
   async one(comm: NcclCommunicator): Promise<void> {
     if (this.#misses(comm)) return comm.abort();
     if (await this.#withOthers(comm)) return;
-    // One that is lost tells nothing of those that are there.
-    if (this.#misses(comm)) return;
+    // One that is lost, or was there before, tells nothing of those that are there.
+    if (this.#misses(comm) || this.#endedElsewhere.has(comm)) return;
     this.#alone = true;
     // This process may be about to leave the job, with which it can say nothing more.
-    await within(tellMs, this.#endedAlone(comm));
+    const told = this.#others?.closedAlone(comm.info);
+    if (told !== undefined) await within(tellMs, told);
   }
 
   #misses(comm: NcclCommunicator): boolean {
@@ -56,11 +68,23 @@ export class CommunicatorEnds {
     }
     const calledOff = new AbortController();
     this.#underWay.set(comm, calledOff);
+    const ask = (): void => void this.#ask(comm, calledOff);
+    // Who has ended one alone may have ended many.
+    if (this.#endedElsewhere.size > 0) ask();
+    const asking = setInterval(ask, askMs);
     try {
       return await comm.end(calledOff.signal);
     } finally {
+      clearInterval(asking);
       this.#underWay.delete(comm);
     }
+  }
+
+  /** Calls an end off where another process has ended the communicator alone. */
+  async #ask(comm: NcclCommunicator, calledOff: AbortController): Promise<void> {
+    if ((await this.#others?.isEndedAlone(comm.info)) !== true) return;
+    this.#endedElsewhere.add(comm);
+    calledOff.abort();
   }
 
   /** Ends several one after another, as all processes do. Where others do not come to one, they come to none. */

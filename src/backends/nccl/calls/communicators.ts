@@ -108,7 +108,8 @@ export class NcclCommunicator {
       this.destroy();
       return true;
     }
-    inTurn(this.#releases());
+    // The others come to the end of the handle, also where something of it could not be given back.
+    const released = (async () => inTurn(this.#releases()))();
     const ends = [...this.members.values()].map(async (member) => {
       try {
         return await this.#endWithOthers(member.handle, calledOff);
@@ -116,6 +117,8 @@ export class NcclCommunicator {
         throw this.#of(member, error);
       }
     });
+    await Promise.allSettled([released, ...ends]);
+    await released;
     const inTime = (await Promise.all(ends)).every((each) => each);
     if (!inTime && !calledOff.aborted) {
       process.emitWarning(

@@ -8,6 +8,7 @@ import {
   type OtherProcesses,
   type Session,
 } from "../../../api/index.ts";
+import type { OtherEnds } from "../calls/communicator-ends.ts";
 import { Made } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
@@ -22,7 +23,7 @@ import { WhoIsMissing } from "./who-is-missing.ts";
 const mostOver = 64;
 
 /** A membership as a session sees it. */
-export class Job implements OtherProcesses {
+export class Job implements OtherProcesses, OtherEnds {
   readonly #membership: Membership;
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
@@ -105,6 +106,11 @@ export class Job implements OtherProcesses {
   async closedAlone(comm: CommInfo): Promise<void> {
     const made = this.#made.get(comm);
     if (made !== undefined) await this.#overElsewhere.closed(comm, made);
+  }
+
+  /** Whether another process has ended a communicator alone, so that it comes to no end of it. */
+  isEndedAlone(comm: CommInfo): Promise<boolean> {
+    return this.#overElsewhere.any(comm);
   }
 
   /** Who has ended a communicator without what this process waits for there. */

@@ -70,6 +70,13 @@ export class OverElsewhere {
     return undefined;
   }
 
+  /** Whether somebody has ended a communicator without the others. */
+  async any(comm: CommInfo): Promise<boolean> {
+    const key = this.#keyOf(comm);
+    const said = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
+    return (await Promise.all(said)).some((words) => words !== undefined);
+  }
+
   #set(key: string, words: Aborted | Closed): Promise<void> {
     return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(words)));
   }
