@@ -201,7 +201,7 @@ export interface OtherProcesses {
     halves: readonly HalfTransfer[],
   ): Promise<readonly number[] | undefined>;
   /** This process's end of a communicator was aborted, for which the others learn why, once they ask. */
-  gaveUp(comm: CommInfo, why: string): void;
+  gaveUp(comm: CommInfo, why: unknown): void;
   /** Who has ended a communicator so that what this process has made there comes to no end; `undefined`: nobody, as far as they say. */
   whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined>;
 }

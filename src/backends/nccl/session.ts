@@ -267,6 +267,7 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#reasons.set(info.id, reason);
     const told = reason ?? this.#aborted(info);
+    this.#parts.job?.gaveUp(info, told);
     this.#leave(comm, told);
     this.#progress.giveUp(comm, told);
     this.#leaving.add([comm], comm.abort());

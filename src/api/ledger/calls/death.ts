@@ -38,7 +38,6 @@ export function deathAfter(
 export function tellOthers(others: OtherProcesses | undefined, comm: CommInfo, death: Death): void {
   if (others === undefined) return;
   const [rank = 0] = comm.local;
-  const { message, cause } = death(rank, comm.ranks[rank] as number);
-  const why = cause instanceof Error ? cause.message : message;
-  others.gaveUp(comm, why.split("\n", 1)[0] as string);
+  const error = death(rank, comm.ranks[rank] as number);
+  others.gaveUp(comm, error.cause instanceof Error ? error.cause : error);
 }

@@ -9,6 +9,7 @@ import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { ByteEnd } from "../result/nccl-background.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
+import { BlamedOnOthers } from "./blamed-on-others.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
 import type { Made } from "./made.ts";
@@ -35,6 +36,7 @@ export class NcclCommunicator {
   /** What was made here, where other processes may ask. */
   made: Made | undefined;
   readonly #nccl: NcclCalls;
+  readonly #blamedOnOthers = new BlamedOnOthers();
 
   constructor(info: CommInfo, members: readonly Member[], nccl: NcclCalls) {
     this.info = info;
@@ -199,10 +201,15 @@ export class NcclCommunicator {
     if (await within(abortMs, Promise.allSettled(ends))) letGo();
   }
 
-  /** Throws what went wrong in the background. */
+  /** Throws what went wrong in the background, unless others tell more of it soon. */
   check(): void {
     for (const member of this.members.values()) {
-      this.#asOf(member, () => this.#nccl.checkAsync(member.handle));
+      try {
+        this.#nccl.checkAsync(member.handle);
+      } catch (error) {
+        if (this.members.size < this.size && this.#blamedOnOthers.isForOthers(error)) continue;
+        throw this.#of(member, error);
+      }
     }
   }
 

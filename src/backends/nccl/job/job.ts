@@ -98,7 +98,7 @@ export class Job implements OtherProcesses, OtherEnds {
   }
 
   /** This process's end of a communicator was aborted. */
-  gaveUp(comm: CommInfo, why: string): void {
+  gaveUp(comm: CommInfo, why: unknown): void {
     this.#overElsewhere.aborted(comm, why);
   }
 

@@ -35,8 +35,10 @@ export class OverElsewhere {
   }
 
   /** This process has aborted its end. */
-  aborted(comm: CommInfo, why: string): void {
-    const said: Aborted = { rank: this.#membership.rank, why: why.slice(0, 1000) };
+  aborted(comm: CommInfo, reason: unknown): void {
+    const text = String(reason instanceof Error ? reason.message : reason);
+    const why = (text.split("\n", 1)[0] as string).slice(0, 1000);
+    const said: Aborted = { rank: this.#membership.rank, why };
     // One was faster, or there is no store to say it to.
     this.#set(`aborted ${this.#keyOf(comm)}`, said).catch(() => undefined);
   }
