@@ -1,6 +1,6 @@
 /** Faults that NCCL blames on another process: the calls fail with what became of that one, where somebody knows it. */
-import type { CommError } from "twinccl";
-import { expect, test } from "vitest";
+import type { CommError, Communicator } from "twinccl";
+import { expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
@@ -26,6 +26,30 @@ test("a rank hears who has aborted the communicator", async () => {
   expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [1] });
   expect(error.message).toContain("enough of this");
   await closeAll([a, b]);
+});
+
+test.each(["the world", "a split"])("a rank hears who has closed %s", async (which) => {
+  // Host memory that one frees is no other one's where each has a process of its own.
+  const gpus = fakeGpus();
+  const ranks = await joinAll(2, "off", gpus);
+  const [a, b] = ranks as [Joined, Joined];
+  const splits = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
+  const [mine, others] = which === "the world" ? [a.comm, b.comm] : (splits as Communicator[]);
+  await Promise.all([mine?.barrier(), others?.barrier()]);
+  // Over sockets NCCL's end of a communicator waits for nobody.
+  vi.spyOn(gpus.nccl.calls, "finalizeInBackground").mockResolvedValue(undefined);
+  const waiting = told(mine!.barrier());
+  await others?.close();
+  blame(gpus, 0);
+  const error = (await waiting) as CommError;
+  expect(error).toMatchObject({
+    code: "ERR_COMM_REMOTE",
+    rank: 0,
+    ranks: [1],
+    collective: "barrier",
+  });
+  expect(error.message).toMatch(/rank 1 will not make it: it has closed its end of "\S+"/);
+  await closeAll(ranks);
 });
 
 test("a rank hears which one is gone", async () => {

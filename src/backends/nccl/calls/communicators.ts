@@ -207,7 +207,10 @@ export class NcclCommunicator {
       try {
         this.#nccl.checkAsync(member.handle);
       } catch (error) {
-        if (this.members.size < this.size && this.#blamedOnOthers.isForOthers(error)) continue;
+        if (this.made !== undefined && this.#blamedOnOthers.isForOthers(error)) {
+          this.made.isCutOff = true;
+          continue;
+        }
         throw this.#of(member, error);
       }
     }

@@ -19,6 +19,10 @@ export class Made {
   calls = 0;
   /** The number of the last call that this process compares, or has compared, with the other ranks' calls; plus one. */
   told = 0;
+  /** This process makes nothing more on it. */
+  isOver = false;
+  /** NCCL says that another process's end is gone. */
+  isCutOff = false;
   /** The number of the call for which this process waits, or waited to no end, to come together with others. */
   meets: number | undefined;
   readonly #size: number;

@@ -77,6 +77,8 @@ export class Job implements OtherProcesses, OtherEnds {
   /** A communicator takes no more calls: what they wait for ends. Others may ask what was made on it, if it is one of the last. */
   over(comm: CommInfo): void {
     this.#waits.giveUp(comm);
+    const made = this.#made.get(comm);
+    if (made !== undefined) made.isOver = true;
     this.#over.push(this.#keys.of(comm));
     if (this.#over.length > mostOver) this.#madeByKey.delete(this.#over.shift() as string);
   }
@@ -114,8 +116,13 @@ export class Job implements OtherProcesses, OtherEnds {
   }
 
   /** Who has ended a communicator without what this process waits for there. */
-  whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
-    return this.#overElsewhere.of(comm, this.#madeByKey.get(this.#keys.of(comm)));
+  async whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
+    const own = this.#madeByKey.get(this.#keys.of(comm));
+    const ended = await this.#overElsewhere.of(comm, own);
+    if (ended !== undefined || own?.isCutOff !== true) return ended;
+    // One that closed it, to which the others need not have come, has told nobody.
+    const rank = await this.#whoIsMissing.closer(comm, own);
+    return rank === undefined ? undefined : { rank, aborted: undefined };
   }
 
   get rank(): number {

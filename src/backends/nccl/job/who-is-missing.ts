@@ -1,6 +1,6 @@
 /** Who keeps a rank waiting: ranks of other processes are asked what they have made. All ranks here are those of the job. */
 import type { CommInfo, HalfTransfer, MissingRanks } from "../../../api/index.ts";
-import { type Ends, type Made, messagesOf } from "../calls/made.ts";
+import { type Ends, Made, messagesOf } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { keepWaiting } from "./messages-wait.ts";
 import { type Answers, RollCall } from "./roll-call.ts";
@@ -8,8 +8,8 @@ import { type Answers, RollCall } from "./roll-call.ts";
 /** What a process says of a communicator, by its key: what it was asked for, or when it leaves all. */
 type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
 
-/** Collective calls: see `Made`. */
-type Counts = Pick<Made, "calls" | "told" | "meets">;
+/** Collective calls, and whether any follow: see `Made`. */
+type Counts = Pick<Made, "calls" | "told" | "meets" | "isOver">;
 
 /** Asks, and answers others, on behalf of one process. */
 export class WhoIsMissing {
@@ -36,7 +36,7 @@ export class WhoIsMissing {
    * waited, to come together for it: another gave it up before, or what they connect or register is not alike.
    */
   async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
-    const own = this.#made.get(this.#keyOf(comm)) ?? { calls: 0, told: 0, meets: undefined };
+    const own = this.#made.get(this.#keyOf(comm)) ?? new Made(comm.ranks.length);
     const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
     let areApart = own.meets === number;
     const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
@@ -52,7 +52,10 @@ export class WhoIsMissing {
   }
 
   /** The other ranks of which something does not hold, or who do not answer. */
-  async #lacking(comm: CommInfo, holds: (counts: Counts) => boolean): Promise<number[]> {
+  async #lacking(
+    comm: CommInfo,
+    holds: (counts: Omit<Counts, "isOver">) => boolean,
+  ): Promise<number[]> {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const key = this.#keyOf(comm);
@@ -82,6 +85,20 @@ export class WhoIsMissing {
     });
   }
 
+  /** A rank that has closed a communicator without what this one has made there; `undefined` where none says so. */
+  closer(comm: CommInfo, own: Made): Promise<number | undefined> {
+    const { rank, size } = this.#membership;
+    const key = this.#keyOf(comm);
+    return this.#rollCall.ask(`all ${key}`, async (answers) => {
+      const asked = comm.ranks.map(async (each, at) => {
+        if (each === rank || each >= size) return [];
+        const { calls = 0, made = [], isOver } = await wordsOf(answers, each, key);
+        return isOver === true && own.waitsFor(at, { calls, ends: made }) ? [each] : [];
+      });
+      return (await Promise.all(asked)).flat()[0];
+    });
+  }
+
   /** Answers no more. What this process has made by now is left for those who ask later. */
   end(): void {
     this.#rollCall.end();
@@ -90,19 +107,22 @@ export class WhoIsMissing {
   #words(about?: string): Words {
     const all = [...this.#made];
     if (about === undefined) {
-      return Object.fromEntries(
-        all.map(([key, made]) => [key, { ...countsOf(made), ...made.ends() }]),
-      );
+      return Object.fromEntries(all.map(([key, made]) => [key, { ...allOf(made), isOver: true }]));
     }
     const [subject, asked] = about.split(" ", 2);
     const made = asked === undefined ? undefined : this.#made.get(asked);
     if (asked === undefined || made === undefined) return {};
+    if (subject === "all") return { [asked]: allOf(made) };
     return { [asked]: subject === "calls" ? countsOf(made) : made.ends() };
   }
 }
 
-function countsOf({ calls, told, meets }: Made): Counts {
-  return { calls, told, meets };
+function countsOf({ calls, told, meets, isOver }: Made): Counts {
+  return { calls, told, meets, isOver };
+}
+
+function allOf(made: Made): Counts & Ends {
+  return { ...countsOf(made), ...made.ends() };
 }
 
 /** What a rank says of a communicator. */
