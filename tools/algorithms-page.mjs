@@ -1,6 +1,6 @@
 /**
- * Writes docs/algorithms.md and its pictures from the catalogue: costs from the verifier-checked closed forms, pictures
- * from real traces.
+ * Writes the catalogue of docs/algorithms.md and its pictures: costs from the verifier-checked closed forms, pictures from
+ * real traces.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,7 @@ import { options } from "./options.mjs";
 
 const { check } = options({
   name: "docs:algorithms",
-  about: "Writes docs/algorithms.md and its pictures out of the catalogue.",
+  about: "Writes the catalogue of docs/algorithms.md and its pictures.",
   options: { check: { help: "writes nothing, and fails where a file is out of date" } },
 });
 
@@ -102,25 +102,18 @@ function round(value) {
 async function page() {
   const files = new Map();
   const lines = [
-    "# Algorithms",
+    "This part is written by `npm run docs:algorithms` from the catalogue itself: costs are the closed forms in the algorithms' headers,",
+    "which the verifier holds every program against, and pictures are drawn from traces of real runs.",
     "",
-    "Every program of the catalogue; the first of a collective is what runs where no plan of NCCL is followed. This page is written by",
-    "`npm run docs:algorithms` from the catalogue itself: the costs are the closed forms in the algorithms' headers, which",
-    "the verifier holds every program against, and the pictures are drawn from traces of real runs.",
-    "",
-    `Steps and elements sent are given for ${rankCounts.join(" · ")} ranks. *Steps* are rounds on the longest path when a rank sends and receives one`,
-    "message a round. *Sent* is what the busiest rank sends, in multiples of the call's count. *Credits* are the messages",
-    "that may be under way between two ranks before the sender must wait; with fewer the program would deadlock.",
-    "In the pictures blue is a port that sends, green a port that receives; time is virtual.",
-    "",
-    'Choose with `sim({ algorithms: { allReduce: "recursive-doubling" } })`: what a call means does not depend on it.',
+    `Rounds and elements sent are given for ${rankCounts.join(" · ")} ranks. *Sent* is what the busiest rank sends, in multiples of the`,
+    "call's count. In the pictures blue is a rank that sends, green one that receives; time is virtual and goes to the right.",
   ];
   for (const collective of builtCollectives) {
-    lines.push("", `## ${collective}`, "");
+    lines.push("", `### ${collective}`, "");
     const { reduces } = specifications[collective];
     lines.push(reduces ? "Folds with an operator." : "Copies bytes.", "");
     lines.push(
-      "| algorithm | what it does | steps | sent | credits | source |",
+      "| algorithm | what it does | rounds | sent | credits | source |",
       "|---|---|---|---|---|---|",
     );
     for (const algorithm of algorithmsOf(collective)) lines.push(costRow(algorithm));
@@ -130,8 +123,18 @@ async function page() {
       lines.push("", `![${collective} by ${name} on ${pictureRanks} ranks](${file})`);
     }
   }
-  files.set("docs/algorithms.md", `${lines.join("\n")}\n`);
+  files.set("docs/algorithms.md", withCatalogue(readOrEmpty(`${root}docs/algorithms.md`), lines));
   return files;
+}
+
+/** The page with these lines between its two marks; what stands around them is written by hand. */
+function withCatalogue(text, lines) {
+  const [begin, end] = ["<!-- catalogue -->\n", "<!-- end of catalogue -->\n"];
+  const [from, to] = [text.indexOf(begin) + begin.length, text.indexOf(end)];
+  if (from < begin.length || to < from) {
+    throw new Error(`docs/algorithms.md lacks the lines ${begin.trim()} and ${end.trim()}`);
+  }
+  return `${text.slice(0, from)}\n${lines.join("\n")}\n\n${text.slice(to)}`;
 }
 
 function kebab(name) {

@@ -38,12 +38,54 @@ export function alignedTable(rows: readonly Row[]): string[] {
   );
 }
 
-/** `rank 3`, `ranks 0, 2, 5` or `ranks 4..7`. */
+/** What is told of one rank. */
+export interface RankRow {
+  readonly rank: number;
+  readonly cells: Row;
+}
+
+/** Ranks that have a line each. */
+const mostRankLines = 16;
+
+/**
+ * Rows about ranks, which their first cell names: `rank 3`, or a number below a heading (`numbersText`). Of more than 16
+ * ranks those that say the same share a row: a report of thousands of equal lines is read by nobody.
+ */
+export function rankRows(rows: readonly RankRow[], naming = ranksText): Row[] {
+  if (rows.length <= mostRankLines) {
+    return rows.map(({ rank, cells }) => [naming([rank]), ...cells]);
+  }
+  const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
+  for (const { rank, cells } of rows) {
+    const key = cells.join("\n");
+    const group = groups.get(key) ?? { cells, ranks: [] };
+    group.ranks.push(rank);
+    groups.set(key, group);
+  }
+  return Array.from(groups.values(), ({ ranks, cells }) => {
+    return [naming(ranks.sort((a, b) => a - b)), ...cells];
+  });
+}
+
+/** `rank 3`, `ranks 0, 2, 5` or `ranks 4..7, 9`. */
 export function ranksText(ranks: readonly number[]): string {
-  const first = ranks[0];
-  const last = ranks.at(-1);
-  if (first === undefined || last === undefined) return "no rank";
-  if (ranks.length === 1) return `rank ${first}`;
-  const run = ranks.every((rank, index) => rank === first + index);
-  return run && ranks.length > 2 ? `ranks ${first}..${last}` : `ranks ${ranks.join(", ")}`;
+  if (ranks.length === 0) return "no rank";
+  return `${ranks.length === 1 ? "rank" : "ranks"} ${numbersText(ranks)}`;
+}
+
+/** Numbers and runs of numbers that are listed; an error's facts hold all of them. */
+const mostListed = 32;
+
+/** `0, 2, 5` or `4..7, 9`. */
+export function numbersText(numbers: readonly number[]): string {
+  const parts: string[] = [];
+  for (let at = 0; at < numbers.length; ) {
+    if (parts.length === mostListed) return `${parts.join(", ")} and ${numbers.length - at} more`;
+    let end = at + 1;
+    while (numbers[end] === (numbers[end - 1] as number) + 1) end++;
+    const isRun = end - at > 2;
+    parts.push(isRun ? `${numbers[at]}..${numbers[end - 1]}` : `${numbers[at]}`);
+    at = isRun ? end : at + 1;
+  }
+  return parts.join(", ");
 }

@@ -7,14 +7,14 @@ import {
   UnsupportedError,
 } from "../api/index.ts";
 import { findCollective } from "./collectives/index.ts";
-import { type MeasuredCollective, questionOf } from "./collectives/row.ts";
+import { type MeasuredCollective, questionOf, type Skew } from "./collectives/row.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
 import type { Issue } from "./issue.ts";
 import { type Job, joinJob, openJob } from "./job.ts";
 import { assertBenchOptions, type BenchOptions } from "./options.ts";
 import { Oracle } from "./oracle.ts";
-import { sizeText, sweepSizes } from "./sizes.ts";
+import { callSizes, sizeText } from "./sizes.ts";
 import { runTrial, type Trial } from "./trial.ts";
 
 /** One row still to be measured. */
@@ -75,13 +75,14 @@ function rowsOf(options: BenchOptions): Row[] {
     );
   }
   const { moves, reduces, rooted } = collective;
-  const sizes = moves ? sweepSizes(options.sizes) : [0];
   const usedDtypes: readonly DType[] = moves ? dtypes : ["uint8"];
   const usedOps: readonly NamedReduceOp[] = reduces ? ops : ["sum"];
-  return usedDtypes.flatMap((dtype) =>
+  const calls = { collective, dtypes: usedDtypes, ranks: options.ranks, skew: skewOf(options) };
+  const sizes = callSizes(options.sizes, calls);
+  return usedDtypes.flatMap((dtype, at) =>
     usedOps.flatMap((op) =>
       (rooted ? roots : [-1]).flatMap((root) =>
-        sizes.map((bytes) => ({ collective, bytes, dtype, op, root })),
+        (sizes[at] ?? []).map((bytes) => ({ collective, bytes, dtype, op, root })),
       ),
     ),
   );
@@ -116,13 +117,17 @@ async function warmUp(job: Job, options: BenchOptions, rows: readonly Row[]): Pr
 }
 
 function trialOf(options: BenchOptions, row: Row): Omit<Trial, "inPlace"> {
-  const { ranks, iterations = 20, warmup = 5, check = true, seed = 0, spread = 0.5 } = options;
+  const { ranks, iterations = 20, warmup = 5, check = true, seed = 0 } = options;
   const { collective, dtype, op, root } = row;
   const elements = Math.floor(row.bytes / bytesOf(dtype));
-  const shape = { ...collective.shape(elements, ranks, { spread, seed }), ranks, root };
+  const shape = { ...collective.shape(elements, ranks, skewOf(options)), ranks, root };
   const oracle = new Oracle(collective, shape, dtype, op, seed);
   const issue = issueOf(options);
   return { row: collective, shape, dtype, op, oracle, iterations, warmup, check, issue };
+}
+
+function skewOf({ seed = 0, spread = 0.5 }: BenchOptions): Skew {
+  return { seed, spread };
 }
 
 function issueOf({ mode = "eager", latency = false, symmetric = false }: BenchOptions): Issue {

@@ -1,6 +1,7 @@
 /** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
-import { InvalidArgumentError } from "../api/index.ts";
+import { bytesOf, type DType, InvalidArgumentError } from "../api/index.ts";
 import { assertOptions } from "../api/option-kinds.ts";
+import type { MeasuredCollective, Skew } from "./collectives/row.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
@@ -60,6 +61,43 @@ export function sweepSizes(sweep: SizeSweep): number[] {
       factor === undefined ? size + (step ?? 1) : Math.max(size + 1, Math.floor(size * factor));
   }
   return sizes;
+}
+
+/** Calls of a collective whose sizes are wanted. */
+interface SizedCalls {
+  readonly collective: MeasuredCollective;
+  readonly dtypes: readonly DType[];
+  readonly ranks: number;
+  readonly skew: Skew;
+}
+
+/**
+ * By dtype, the sizes of a sweep that its calls can have: one for each number of elements. A size that does not hold one
+ * element (of every rank's block, where there are blocks) makes no call, unless it is 0 itself.
+ *
+ * @throws InvalidArgumentError when no dtype has any.
+ */
+export function callSizes(
+  sweep: SizeSweep,
+  { collective, dtypes, ranks, skew }: SizedCalls,
+): readonly (readonly number[])[] {
+  if (!collective.moves) return dtypes.map(() => [0]);
+  const sizes = sweepSizes(sweep);
+  const elementsIn = (elements: number): number =>
+    collective.shape(elements, ranks, skew).sizeElements;
+  const found = dtypes.map((dtype) => {
+    const seen = new Set<number>();
+    return sizes.filter((bytes) => {
+      const elements = elementsIn(Math.floor(bytes / bytesOf(dtype)));
+      if (seen.has(elements) || (elements === 0 && bytes > 0)) return false;
+      seen.add(elements);
+      return true;
+    });
+  });
+  const least = (elementsIn(1) > 0 ? 1 : ranks) * Math.min(...dtypes.map(bytesOf));
+  const isEmpty = found.length > 0 && found.every((each) => each.length === 0);
+  check("max", !isEmpty, sweep.max, `bytes of at least ${least}`);
+  return found;
 }
 
 function check(field: string, fine: boolean, found: unknown, needs: string): void {

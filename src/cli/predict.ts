@@ -13,7 +13,8 @@ import {
 } from "../algorithms/index.ts";
 import { linkBounds } from "../algorithms/plans/link.ts";
 import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
-import { sizeText, sweepSizes } from "../bench/index.ts";
+import { sizeText } from "../bench/index.ts";
+import { callSizes } from "../bench/sizes.ts";
 import { benchOptions } from "./bench-options.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
@@ -55,8 +56,8 @@ const options = {
 
 type PredictOptions = Parsed<typeof options>;
 
-/** Collectives whose size is that of the whole buffer; of the others it holds a block for each rank. */
-const whole: ReadonlySet<SpecifiedCollective> = new Set(["allReduce", "reduce", "broadcast"]);
+/** Blocks are of equal length here. */
+const even = { spread: 0, seed: 0 };
 
 const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
   (name) => !name.endsWith("v"),
@@ -85,7 +86,8 @@ Exit status: 0, or 2 for wrong usage.
 
 async function runPredict(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const { collective, rooted, busFactor } = wantedCollective(parsed.positionals[0], predicted);
+  const row = wantedCollective(parsed.positionals[0], predicted);
+  const { collective, rooted, busFactor } = row;
   const built = predicted.find((name) => name === collective);
   if (built === undefined) throw new UsageError(`${collective} has no algorithms to compare`);
   const ranks = parsed.integer("ranks", 8, 1, mostPredicted);
@@ -107,10 +109,12 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   const write = outputFile("--out", parsed.text("out"));
   const progress = new Progress(context);
   const machine = { bytesPerElement, link, overheadPs, topology, hopLatencyPs, credits };
-  const rows = sizesIn(parsed, built).map((bytes) => {
-    const elements = Math.floor(bytes / bytesPerElement);
-    const count = whole.has(built) ? elements : Math.floor(elements / ranks);
-    const size = count * bytesPerElement * (whole.has(built) ? 1 : ranks);
+  const calls = { collective: row, dtypes: [dtype], ranks, skew: even };
+  const [sizes = []] = callSizes(sizesOf(parsed), calls);
+  const rows = sizes.map((bytes) => {
+    const shape = row.shape(Math.floor(bytes / bytesPerElement), ranks, even);
+    const { count } = shape;
+    const size = shape.sizeElements * bytesPerElement;
     const found = algorithms.map((algorithm) => {
       const what = `predicting ${algorithm.name}, ${sizeText(size)} on ${ranks} ranks`;
       progress.show(what);
@@ -153,10 +157,6 @@ function orTooLarge(ask: () => Prediction): Prediction | undefined {
     if (isTooLarge(error)) return undefined;
     throw error;
   }
-}
-
-function sizesIn(parsed: PredictOptions, collective: SpecifiedCollective): readonly number[] {
-  return collective === "barrier" ? [0] : sweepSizes(sizesOf(parsed));
 }
 
 function algorithmsWanted(

@@ -4,7 +4,7 @@
  * A description is a table of named lines. Ranks compare a digest first, so that agreement costs a few bytes; only when it
  * differs do they exchange the lines to tell which name differs, and on whom.
  */
-import { ranksText } from "../api/error-text.ts";
+import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
 
 /** Every rank's text, by rank. Costs two all-gathers. */
@@ -84,10 +84,11 @@ function disagreement(
   const values = valuesOf(name);
   const { rank, size } = comm;
   const ranks = outliers(values);
+  const rows = values.map((value, each) => ({ rank: each, cells: [value] }));
   return new CollectiveMismatchError(
     {
       headline: `${action}: ${kind} "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} from the others`,
-      table: [["rank", name], ...values.map((value, index) => [index, value])],
+      table: [["rank", name], ...rankRows(rows, numbersText)],
       hint,
     },
     { rank, size, comm: comm.name, ranks, field: name, values },

@@ -114,7 +114,7 @@ describe("what is derived from the catalogue", () => {
 
   test("the docs page has a row and a picture of each", () => {
     const page = readFileSync(`${root}docs/algorithms.md`, "utf8");
-    const sections = new Map(page.split(/^## /m).map((text) => [text.split("\n")[0], text]));
+    const sections = new Map(page.split(/^### /m).map((text) => [text.split("\n")[0], text]));
     for (const { collective, algorithm } of catalogueRows()) {
       const section = sections.get(collective) ?? "";
       expect(section).toContain(`\n| ${algorithm.name} | ${algorithm.summary} | `);

@@ -3,7 +3,7 @@ import type { CallSet, RankCall, Session } from "../backend.ts";
 import { DeviceBuffer } from "../buffer.ts";
 import type { AllToAllvArgs, AllToAllvResult, Data } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
-import { ranksText } from "../error-text.ts";
+import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { UnservedError } from "../ledger/calls/unserved.ts";
 import type { Prepared } from "../member/prepared.ts";
@@ -108,15 +108,13 @@ function tooShort(
   const values = set.calls.map(({ recv }, index) =>
     recv === undefined ? "allocated" : `${recv.length} of ${needed[index]} needed`,
   );
+  const rows = values.map((value, at) => ({ rank: set.calls[at]?.rank ?? at, cells: [value] }));
   return new UnservedError(
     (rank) =>
       new CollectiveMismatchError(
         {
           headline: `call ${set.number} on "${set.comm.name}": ${ranksText(ranks)} cannot hold what is sent to them`,
-          table: [
-            ["rank", "recv.length"],
-            ...values.map((value, index) => [set.calls[index]?.rank ?? index, value]),
-          ],
+          table: [["rank", "recv.length"], ...rankRows(rows, numbersText)],
           hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
         },
         {

@@ -18,7 +18,7 @@ import { assertLent } from "../ledger/agree/lent.ts";
 import { recordedSets } from "../ledger/agree/recorded.ts";
 import { assertTargetsApart } from "../ledger/agree/targets.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { deadlockError, type Situation, stallText, waitsOf } from "../ledger/watch/diagnosis.ts";
+import { deadlockErrors, type Situation, stallText, waitsOf } from "../ledger/watch/diagnosis.ts";
 import { Monitor, type MonitorHost } from "../ledger/watch/monitor.ts";
 import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
@@ -310,7 +310,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       return;
     }
     const waits = waitsOf(this.#situation());
-    this.#communicators.killAll((worldRank) => deadlockError(waits, worldRank));
+    this.#communicators.killAll(deadlockErrors(waits));
   }
 
   /** The runtime has nothing left to wait for: ranks that have not returned are lost, and the run is over. */

@@ -1,5 +1,6 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import type { CommInfo } from "../backend.ts";
+import { rankRows } from "../error-text.ts";
 import {
   CommAbortedError,
   CommError,
@@ -145,7 +146,7 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
   return new WorldError(
     {
       headline: `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
-      table: failures.map(({ rank, error }) => [`rank ${rank}`, firstLine(error)]),
+      table: rankRows(failures.map(({ rank, error }) => ({ rank, cells: [firstLine(error)] }))),
       hint: "the first failure is the cause",
     },
     { size, comm: name, ranks: failures.map(({ rank }) => rank), failures, cause: first.error },

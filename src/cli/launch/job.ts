@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
 import { Guardian } from "./guardian.ts";
-import { LinePrefixer, Throttle } from "./lines.ts";
+import { LinePrefixer, ThrottledSink } from "./lines.ts";
 import type { RankEnd } from "./rank-end.ts";
 import { endOf } from "./report.ts";
 
@@ -19,8 +19,6 @@ export interface JobOptions {
   readonly graceMs: number;
   /** What is put before every line of a rank's output; `[3] ` when left out. */
   readonly prefix?: (rank: number) => string;
-  readonly out: (text: string) => void;
-  readonly err: (text: string) => void;
 }
 
 /** How long output is read on that a rank's own offspring holds open, and in how many parts that time is counted. */
@@ -36,7 +34,10 @@ export class Job {
   readonly #running = new Map<number, ChildProcess>();
   readonly #ends: RankEnd[] = [];
   readonly #began = performance.now();
-  readonly #throttles = [new Throttle(process.stdout), new Throttle(process.stderr)] as const;
+  readonly #sinks = {
+    stdout: new ThrottledSink(process.stdout),
+    stderr: new ThrottledSink(process.stderr),
+  };
   #isStopping = false;
   #kill: NodeJS.Timeout | undefined;
 
@@ -64,7 +65,7 @@ export class Job {
   }
 
   async #start(rank: number): Promise<void> {
-    const { command, variables, out, err } = this.#options;
+    const { command, variables } = this.#options;
     // Behind `--` a script whose name begins with a dash is no option of Node's.
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
@@ -76,8 +77,8 @@ export class Job {
     const { pid } = child;
     if (pid !== undefined) this.#guardian.started(pid);
     const outputs = Promise.all([
-      this.#forward(child, "stdout", rank, out),
-      this.#forward(child, "stderr", rank, err),
+      this.#forward(child, "stdout", rank),
+      this.#forward(child, "stderr", rank),
     ]);
     const end = await new Promise<Pick<RankEnd, "status" | "how">>((resolve) => {
       child.once("error", ({ message }) => {
@@ -104,28 +105,19 @@ export class Job {
     if (end.status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
   }
 
-  #forward(
-    child: ChildProcess,
-    name: "stdout" | "stderr",
-    rank: number,
-    write: (text: string) => void,
-  ): Promise<void> {
+  #forward(child: ChildProcess, name: "stdout" | "stderr", rank: number): Promise<void> {
     // A process for which no file handle was left has no streams either.
     const source = child[name] as Readable | null | undefined;
     if (source === null || source === undefined) return Promise.resolve();
-    const throttle = this.#throttles[name === "stdout" ? 0 : 1];
+    const sink = this.#sinks[name];
     const prefixer = new LinePrefixer(this.#options.prefix?.(rank) ?? `[${rank}] `);
-    const put = (text: string): void => {
-      if (text !== "") write(text);
-    };
     return new Promise((resolve) => {
       source.on("data", (chunk: Buffer) => {
-        put(prefixer.push(chunk));
-        throttle.check(source);
+        sink.write(prefixer.push(chunk), source);
       });
       source.on("error", () => undefined);
       source.once("close", () => {
-        put(prefixer.end());
+        sink.write(prefixer.end(), source);
         resolve();
       });
     });

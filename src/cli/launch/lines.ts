@@ -1,25 +1,32 @@
-/** The output of many processes, told apart line by line. */
+/**
+ * The output of many processes, told apart line by line. Nobody says that it is text, so bytes stay what they are: they are
+ * handled as strings of Latin-1, in which every byte is one character.
+ */
 import type { Readable, Writable } from "node:stream";
-import { StringDecoder } from "node:string_decoder";
 
-/** A line is cut here, so that a rank that writes no line ends fills no memory. */
+/** A line is cut here, so that a rank that writes no line ends fills no memory. Letters are counted as UTF-16 does. */
 const mostLetters = 2 ** 20;
+
+/** What so many letters of UTF-8 take at most; what has more is no text. */
+const mostBytes = 3 * mostLetters;
 
 /** Puts a prefix before every line; what is not a whole line yet is kept. */
 export class LinePrefixer {
   readonly #prefix: string;
-  readonly #decoder = new StringDecoder("utf8");
-  /** What has come of a line that has not ended, and how many letters that are. */
+  /** What has come of a line that has not ended, and how many bytes that are. */
   #parts: string[] = [];
+  #bytes = 0;
+  /** Letters of the parts that are counted, which only those of a long line are. */
   #letters = 0;
+  #counted = 0;
 
   constructor(prefix: string) {
     this.#prefix = prefix;
   }
 
-  /** The whole lines that these bytes complete. */
+  /** The whole lines that these bytes complete, in Latin-1. */
   push(chunk: Buffer): string {
-    const [first = "", ...others] = this.#decoder.write(chunk).split("\n");
+    const [first = "", ...others] = chunk.toString("latin1").split("\n");
     let text = this.#add(first);
     for (const line of others) text += this.#endLine() + this.#add(line);
     return text;
@@ -27,27 +34,40 @@ export class LinePrefixer {
 
   /** What is left when the output is over. */
   end(): string {
-    const text = this.#add(this.#decoder.end());
-    return this.#letters === 0 ? text : text + this.#endLine();
+    return this.#bytes === 0 ? "" : this.#endLine();
   }
 
   /** More of a line; the pieces of it that are too long to wait for its end. */
   #add(part: string): string {
     this.#parts.push(part);
-    this.#letters += part.length;
-    if (this.#letters <= mostLetters) return "";
-    const pieces = piecesOf(this.#parts.join(""));
-    const rest = pieces.pop() ?? "";
-    this.#parts = [rest];
-    this.#letters = rest.length;
-    return pieces.map((piece) => this.#line(piece)).join("");
+    this.#bytes += part.length;
+    // A letter has at least one byte.
+    if (this.#bytes <= mostLetters) return "";
+    for (; this.#counted < this.#parts.length; this.#counted++) {
+      this.#letters += lettersIn(this.#parts[this.#counted] as string);
+    }
+    if (this.#letters <= mostLetters && this.#bytes <= mostBytes) return "";
+    let text = "";
+    let rest = this.#parts.join("");
+    for (let end = pieceEnd(rest); end < rest.length; end = pieceEnd(rest)) {
+      text += this.#line(rest.slice(0, end));
+      rest = rest.slice(end);
+    }
+    this.#keep([rest], rest.length);
+    return text;
   }
 
   #endLine(): string {
     const line = this.#line(this.#parts.join(""));
-    this.#parts = [];
-    this.#letters = 0;
+    this.#keep([], 0);
     return line;
+  }
+
+  #keep(parts: string[], bytes: number): void {
+    this.#parts = parts;
+    this.#bytes = bytes;
+    this.#letters = 0;
+    this.#counted = 0;
   }
 
   #line(line: string): string {
@@ -55,23 +75,32 @@ export class LinePrefixer {
   }
 }
 
-/** A line in pieces that are not too long. */
-function piecesOf(line: string): string[] {
-  const pieces: string[] = [];
-  let rest = line;
-  while (rest.length > mostLetters) {
-    // Not between the two halves of a letter.
-    const last = rest.charCodeAt(mostLetters - 1);
-    const cut = last >= 0xd800 && last < 0xdc00 ? mostLetters - 1 : mostLetters;
-    pieces.push(rest.slice(0, cut));
-    rest = rest.slice(cut);
+/** Where a line is to be cut, before a letter that is one too many; its end where none is. */
+function pieceEnd(line: string): number {
+  const last = Math.min(line.length, mostBytes);
+  let letters = 0;
+  for (let at = 0; at < last; at++) {
+    letters += lettersAt(line.charCodeAt(at));
+    if (letters > mostLetters) return at;
   }
-  pieces.push(rest);
-  return pieces;
+  return last;
 }
 
-/** Stops reading from the ranks while the reader of our own output is slower than they are. */
-export class Throttle {
+function lettersIn(part: string): number {
+  let letters = 0;
+  for (let at = 0; at < part.length; at++) letters += lettersAt(part.charCodeAt(at));
+  return letters;
+}
+
+/** Letters of UTF-16 that begin with a byte of UTF-8. */
+function lettersAt(byte: number): number {
+  const isWithin = (byte & 0xc0) === 0x80;
+  if (isWithin) return 0;
+  return byte >= 0xf0 ? 2 : 1;
+}
+
+/** Our own output; while its reader is slower than the ranks, nothing is read from them. */
+export class ThrottledSink {
   readonly #sink: Writable;
   readonly #waiting = new Set<Readable>();
 
@@ -79,8 +108,9 @@ export class Throttle {
     this.#sink = sink;
   }
 
-  /** To be called after something of that source was written. */
-  check(source: Readable): void {
+  /** Writes what came from that source, bytes in Latin-1. */
+  write(text: string, source: Readable): void {
+    if (text !== "") this.#sink.write(text, "latin1");
     if (!this.#sink.writableNeedDrain || this.#sink.destroyed) return;
     source.pause();
     this.#waiting.add(source);

@@ -10,8 +10,8 @@ const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** Starts the processes, and resolves to 0 or the status of the rank that failed first. */
 export async function runJob(
-  wanted: Omit<JobOptions, "variables" | "out" | "err">,
-  context: Pick<Context, "out" | "err">,
+  wanted: Omit<JobOptions, "variables">,
+  context: Pick<Context, "err">,
 ): Promise<number> {
   const { size } = wanted;
   const jobId = `launch-${randomBytes(8).toString("hex")}`;
@@ -29,8 +29,7 @@ export async function runJob(
     TWINCCL_PORT: String(server.port),
     TWINCCL_SECRET: secret,
   });
-  const { out, err } = context;
-  const job = new Job({ ...wanted, variables, out, err });
+  const job = new Job({ ...wanted, variables });
   const watch = watchReasonsToStop(job);
   try {
     const ends = await job.ended;

@@ -1,4 +1,5 @@
 /** Work that may fail on some ranks and must then fail on all, so that none goes on alone. */
+import { rankRows } from "../../api/error-text.ts";
 import type { Communicator } from "../../api/index.ts";
 import { allTexts } from "../agreement.ts";
 import { CheckpointError } from "../errors.ts";
@@ -96,7 +97,12 @@ function failure(
   return new CheckpointError(
     {
       headline: `${action}: ${first?.fault}`,
-      table: failed.map((each) => [`rank ${each.rank}`, each.fault.split("\n")[0] ?? ""]),
+      table: rankRows(
+        failed.map(({ rank: each, fault }) => ({
+          rank: each,
+          cells: [fault.split("\n")[0] ?? ""],
+        })),
+      ),
       hint: first?.hint,
     },
     { rank, size, comm: name, ranks: failed.map((each) => each.rank), file: first?.file, cause },

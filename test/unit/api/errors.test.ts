@@ -53,6 +53,10 @@ describe("the text", () => {
       "ranks 4..7",
       "ranks 1, 0",
     ]);
+    expect(ranksText([0, 1, 2, 4, 6, 7, 9, 10, 11])).toBe("ranks 0..2, 4, 6, 7, 9..11");
+    const even = Array.from({ length: 1024 }, (_, half) => 2 * half);
+    expect(ranksText(even)).toBe(`ranks ${even.slice(0, 32).join(", ")} and 992 more`);
+    expect(ranksText(even.slice(0, 32))).toBe(`ranks ${even.slice(0, 32).join(", ")}`);
   });
 });
 

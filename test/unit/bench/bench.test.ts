@@ -87,6 +87,26 @@ test("the document has nccl-tests' names and says where it comes from", async ()
   expect({ nwrong, checked }).toEqual({ nwrong: 0, checked: 128 });
 });
 
+test("a row for each number of elements, and none for sizes that hold not one", async () => {
+  const rows = async (wish: Partial<BenchOptions>): Promise<string[]> => {
+    const options = { ...quick, backend: sim(), collective: "allReduce", ...wish };
+    return (await bench(options)).results.map(({ type, size }) => `${type} ${size}`);
+  };
+  const sizes = { min: 1, max: 8, factor: 2 };
+  expect(await rows({ sizes })).toEqual(["float32 4", "float32 8"]);
+  expect(await rows({ sizes, dtypes: ["float64"] })).toEqual(["float64 8"]);
+  expect(await rows({ sizes: { min: 2, max: 2 }, dtypes: ["float16", "float32"] })).toEqual([
+    "float16 2",
+  ]);
+  // A block for each of 3 ranks.
+  expect(await rows({ sizes: { min: 4, max: 25, step: 1 }, collective: "allGather" })).toEqual([
+    "float32 12",
+    "float32 24",
+  ]);
+  expect(await rows({ sizes: { min: 0, max: 4, step: 1 } })).toEqual(["float32 0", "float32 4"]);
+  expect(await rows({ sizes, collective: "barrier" })).toEqual(["none 0"]);
+});
+
 describe("how calls are issued", () => {
   /** What a world of two ranks does, in order: p0 and p1 for posted calls, x for executed ones. */
   const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
@@ -192,6 +212,7 @@ describe("refuses", () => {
     ["no ranks", { ranks: 0 }],
     ["half an iteration", { iterations: 0.5 }],
     ["a root that is no rank", { roots: [3] }],
+    ["sizes that hold no element", { sizes: { min: 1, max: 3, step: 1 } }],
     ["an endless sweep", { sizes: { min: 8, max: 16, factor: 1 } }],
   ])("%s", async (_, wrong) => {
     await expect(bench({ ...good, ...wrong })).rejects.toThrow(InvalidArgumentError);

@@ -77,6 +77,19 @@ describe("predict", () => {
     expect(JSON.parse(readFileSync(path, "utf8"))).toMatchObject({ predicted: true, ranks: 5 });
   });
 
+  test("a row for each number of elements, and none for sizes that hold not one", async () => {
+    const sizes = async (line: string): Promise<number[]> => {
+      const { results } = JSON.parse((await cli(`predict ${line} --json`)).out);
+      return results.map(({ size }: { size: number }) => size);
+    };
+    expect(await sizes("all-reduce -b 1 -e 8")).toEqual([4, 8]);
+    expect(await sizes("all-reduce -b 8 -e 16 -i 2")).toEqual([8, 12, 16]);
+    // A block for each of 8 ranks.
+    expect(await sizes("all-gather -b 1 -e 64")).toEqual([32, 64]);
+    expect(await sizes("all-reduce -b 0 -e 4 -i 1")).toEqual([0, 4]);
+    expect(await sizes("barrier")).toEqual([0]);
+  });
+
   test("a line on the terminal says how far it is, and is taken away", async () => {
     const { err } = await cli("predict all-reduce --ranks 600 -b 4 -e 4 --algorithm ring", {
       terminal: true,
@@ -98,6 +111,8 @@ describe("predict", () => {
     ["all-reduce --topology fat-tree --oversubscription 0.5", "--oversubscription: found"],
     ["all-reduce --latency-ns fast", "--latency-ns: found"],
     ["all-reduce --credits 0", "--credits: found"],
+    ["all-reduce -b 1 -e 3", "sizes: max: found 3, needs bytes of at least 4"],
+    ["all-gather -b 1 -e 31", "sizes: max: found 31, needs bytes of at least 32"],
   ])("refuses %s", async (line, why) => {
     const { status, out, err } = await cli(`predict ${line}`);
     expect({ status, out }).toEqual({ status: 2, out: "" });

@@ -63,6 +63,17 @@ describe("a job", () => {
     expect(lines).toEqual(["[0] grüße", `[0] ${"x".repeat(70_000)}`]);
   });
 
+  test("may write any bytes, which come as they are", async () => {
+    const path = script(
+      "bytes.mjs",
+      `process.stdout.write(Buffer.from([0xff, 0x00, 0xc3, 0x0d, 0x0a, 0x80, 0x0a, 0xe2, 0x82]));`,
+    );
+    const asHex = ["sh", "-c", '"$@" | od -An -v -w64 -tx1', "sh"];
+    const { lines } = await launch(["-n", "1", path], {}, asHex).ended;
+    const prefix = "5b 30 5d 20";
+    expect(lines).toEqual([` ${prefix} ff 00 c3 0d 0a ${prefix} 80 0a ${prefix} e2 82 0a`]);
+  });
+
   test("may write lines of any length, which are cut into ones of 1,048,576 letters", async () => {
     const most = 2 ** 20;
     const path = script(

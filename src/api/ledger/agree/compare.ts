@@ -4,7 +4,7 @@
  * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
  */
 import type { CommInfo, RankCall } from "../../backend.ts";
-import { ranksText } from "../../error-text.ts";
+import { type ErrorText, numbersText, rankRows, ranksText } from "../../error-text.ts";
 import { CollectiveMismatchError } from "../../errors.ts";
 import type { Meeting } from "../calls/batch.ts";
 import type { Posting, SignatureField } from "../calls/posting.ts";
@@ -138,36 +138,26 @@ function rootedFault(
   };
 }
 
-/** The error one rank gets for a mismatch. */
-export function mismatchError(
+/** The error that each rank gets for a mismatch. All say the same. */
+export function mismatchErrors(
   slot: Slot,
-  mismatch: Mismatch,
-  rank: number,
-): CollectiveMismatchError {
+  { field, ranks, values, law }: Mismatch,
+): (rank: number) => CollectiveMismatchError {
   const calls = slot.postings.map((posting) => posting?.call);
-  const { field, ranks, values, law } = mismatch;
-  return new CollectiveMismatchError(
-    {
-      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
-        law === undefined ? "" : `: ${law}`
-      }`,
-      table: [
-        ["rank", "call", field],
-        ...values.map((value, index) => [index, callText(calls[index]), value]),
-      ],
-      hint: "nothing was written; make the same call on every rank, with equal arguments",
-    },
-    {
-      rank,
-      size: calls.length,
-      comm: slot.comm.name,
-      collective: calls[rank]?.collective,
-      call: slot.number,
-      ranks,
-      field,
-      values,
-    },
-  );
+  const { name } = slot.comm;
+  const rows = values.map((value, rank) => ({ rank, cells: [callText(calls[rank]), value] }));
+  const text: ErrorText = {
+    headline: `call ${slot.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
+      law === undefined ? "" : `: ${law}`
+    }`,
+    table: [["rank", "call", field], ...rankRows(rows, numbersText)],
+    hint: "nothing was written; make the same call on every rank, with equal arguments",
+  };
+  return (rank) =>
+    new CollectiveMismatchError(text, {
+      ...{ rank, size: calls.length, comm: name, collective: calls[rank]?.collective },
+      ...{ call: slot.number, ranks, field, values },
+    });
 }
 
 /** The error of a send and a receive that do not fit; `undefined` when they do. */

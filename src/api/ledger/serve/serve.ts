@@ -9,7 +9,7 @@ import { CommAbortedError } from "../../errors.ts";
 import { isGiven } from "../../member/prepared.ts";
 import { callsOf, comparedAcross } from "../agree/across.ts";
 import { Agreement } from "../agree/agreement.ts";
-import { type Mismatch, mismatchError, mismatchOf } from "../agree/compare.ts";
+import { type Mismatch, mismatchErrors, mismatchOf } from "../agree/compare.ts";
 import { isGone, refuseWritten } from "../agree/lent.ts";
 import { recordedFault } from "../agree/recorded.ts";
 import type { Posting } from "../calls/posting.ts";
@@ -106,7 +106,8 @@ export function serveAgain(
 }
 
 function differ(host: ServeHost, slot: Slot, mismatch: Mismatch): void {
-  failAll(host, slot.posted, ({ op }) => mismatchError(slot, mismatch, op.rank));
+  const errorOf = mismatchErrors(slot, mismatch);
+  failAll(host, slot.posted, ({ op }) => errorOf(op.rank));
 }
 
 /** What keeps a complete call from being served; `undefined` when all ranks mean the same. */

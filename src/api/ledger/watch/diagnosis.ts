@@ -1,5 +1,5 @@
 /** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
-import { errorMessage, type Row, ranksText } from "../../error-text.ts";
+import { type ErrorText, errorMessage, type Row, rankRows, ranksText } from "../../error-text.ts";
 import { DeadlockError, type RankWait } from "../../errors.ts";
 import type { OpenWait } from "../calls/waits.ts";
 import type { LiveResources } from "./resources.ts";
@@ -29,35 +29,32 @@ export function waitsOf({ size, state, waits }: Situation): RankWait[] {
 /** What an open call is to a rank in each state. */
 const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left open" } as const;
 
-/** The rows of a report, one a rank. */
+/** The rows of a report about every rank. */
 function waitRows(waits: readonly RankWait[]): Row[] {
-  return waits.map(({ rank, state, comm, collective, call, missing, owner }) => {
-    if (collective === undefined) {
-      const what = state === "finished" ? "has finished" : "runs, or waits for something else";
-      return [`rank ${rank}`, what, "", ""];
-    }
-    const whose = owner === undefined ? "" : ` as rank ${owner}`;
-    const what = `${stateTexts[state]} ${collective}${whose}`;
-    return [`rank ${rank}`, what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`];
-  });
+  return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait) })));
 }
 
-/** The error that `rank` gets; `ranks` are the ones everyone else waits for. */
-export function deadlockError(waits: readonly RankWait[], rank: number): DeadlockError {
-  const mine = waits[rank];
-  const missing = culprits(waits);
-  return new DeadlockError(
-    { headline: deadlockHeadline(waits, missing), table: waitRows(waits), hint: hintFor(waits) },
-    {
-      rank,
-      size: waits.length,
-      comm: mine?.comm,
-      collective: mine?.collective,
-      call: mine?.call,
-      ranks: missing,
-      waits,
-    },
-  );
+function waitCells({ state, comm, collective, call, missing, owner }: RankWait): Row {
+  if (collective === undefined) {
+    const what = state === "finished" ? "has finished" : "runs, or waits for something else";
+    return [what, "", ""];
+  }
+  const whose = owner === undefined ? "" : ` as rank ${owner}`;
+  const what = `${stateTexts[state]} ${collective}${whose}`;
+  return [what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`];
+}
+
+/** The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same. */
+export function deadlockErrors(waits: readonly RankWait[]): (rank: number) => DeadlockError {
+  const ranks = culprits(waits);
+  const headline = deadlockHeadline(waits, ranks);
+  const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
+  return (rank) => {
+    const { comm, collective, call } = waits[rank] ?? {};
+    return new DeadlockError(text, {
+      ...{ rank, size: waits.length, comm, collective, call, ranks, waits },
+    });
+  };
 }
 
 function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]): string {

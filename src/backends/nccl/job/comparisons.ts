@@ -1,4 +1,5 @@
 /** Compares the calls of ranks in different processes before NCCL sees them: they tell each other through the job's store. */
+import { numbersText, rankRows, ranksText } from "../../../api/error-text.ts";
 import { CollectiveMismatchError, type CommInfo, type OwnWords } from "../../../api/index.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import type { StoreWaits } from "./store-waits.ts";
@@ -110,10 +111,11 @@ function aheadError(
     if (rank === own) return "one that is new on the communicator";
     return ahead.includes(rank) ? "one that was agreed on before" : "not told";
   });
+  const rows = values.map((value, rank) => ({ rank, cells: [value] }));
   return new CollectiveMismatchError(
     {
-      headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ahead.length === 1 ? "rank" : "ranks"} ${ahead.join(", ")}`,
-      table: [["rank", "call"], ...values.map((value, rank) => [rank, value])],
+      headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ranksText(ahead)}`,
+      table: [["rank", "call"], ...rankRows(rows, numbersText)],
       hint: 'the communicator was aborted here, and waits elsewhere: checks: "always" tells all ranks in time',
     },
     {

@@ -1,0 +1,65 @@
+import { expect, test } from "vitest";
+import { LinePrefixer } from "../../../src/cli/launch/lines.ts";
+
+const most = 2 ** 20;
+
+/** What comes out of some bytes that come in pieces of so many. */
+function prefixed(bytes: Buffer, piece: number): Buffer {
+  const prefixer = new LinePrefixer("> ");
+  let text = "";
+  for (let at = 0; at < bytes.length; at += piece) {
+    text += prefixer.push(bytes.subarray(at, at + piece));
+  }
+  return Buffer.from(text + prefixer.end(), "latin1");
+}
+
+/** The lines without their prefix. */
+function lines(bytes: Buffer, piece: number): Buffer[] {
+  const found: Buffer[] = [];
+  const out = prefixed(bytes, piece);
+  for (let at = 0; at < out.length; ) {
+    const end = out.indexOf("\n", at);
+    expect(out.subarray(at, at + 2).toString()).toBe("> ");
+    found.push(out.subarray(at + 2, end));
+    at = end + 1;
+  }
+  return found;
+}
+
+test.each([1, 3, 7, 1000])("every byte comes out behind the prefix, in pieces of %i", (piece) => {
+  const every = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
+  const shown = Buffer.from("> ");
+  const [before, after] = [every.subarray(0, 11), every.subarray(11)];
+  expect(prefixed(every, piece)).toEqual(
+    Buffer.concat([shown, before, shown, after, Buffer.from("\n")]),
+  );
+});
+
+test("empty lines are lines, and nothing is no line", () => {
+  expect(prefixed(Buffer.from("\n\na"), 1).toString()).toBe("> \n> \n> a\n");
+  expect(prefixed(Buffer.from("a\n"), 2).toString()).toBe("> a\n");
+  expect(prefixed(Buffer.alloc(0), 1).length).toBe(0);
+});
+
+test.each([
+  ["z", 1],
+  ["ü", 1],
+  ["€", 1],
+  ["😀", 2],
+])("a line of %s is cut between letters after 1,048,576 of UTF-16", (letter, units) => {
+  const text = letter.repeat(most / units + 5);
+  const found = lines(Buffer.from(`${text}\nend\n`), 100_001).map(String);
+  expect(found).toEqual([letter.repeat(most / units), letter.repeat(5), "end"]);
+});
+
+test("a long line that comes byte by byte comes out whole", () => {
+  const text = "ü".repeat(700_000);
+  expect(lines(Buffer.from(text), 1).map(String)).toEqual([text]);
+});
+
+test("bytes that are no text are cut, too, and none is lost", () => {
+  const bytes = Buffer.alloc(10 * most, 0x80);
+  const found = lines(bytes, 65_536);
+  expect(Buffer.concat(found)).toEqual(bytes);
+  expect(Math.max(...found.map(({ length }) => length))).toBe(3 * most);
+});
