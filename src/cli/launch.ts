@@ -19,7 +19,10 @@ const options = {
     help: "what a rank's failure does to the others (kill)",
   },
   grace: { value: "SECONDS", help: "from SIGTERM to SIGKILL for ranks that are stopped (5)" },
-  "one-gpu-each": { help: "refuse more ranks than CUDA_VISIBLE_DEVICES lists, when it is set" },
+  hosts: { value: "H", help: "imitate H hosts, between which NCCL uses sockets (1)" },
+  "one-gpu-each": {
+    help: "refuse more ranks on a host than CUDA_VISIBLE_DEVICES lists, if set",
+  },
 } as const satisfies OptionTable;
 
 /** The `launch` command. */
@@ -33,12 +36,14 @@ connect() in each of them joins one job. Every line of their output begins with 
 
 ${optionLines(options)}
 Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and the
-launcher's own variables. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES. SIGINT,
-SIGTERM and SIGHUP are handed on; what does not end in the grace time is killed.
+launcher's own variables. Local rank i uses device i of those in CUDA_VISIBLE_DEVICES. Imitated
+hosts share the ranks, and the GPUs: with --hosts N one GPU serves N ranks, slowly. SIGINT, SIGTERM
+and SIGHUP are handed on; what does not end in the grace time is killed.
 
 Examples:
   twinccl launch -n 8 train.mjs --steps 100
   twinccl launch -n 4 --on-failure keep -- survive.mjs
+  twinccl launch -n 4 --hosts 4 train.mjs       try a program of four ranks on a single GPU
   CUDA_VISIBLE_DEVICES=2,3 twinccl launch -n 2 --one-gpu-each train.mjs
 
 Exit status: 0 when every rank ended with 0; else that of the rank that failed first, 128 plus the
@@ -55,10 +60,13 @@ async function runLaunch(args: readonly string[], context: Context): Promise<num
   const size = parsed.integer("ranks", 1, 1, limits.ranks);
   const onFailure = oneOf("--on-failure", parsed.text("on-failure") ?? "kill", ["kill", "keep"]);
   const graceMs = graceOf(parsed);
-  if (parsed.has("one-gpu-each")) requireDevices(size, process.env["CUDA_VISIBLE_DEVICES"]);
+  const hosts = parsed.integer("hosts", 1, 1, size);
+  if (parsed.has("one-gpu-each")) {
+    requireDevices(Math.ceil(size / hosts), process.env["CUDA_VISIBLE_DEVICES"]);
+  }
   requireScript(script[0]);
 
-  return runJob({ size, command: script, onFailure, graceMs }, context);
+  return runJob({ size, hosts, command: script, onFailure, graceMs }, context);
 }
 
 function graceOf(parsed: Parsed<typeof options>): number {

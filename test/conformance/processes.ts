@@ -12,15 +12,19 @@ export interface ProcessCandidate extends Claims {
   /** Path of the script of a rank: it connects, and answers the suite's parts. */
   readonly script: string;
   readonly args?: readonly string[];
+  /** More options of the launcher for a job of so many ranks. */
+  readonly launcher?: (size: number) => readonly string[];
   /** What is put behind the arguments so that calls are compared, where that has to be asked for. */
   readonly compare?: readonly string[];
 }
 
 /** Runs every test on one backend. One job of each size stays for all tests that leave theirs well. */
 export function processesConform(candidate: ProcessCandidate): void {
-  const { script, args = [], compare, ...claims } = candidate;
+  const { script, args = [], launcher = () => [], compare, ...claims } = candidate;
   const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<SuiteParts>> =>
-    new KeptOpen((size) => LaunchedRanks.open<SuiteParts>({ size, script, args: given }));
+    new KeptOpen((size) =>
+      LaunchedRanks.open<SuiteParts>({ size, script, args: given, launcher: launcher(size) }),
+    );
   const jobs = jobsOf(args);
   const compared = compare && jobsOf([...args, ...compare]);
   afterAll(async () => {

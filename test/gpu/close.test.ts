@@ -1,10 +1,8 @@
 /** Closing takes a bounded time on real GPUs, whatever the other ranks do, and leaves a process that ends by itself. */
-import { describe, expect } from "vitest";
-import { type JobResults, runJob } from "./launched-jobs.ts";
-import { gpuSizes, testOn } from "./machine.ts";
+import { describe, expect, test } from "vitest";
+import { type JobResults, jobRanks, runJob } from "./launched-jobs.ts";
 
-const found = (await gpuSizes()).length;
-const size = Math.min(2, found);
+const size = Math.min(2, jobRanks);
 
 interface Closed {
   readonly tookMs?: number;
@@ -28,21 +26,18 @@ async function closed(
 }
 
 describe("a rank that closes while the others are stuck", () => {
-  testOn(2, found)(
-    "waits for its open call as long as it was told to, then aborts it",
-    async () => {
-      const patienceMs = 5000;
-      const { first, text } = await closed("open", patienceMs, 20_000);
-      expect(first.tookMs, text).toBeGreaterThan(patienceMs - 100);
-      expect(first.tookMs, text).toBeLessThan(patienceMs + ncclMs + slackMs);
-      expect(first.open, text).toMatchObject({
-        name: "CommAbortedError",
-        code: "ERR_COMM_ABORTED",
-      });
-    },
-  );
+  test("waits for its open call as long as it was told to, then aborts it", async () => {
+    const patienceMs = 5000;
+    const { first, text } = await closed("open", patienceMs, 20_000);
+    expect(first.tookMs, text).toBeGreaterThan(patienceMs - 100);
+    expect(first.tookMs, text).toBeLessThan(patienceMs + ncclMs + slackMs);
+    expect(first.open, text).toMatchObject({
+      name: "CommAbortedError",
+      code: "ERR_COMM_ABORTED",
+    });
+  });
 
-  testOn(2, found)("waits for their part in the end no longer than a bound", async () => {
+  test("waits for their part in the end no longer than a bound", async () => {
     const { first, text } = await closed("idle", 60_000, 15_000);
     expect(first.tookMs, text).toBeLessThan(2 * ncclMs + slackMs);
     expect(first.failure, text).toBeUndefined();
@@ -52,7 +47,7 @@ describe("a rank that closes while the others are stuck", () => {
   });
 });
 
-testOn(2, found)("a job whose processes end without closing ends well", async () => {
+test("a job whose processes end without closing ends well", async () => {
   const began = performance.now();
   const { status, results, text } = await runJob<{ readonly sum: number }>(
     size,
@@ -63,7 +58,7 @@ testOn(2, found)("a job whose processes end without closing ends well", async ()
   expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sum: 3 })));
 });
 
-testOn(2, found)("a job that was closed opens anew, whoever closed it last", async () => {
+test("a job that was closed opens anew, whoever closed it last", async () => {
   const { status, results, text } = await runJob<{ readonly sums: unknown }>(
     size,
     "opens-again.mjs",

@@ -1,10 +1,10 @@
-/** The conformance suite with one process per GPU, on one host and on two imitated nodes. */
+/** The conformance suite with one process per rank, on one host and on two imitated nodes. */
+import { describe } from "vitest";
 import { processesConform } from "../conformance/processes.ts";
-import { jobPath } from "./launched-jobs.ts";
+import { hostOptions, isShared, jobPath, jobRanks } from "./launched-jobs.ts";
 import { describeOn, gpuSizes } from "./machine.ts";
 
-const found = (await gpuSizes()).length;
-const some = Math.min(4, found);
+const some = Math.min(4, jobRanks);
 
 const nccl = {
   backend: "nccl",
@@ -19,12 +19,13 @@ const nccl = {
   },
 };
 
-describeOn(2, found)("one process per GPU", () => {
-  const sizes = [...new Set([2, some, found === 8 ? 8 : some])];
-  processesConform({ ...nccl, name: "nccl between processes", sizes });
+describe(isShared ? "processes that share a GPU" : "one process per GPU", () => {
+  const sizes = [...new Set([2, some, jobRanks === 8 ? 8 : some])];
+  const shared = { launcher: hostOptions, sharesDevice: isShared };
+  processesConform({ ...nccl, ...shared, name: "nccl between processes", sizes });
 });
 
-describeOn(2, found)("one process per GPU on two imitated nodes", () => {
+describeOn(2, (await gpuSizes()).length)("one process per GPU on two imitated nodes", () => {
   const args = ["--nodes", "2"];
   processesConform({ ...nccl, name: "nccl over sockets", args, sizes: [some] });
 });

@@ -1,17 +1,18 @@
-/** Faults with one process per GPU: killed, late and absent ranks. Survivors are told who, and go on without them. */
+/** Faults with one process per rank: killed, late and absent ranks. Survivors are told who, and go on without them. */
 import { spawn } from "node:child_process";
 import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { oneProcess } from "../conformance/one-process.ts";
-import { jobPath, runJob } from "./launched-jobs.ts";
-import { gpuSizes, testOn } from "./machine.ts";
+import { isShared, jobPath, jobRanks, runJob } from "./launched-jobs.ts";
+import { gpuSizes } from "./machine.ts";
 
-const found = (await gpuSizes()).length;
-const size = Math.min(4, found);
-/** Of the jobs that lose ranks: all GPUs. */
-const most = Math.min(8, found);
+const size = Math.min(4, jobRanks);
+/** Of the jobs that lose ranks. */
+const most = Math.min(8, jobRanks);
+/** Of worlds in one process. */
+const here = Math.min(4, (await gpuSizes()).length);
 
-oneProcess({ name: "nccl", backend: () => nccl(), size, cycles: 10 });
+oneProcess({ name: "nccl", backend: () => nccl(), size: here, cycles: 10 });
 
 /** What a survivor was told of one loss. */
 interface Loss {
@@ -54,14 +55,12 @@ async function expectLosses(victims: readonly number[]): Promise<void> {
 }
 
 describe("a lost rank", () => {
-  testOn(2, found)(
-    "case 7: killed mid-collective, survivors get RankLostError in time; a rebuild works twice in a row",
-    () => expectLosses(most >= 4 ? [1, 2] : [most - 1]),
-  );
+  test("case 7: killed mid-collective, survivors get RankLostError in time; a rebuild works twice in a row", () =>
+    expectLosses(most >= 4 ? [1, 2] : [most - 1]));
 
-  testOn(2, found)("may be rank 0, first or later", () => expectLosses(most >= 4 ? [0, 1] : [0]));
+  test("may be rank 0, first or later", () => expectLosses(most >= 4 ? [0, 1] : [0]));
 
-  testOn(2, found)("that never arrives is named when the time is over", async () => {
+  test("that never arrives is named when the time is over", async () => {
     const { results, text } = await runJob<object>(size, "absent-rank.mjs");
     const there = Array.from({ length: size - 1 }, (_, rank) => rank);
     for (const rank of there) {
@@ -96,18 +95,15 @@ describe("a lost rank", () => {
     return job;
   }
 
-  testOn(2, found)(
-    "when NCCL starts is told at once, and those who are left come to their end",
-    async () => {
-      for (const victim of [0, size - 1]) {
-        const { status, results, text } = await startsWithout("kill", victim);
-        expect(status, text).toBe(137);
-        expect(results[victim]).toBeUndefined();
-      }
-    },
-  );
+  test("when NCCL starts is told at once, and those who are left come to their end", async () => {
+    for (const victim of [0, size - 1]) {
+      const { status, results, text } = await startsWithout("kill", victim);
+      expect(status, text).toBe(137);
+      expect(results[victim]).toBeUndefined();
+    }
+  });
 
-  testOn(2, found)("or does not start once is met again by all", async () => {
+  test("or does not start once is met again by all", async () => {
     for (const victim of [0, size - 1]) {
       const { status, results, text } = await startsWithout("fail", victim);
       expect(status, text).toBe(0);
@@ -116,34 +112,31 @@ describe("a lost rank", () => {
     }
   });
 
-  testOn(2, found)(
-    "that makes no call in time fails it for the others, and all rebuild",
-    async () => {
-      interface Late {
-        readonly rank: number;
-        readonly late?: { readonly tookMs: number };
-      }
-      const { status, results, text } = await runJob<Late>(size, "late-ranks.mjs");
-      expect(status, text).toBe(0);
-      for (const [rank, result] of results.entries()) {
-        expect(result, text).toMatchObject({
-          rank,
-          sums: [size, size, size],
-          generations: [1, 2, 3],
-          stale: ["ERR_COMM_CLOSED", "ERR_COMM_CLOSED", "ERR_COMM_ARG", "ERR_COMM_ARG"],
-        });
-        if (rank === 1) continue;
-        expect(result!.late, text).toMatchObject({
-          code: "ERR_COMM_TIMEOUT",
-          collective: "allReduce",
-          call: 1,
-          ranks: [1],
-        });
-        expect(result!.late!.tookMs).toBeGreaterThan(390);
-        expect(result!.late!.tookMs).toBeLessThan(1500);
-      }
-    },
-  );
+  test("that makes no call in time fails it for the others, and all rebuild", async () => {
+    interface Late {
+      readonly rank: number;
+      readonly late?: { readonly tookMs: number };
+    }
+    const { status, results, text } = await runJob<Late>(size, "late-ranks.mjs");
+    expect(status, text).toBe(0);
+    for (const [rank, result] of results.entries()) {
+      expect(result, text).toMatchObject({
+        rank,
+        sums: [size, size, size],
+        generations: [1, 2, 3],
+        stale: ["ERR_COMM_CLOSED", "ERR_COMM_CLOSED", "ERR_COMM_ARG", "ERR_COMM_ARG"],
+      });
+      if (rank === 1) continue;
+      expect(result!.late, text).toMatchObject({
+        code: "ERR_COMM_TIMEOUT",
+        collective: "allReduce",
+        call: 1,
+        ranks: [1],
+      });
+      expect(result!.late!.tookMs).toBeGreaterThan(390);
+      expect(result!.late!.tookMs).toBeLessThan(1500);
+    }
+  });
 });
 
 describe("a rank that goes wrong inside of NCCL, where the others wait for it", () => {
@@ -160,7 +153,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
   };
 
   for (const where of ["connectInBackground", "registerWindowInBackground", "splitInBackground"]) {
-    testOn(2, found)(`in ${where}: killed, the others are told and go on without it`, async () => {
+    test(`in ${where}: killed, the others are told and go on without it`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
       const ended = performance.timeOrigin + performance.now();
       expect(job.status, job.text).toBe(137);
@@ -175,7 +168,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
       }
     });
 
-    testOn(2, found)(`in ${where}: failing, all are told in time and go on`, async () => {
+    test(`in ${where}: failing, all are told in time and go on`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);
@@ -208,14 +201,16 @@ describe("a rank that ends the communicator where others wait without a deadline
   ] as const;
 
   for (const [how, code, message, mostMs] of ways) {
-    testOn(2, found)(`${how}: the others are told who, and wait no longer`, async () => {
+    test(`${how}: the others are told who, and wait no longer`, async () => {
       const victim = size - 1;
       const { results, status, text } = await runJob<Told>(size, "gives-up.mjs", how, `${victim}`);
       expect(status, text).toBe(0);
       for (const [rank, told] of results.entries()) {
         if (how === "rebuild") expect(told?.sum, text).toBe(size);
         if (rank === victim) continue;
-        expect(told, text).toMatchObject({ code, ranks: [victim] });
+        // Over sockets one rank may hear it, and the others of that one.
+        const heard = isShared && told?.code === "ERR_COMM_ABORTED";
+        if (!heard) expect(told, text).toMatchObject({ code, ranks: [victim] });
         expect(told?.message, text).toMatch(message);
         expect(told?.tookMs, text).toBeLessThan(mostMs);
       }
@@ -237,7 +232,7 @@ describe("a rank that does not come where ranks are connected for the first time
     ...["split", "partAllReduce", "partAllToAll"],
   ];
 
-  testOn(2, found)("is named in time, and one that is killed there as well", async () => {
+  test("is named in time, and one that is killed there as well", async () => {
     const { results, text } = await runJob<{ told: Readonly<Record<string, Told>> }>(
       size,
       "first-uses.mjs",
@@ -271,6 +266,6 @@ function ended(ranks: number, how: string): Promise<readonly [how: string, statu
 
 test("five processes that end without closing anything end with status 0", async () => {
   const ways = ["return", "exit", "split", "graph", "open-calls"];
-  const ends = await Promise.all(ways.map((how) => ended(Math.min(2, size), how)));
+  const ends = await Promise.all(ways.map((how) => ended(Math.min(2, here), how)));
   expect(ends).toEqual(ways.map((how) => [how, 0]));
 });

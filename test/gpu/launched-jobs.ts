@@ -1,6 +1,30 @@
-/** Runs the scripts of `jobs/` as jobs of one process per GPU, and reads the results that their ranks print. */
+/**
+ * Runs the scripts of `jobs/` as jobs of one process per rank, and reads the results that their ranks print.
+ *
+ * Each rank has a GPU of its own. Where there is only one, the ranks share it, each on an imitated host of its own, between
+ * which NCCL uses sockets: what does not depend on the links is tested there too.
+ */
 import { fileURLToPath } from "node:url";
 import { launch } from "../unit/nccl-rendezvous/launched.ts";
+import { gpuSizes } from "./machine.ts";
+
+const gpus = (await gpuSizes()).length;
+
+/** Whether the ranks of jobs share a GPU. */
+export const isShared = gpus === 1;
+
+/** Ranks that jobs have at most: a GPU each, or as many as shall share one, two at least. */
+export const jobRanks = isShared
+  ? Math.max(2, Number(process.env["TWINCCL_TEST_HOSTS"] ?? 4))
+  : gpus;
+
+/** What the launcher is told of the hosts of a job's ranks. */
+export function hostOptions(size: number): readonly string[] {
+  return isShared ? ["--hosts", String(size)] : [];
+}
+
+if (isShared)
+  process.stderr.write(`jobs: up to ${jobRanks} ranks share one GPU, on imitated hosts\n`);
 
 /** How a job ended, and what its ranks printed as `result {…}`. */
 export interface JobResults<R> {
@@ -26,7 +50,7 @@ export async function runJob<R>(
   ...args: readonly string[]
 ): Promise<JobResults<R>> {
   const own = ["-n", String(size), "--on-failure", "keep", "--grace", "1"];
-  const job = launch([...own, "--", jobPath(script), ...args]);
+  const job = launch([...own, ...hostOptions(size), "--", jobPath(script), ...args]);
   const timer = setTimeout(() => job.process.kill("SIGTERM"), patienceMs);
   const { status, lines, err } = await job.ended;
   clearTimeout(timer);

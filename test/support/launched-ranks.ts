@@ -26,6 +26,8 @@ export interface JobOfParts {
   /** Path of the script that every rank runs: it ends with `answerParts`. */
   readonly script: string;
   readonly args?: readonly string[];
+  /** More options of the launcher. */
+  readonly launcher?: readonly string[];
   /** How long the ranks may take to come together; 50 s when left out, which is within the patience of every test. */
   readonly openMs?: number;
   /** How long a part may take; 30 s when left out. */
@@ -54,7 +56,8 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
     this.#server = server;
     this.#lines = Array.from({ length: job.size }, () => new RankLine());
     server.on("connection", (socket: Socket) => this.#called(socket));
-    const own = ["-n", String(job.size), "--grace", "1", "--", job.script, ...(job.args ?? [])];
+    const { size, script, args = [], launcher = [] } = job;
+    const own = ["-n", String(size), "--grace", "1", ...launcher, "--", script, ...args];
     this.#launch = launch(own, { [socketVariable]: socketIn(folder) });
     void this.#launch.ended.then(() => {
       for (const line of this.#lines) line.lost();

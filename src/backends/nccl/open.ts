@@ -1,5 +1,4 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
-import { hostname } from "node:os";
 import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import {
   CommAbortedError,
@@ -18,6 +17,7 @@ import { Job } from "./job/job.ts";
 import type { Lives } from "./job/next-life.ts";
 import { openTogether } from "./job/opening-together.ts";
 import type { NcclOptions } from "./options.ts";
+import { ncclHost } from "./process/nccl-host.ts";
 import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import { LocalRank } from "./rank/local-rank.ts";
 import type { Membership } from "./rendezvous/index.ts";
@@ -111,7 +111,7 @@ async function openOwn(setup: Setup, own: Place, membership: Membership, request
   // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
     membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: givenUp });
-  const place = `${hostname()} ${cuda.pciBusId(own.device)}`;
+  const place = `${ncclHost()} ${cuda.pciBusId(own.device)}`;
   const found = await exchange("device", new TextEncoder().encode(place));
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
   refuseShared(places, rank);
@@ -210,7 +210,7 @@ function refuseShared(places: readonly string[], rank: number): void {
   throw new InvalidArgumentError(
     {
       headline: `connect: ranks ${ranks.join(", ")} all use the GPU ${place}`,
-      hint: "one GPU per rank: the launcher's local rank chooses it, or nccl({ devices: [...] })",
+      hint: "one GPU per rank: the launcher's local rank chooses it, or nccl({ devices: [...] }). `twinccl launch --hosts N` imitates hosts, whose ranks may share one",
     },
     { rank, size: places.length, ranks, field: "devices" },
   );

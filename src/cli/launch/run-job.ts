@@ -2,33 +2,38 @@
 import { randomBytes } from "node:crypto";
 import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
 import type { Context } from "../context.ts";
+import { hostPlace } from "./imitated-hosts.ts";
 import { Job, type JobOptions } from "./job.ts";
 import { firstFailure, summary } from "./report.ts";
 
 /** Signals that end a launcher, and are the ranks' affair. */
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** Starts the processes, and resolves to 0 or the status of the rank that failed first. */
+/** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
 export async function runJob(
-  wanted: Omit<JobOptions, "variables">,
+  { hosts = 1, ...wanted }: Omit<JobOptions, "variables"> & { readonly hosts?: number },
   context: Pick<Context, "err">,
 ): Promise<number> {
   const { size } = wanted;
   const jobId = `launch-${randomBytes(8).toString("hex")}`;
   const secret = randomBytes(32).toString("hex");
   const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
-  const variables = (rank: number): NodeJS.ProcessEnv => ({
-    ...process.env,
-    TWINCCL_RANK: String(rank),
-    TWINCCL_SIZE: String(size),
-    TWINCCL_LOCAL_RANK: String(rank),
-    TWINCCL_LOCAL_SIZE: String(size),
-    TWINCCL_JOB_ID: jobId,
-    TWINCCL_STORE: "launcher",
-    TWINCCL_ADDRESS: server.host,
-    TWINCCL_PORT: String(server.port),
-    TWINCCL_SECRET: secret,
-  });
+  const variables = (rank: number): NodeJS.ProcessEnv => {
+    const { host, localRank, localSize } = hostPlace(rank, size, hosts);
+    return {
+      ...process.env,
+      TWINCCL_RANK: String(rank),
+      TWINCCL_SIZE: String(size),
+      TWINCCL_LOCAL_RANK: String(localRank),
+      TWINCCL_LOCAL_SIZE: String(localSize),
+      TWINCCL_JOB_ID: jobId,
+      TWINCCL_STORE: "launcher",
+      TWINCCL_ADDRESS: server.host,
+      TWINCCL_PORT: String(server.port),
+      TWINCCL_SECRET: secret,
+      ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
+    };
+  };
   const job = new Job({ ...wanted, variables });
   const watch = watchReasonsToStop(job);
   try {

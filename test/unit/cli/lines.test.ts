@@ -60,6 +60,6 @@ test("a long line that comes byte by byte comes out whole", () => {
 test("bytes that are no text are cut, too, and none is lost", () => {
   const bytes = Buffer.alloc(10 * most, 0x80);
   const found = lines(bytes, 65_536);
-  expect(Buffer.concat(found)).toEqual(bytes);
+  expect(Buffer.concat(found).equals(bytes)).toBe(true);
   expect(Math.max(...found.map(({ length }) => length))).toBe(3 * most);
 });

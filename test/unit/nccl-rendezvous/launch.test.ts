@@ -50,6 +50,24 @@ describe("a job", () => {
     expect(unset.lines[0]).toBe("[0] 0 1 0 1 launcher 127.0.0.1 undefined");
   });
 
+  test.each([
+    ["4", "2", ["0: 0 of 2", "0: 1 of 2", "1: 0 of 2", "1: 1 of 2"]],
+    ["5", "2", ["0: 0 of 3", "0: 1 of 3", "0: 2 of 3", "1: 0 of 2", "1: 1 of 2"]],
+    ["3", "3", ["0: 0 of 1", "1: 0 of 1", "2: 0 of 1"]],
+    ["2", "1", ["none: 0 of 2", "none: 1 of 2"]],
+  ])("of %s ranks on %s imitated hosts tells each its own", async (ranks, hosts, told) => {
+    const path = script(
+      "hosts.mjs",
+      `const { NCCL_HOSTID = "host none", TWINCCL_LOCAL_RANK, TWINCCL_LOCAL_SIZE } = process.env;
+       const host = /host *([^ ]+)$/.exec(NCCL_HOSTID)[1];
+       console.log(host + ": " + TWINCCL_LOCAL_RANK + " of " + TWINCCL_LOCAL_SIZE);`,
+    );
+    const env = { NCCL_HOSTID: undefined };
+    const { lines, err } = await launch(["-n", ranks, "--hosts", hosts, path], env).ended;
+    expect(err).toBe("");
+    expect(lines).toEqual(told.map((line, rank) => `[${rank}] ${line}`));
+  });
+
   test("may write long lines, lines without an end, and letters cut in two", async () => {
     const path = script(
       "lines.mjs",
@@ -293,6 +311,7 @@ describe("wrong usage", () => {
       /--on-failure: found "maybe", needs one of kill, keep/,
     ],
     ["launch -n 2 --grace soon x.mjs", /--grace: found "soon"/],
+    ["launch -n 2 --hosts 3 x.mjs", /--hosts: found "3", needs a whole number in 1\.\.2/],
   ])("%s", async (line, message) => {
     const { status, err } = await cli(line);
     expect(status).toBe(2);
@@ -309,8 +328,11 @@ describe("wrong usage", () => {
     },
   );
 
-  test("as many ranks as devices are fine, and more are without --one-gpu-each", async () => {
+  test("as many ranks as devices are fine on each host, and more are without --one-gpu-each", async () => {
     const env = { CUDA_VISIBLE_DEVICES: "1,0" };
+    const hosts = ["--hosts", "2"];
+    const more = await launch(["-n", "4", ...hosts, "--one-gpu-each", path], env).ended;
+    expect(more.status).toBe(0);
     expect((await launch(["-n", "2", "--one-gpu-each", path], env).ended).status).toBe(0);
     expect((await launch(["-n", "3", path], env).ended).status).toBe(0);
   });
