@@ -160,15 +160,16 @@ export class Job implements OtherProcesses, OtherEnds {
   /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
   async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
     const { origins } = this;
+    const given = closed.catch(warnOfRest);
     try {
-      await closed;
       return await nextLife(this.#lives, {
-        ...{ from: this.#newest, without: this.#inNewest(without), origins },
+        ...{ from: this.#newest, without: this.#inNewest(without), origins, closed: given },
         came: (membership) => {
           this.#newest = membership;
         },
       });
     } catch (error) {
+      await given;
       this.#handedOver = false;
       if (this.#leaves) await this.leave();
       throw error;
@@ -188,6 +189,13 @@ export class Job implements OtherProcesses, OtherEnds {
     const { origins } = this.#newest;
     return ranks?.map((rank) => origins.indexOf(this.origins[rank] as number)).filter(isRank);
   }
+}
+
+/** What of a life could not be given back stays; its ranks go on. */
+function warnOfRest(error: unknown): void {
+  process.emitWarning(`rebuild: not all of the life before could be given back: ${error}`, {
+    type: "TwincclClose",
+  });
 }
 
 function isRank(found: number): boolean {

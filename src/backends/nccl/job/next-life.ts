@@ -33,12 +33,20 @@ export interface Departure {
   readonly without: readonly number[] | undefined;
   /** The ranks of the life that is rebuilt, as they were at first: errors number ranks as it does. */
   readonly origins: readonly number[];
+  /** Resolves when the life before is given back on this process. */
+  readonly closed: Promise<void>;
   /** Told each membership on the way, of which the last is the newest. */
   readonly came: (membership: Membership) => void;
 }
 
+/** A process that is there, but in a call, hears of the rebuild within two seconds; it may be busy for some more. */
+const settleMs = 5_000;
+
 /**
  * Goes from one generation to the next that opens.
+ *
+ * The survivors are told at once that this process is one of them, however long it takes to give the life before back: the
+ * next one begins with an exchange, at which each is waited for.
  *
  * Rejects as `rejoin` does where the survivors do not come together at first.
  *
@@ -47,10 +55,11 @@ export interface Departure {
  */
 export async function nextLife(
   lives: Lives,
-  { from, without, origins, came }: Departure,
+  { from, without, origins, closed, came }: Departure,
 ): Promise<Session> {
-  let membership = await from.rejoin({ without });
+  let membership = await from.rejoin({ without, settleMs });
   came(membership);
+  await closed;
   const end = performance.now() + lives.timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
   const failures: unknown[] = [];
