@@ -166,6 +166,23 @@ async function closedTwice(comm: Communicator): Promise<string> {
   return codeOf(own.barrier());
 }
 
+/** What the communicators of splits are called by their hooks: one color again and again, and splits of only some ranks. */
+async function splitNames(comm: Communicator): Promise<string[]> {
+  const half = (await comm.split({ color: comm.rank === 0 ? 0 : 1 })) as Communicator;
+  // Only some of the ranks make more communicators than the others.
+  const more = comm.rank > 0 ? await half.split({ color: 0 }) : undefined;
+  const names: string[] = [];
+  for (let time = 0; time < 3; time++) {
+    const whole = (await comm.split({ color: 0 })) as Communicator;
+    whole.hooks.after((info) => names.push(info.comm));
+    await whole.barrier();
+    await whole.close();
+  }
+  await more?.close();
+  await half.close();
+  return names;
+}
+
 interface Explained {
   readonly collective: string;
   readonly ranks: number;
@@ -195,6 +212,7 @@ export const parts = {
   disagreement,
   replays,
   closedTwice,
+  splitNames,
   explanation,
   healthOf,
 } as const;

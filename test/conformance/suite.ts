@@ -215,6 +215,15 @@ export function conformance(subject: Subject): void {
       });
     });
 
+    test("tells communicators of the same color apart by name, alike on all ranks", async () => {
+      await use(most, async (ranks) => {
+        const names = await ranks.each("splitNames");
+        expect(new Set(names[0]).size).toBe(3);
+        expect(names).toEqual(sameOn(ranks, names[0]));
+        await expectHealthy(ranks);
+      });
+    });
+
     test("explains a call without running it", async () => {
       await use(most, async (ranks) => {
         const question = { dtype: "float32", op: "sum", count: 100 } as const;

@@ -52,16 +52,24 @@ export function splitGroups(wishes: readonly SplitWish[]): { color: number; rank
     }));
 }
 
+/**
+ * The name of what the parent's `nth` split made for a color, alike in all processes: whoever is in the parent has counted
+ * all of its splits, and none of those in which some others were alone.
+ */
+export function childName({ name }: CommInfo, color: number, nth: number): string {
+  return nth === 1 ? `${name}/${color}` : `${name}/${color}#${nth}`;
+}
+
 /** The communicator of one group; its members are ranks of the parent. */
 export function childInfo(
   parent: CommInfo,
   id: number,
-  color: number,
+  name: string,
   members: readonly number[],
 ): CommInfo {
   return {
     id,
-    name: `${parent.name}/${color}`,
+    name,
     ranks: members.map((rank) => parent.ranks[rank] as number),
     local: members.flatMap((rank, child) => (parent.local.includes(rank) ? [child] : [])),
   };

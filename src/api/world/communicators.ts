@@ -13,7 +13,7 @@ import { Turns } from "../ledger/serve/turns.ts";
 import { allWishes } from "../ledger/serve/wishes-exchange.ts";
 import type { Monitor } from "../ledger/watch/monitor.ts";
 import { Member, type MemberHost } from "../member/member.ts";
-import { childInfo, splitGroups } from "../member/split.ts";
+import { childInfo, childName, splitGroups } from "../member/split.ts";
 import { abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
@@ -43,6 +43,8 @@ export class Communicators {
   /** Ledgers in which an operation has failed that nobody had looked at by then, in use or not. */
   readonly #unseen = new Set<Ledger>();
   readonly #children = new WeakMap<RankCall, Member>();
+  /** How many splits of a communicator have come together; each rank of it takes part in all of them. */
+  readonly #splits = new WeakMap<CommInfo, number>();
   #made = 0;
 
   constructor(name: string, monitor: Monitor, host: CirclesHost) {
@@ -64,9 +66,12 @@ export class Communicators {
   /** Makes the communicators of a complete split. */
   split(set: CallSet): void | Promise<void> {
     const { session } = this.#host;
+    const { comm: parent } = set;
+    const nth = (this.#splits.get(parent) ?? 0) + 1;
+    this.#splits.set(parent, nth);
     return andThen(allWishes(session, set), (wishes) => {
       const made = splitGroups(wishes).map(({ color, ranks }) => ({
-        comm: childInfo(set.comm, this.#made++, color, ranks),
+        comm: childInfo(parent, this.#made++, childName(parent, color, nth), ranks),
         ranks,
       }));
       const infos = made.map(({ comm }) => comm);

@@ -36,6 +36,25 @@ describe("split", () => {
     ]);
   });
 
+  test("names a communicator by its parent, its color, and from the second split on by which one it was", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const named = () =>
+      world.run(async (comm) => {
+        const row = await part(comm, 0);
+        const column = await part(comm, 5);
+        await comm.split({ color: undefined });
+        return [row, column, await part(row, 0), await part(row, 0), await part(comm, 0)].map(
+          ({ name }) => name,
+        );
+      });
+    const first = ["world/0", "world/5#2", "world/0/0", "world/0/0#2", "world/0#4"];
+    expect(await named()).toEqual([first, first]);
+    // Communicators may outlive the run in which they were made.
+    const again = ["world/0#5", "world/5#6", "world/0#5/0", "world/0#5/0#2", "world/0#8"];
+    expect(await named()).toEqual([again, again]);
+    await world.close();
+  });
+
   test("orders by key, then by rank; negative and huge keys are fine", async () => {
     const keys = [0, Number.MAX_SAFE_INTEGER, -5, 0, Number.MIN_SAFE_INTEGER];
     const results = await inWorld(5, async (comm) => {

@@ -63,7 +63,7 @@ const corpus: readonly Planted[] = [
     wrong: "two subgroups are called in swapped order",
     size: 2,
     expected: (rank) =>
-      deadlock([0, 1], { collective: "allReduce", comm: rank === 0 ? "world/1" : "world/2" }),
+      deadlock([0, 1], { collective: "allReduce", comm: rank === 0 ? "world/1" : "world/2#2" }),
     program: async (comm, guard) => {
       const a = await subgroup(comm, 1);
       const b = await subgroup(comm, 2);
@@ -89,7 +89,8 @@ const corpus: readonly Planted[] = [
   {
     wrong: "three ranks wait for each other in three subgroups",
     size: 3,
-    expected: (rank) => deadlock([0, 1, 2], { comm: `world/${rank + 1}` }),
+    expected: (rank) =>
+      deadlock([0, 1, 2], { comm: ["world/1", "world/2#2", "world/3#3"][rank] as string }),
     program: async (comm) => {
       // Subgroup r+1 holds rank r and the next one.
       const subs: Communicator[] = [];
@@ -219,13 +220,13 @@ describe("a subgroup", () => {
     const wait = (rank: number) => ({
       rank,
       state: "waits",
-      comm: `job/${rank + 1}`,
+      comm: rank === 0 ? "job/1" : "job/2#2",
       collective: "barrier",
       call: 0,
       missing: [1 - rank],
     });
     expect((error as unknown as DeadlockError).waits).toEqual([wait(0), wait(1)]);
-    expect(String(error)).toMatch(/"job\/1".*\n.*"job\/2"/);
+    expect(String(error)).toMatch(/"job\/1".*\n.*"job\/2#2"/);
     await expectHealthy(world);
     await world.close();
   });
@@ -421,7 +422,7 @@ describe("abort of a subgroup", () => {
     told.length = 0;
     world.abort("stop");
     world.abort("stop again");
-    const all = ["world 0 stop", "world 1 stop", "world/1 0 stop", "world/1 1 stop"];
+    const all = ["world 0 stop", "world 1 stop", "world/1#2 0 stop", "world/1#2 1 stop"];
     expect(told.sort()).toEqual(all);
     await world.close();
   });
