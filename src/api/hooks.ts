@@ -5,15 +5,21 @@ import { InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
 import { warnOfRejection } from "./warnings.ts";
 
-/** What a hook is told about one rank's part of an operation. */
+/**
+ * What a hook is told about one rank's part of an operation: one object for each, which `after` is given as `before` was, so
+ * that a `WeakMap` takes what is kept of an operation in between.
+ */
 export interface OpInfo {
-  /** Name of the communicator. */
+  /** Name of the communicator, which no other one of the world has. */
   readonly comm: string;
   /** The rank that made the call: its number in the communicator, not in the world. */
   readonly rank: number;
   /**
-   * Number of the call on its communicator, as `CommOp.call` has it; sends and receives are counted apart. -1 before it was
-   * posted: always in `before`, and in `after` for an operation that failed while it was posted.
+   * Number of the call on its communicator, as `CommOp.call` and errors have it: on all ranks of a collective call the same;
+   * sends and receives are counted apart. In `before` it is the one that the call is about to get. A call that is refused
+   * there, or for what became of the communicator, gets none, and the next one has that number. Where hooks of `before` make
+   * calls of their own, which come first, `after` has the right one. On channels a group has the number of its first call,
+   * and an empty one -1.
    */
   readonly call: number;
   readonly collective: CollectiveName;
@@ -37,13 +43,23 @@ export type Unhook = () => void;
  * order in which they were added. Whoever is added or taken off later, by a hook or while the operation is open, is told, or
  * no longer told, of those that are posted next. The same function may be added several times: it is told as often, and each
  * time is taken off by itself. Of a group its calls are told, and of a replay as `Graph.replay` says. A call that is refused
- * before it is posted, for its arguments or by what happened before, is told to nobody.
+ * for its arguments or its signal, or because its rank may make none, is told to nobody; one that is refused because the
+ * communicator was aborted, or because nobody looked at a failure, is told as those that fail.
  *
  * A hook that throws makes the operation fail with its error, the first one where several throw; one that failed already keeps
  * its own. All others are told nevertheless. Nobody awaits what hooks return: the rejection of a promise is a process warning
  * of type `TwincclUnseenFailure`, and fails nothing.
  *
  * What is added must be a function; `InvalidArgumentError` with the field `callback` is thrown otherwise.
+ *
+ * @example
+ * const spans = new WeakMap<OpInfo, Span>();
+ * comm.hooks.before((info) => spans.set(info, tracer.startSpan(`${info.collective} ${info.call}`)));
+ * comm.hooks.after((info, error) => {
+ *   const span = spans.get(info);
+ *   if (error !== undefined) span?.recordException(error as Error);
+ *   span?.end();
+ * });
  */
 export interface Hooks {
   /** Called when an operation is posted, before any rank's data moves. Whoever throws here refuses it on this rank. */

@@ -48,7 +48,7 @@ export class Ledger {
   readonly #serve: ServeHost;
   readonly #monitor: Monitor;
   readonly #lines: Lines;
-  readonly #numbers: CallNumbers;
+  readonly numbers: CallNumbers;
   readonly #slots: Slots;
   #executing = false;
   readonly #repeatsFreely: boolean;
@@ -79,7 +79,7 @@ export class Ledger {
     this.failures = new Failures(comm, () => this.#unseen(host));
     this.makers = new Makers(comm, monitor, clock, (op) => this.failures.note(op));
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
-    this.#numbers = new CallNumbers(comm);
+    this.numbers = new CallNumbers(comm);
     this.#repeatsFreely = repeatsFreely(host.session);
     this.#serve = {
       session: host.session,
@@ -97,7 +97,7 @@ export class Ledger {
     };
     this.goings = goingsOf(comm, {
       serve: this.#serve,
-      numbers: this.#numbers,
+      numbers: this.numbers,
       watch: (posting) => this.#deadlines?.watch(posting),
       place: (rank, posting, number) => this.#place(rank, posting, number),
     });
@@ -112,7 +112,7 @@ export class Ledger {
   post(rank: number, posting: Posting): void {
     this.goings.seal();
     if (!this.#admit(rank, posting.op)) return;
-    this.#place(rank, posting, this.#numbers.collective(rank, posting.op));
+    this.#place(rank, posting, this.numbers.collective(rank, posting.op));
   }
 
   /** A rank's call takes its place in line. */
@@ -149,7 +149,7 @@ export class Ledger {
     this.goings.seal();
     const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
     if (admitted.length === 0) return;
-    this.#numbers.messages(rank, admitted);
+    this.numbers.messages(rank, admitted);
     this.#lines.join(rank, new Batch(rank, admitted));
     for (const transfer of admitted) this.#deadlines?.watch(transfer);
     this.#monitor.moved();
@@ -252,7 +252,7 @@ export class Ledger {
     this.#death = undefined;
     this.#lines.clear();
     this.#slots.clear();
-    this.#numbers.reset();
+    this.numbers.reset();
     this.failures.forgive();
   }
 

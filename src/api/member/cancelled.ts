@@ -1,7 +1,29 @@
-/** The error of a call that its own signal took back. */
+/** Calls that their own signals take back. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
 import type { Cancelled } from "../ledger/calls/death.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { CommOp } from "../op.ts";
+
+/** Has a call taken back as soon as its signal fires, while it is open. */
+export function cancelBy(
+  signal: AbortSignal,
+  ledger: Pick<Ledger, "cancel">,
+  facts: CommErrorFacts,
+  collective: CollectiveName,
+  op: CommOp,
+): void {
+  const cancel = (): void => {
+    const { call } = op;
+    ledger.cancel(op, (how) => cancelledError(facts, collective, call, signal, how));
+  };
+  if (signal.aborted) {
+    cancel();
+    return;
+  }
+  signal.addEventListener("abort", cancel, { once: true });
+  op.whenSettled(() => signal.removeEventListener("abort", cancel));
+}
 
 /** What a signal tells about a call; -1 for one that was never posted. */
 export function cancelledError(

@@ -1,6 +1,7 @@
 /**
  * Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is
- * settled, `:error` before that when it failed. Messages are `OpInfo`; a group is told beside its calls, and its count is
+ * settled, `:error` before that when it failed. An operation has one message for all of them, an `OpInfo` on which subscribers
+ * may keep what they like, and which gets the `error`; a group is told beside its calls, and its count is
  * how many they are. Nothing happens without subscribers, or in a runtime without channels.
  *
  * A call to whose channels nobody listened when it was posted publishes nothing, also not its end. One whose beginning was
@@ -30,8 +31,8 @@ interface Runtime {
 
 /** What is told about one operation. */
 export interface Diagnostics {
-  start(info: OpInfo): void;
-  end(info: OpInfo, error: unknown): void;
+  /** Publishes its beginning; what is returned publishes its end, in the same message, with the number that it got. */
+  start(info: OpInfo): (call: number, error: unknown) => void;
 }
 
 /** The channels of a collective. */
@@ -51,13 +52,17 @@ export class Channels implements Diagnostics {
     return this.#start.hasSubscribers || this.#end.hasSubscribers || this.#error.hasSubscribers;
   }
 
-  start(info: OpInfo): void {
-    this.#start.publish({ ...info });
-  }
-
-  end(info: OpInfo, error: unknown): void {
-    if (error !== undefined) this.#error.publish({ ...info, error });
-    this.#end.publish({ ...info, error });
+  start(info: OpInfo): (call: number, error: unknown) => void {
+    const message: { call: number; error?: unknown } = { ...info };
+    this.#start.publish(message);
+    return (call, error) => {
+      message.call = call;
+      if (error !== undefined) {
+        message.error = error;
+        this.#error.publish(message);
+      }
+      this.#end.publish(message);
+    };
   }
 }
 

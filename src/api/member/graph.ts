@@ -29,7 +29,8 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
-    if (!poster.collecting) tellGroup(poster.facts, whole, calls.length);
+    if (!poster.collecting)
+      tellGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
     poster.postTogether(calls);
   } catch (error) {
     const parts = calls.map(({ op }) => op);
@@ -40,6 +41,16 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     }
   }
   return whole;
+}
+
+/** The number of the first call of a group that is posted: collective ones come first; -1 where there is none. */
+function firstNumber(poster: Poster, calls: readonly Collected[]): number {
+  if (calls.length === 0) return -1;
+  return poster.nextNumber(calls.every(isMessage) ? 0 : undefined);
+}
+
+function isMessage({ prepared }: Collected): boolean {
+  return "transfers" in prepared;
 }
 
 /** Records the calls of a synchronous callback; all ranks record the same ones. */

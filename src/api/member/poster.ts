@@ -15,7 +15,7 @@ import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/call
 import type { Ledger } from "../ledger/ledger.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { Books } from "./books.ts";
-import { cancelledError } from "./cancelled.ts";
+import { cancelBy, cancelledError } from "./cancelled.ts";
 import {
   assertNotForeign,
   type Collected,
@@ -253,7 +253,7 @@ export class Poster {
 
   /** Posts sends and receives. All are told of before any is made: what was refused then leaves no half behind. */
   #submitMessages(messages: readonly Message[]): void {
-    for (const { call, op } of messages) this.#tell(call, op);
+    for (const [at, { call, op }] of messages.entries()) this.#tell(call, op, at);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
       this.#transferPostings(call, prepared, collected),
     );
@@ -359,36 +359,32 @@ export class Poster {
         result,
       );
     if (options?.signal !== undefined) {
-      for (const { op } of parts) this.#cancelBy(options.signal, collective, op);
+      for (const { op } of parts)
+        cancelBy(options.signal, this.#ledger, this.facts, collective, op);
     }
     return parts;
   }
 
-  /** Enters a call in the books, and has hooks and channels told of it. */
-  #tell(call: Announced["call"], op: CommOp): void {
+  /** Enters a call in the books, and has hooks and channels told of it; of messages also behind how many it is made. */
+  #tell(call: Announced["call"], op: CommOp, behind?: number): void {
     this.#books.enter(call);
     const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
-    tellCall(this.hooks, this.facts, { call, op }, channel);
+    tellCall(this.hooks, this.facts, { call, op }, this.nextNumber(behind), channel);
+  }
+
+  /** The number of the next collective call, or of the message that is made behind so many others. */
+  nextNumber(behind?: number): number {
+    const { goings, numbers } = this.#ledger;
+    const { rank } = this.facts;
+    goings.seal();
+    return behind === undefined ? numbers.next(rank) : numbers.nextMessage(rank) + behind;
   }
 
   #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
     if (!op.pending) return;
     lendTo(op, call);
-    if (signal !== undefined) this.#cancelBy(signal, call.collective, op);
-  }
-
-  #cancelBy(signal: AbortSignal, collective: CollectiveName, op: CommOp): void {
-    const cancel = (): void => {
-      const { call } = op;
-      this.#ledger.cancel(op, (how) => cancelledError(this.facts, collective, call, signal, how));
-    };
-    if (signal.aborted) {
-      cancel();
-      return;
-    }
-    signal.addEventListener("abort", cancel, { once: true });
-    op.whenSettled(() => signal.removeEventListener("abort", cancel));
+    if (signal !== undefined) cancelBy(signal, this.#ledger, this.facts, call.collective, op);
   }
 
   /** Throws when the signal of a call has fired before it was made. */

@@ -13,34 +13,51 @@ interface Caller {
   readonly rank: number;
 }
 
+/** What is told of one operation, at every moment: its number is put right where others were posted before it. */
+type Told = OpInfo & { call: number };
+
 /**
- * Tells of the beginning of a call, and those who are there now of its end; `channel` where somebody listens. Whoever was
- * told of the one is told of the other, also where a hook throws: whoever posts the call fails it with that.
+ * Tells of the beginning of a call that will be `number`, and those who are there now of its end; `channel` where somebody
+ * listens. Whoever was told of the one is told of the other, also where a hook throws: whoever posts the call fails it with that.
  */
 export function tellCall(
   hooks: HookList,
   { comm, rank }: Caller,
   { call, op }: Announced,
+  number: number,
   channel: Diagnostics | undefined,
 ): void {
   const { collective, dtype, count } = call;
-  const info = (): OpInfo => ({ comm, rank, call: op.call, collective, dtype, count });
+  const info: Told = { comm, rank, call: number, collective, dtype, count };
   const tellEnd = hooks.atEnd();
   try {
-    hooks.posting(info());
+    hooks.posting(info);
   } finally {
-    channel?.start(info());
-    op.whenSettled((error) => tellEnd(info(), error));
-    if (channel !== undefined) op.whenFinal((error) => channel.end(info(), error));
+    if (channel !== undefined) tellChannel(channel, info, op);
+    op.whenSettled((error) => tellEnd(numbered(info, op), error));
   }
 }
 
-/** Tells the channel of groups of one; hooks and books know its parts. */
-export function tellGroup({ comm, rank }: Caller, op: CommOp, calls: number): void {
+/** Tells the channel of groups of one whose first call will be `number`; hooks and books know its parts. */
+export function tellGroup(
+  { comm, rank }: Caller,
+  op: CommOp,
+  calls: number,
+  number: () => number,
+): void {
   const channel = diagnosticsOf("group");
   if (channel === undefined) return;
   const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
-  const info = (): OpInfo => ({ ...told, call: op.call });
-  channel.start(info());
-  op.whenFinal((error) => channel.end(info(), error));
+  tellChannel(channel, { ...told, call: number() }, op);
+}
+
+function tellChannel(channel: Diagnostics, info: Told, op: CommOp): void {
+  const end = channel.start(info);
+  op.whenFinal((error) => end(numbered(info, op).call, error));
+}
+
+/** With the number that the operation got, if it was posted. */
+function numbered(info: Told, { call }: CommOp): OpInfo {
+  if (call >= 0) info.call = call;
+  return info;
 }

@@ -31,6 +31,11 @@ export class CallNumbers {
     return this.#collective[rank] as number;
   }
 
+  /** The number of a rank's next send, receive or both. */
+  nextMessage(rank: number): number {
+    return this.#messages[rank] as number;
+  }
+
   /** A rank has made the collective calls before `number`. */
   advance(rank: number, number: number): void {
     this.#collective[rank] = number;
