@@ -1,13 +1,13 @@
 /** Virtual time: one clock a rank, in integer picoseconds. */
 import type { VirtualClock } from "../../api/index.ts";
-import type { Trace } from "./trace.ts";
+import type { WorldTrace } from "./world-trace.ts";
 
 /** The clocks of all ranks of a world. */
 export class SimClock implements VirtualClock {
   readonly #now: Float64Array;
-  readonly #trace: Trace | undefined;
+  readonly #trace: WorldTrace | undefined;
 
-  constructor(size: number, trace: Trace | undefined) {
+  constructor(size: number, trace: WorldTrace | undefined) {
     this.#now = new Float64Array(size);
     this.#trace = trace;
   }

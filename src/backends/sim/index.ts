@@ -6,6 +6,7 @@ import { commonWasm } from "./executors/wasm/wasm.ts";
 import { FaultPlan } from "./faults.ts";
 import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
+import { WorldTrace } from "./world-trace.ts";
 
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { ChromeEvent } from "./chrome-event.ts";
@@ -46,12 +47,14 @@ export function sim(options: SimOptions = {}): Backend {
     open: async ({ size, rebuilt }) => {
       const planner = plannerOf(size);
       const before = rebuilt?.session;
-      const plan =
-        before instanceof SimSession
-          ? before.faults.rebuilt(rebuilt?.ranks ?? [])
-          : FaultPlan.first(size, faults);
+      const last = before instanceof SimSession ? before : undefined;
+      const ranks = rebuilt?.ranks ?? [];
+      const plan = last?.faults.rebuilt(ranks) ?? FaultPlan.first(size, faults);
+      const world = last?.trace && { world: last.trace, ranks };
+      const traced = trace && new WorldTrace(trace, size, world);
       await executor.open?.(size);
-      return new SimSession(size, { seed, link, executor, trace, planner, strict, phantom }, plan);
+      const settings = { seed, link, executor, planner, strict, phantom };
+      return new SimSession(size, settings, plan, traced);
     },
   };
 }

@@ -40,15 +40,14 @@ import { Recording } from "./recording.ts";
 import { inTurn, reducesOf } from "./reduces.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
-import type { Trace } from "./trace.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
+import type { WorldTrace } from "./world-trace.ts";
 
 /** What `sim()` was given, checked. */
 export interface SimSettings {
   readonly seed: number;
   readonly link: Link;
   readonly executor: Executor;
-  readonly trace: Trace | undefined;
   readonly planner: Planner;
   readonly strict: boolean;
   /** Buffers have sizes and no contents, and nothing is moved. */
@@ -87,15 +86,23 @@ export class SimSession implements Session {
   readonly #streams = new Streams();
   /** What is left of the injected faults; a rebuilt world goes on with it. */
   readonly faults: FaultPlan;
+  /** Where everything is traced; that of a rebuilt world follows it. */
+  readonly trace: WorldTrace | undefined;
   #nextAddress = 0x1000_0000n;
   #runs = 0;
   #closed = false;
 
   /** The executor was opened for it. */
-  constructor(size: number, settings: SimSettings, faults: FaultPlan) {
+  constructor(
+    size: number,
+    settings: SimSettings,
+    faults: FaultPlan,
+    trace: WorldTrace | undefined,
+  ) {
     this.size = size;
     this.#settings = settings;
-    this.clock = new SimClock(size, settings.trace);
+    this.trace = trace;
+    this.clock = new SimClock(size, trace);
     this.#durations = new Durations(settings.link);
     this.capabilities = {
       hostArrays: !settings.phantom,
@@ -179,7 +186,7 @@ export class SimSession implements Session {
     const { comm, calls } = replay;
     const recording = (calls[0] as RankCall).graph as Recording;
     this.#streams.begin(comm, calls);
-    const watched = this.#settings.trace !== undefined || this.lending !== undefined;
+    const watched = this.trace !== undefined || this.lending !== undefined;
     const { bound } = recording;
     if (watched || bound === undefined || !recording.foretell(calls)) {
       return this.#replayEach(recording, replay);
@@ -195,7 +202,7 @@ export class SimSession implements Session {
       for (const call of set.calls) {
         call.finishedAtPs = (calls[call.rank] as RankCall).postedAtPs + call.postedAtPs;
       }
-      const done = this.#serve(this.#settings.trace === undefined ? set : { ...set, number });
+      const done = this.#serve(this.trace === undefined ? set : { ...set, number });
       if (done instanceof Promise) underWay.push(done);
       for (const { rank, finishedAtPs } of set.calls) {
         (calls[rank] as RankCall).finishedAtPs = finishedAtPs;
@@ -227,7 +234,7 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, calls);
       if (started !== undefined) {
         const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.#settings.trace?.call(set, started, plan.name, unclaimed);
+        this.trace?.call(set, started, plan.name, unclaimed);
       }
     }
   }
@@ -268,14 +275,14 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, set.calls);
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
-        this.#settings.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
+        this.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
       }
     }
   }
 
   /** When each rank begins a call, for a trace. */
   #startsFor({ calls }: CallSet): number[] | undefined {
-    if (this.#settings.trace === undefined) return undefined;
+    if (this.trace === undefined) return undefined;
     return calls.map((call) => call.finishedAtPs);
   }
 
@@ -292,7 +299,7 @@ export class SimSession implements Session {
       transfers,
       this.#settings.link,
       (rank, batch) => this.#streams.join(comm, rank, batch),
-      (transfer, times) => this.#settings.trace?.transfer(comm, transfer, times),
+      (transfer, times) => this.trace?.transfer(comm, transfer, times),
     );
     this.#streams.end(comm, calls);
     return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
@@ -317,14 +324,18 @@ export class SimSession implements Session {
 
   /** Sets the time at which each rank is done. */
   #predict(set: CallSet, { plan, layout, bytes, times }: Ready): void {
-    const { link, trace } = this.#settings;
+    const { trace } = this;
     if (trace === undefined) {
       times.predict(set.calls);
       return;
     }
     const started = set.calls.map((call) => call.finishedAtPs);
-    const { finished } = evaluate(plan.program, layout, started, linkModel(link, bytes), (event) =>
-      trace.message(set, event),
+    const { finished } = evaluate(
+      plan.program,
+      layout,
+      started,
+      linkModel(this.#settings.link, bytes),
+      (event) => trace.message(set, event),
     );
     for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
   }

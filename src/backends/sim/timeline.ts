@@ -1,11 +1,12 @@
 /**
- * Draws a trace as a timeline: a band a rank, in virtual time, with its ports, its work and arrows for messages.
+ * Draws a trace as a timeline: a band a process, which is a rank, in virtual time, with its ports, its work and arrows for messages.
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
 import type { ChromeEvent } from "./chrome-event.ts";
 
-const left = 64;
+/** Where time begins, at least; processes with longer names have more room. */
+const least = 64;
 const width = 960;
 const rowHeight = 14;
 const bandGap = 10;
@@ -24,7 +25,7 @@ const style = `
   }`;
 
 interface Span {
-  readonly rank: number;
+  readonly pid: number;
   readonly row: number;
   readonly name: string;
   readonly begin: number;
@@ -34,15 +35,20 @@ interface Span {
 /** The SVG of the events that `Trace.toChrome` gives. */
 export function timelineSvg(events: readonly ChromeEvent[], title: string): string {
   const spans = events.filter(({ ph }) => ph === "X").map(spanOf);
-  const ranks = 1 + Math.max(0, ...events.map(({ pid }) => pid));
+  const bands = new Map<number, string>();
+  for (const { name, pid, args } of events) {
+    if (name === "process_name") bands.set(pid, String(args?.["name"]));
+  }
+  const left = Math.max(least, ...Array.from(bands.values(), ({ length }) => 16 + 6 * length));
+  const order = new Map([...bands.keys()].map((pid, at) => [pid, at]));
   const end = Math.max(1e-9, ...spans.map((span) => span.end));
   const used = rowNames.map((_, row) => spans.some((span) => span.row === row));
   const rows = used.filter(Boolean).length;
   const band = rows * rowHeight + bandGap;
-  const height = top + ranks * band + 22;
+  const height = top + bands.size * band + 22;
   const x = (time: number): number => left + (time / end) * (width - left - 16);
-  const y = (rank: number, row: number): number =>
-    top + rank * band + used.slice(0, row).filter(Boolean).length * rowHeight;
+  const y = (pid: number, row: number): number =>
+    top + (order.get(pid) ?? 0) * band + used.slice(0, row).filter(Boolean).length * rowHeight;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img">`,
     `<title>${escaped(title)}</title>`,
@@ -50,8 +56,8 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
     `<text x="${left}" y="14">${escaped(title)}</text>`,
     ...grid(end, x, height),
     ...Array.from(
-      { length: ranks },
-      (_, rank) => `<text x="8" y="${y(rank, 0) + 11}">rank ${rank}</text>`,
+      bands,
+      ([pid, name]) => `<text x="8" y="${y(pid, 0) + 11}">${escaped(name)}</text>`,
     ),
     ...spans.map((span) => rectangle(span, x, y)),
     ...arrows(events, x, y),
@@ -60,16 +66,16 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
 }
 
 function spanOf({ pid, tid, name, ts = 0, dur = 0 }: ChromeEvent): Span {
-  return { rank: pid, row: tid, name, begin: ts, end: ts + dur };
+  return { pid, row: tid, name, begin: ts, end: ts + dur };
 }
 
 function rectangle(
-  { rank, row, name, begin, end }: Span,
+  { pid, row, name, begin, end }: Span,
   x: (time: number) => number,
-  y: (rank: number, row: number) => number,
+  y: (pid: number, row: number) => number,
 ): string {
   const wide = Math.max(1, x(end) - x(begin));
-  const place = `x="${fixed(x(begin))}" y="${y(rank, row) + 1}" width="${fixed(wide)}"`;
+  const place = `x="${fixed(x(begin))}" y="${y(pid, row) + 1}" width="${fixed(wide)}"`;
   const tip = `${name}: ${fixed(begin)} to ${fixed(end)} µs`;
   return `<rect class="${rowNames[row]}" ${place} height="${rowHeight - 2}" rx="2"><title>${escaped(tip)}</title></rect>`;
 }
@@ -78,7 +84,7 @@ function rectangle(
 function arrows(
   events: readonly ChromeEvent[],
   x: (time: number) => number,
-  y: (rank: number, row: number) => number,
+  y: (pid: number, row: number) => number,
 ): string[] {
   const starts = new Map<number, ChromeEvent>();
   for (const event of events)

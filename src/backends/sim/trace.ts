@@ -6,22 +6,26 @@
  */
 
 import type { MessageEvent } from "../../algorithms/index.ts";
-import type { CallSet, CommInfo, Transfer } from "../../api/index.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
 import { timelineSvg } from "./timeline.ts";
-import type { TransferTimes } from "./transfers.ts";
+import type { WorldTrace } from "./world-trace.ts";
 
 /** A message of a traced call: who sent how much to whom, and when it held their ports. */
 export interface TracedMessage extends MessageEvent {
+  /** Which of the trace's worlds, counted from 1; a rebuilt one is the one that it replaces. */
+  readonly world: number;
+  /** Which life of that world, counted from 1 by every rebuild. */
+  readonly generation: number;
   /** Name of the communicator, and number of the call on it. */
   readonly comm: string;
   readonly call: number;
 }
 
 /** Classes order events of the same time: first what ends, then what begins. */
-const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
+export const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
 
-interface Event {
+/** What happened at a time. */
+export interface TraceEvent {
   readonly timePs: number;
   readonly class: number;
   readonly text: string;
@@ -30,13 +34,24 @@ interface Event {
 }
 
 /** Rows of a rank in the Chrome trace. */
-const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
+export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
+
+/** Where the life of a world stands among those of a trace. */
+export interface Place {
+  /** Which world it is a life of, counted from 1. */
+  readonly world: number;
+  /** Rank 0's process in the Chrome trace; the other ranks' follow. */
+  readonly firstPid: number;
+  /** So many ranks have been seen, from rank 0 on. */
+  ranks: number;
+}
 
 /** Collects the events of the worlds it is passed to. */
 export class Trace {
-  #events: Event[] = [];
+  #events: TraceEvent[] = [];
   #messages: TracedMessage[] = [];
-  #ranks = 0;
+  /** Lives of worlds that something has happened in, in that order. */
+  #places = new Map<WorldTrace, Place>();
 
   /** Number of events so far. */
   get length(): number {
@@ -47,12 +62,13 @@ export class Trace {
   clear(): void {
     this.#events = [];
     this.#messages = [];
-    this.#ranks = 0;
+    this.#places.clear();
   }
 
   /**
    * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`.
+   * labels are escaped: a line feed is `\u000a`. `generation=2` stands behind the ranks of a world that was rebuilt, whose
+   * clocks begin at 0 again, and `world=2` behind those of the second world that the trace was passed to.
    */
   toText(): string {
     return this.#sorted()
@@ -68,113 +84,69 @@ export class Trace {
     return [...this.#messages].sort((a, b) => a.recvEnd - b.recvEnd);
   }
 
-  /** The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. */
+  /**
+   * The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. The
+   * ranks of a rebuilt world are processes of their own, with the generation in their names.
+   */
   toChrome(): { readonly displayTimeUnit: "ns"; readonly traceEvents: readonly ChromeEvent[] } {
-    const names: ChromeEvent[] = [];
-    for (let rank = 0; rank < this.#ranks; rank++) {
-      names.push({
-        name: "process_name",
-        ph: "M",
-        pid: rank,
-        tid: 0,
-        args: { name: `rank ${rank}` },
-      });
-      for (const [row, tid] of Object.entries(rows)) {
-        names.push({ name: "thread_name", ph: "M", pid: rank, tid, args: { name: row } });
-      }
-    }
+    const names = [...this.#places].flatMap(([world, place]) => namesOf(world, place));
     const events = this.#sorted().flatMap(({ chrome }) => chrome);
     return { displayTimeUnit: "ns", traceEvents: [...names, ...events] };
   }
 
-  /** The trace as a drawing: a band a rank, in virtual time, with arrows for messages. */
+  /** The trace as a drawing: a band a process, in virtual time, with arrows for messages. */
   toSvg(title = "virtual time"): string {
     return timelineSvg(this.toChrome().traceEvents, title);
   }
 
   /**
-   * Every rank's part of a call: when it was made and when its result was there. `unclaimed` where NCCL was to be
-   * followed and nothing is said about its bits.
+   * Where the life of a world stands; it takes the next place when something happens in it for the first time.
+   *
+   * @internal
    */
-  call(set: CallSet, startedPs: readonly number[], plan: string, unclaimed = false): void {
-    const algorithm = unclaimed ? `${plan} unclaimed` : plan;
-    for (const { rank, dtype, count, finishedAtPs } of set.calls) {
-      const world = set.comm.ranks[rank] as number;
-      this.#ranks = Math.max(this.#ranks, world + 1);
-      const what = dtype === undefined ? set.collective : `${set.collective} ${dtype}[${count}]`;
-      const text = `rank=${world} comm=${set.comm.name} call=${set.number} ${what} ${algorithm}`;
-      const start = startedPs[rank] as number;
-      this.#add(start, classes.post, `post ${text}`, []);
-      const args = { comm: set.comm.name, call: set.number, algorithm };
-      const span = { pid: world, tid: rows.calls, ts: us(start), dur: us(finishedAtPs - start) };
-      this.#add(finishedAtPs, classes.finish, `done ${text}`, [
-        { name: what, ph: "X", ...span, args },
-      ]);
-    }
+  placeOf(world: WorldTrace): Place {
+    const known = this.#places.get(world);
+    if (known !== undefined) return known;
+    let firstPid = 0;
+    for (const { size } of this.#places.keys()) firstPid += size;
+    const firsts = new Set([...this.#places.keys(), world].map(({ first }) => first));
+    const place = { world: [...firsts].indexOf(world.first) + 1, firstPid, ranks: 0 };
+    this.#places.set(world, place);
+    return place;
   }
 
-  /** A message between two ranks of a call. */
-  message(set: CallSet, event: MessageEvent): void {
-    const from = set.comm.ranks[event.from] as number;
-    const to = set.comm.ranks[event.to] as number;
-    const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
-    this.#ranks = Math.max(this.#ranks, from + 1, to + 1);
-    const id = this.#messages.length;
-    this.#messages.push({ ...event, from, to, comm: set.comm.name, call: set.number });
-    const text =
-      `recv rank=${to} from=${from} comm=${set.comm.name} call=${set.number} channel=${channel} ` +
-      `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;
-    const name = `${set.collective} ${from}→${to}`;
-    const args = { elements, call: set.number };
-    const flow = { name, id, cat: "message" };
-    this.#add(recvEnd, classes.receive, text, [
-      {
-        name,
-        ph: "X",
-        pid: from,
-        tid: rows.out,
-        ts: us(sendStart),
-        dur: us(sendEnd - sendStart),
-        args,
-      },
-      { ...flow, ph: "s", pid: from, tid: rows.out, ts: us(sendStart) },
-      {
-        name,
-        ph: "X",
-        pid: to,
-        tid: rows.in,
-        ts: us(recvStart),
-        dur: us(recvEnd - recvStart),
-        args,
-      },
-      { ...flow, ph: "f", bp: "e", pid: to, tid: rows.in, ts: us(recvEnd) },
-    ]);
+  /** @internal */
+  add(event: TraceEvent): void {
+    this.#events.push(event);
   }
 
-  /** A send and the receive it met. */
-  transfer(comm: CommInfo, { send, recv }: Transfer, times: TransferTimes): void {
-    const set: CallSet = { comm, number: 0, collective: "send", calls: [send, recv] };
-    const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
-    this.message(set, { ...event, ...times });
-  }
-
-  /** Virtual compute of a rank. */
-  work(rank: number, startPs: number, endPs: number, label: string | undefined): void {
-    this.#ranks = Math.max(this.#ranks, rank + 1);
-    const name = label ?? "work";
-    this.#add(startPs, classes.work, `work rank=${rank} until=${endPs} ${name}`, [
-      { name, ph: "X", pid: rank, tid: rows.work, ts: us(startPs), dur: us(endPs - startPs) },
-    ]);
-  }
-
-  #add(timePs: number, order: number, text: string, chrome: readonly ChromeEvent[]): void {
-    this.#events.push({ timePs, class: order, text, chrome });
+  /**
+   * Takes a message; gives its number among all of them.
+   *
+   * @internal
+   */
+  addMessage(message: TracedMessage): number {
+    return this.#messages.push(message) - 1;
   }
 
   /** Sorting is stable, so events of the same time and class keep the sequence in which they came. */
-  #sorted(): Event[] {
+  #sorted(): TraceEvent[] {
     return [...this.#events].sort((a, b) => a.timePs - b.timePs || a.class - b.class);
   }
+}
+
+/** The names of the processes and rows of one life of a world. */
+function namesOf(world: WorldTrace, place: Place): ChromeEvent[] {
+  return Array.from({ length: place.ranks }, (_, rank) => {
+    const pid = place.firstPid + rank;
+    const name = world.processName(rank, place);
+    return [
+      { name: "process_name", ph: "M", pid, tid: 0, args: { name } } as const,
+      ...Object.entries(rows).map(
+        ([row, tid]) => ({ name: "thread_name", ph: "M", pid, tid, args: { name: row } }) as const,
+      ),
+    ];
+  }).flat();
 }
 
 function onOneLine(text: string): string {
@@ -182,8 +154,4 @@ function onOneLine(text: string): string {
     /[\p{Cc}\u2028\u2029]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-}
-
-function us(ps: number): number {
-  return ps / 1e6;
 }

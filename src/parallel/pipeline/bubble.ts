@@ -1,7 +1,7 @@
 /** How much of a pipeline's time its stages stand idle: by formula, and measured on the virtual clock. */
 import { InvalidArgumentError } from "../../api/index.ts";
 
-/** An event of `Trace.toChrome().traceEvents`; times are microseconds. */
+/** An event of `Trace.toChrome().traceEvents`; times are microseconds, and each rank is a process. */
 export interface TimelineEvent {
   readonly name: string;
   readonly ph: string;
@@ -16,7 +16,7 @@ export interface TimelineEvent {
 export interface Bubble {
   /** From the first computing to the end of the last, in nanoseconds. */
   readonly spanNs: number;
-  /** Computing of every rank in it, in nanoseconds. */
+  /** Computing of every rank in it, in nanoseconds: those of the trace, in the order of their processes. */
   readonly busyNs: readonly number[];
   /** Share of all ranks' time in the span in which they did not compute. */
   readonly share: number;
@@ -52,20 +52,23 @@ export function measureBubble(events: readonly TimelineEvent[]): Bubble {
       )
       .map(({ pid, tid }) => `${pid} ${tid}`),
   );
-  const ranks = Math.max(-1, ...events.map(({ pid }) => pid)) + 1;
-  const busyNs = new Array<number>(ranks).fill(0);
+  const pids = [...new Set(events.map(({ pid }) => pid))].sort((a, b) => a - b);
+  const ranks = new Map(pids.map((pid, rank) => [pid, rank]));
+  const busyNs = pids.map(() => 0);
   let [begin, end] = [Number.POSITIVE_INFINITY, 0];
   for (const { ph, pid, tid, ts = 0, dur = 0 } of events) {
     if (ph !== "X" || !rows.has(`${pid} ${tid}`)) continue;
     const [from, to] = [Math.round(ts * 1000), Math.round((ts + dur) * 1000)];
-    busyNs[pid] = (busyNs[pid] as number) + to - from;
+    const rank = ranks.get(pid) as number;
+    busyNs[rank] = (busyNs[rank] as number) + to - from;
     begin = Math.min(begin, from);
     end = Math.max(end, to);
   }
   if (!(end > begin)) throw fault("measureBubble", "events", "no work", "a trace with comm.work");
   const spanNs = end - begin;
   const busy = busyNs.reduce((sum, each) => sum + each, 0);
-  return { spanNs, busyNs, share: (ranks * spanNs - busy) / (ranks * spanNs) };
+  const wholeNs = pids.length * spanNs;
+  return { spanNs, busyNs, share: (wholeNs - busy) / wholeNs };
 }
 
 function fault(action: string, field: string, found: string, needed: string): InvalidArgumentError {
