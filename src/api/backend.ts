@@ -332,6 +332,9 @@ export interface RecordedCalls {
 export interface Transfer {
   readonly send: RankCall;
   readonly recv: RankCall;
+  /** Numbers of the two calls, each among the messages of its rank. */
+  readonly sendNumber: number;
+  readonly recvNumber: number;
   /** Stands for what the sender posted together with this, in one call or group: all of it may be under way at once. */
   readonly sendBatch: object;
   /** The same for the receiver. */

@@ -16,9 +16,13 @@ export interface TracedMessage extends MessageEvent {
   readonly world: number;
   /** Which life of that world, counted from 1 by every rebuild. */
   readonly generation: number;
-  /** Name of the communicator, and number of the call on it. */
+  /** Name of the communicator, and number of the call on it: of a message point to point that of its receive. */
   readonly comm: string;
   readonly call: number;
+  /** Of a message point to point: number of its send, which its rank counts apart. */
+  readonly sendCall?: number;
+  /** Of a message point to point: how many have gone the same way between the two ranks before it, on this communicator. */
+  readonly message?: number;
 }
 
 /** Classes order events of the same time: first what ends, then what begins. */
@@ -67,7 +71,8 @@ export class Trace {
 
   /**
    * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`. `generation=2` stands behind the ranks of a world that was rebuilt, whose
+   * labels are escaped: a line feed is `\u000a`. What is received point to point has the numbers of the calls at both ends, as
+   * errors name them, and which of the messages between the two ranks it is. `generation=2` stands behind the ranks of a world that was rebuilt, whose
    * clocks begin at 0 again, and `world=2` behind those of the second world that the trace was passed to.
    */
   toText(): string {

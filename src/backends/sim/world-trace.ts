@@ -1,9 +1,12 @@
 /** What one life of a world, from its opening to its end or its rebuild, puts into a trace. */
 import type { MessageEvent } from "../../algorithms/index.ts";
-import type { CallSet, CommInfo, Transfer } from "../../api/index.ts";
+import type { CallSet, CollectiveName, CommInfo, Transfer } from "../../api/index.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
-import { classes, type Place, rows, type Trace } from "./trace.ts";
+import { classes, type Place, rows, type Trace, type TracedMessage } from "./trace.ts";
 import type { TransferTimes } from "./transfers.ts";
+
+/** What a message is related to its calls by. */
+type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
 
 /** Takes the events of one life of a world. */
 export class WorldTrace {
@@ -14,6 +17,8 @@ export class WorldTrace {
   readonly #generation: number;
   /** What each rank was in the first life. */
   readonly #origins: readonly number[];
+  /** How many messages have gone from one rank to another, by communicator, sender and receiver. */
+  readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
 
   /** Of a world that is opened, or of one that follows `before` with these of its ranks. */
   constructor(
@@ -66,38 +71,61 @@ export class WorldTrace {
   }
 
   /** A message between two ranks of a call. */
-  message(set: CallSet, event: MessageEvent): void {
-    const from = set.comm.ranks[event.from] as number;
-    const to = set.comm.ranks[event.to] as number;
+  message({ comm, number, collective }: CallSet, event: MessageEvent): void {
+    this.#message(comm, collective, { call: number }, event);
+  }
+
+  /** A send and the receive it met. */
+  transfer(comm: CommInfo, transfer: Transfer, times: TransferTimes): void {
+    const { send, recv, sendNumber, recvNumber } = transfer;
+    const message = this.#nthBetween(comm, send.rank, recv.rank);
+    const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
+    const numbers = { call: recvNumber, sendCall: sendNumber, message };
+    this.#message(comm, "send", numbers, { ...event, ...times });
+  }
+
+  #nthBetween(comm: CommInfo, from: number, to: number): number {
+    const sent = this.#sent.get(comm) ?? new Map<number, number>();
+    this.#sent.set(comm, sent);
+    const both = from * comm.ranks.length + to;
+    const number = sent.get(both) ?? 0;
+    sent.set(both, number + 1);
+    return number;
+  }
+
+  #message(
+    comm: CommInfo,
+    collective: CollectiveName,
+    numbers: MessageNumbers,
+    event: MessageEvent,
+  ): void {
+    const from = comm.ranks[event.from] as number;
+    const to = comm.ranks[event.to] as number;
     const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
     const sender = this.#seen(from);
     const receiver = this.#seen(to);
     const { world } = this.#place;
     const id = this.#trace.addMessage({
       ...{ ...event, from, to, world, generation: this.#generation },
-      ...{ comm: set.comm.name, call: set.number },
+      ...{ comm: comm.name, ...numbers },
     });
+    const { call, sendCall = call, message } = numbers;
+    const both = message === undefined ? "" : ` sendCall=${sendCall} message=${message}`;
     const text =
-      `recv ${receiver.who} from=${from} comm=${set.comm.name} call=${set.number} channel=${channel} ` +
+      `recv ${receiver.who} from=${from} comm=${comm.name} call=${call}${both} channel=${channel} ` +
       `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;
-    const name = `${set.collective} ${from}→${to}`;
-    const args = { elements, call: set.number };
+    const name = `${collective} ${from}→${to}`;
+    const args = message === undefined ? { elements, call } : { elements, call, message };
+    const sendArgs = message === undefined ? args : { ...args, call: sendCall };
     const flow = { name, id, cat: "message" };
     const out = { pid: sender.pid, tid: rows.out, ts: us(sendStart) };
     const into = { pid: receiver.pid, tid: rows.in };
     this.#add(recvEnd, classes.receive, text, [
-      { name, ph: "X", ...out, dur: us(sendEnd - sendStart), args },
+      { name, ph: "X", ...out, dur: us(sendEnd - sendStart), args: sendArgs },
       { ...flow, ph: "s", ...out },
       { name, ph: "X", ...into, ts: us(recvStart), dur: us(recvEnd - recvStart), args },
       { ...flow, ph: "f", bp: "e", ...into, ts: us(recvEnd) },
     ]);
-  }
-
-  /** A send and the receive it met. */
-  transfer(comm: CommInfo, { send, recv }: Transfer, times: TransferTimes): void {
-    const set: CallSet = { comm, number: 0, collective: "send", calls: [send, recv] };
-    const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
-    this.message(set, { ...event, ...times });
   }
 
   /** Virtual compute of a rank. */

@@ -35,6 +35,73 @@ test("messages are the lines of the text", async () => {
   expect(trace.messages()).toEqual([]);
 });
 
+test("a message has its number among those of the same two ranks, and that of the call at either end", async () => {
+  const trace = new Trace();
+  const world = await createWorld({ backend: sim({ trace, link }), size: 3 });
+  const calls: number[][] = [[], []];
+  await world.run(async (comm) => {
+    if (comm.rank === 2) return comm.send({ send: new Int8Array(1), peer: 1 });
+    if (comm.rank === 1) await comm.recv({ recv: new Int8Array(1), peer: 2 });
+    for (const sender of [0, 1, 0]) {
+      const [array, peer] = [new Int8Array(1), 1 - comm.rank];
+      const op =
+        sender === comm.rank ? comm.send({ send: array, peer }) : comm.recv({ recv: array, peer });
+      await op;
+      calls[comm.rank]?.push(op.call);
+    }
+  });
+  await world.close();
+  expect(calls).toEqual([
+    [0, 1, 2],
+    [1, 2, 3],
+  ]);
+  const facts = trace.messages().map(({ from, to, call, sendCall, message }) => {
+    return { from, to, call, sendCall, message };
+  });
+  expect(facts).toEqual([
+    { from: 2, to: 1, call: 0, sendCall: 0, message: 0 },
+    { from: 0, to: 1, call: 1, sendCall: 0, message: 0 },
+    { from: 1, to: 0, call: 1, sendCall: 2, message: 0 },
+    { from: 0, to: 1, call: 3, sendCall: 2, message: 1 },
+  ]);
+  const lines = trace.toText().match(/recv rank=.* message=\d+ /g);
+  expect(lines).toEqual([
+    "recv rank=1 from=2 comm=world call=0 sendCall=0 message=0 ",
+    "recv rank=1 from=0 comm=world call=1 sendCall=0 message=0 ",
+    "recv rank=0 from=1 comm=world call=1 sendCall=2 message=0 ",
+    "recv rank=1 from=0 comm=world call=3 sendCall=2 message=1 ",
+  ]);
+  const ends = trace
+    .toChrome()
+    .traceEvents.filter(({ ph, name }) => ph === "X" && name === "send 0→1");
+  expect(ends.map(({ pid, args }) => [pid, args?.["call"], args?.["message"]])).toEqual([
+    [0, 0, 0],
+    [1, 1, 0],
+    [0, 2, 1],
+    [1, 3, 1],
+  ]);
+});
+
+test("messages that went nowhere are not counted between two ranks", async () => {
+  const trace = new Trace();
+  const world = await createWorld({ backend: sim({ trace, link }), size: 2 });
+  await world.run(async (comm) => {
+    const controller = new AbortController();
+    const { signal } = controller;
+    if (comm.rank === 0) {
+      const taken = comm.send({ send: new Int8Array(1), peer: 1, signal });
+      controller.abort("enough");
+      await expect(taken).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
+    }
+    await comm.barrier();
+    if (comm.rank === 0) await comm.send({ send: new Int8Array(1), peer: 1 });
+    else await comm.recv({ recv: new Int8Array(1), peer: 0 });
+  });
+  await world.close();
+  const sent = trace.messages().filter(({ message }) => message !== undefined);
+  expect(sent).toMatchObject([{ call: 0, sendCall: 1, message: 0 }]);
+});
+
 /** Ranks in the order in which their contributions were folded: of a ring, each into the partial before. */
 function folded(values: ValueTable, id: ValueId): number[] {
   const value = values.describe(id);

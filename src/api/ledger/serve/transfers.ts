@@ -95,6 +95,8 @@ function serveMeetings(
   const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
     send: send.call,
     recv: recv.call,
+    sendNumber: send.op.call,
+    recvNumber: recv.op.call,
     ...joined,
   }));
   return attempt(
