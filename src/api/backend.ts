@@ -99,6 +99,8 @@ export interface Session {
   estimate?(question: Question, comm: CommInfo): number;
   /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults. */
   posted?(worldRank: number, call: RankCall): void;
+  /** Told of every posted call that has failed, or whose operation a hook made fail. Left out where nobody records it. */
+  failed?(comm: CommInfo, failed: FailedCall): void;
   /** Present where the memory that calls were lent is watched. */
   readonly lending?: Lending | undefined;
   /**
@@ -317,6 +319,16 @@ export interface RankCall {
   readonly postedAtPs: number;
   /** Virtual time at which this rank's part is done; set by the backend that has a clock. */
   finishedAtPs: number;
+}
+
+/** A rank's call that was posted and failed. */
+export interface FailedCall {
+  readonly call: RankCall;
+  /** Its number on the communicator. */
+  readonly number: number;
+  readonly error: unknown;
+  /** Virtual time at which the rank was told; 0 without a virtual clock. */
+  readonly atPs: number;
 }
 
 /** The collective calls that a rank has recorded. */

@@ -7,6 +7,7 @@ export type {
   CommInfo,
   Convening,
   EndedElsewhere,
+  FailedCall,
   HalfTransfer,
   JoinRequest,
   Kept,

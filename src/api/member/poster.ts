@@ -39,6 +39,7 @@ import { type Remembered, Repeats } from "./repeats.ts";
 import { type Announced, tellCall } from "./telling.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
+import { watch } from "./watched.ts";
 
 /** What a rank's poster asks of its world. */
 export interface PosterHost {
@@ -329,11 +330,7 @@ export class Poster {
     op: CommOp,
   ): Posting {
     const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
-    const { lending } = this.#session;
-    if (lending !== undefined) {
-      lending.lend(this.#ledger.comm, call);
-      op.whenSettled(() => lending.settled(call));
-    }
+    watch(this.#session, this.#ledger.comm, call, op);
     const cancellable = options?.signal !== undefined;
     return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
   }

@@ -11,5 +11,7 @@ export interface ChromeEvent {
   readonly id?: number;
   readonly bp?: "e";
   readonly cat?: string;
+  /** A color that chrome://tracing has a name for. */
+  readonly cname?: "terrible";
   readonly args?: Readonly<Record<string, unknown>>;
 }

@@ -19,6 +19,7 @@ import {
   type Capabilities,
   type CommInfo,
   type Explanation,
+  type FailedCall,
   InvalidArgumentError,
   type Memory,
   type Question,
@@ -80,6 +81,8 @@ export class SimSession implements Session {
   /** Present where the executor's own memory can be handed in. */
   readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
   readonly capabilities: Capabilities;
+  /** Present where everything is traced. */
+  readonly failed?: (comm: CommInfo, failed: FailedCall) => void;
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
@@ -102,6 +105,13 @@ export class SimSession implements Session {
     this.size = size;
     this.#settings = settings;
     this.trace = trace;
+    if (trace !== undefined) {
+      this.failed = (comm, failed) => {
+        const { rank, postedAtPs, finishedAtPs } = failed.call;
+        const isServed = finishedAtPs > postedAtPs;
+        trace.failed(comm, failed, isServed ? postedAtPs : this.#streams.freePs(comm, rank));
+      };
+    }
     this.clock = new SimClock(size, trace);
     this.#durations = new Durations(settings.link);
     this.capabilities = {
@@ -202,7 +212,7 @@ export class SimSession implements Session {
       for (const call of set.calls) {
         call.finishedAtPs = (calls[call.rank] as RankCall).postedAtPs + call.postedAtPs;
       }
-      const done = this.#serve(this.trace === undefined ? set : { ...set, number });
+      const done = this.#serve(this.trace === undefined ? set : { ...set, number }, calls);
       if (done instanceof Promise) underWay.push(done);
       for (const { rank, finishedAtPs } of set.calls) {
         (calls[rank] as RankCall).finishedAtPs = finishedAtPs;
@@ -216,13 +226,14 @@ export class SimSession implements Session {
     if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
   }
 
-  #serve(set: CallSet): void | Promise<void> {
+  /** `asked` are the calls that ranks made: of a replay's calls the replay. */
+  #serve(set: CallSet, asked = set.calls): void | Promise<void> {
     const { collective, calls } = set;
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
     const ready = this.#ready(collective, set);
-    if (ready === undefined) return this.#executeReduces(set);
+    if (ready === undefined) return this.#executeReduces(set, asked);
     const { plan, bound } = ready;
     try {
       return this.#move(set.comm, calls, bound);
@@ -234,7 +245,7 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, calls);
       if (started !== undefined) {
         const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.trace?.call(set, started, plan.name, unclaimed);
+        this.trace?.call(set, started, plan.name, { unclaimed, asked });
       }
     }
   }
@@ -262,7 +273,7 @@ export class SimSession implements Session {
     return this.#settings.phantom ? [] : bind(set, plan, layout);
   }
 
-  #executeReduces(set: CallSet): void | Promise<void> {
+  #executeReduces(set: CallSet, asked: readonly RankCall[]): void | Promise<void> {
     const parts = reducesOf(set);
     const ready = parts.map((part) => this.#readied(planQuestion("reduce", part), part));
     try {
@@ -275,7 +286,8 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, set.calls);
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
-        this.trace?.call(set, started, namesOf(plans), scalarsDiffer(set));
+        const unclaimed = scalarsDiffer(set);
+        this.trace?.call(set, started, namesOf(plans), { unclaimed, asked });
       }
     }
   }

@@ -54,6 +54,11 @@ export class Streams {
     }
   }
 
+  /** When a rank is done with the calls that were served. */
+  freePs(comm: CommInfo, rank: number): number {
+    return (this.#of(comm)[rank] as Stream).freePs;
+  }
+
   #of(comm: CommInfo): Stream[] {
     let streams = this.#streams.get(comm);
     if (streams === undefined) {

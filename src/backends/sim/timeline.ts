@@ -24,10 +24,15 @@ const style = `
     text { fill: #bbb } .calls { fill: #39424e } .grid { stroke: #333 } .message { stroke: #777 }
   }`;
 
+/** Behind it where calls have failed; it does on a light and on a dark ground. */
+const failedStyle = `
+  .failed { fill: #c0392b }`;
+
 interface Span {
   readonly pid: number;
   readonly row: number;
   readonly name: string;
+  readonly failed: boolean;
   readonly begin: number;
   readonly end: number;
 }
@@ -52,7 +57,7 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img">`,
     `<title>${escaped(title)}</title>`,
-    `<style>${style}</style>`,
+    `<style>${style}${spans.some(({ failed }) => failed) ? failedStyle : ""}</style>`,
     `<text x="${left}" y="14">${escaped(title)}</text>`,
     ...grid(end, x, height),
     ...Array.from(
@@ -65,19 +70,21 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
   ].join("\n");
 }
 
-function spanOf({ pid, tid, name, ts = 0, dur = 0 }: ChromeEvent): Span {
-  return { pid, row: tid, name, begin: ts, end: ts + dur };
+function spanOf({ pid, tid, name, ts = 0, dur = 0, args }: ChromeEvent): Span {
+  const failed = args?.["error"] !== undefined;
+  return { pid, row: tid, name, failed, begin: ts, end: ts + dur };
 }
 
 function rectangle(
-  { pid, row, name, begin, end }: Span,
+  { pid, row, name, failed, begin, end }: Span,
   x: (time: number) => number,
   y: (pid: number, row: number) => number,
 ): string {
   const wide = Math.max(1, x(end) - x(begin));
   const place = `x="${fixed(x(begin))}" y="${y(pid, row) + 1}" width="${fixed(wide)}"`;
   const tip = `${name}: ${fixed(begin)} to ${fixed(end)} µs`;
-  return `<rect class="${rowNames[row]}" ${place} height="${rowHeight - 2}" rx="2"><title>${escaped(tip)}</title></rect>`;
+  const kind = failed ? `${rowNames[row]} failed` : rowNames[row];
+  return `<rect class="${kind}" ${place} height="${rowHeight - 2}" rx="2"><title>${escaped(tip)}</title></rect>`;
 }
 
 /** A line from each message's send to its receipt. */

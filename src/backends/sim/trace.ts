@@ -52,26 +52,27 @@ export interface Place {
 
 /** Collects the events of the worlds it is passed to. */
 export class Trace {
-  #events: TraceEvent[] = [];
+  #events = new Set<TraceEvent>();
   #messages: TracedMessage[] = [];
   /** Lives of worlds that something has happened in, in that order. */
   #places = new Map<WorldTrace, Place>();
 
   /** Number of events so far. */
   get length(): number {
-    return this.#events.length;
+    return this.#events.size;
   }
 
   /** Forgets everything. */
   clear(): void {
-    this.#events = [];
+    this.#events.clear();
     this.#messages = [];
     this.#places.clear();
   }
 
   /**
    * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`. What is received point to point has the numbers of the calls at both ends, as
+   * labels are escaped: a line feed is `\u000a`. A call ends with `done`, or where its operation failed with `fail` and the
+   * code of the error, at the time at which the rank was told. What is received point to point has the numbers of the calls at both ends, as
    * errors name them, and which of the messages between the two ranks it is. `generation=2` stands behind the ranks of a world that was rebuilt, whose
    * clocks begin at 0 again, and `world=2` behind those of the second world that the trace was passed to.
    */
@@ -90,8 +91,8 @@ export class Trace {
   }
 
   /**
-   * The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. The
-   * ranks of a rebuilt world are processes of their own, with the generation in their names.
+   * The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. What
+   * failed has the code of its error in its name, and the error among its arguments. The ranks of a rebuilt world are processes of their own, with the generation in their names.
    */
   toChrome(): { readonly displayTimeUnit: "ns"; readonly traceEvents: readonly ChromeEvent[] } {
     const names = [...this.#places].flatMap(([world, place]) => namesOf(world, place));
@@ -122,7 +123,16 @@ export class Trace {
 
   /** @internal */
   add(event: TraceEvent): void {
-    this.#events.push(event);
+    this.#events.add(event);
+  }
+
+  /**
+   * Takes an event back.
+   *
+   * @internal
+   */
+  remove(event: TraceEvent): void {
+    this.#events.delete(event);
   }
 
   /**
@@ -159,4 +169,9 @@ function onOneLine(text: string): string {
     /[\p{Cc}\u2028\u2029]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
+}
+
+/** Microseconds, in which Chrome's format counts. */
+export function us(ps: number): number {
+  return ps / 1e6;
 }

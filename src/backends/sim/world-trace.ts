@@ -1,9 +1,35 @@
 /** What one life of a world, from its opening to its end or its rebuild, puts into a trace. */
 import type { MessageEvent } from "../../algorithms/index.ts";
-import type { CallSet, CollectiveName, CommInfo, Transfer } from "../../api/index.ts";
+import type {
+  CallSet,
+  CollectiveName,
+  CommInfo,
+  FailedCall,
+  RankCall,
+  Transfer,
+} from "../../api/index.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
-import { classes, type Place, rows, type Trace, type TracedMessage } from "./trace.ts";
+import {
+  classes,
+  type Place,
+  rows,
+  type Trace,
+  type TracedMessage,
+  type TraceEvent,
+  us,
+} from "./trace.ts";
+import { done, failed, made, type Part } from "./traced-call.ts";
 import type { TransferTimes } from "./transfers.ts";
+
+/** A part of a call that a trace shows. */
+interface Shown {
+  /** Another one once the trace has forgotten it. */
+  readonly place: Place;
+  readonly part: Part;
+  readonly startPs: number;
+  readonly made: TraceEvent;
+  readonly done: TraceEvent;
+}
 
 /** What a message is related to its calls by. */
 type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
@@ -19,6 +45,8 @@ export class WorldTrace {
   readonly #origins: readonly number[];
   /** How many messages have gone from one rank to another, by communicator, sender and receiver. */
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
+  /** What is shown of a call that a rank made, in that order, until it may fail no more. */
+  readonly #shown = new WeakMap<RankCall, Shown[]>();
 
   /** Of a world that is opened, or of one that follows `before` with these of its ranks. */
   constructor(
@@ -51,23 +79,50 @@ export class WorldTrace {
 
   /**
    * Every rank's part of a call: when it was made and when its result was there. `unclaimed` where NCCL was to be
-   * followed and nothing is said about its bits.
+   * followed and nothing is said about its bits. `asked` are the calls that ranks made: of a replay's calls the replay.
    */
-  call(set: CallSet, startedPs: readonly number[], plan: string, unclaimed = false): void {
+  call(
+    { comm, number, calls }: CallSet,
+    startedPs: readonly number[],
+    plan: string,
+    { unclaimed = false, asked = calls }: { unclaimed?: boolean; asked?: readonly RankCall[] } = {},
+  ): void {
     const algorithm = unclaimed ? `${plan} unclaimed` : plan;
-    for (const { rank, dtype, count, finishedAtPs } of set.calls) {
-      const world = set.comm.ranks[rank] as number;
-      const { pid, who } = this.#seen(world);
-      const what = dtype === undefined ? set.collective : `${set.collective} ${dtype}[${count}]`;
-      const text = `${who} comm=${set.comm.name} call=${set.number} ${what} ${algorithm}`;
-      const start = startedPs[rank] as number;
-      this.#add(start, classes.post, `post ${text}`, []);
-      const args = { comm: set.comm.name, call: set.number, algorithm };
-      const span = { pid, tid: rows.calls, ts: us(start), dur: us(finishedAtPs - start) };
-      this.#add(finishedAtPs, classes.finish, `done ${text}`, [
-        { name: what, ph: "X", ...span, args },
-      ]);
+    for (const [at, call] of calls.entries()) {
+      const part = this.#part(comm, call, number, algorithm);
+      const startPs = startedPs[call.rank] as number;
+      const [begin, end] = [made(part, startPs), done(part, startPs, call.finishedAtPs)];
+      this.#trace.add(begin);
+      this.#trace.add(end);
+      const owner = asked[at] as RankCall;
+      const shown = this.#shown.get(owner) ?? [];
+      shown.push({ place: this.#place, part, startPs, made: begin, done: end });
+      this.#shown.set(owner, shown);
     }
+  }
+
+  /**
+   * A call that was made has failed: it ends when its rank was told. Of a replay the calls before that are done, and those
+   * behind it never came. One that was not served began once the rank was done with those before it, at `freePs`, if it
+   * had not failed by then.
+   */
+  failed(comm: CommInfo, { call, number, error, atPs }: FailedCall, freePs: number): void {
+    const shown = (this.#shown.get(call) ?? []).filter(({ place }) => place === this.#place);
+    const begun = shown.filter(({ startPs }) => startPs < atPs);
+    for (const later of shown.slice(begun.length)) {
+      this.#trace.remove(later.made);
+      this.#trace.remove(later.done);
+    }
+    const last = begun.at(-1);
+    if (last !== undefined) {
+      this.#trace.remove(last.done);
+      this.#trace.add(failed(last.part, last.startPs, atPs, error));
+      return;
+    }
+    const part = this.#part(comm, call, number, undefined);
+    const startPs = Math.min(Math.max(call.postedAtPs, freePs), atPs);
+    this.#trace.add(made(part, startPs));
+    this.#trace.add(failed(part, startPs, atPs, error));
   }
 
   /** A message between two ranks of a call. */
@@ -151,11 +206,12 @@ export class WorldTrace {
     return { pid: firstPid + rank, who: `rank=${rank}${whose}${life}` };
   }
 
+  #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): Part {
+    const { pid, who } = this.#seen(comm.ranks[call.rank] as number);
+    return { pid, who, comm: comm.name, number, call, algorithm };
+  }
+
   #add(timePs: number, order: number, text: string, chrome: readonly ChromeEvent[]): void {
     this.#trace.add({ timePs, class: order, text, chrome });
   }
-}
-
-function us(ps: number): number {
-  return ps / 1e6;
 }

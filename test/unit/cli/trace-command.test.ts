@@ -71,6 +71,18 @@ describe("a file", () => {
     expect(out).toContain("barrier dissemination");
   });
 
+  test("whose call is late shows which one, in every format", async () => {
+    const late = "if (comm.rank === 0) await comm.barrier({ timeoutMs: 1 }).catch(() => {});";
+    const path = program("overdue", late);
+    const { out } = await cli(`trace ${path} --ranks 2`);
+    const line = "fail rank=0 comm=trace call=0 error=ERR_COMM_TIMEOUT barrier";
+    expect(out).toBe(`0 post rank=0 comm=trace call=0 barrier\n1000000000 ${line}\n`);
+    const { traceEvents } = JSON.parse((await cli(`trace ${path} --ranks 2 --format chrome`)).out);
+    expect(traceEvents.at(-1)).toMatchObject({ name: "barrier ERR_COMM_TIMEOUT", dur: 1000 });
+    const svg = (await cli(`trace ${path} --ranks 2 --format svg`)).out;
+    expect(svg).toContain("<title>barrier ERR_COMM_TIMEOUT: 0 to 1000 µs</title>");
+  });
+
   test("that fails leaves its trace all the same", async () => {
     const path = program("late", "await comm.barrier(); if (comm.rank === 1) throw Error('late');");
     const { status, out, err } = await cli(`trace ${path} --ranks 2`);
