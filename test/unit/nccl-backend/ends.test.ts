@@ -160,3 +160,20 @@ describe("an end that waits for another rank", () => {
     await lost.comm.close();
   });
 });
+
+test("who was in none of a split's communicators but its own says nothing of the others' end", async () => {
+  const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+  onTestFinished(() => warn.mockRestore());
+  const ranks = await joinAll(4, "off", fakeGpus());
+  const halves = (await onAll(ranks, ({ comm }) =>
+    comm.split({ color: Math.floor(comm.rank / 2) }),
+  )) as [Communicator, Communicator, Communicator, Communicator];
+  // Rank 2 ends what it has alone, and says so of it.
+  const first = (ranks[2] as Joined).comm.rebuild();
+  const early = halves[0].barrier();
+  // As long as it takes to look for such words twice.
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  await Promise.all([early, halves[1].barrier()]);
+  const others = [0, 1, 3].map((rank) => (ranks[rank] as Joined).comm.rebuild());
+  await Promise.all((await Promise.all([first, ...others])).map((comm) => comm.close()));
+});

@@ -13,7 +13,10 @@ function partOf(worldRank: number, children: readonly CommInfo[]) {
   return { color, key: (children[color] as CommInfo).ranks.indexOf(worldRank) };
 }
 
-/** Splits a communicator whose other members live in other processes: NCCL waits for them on another thread. */
+/**
+ * Splits a communicator whose other members live in other processes: NCCL waits for them on another thread. Gives the child
+ * that this process is in, if it is in one.
+ */
 export async function splitApart(
   nccl: NcclCalls,
   current: CurrentDevice,
@@ -27,10 +30,10 @@ export async function splitApart(
   const { color, key } = partOf(worldRank, children);
   const made = await nccl.splitInBackground(device.onThreads, handle, color, key, config);
   current.forget();
-  return children.map((info, child) => {
-    const members = child === color ? [{ rank: key, local, handle: made }] : [];
-    return new NcclCommunicator(info, members, nccl);
-  });
+  const own = children[color ?? -1];
+  return own === undefined
+    ? []
+    : [new NcclCommunicator(own, [{ rank: key, local, handle: made }], nccl)];
 }
 
 /**
