@@ -207,20 +207,18 @@ export class Ledger {
     // Ranks of other processes may be at what is open here, or wait for what will not be made.
     const isAwaited = this.#isApart && (isFirst || !this.#lines.empty);
     this.kill(death, atPs);
-    const { abort } = session;
-    if ((this.#queued.size === 0 && !isAwaited) || abort === undefined) return;
+    // What is executed before a call is queued, such as an exchange of counts, may hang as well.
+    const isBusy = this.#queued.size > 0 || this.#executing;
+    if (!(isBusy || isAwaited) || session.abort === undefined) return;
     for (const { op, call } of this.#queued.postings()) {
       this.failures.add(
         op,
         death(op.rank, op.asker, { collective: call.collective, call: op.call }),
       );
     }
-    if (coming.isOpen) {
-      coming.giveUp();
-      return;
-    }
     const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
-    abort.call(session, this.comm, new UnservedError(refuse));
+    if (coming.isOpen) coming.giveUp();
+    else session.abort(this.comm, new UnservedError(refuse));
   }
 
   /**

@@ -241,6 +241,41 @@ describe("a late call", () => {
   });
 });
 
+describe("a hanging exchange of counts", () => {
+  /** Two ranks of this process in one, until the test ends. */
+  const hanging = async (timeoutMs?: number) => {
+    const gpus = cleanGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    const running = world.run(async (comm) => {
+      const send = comm.alloc("int8", 2);
+      gpus.machine.hold();
+      const options = timeoutMs === undefined ? {} : { timeoutMs };
+      return outcome(() => comm.allToAllv({ send, sendCounts: [1, 1], ...options }));
+    });
+    return { gpus, world, running };
+  };
+
+  test("ends at the call's deadline, and the run with it", async () => {
+    const { gpus, world, running } = await hanging(100);
+    const told = await within(5_000, running);
+    expect(told.map(({ code }) => code)).toContain("ERR_COMM_TIMEOUT");
+    expect(gpus.machine.count("abortInBackground")).toBe(2);
+    gpus.machine.release();
+    await world.close();
+  });
+
+  test("ends when its world is aborted", async () => {
+    const { gpus, world, running } = await hanging();
+    await turns();
+    world.abort(new Error("enough of this"));
+    const told = await within(5_000, running);
+    expect(told.map(({ code }) => code)).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
+    expect(gpus.machine.count("abortInBackground")).toBe(2);
+    gpus.machine.release();
+    await world.close();
+  });
+});
+
 describe("no timer is left", () => {
   /** Opens a world with calls under way that have deadlines, and ends it; what came of the calls. */
   async function ended(end: (world: World, comm: Communicator) => Promise<void>) {
