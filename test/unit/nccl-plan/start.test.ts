@@ -169,7 +169,8 @@ function fakeStarts(found: string) {
       const { NCCL_GRAPH_DUMP_FILE: dump, NCCL_GRAPH_FILE: graph } = now();
       seen.push({ ...now(), xml: graph && readFileSync(graph, "utf8") });
       if (dump !== undefined) writeFileSync(dump, found);
-      return { destroy: () => void destroyed++, abort: async () => void aborted++ };
+      const [destroy, abort] = [() => void destroyed++, async () => void aborted++];
+      return { destroy, end: async () => destroy(), abort };
     },
   };
 }

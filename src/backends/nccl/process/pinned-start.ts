@@ -85,6 +85,13 @@ export function startPinned<C extends { destroy(): void }>(
   }
 }
 
+/** What a rank of a job has started. */
+interface StartedInJob {
+  /** Ends it with the other ranks, for which it waits on another thread, until that is called off. */
+  end(calledOff: AbortSignal): Promise<unknown>;
+  abort(): Promise<void>;
+}
+
 /** How one rank of a job starts. */
 export interface JobStart<C> {
   /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
@@ -98,7 +105,7 @@ export interface JobStart<C> {
 }
 
 /** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
-export async function startPinnedJob<C extends { destroy(): void; abort(): Promise<void> }>(
+export async function startPinnedJob<C extends StartedInJob>(
   pin: NcclPin,
   places: readonly string[],
   { meet, begin, share, givenUp }: JobStart<C>,
@@ -121,7 +128,8 @@ export async function startPinnedJob<C extends { destroy(): void; abort(): Promi
         await first.abort();
         throw error;
       });
-      first.destroy();
+      await first.end(givenUp ?? new AbortController().signal);
+      givenUp?.throwIfAborted();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }
     return await start("pinned", { ...variables, ...folder.taking(xml) });
