@@ -16,8 +16,8 @@ import type { Checks } from "./job/comparisons.ts";
 import { Job } from "./job/job.ts";
 import type { Lives } from "./job/next-life.ts";
 import { openTogether } from "./job/opening-together.ts";
+import { ncclHost, withHostNames } from "./nccl-host.ts";
 import type { NcclOptions } from "./options.ts";
-import { ncclHost } from "./process/nccl-host.ts";
 import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import { LocalRank } from "./rank/local-rank.ts";
 import type { Membership } from "./rendezvous/index.ts";
@@ -209,7 +209,7 @@ function refuseShared(places: readonly string[], rank: number): void {
   if (ranks.length === 1) return;
   throw new InvalidArgumentError(
     {
-      headline: `connect: ranks ${ranks.join(", ")} all use the GPU ${place}`,
+      headline: `connect: ranks ${ranks.join(", ")} all use the GPU ${withHostNames(place)}`,
       hint: "one GPU per rank: the launcher's local rank chooses it, or nccl({ devices: [...] }). `twinccl launch --hosts N` imitates hosts, whose ranks may share one",
     },
     { rank, size: places.length, ranks, field: "devices" },

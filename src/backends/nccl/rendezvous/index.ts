@@ -19,5 +19,6 @@ export { rendezvousFor } from "./choose.ts";
 export { pause } from "./connect-session.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
+export { bootId } from "./process-identity.ts";
 export type { Meeting, Membership, WaitOptions } from "./rendezvous.ts";
 export { StoreServer } from "./store-server.ts";

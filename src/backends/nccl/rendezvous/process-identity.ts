@@ -5,7 +5,7 @@ import { hostname, uptime } from "node:os";
 /** What tells a process from every other, later ones with its number included. */
 export interface ProcessIdentity {
   readonly host: string;
-  /** Of this start of the machine; empty where the system does not say. */
+  /** Of this start of the machine: see `bootId`. */
   readonly boot: string;
   /** In which numbers of processes mean the same; empty where the system does not say. */
   readonly namespace: string;
@@ -20,12 +20,17 @@ export interface ProcessIdentity {
 export function thisProcess(): ProcessIdentity {
   return {
     host: hostname(),
-    boot: orEmpty(() => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()),
+    boot: bootId(),
     namespace: orEmpty(() => readlinkSync("/proc/self/ns/pid")),
     pid: process.pid,
     started: startOf("self"),
     atMs: Date.now(),
   };
+}
+
+/** What tells this start of the machine, and machines of the same name; empty where the system does not say. */
+export function bootId(): string {
+  return orEmpty(() => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim());
 }
 
 /**
