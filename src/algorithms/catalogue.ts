@@ -53,8 +53,10 @@ export const catalogue = {
 export type AlgorithmName<C extends SpecifiedCollective = SpecifiedCollective> =
   keyof (typeof catalogue)[C] & string;
 
-/** A choice of algorithm for some collectives. */
-export type AlgorithmChoice = { readonly [C in SpecifiedCollective]?: AlgorithmName<C> };
+/** A choice of algorithm for some collectives: a name of the catalogue, or one that the caller wrote. */
+export type AlgorithmChoice = {
+  readonly [C in SpecifiedCollective]?: AlgorithmName<C> | Algorithm;
+};
 
 /** Every collective with a row, in the table's order. */
 export const builtCollectives: readonly SpecifiedCollective[] = Object.keys(

@@ -16,6 +16,7 @@ import { type FusedPlan, fuse } from "../fuse.ts";
 import { type CallShape, type Layout, layoutOf } from "../layout.ts";
 import type { PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
+import { assertAlgorithm, soundProgram } from "./own-algorithm.ts";
 
 /** A call as far as its plan depends on it. */
 export interface PlanQuestion {
@@ -74,7 +75,7 @@ export interface Planner {
 /** Layouts kept per plan; the oldest goes first. */
 const mostLayouts = 256;
 
-/** Plans of the catalogue's algorithms. */
+/** Plans of the catalogue's algorithms, and of those that the caller wrote. */
 export class CataloguePlanner {
   readonly #choice: AlgorithmChoice;
   readonly #plans = new Map<string, Plan>();
@@ -89,8 +90,13 @@ export class CataloguePlanner {
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
     const algorithm = chosen(collective, this.#choice[collective]);
-    const question = { collective, ranks, root };
-    const plan = new CataloguePlan(algorithm, question, why, unclaimed);
+    const isOwn = typeof this.#choice[collective] === "object";
+    const plan = new CataloguePlan(
+      { algorithm, isOwn },
+      { collective, ranks, root },
+      why,
+      unclaimed,
+    );
     this.#plans.set(key, plan);
     return plan;
   }
@@ -98,6 +104,13 @@ export class CataloguePlanner {
 
 /** What a program depends on. */
 type ProgramQuestion = Pick<PlanQuestion, "collective" | "ranks" | "root">;
+
+/** What a plan is made from. */
+interface Chosen {
+  readonly algorithm: Algorithm;
+  /** The caller wrote it. */
+  readonly isOwn: boolean;
+}
 
 class CataloguePlan implements Plan {
   readonly name: string;
@@ -110,7 +123,7 @@ class CataloguePlan implements Plan {
   readonly channels: number;
   readonly cost: (count: number) => Cost;
   readonly outline = undefined;
-  readonly #algorithm: Algorithm;
+  readonly #chosen: Chosen;
   readonly #question: ProgramQuestion;
   readonly #layouts = new Map<number, Layout>();
   #program: Program | undefined;
@@ -118,8 +131,9 @@ class CataloguePlan implements Plan {
   #refused: unknown;
   #fused: FusedPlan | undefined;
 
-  constructor(algorithm: Algorithm, question: ProgramQuestion, why: string, unclaimed: boolean) {
+  constructor(from: Chosen, question: ProgramQuestion, why: string, unclaimed: boolean) {
     const { collective, ranks } = question;
+    const { algorithm } = from;
     const { reduces } = specifications[collective];
     this.name = algorithm.name;
     this.unclaimed = unclaimed && reduces;
@@ -130,15 +144,17 @@ class CataloguePlan implements Plan {
     this.ranks = ranks;
     this.channels = algorithm.channels ?? 1;
     this.cost = (count) => algorithm.cost({ ranks, count });
-    this.#algorithm = algorithm;
+    this.#chosen = from;
     this.#question = question;
   }
 
   get program(): Program {
     const { collective, ranks, root } = this.#question;
+    const { algorithm, isOwn } = this.#chosen;
     if (this.#refused !== undefined) throw this.#refused;
     try {
-      this.#program ??= buildProgram(collective, this.#algorithm, ranks, root);
+      const build = isOwn ? soundProgram : buildProgram;
+      this.#program ??= build(collective, algorithm, ranks, root);
       return this.#program;
     } catch (error) {
       this.#refused = error;
@@ -186,13 +202,20 @@ export function checkChoice(choice: AlgorithmChoice): void {
   }
 }
 
-function chosen(collective: SpecifiedCollective, name: string | undefined): Algorithm {
-  const algorithm = findAlgorithm(collective, name);
+function chosen(
+  collective: SpecifiedCollective,
+  choice: AlgorithmChoice[SpecifiedCollective] | undefined,
+): Algorithm {
+  if (typeof choice === "object" && choice !== null) {
+    assertAlgorithm(collective, choice);
+    return choice;
+  }
+  const algorithm = findAlgorithm(collective, choice);
   if (algorithm !== undefined) return algorithm;
   throw new InvalidArgumentError(
     {
-      headline: `sim: algorithms.${collective}: found "${name}", needs a name of the catalogue`,
-      hint: "docs/algorithms.md lists them",
+      headline: `sim: algorithms.${collective}: found "${choice}", needs a name of the catalogue, or an algorithm`,
+      hint: "docs/algorithms.md lists them, and tells how to write one",
     },
     { field: `algorithms.${collective}` },
   );

@@ -98,8 +98,10 @@ class WorldPlanner implements Planner {
 
   of(question: PlanQuestion): Plan {
     const chosen = this.#algorithms[question.collective];
-    if (chosen !== undefined)
-      return this.#catalogue.of(question, "its algorithm was chosen by name");
+    if (chosen !== undefined) {
+      const how = typeof chosen === "string" ? "was chosen by name" : "is the caller's own";
+      return this.#catalogue.of(question, `its algorithm ${how}`);
+    }
     if (!question.ordered) return this.#catalogue.of(question, disorder, true);
     return this.#twin.of(question) ?? this.#catalogue.of(question, "no dtype was given");
   }

@@ -14,7 +14,10 @@ export interface SimOptions {
    * not depend on it.
    */
   readonly seed?: number;
-  /** Which algorithm of the catalogue does a collective; what `like` says when left out. */
+  /**
+   * Which algorithm does a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
+   * verified for each number of ranks, and root, before the first call runs by it. What `like` says when left out.
+   */
   readonly algorithms?: AlgorithmChoice;
   /**
    * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
