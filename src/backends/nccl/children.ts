@@ -22,7 +22,8 @@ export function childrenOf(
   }
   let begun: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {
-    begun = splitApart(nccl, current, parent, children, config);
+    const apart = () => splitApart(nccl, current, parent, children, config);
+    begun = parent.otherThreads.during(apart);
     return begun;
   };
   const made = startWithVariables(variables, begin, parent.over).catch((error: unknown) => {

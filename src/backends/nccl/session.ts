@@ -343,11 +343,10 @@ export class NcclSession implements Session {
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
-  /** Whether it succeeded; what went wrong is told by `close`. */
-  #attempt(work: () => void): boolean {
+  /** False: it did not succeed, or says so; what went wrong is told by `close`. */
+  #attempt(work: () => unknown): boolean {
     try {
-      work();
-      return true;
+      return work() !== false;
     } catch (error) {
       this.#failure ??= { error };
       return false;

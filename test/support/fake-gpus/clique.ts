@@ -43,6 +43,8 @@ export class End {
   aborted = false;
   /** Said that no call of it follows. */
   finalized = false;
+  /** Calls of it that are under way on other threads. */
+  elsewhere = 0;
   /** Kernels that were submitted and are not over. */
   running = 0;
   readonly windows = new Map<bigint, bigint>();

@@ -18,12 +18,16 @@ export class Comings {
 /** One end of what a communicator waits in. */
 export interface Waits {
   readonly aborted: boolean;
+  /** How many wait for it. */
+  elsewhere: number;
 }
 
 /** Waits as NCCL does: until it is done, or the communicator was aborted. */
 export async function untilDone(end: Waits, cCall: string, isDone: () => boolean): Promise<void> {
+  end.elsewhere += 1;
   do await new Promise((resolve) => setImmediate(resolve));
   while (!isDone() && !end.aborted);
+  end.elsewhere -= 1;
   if (end.aborted) throw ncclError(cCall, 3, "ncclInternalError");
 }
 

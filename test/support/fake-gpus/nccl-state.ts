@@ -32,7 +32,16 @@ export class State {
     this.#machine = machine;
   }
 
+  /** An end for which NCCL is called: on one thread at a time. */
   end(handle: bigint): End {
+    const end = this.anyEnd(handle);
+    if (end.elsewhere > 0)
+      this.#machine.complain(`communicator ${handle} is in use on two threads`);
+    return end;
+  }
+
+  /** One that may be in use on another thread. */
+  anyEnd(handle: bigint): End {
     const end = this.ends.get(handle);
     if (end !== undefined) return end;
     this.#machine.complain(`communicator ${handle} is used after its end`);

@@ -202,7 +202,7 @@ function communicatorCalls(
     },
     destroyInBackground: async (handle) => destroy(handle),
     async abortInBackground(handle) {
-      const end = state.end(handle);
+      const end = state.anyEnd(handle);
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
       end.aborted = true;
@@ -213,7 +213,7 @@ function communicatorCalls(
       state.ends.delete(handle);
     },
     checkAsync(handle) {
-      const { failure } = state.end(handle);
+      const { failure } = state.anyEnd(handle);
       if (failure !== undefined) throw failure;
     },
   };

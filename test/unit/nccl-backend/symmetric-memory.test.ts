@@ -1,4 +1,7 @@
-/** Symmetric memory that is disposed while NCCL has it: as a window of a communicator that ends, or while it registers it. */
+/**
+ * Symmetric memory that is disposed while NCCL has it: as a window of a communicator that ends, or is in a call on another
+ * thread, or while it registers it.
+ */
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
@@ -108,6 +111,70 @@ describe("symmetric memory goes after its window", () => {
     await Promise.all([closing, other.child.close()]);
     await closeAll(ranks);
   });
+});
+
+/** What a communicator calls NCCL for on another thread. */
+const elsewhere = {
+  splitInBackground: (comm: Communicator) => comm.split({ color: 0 }),
+  registerWindowInBackground: (comm: Communicator) =>
+    comm.allReduce({ send: symmetric(comm), op: "sum" }),
+  connectInBackground: (comm: Communicator) =>
+    comm.allToAll({ send: comm.alloc("int8", 2), recv: comm.alloc("int8", 2) }),
+};
+
+describe("memory is disposed whose communicator is in NCCL on another thread", () => {
+  /** Two ranks with a window each, of which rank 0 is in there: the other comes when it is let, or fails. */
+  async function underWay(name: keyof typeof elsewhere) {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const windows = ranks.map(({ comm }) => symmetric(comm));
+    await onAll(ranks, ({ comm }) =>
+      comm.allReduce({ send: windows[comm.rank] as Sent, op: "sum" }),
+    );
+    const calls: Record<string, unknown> = { ...gpus.nccl.calls };
+    const original = calls[name] as (...given: unknown[]) => Promise<unknown>;
+    let letCome = (_comes: boolean): void => undefined;
+    const mayCome = new Promise<boolean>((resolve) => {
+      letCome = resolve;
+    });
+    const late = async (device: { readonly index: number }, ...given: unknown[]) => {
+      if (device.index === 1 && !(await mayCome)) throw new Error("it does not come");
+      return original(device, ...given);
+    };
+    Object.assign(gpus.nccl.calls, { [name]: late });
+    const [end] = gpus.nccl.ends.values();
+    const open = ranks.map(({ comm }) => told(elsewhere[name](comm)));
+    await expect.poll(() => end?.elsewhere).toBe(1);
+    windows[0]?.dispose();
+    await turns(20);
+    const given = () => ["deregisterWindow", "memFree"].map((each) => gpus.machine.count(each));
+    return { ranks, open, letCome, given };
+  }
+
+  test.each(["splitInBackground", "registerWindowInBackground", "connectInBackground"] as const)(
+    "by %s: it goes when that has ended",
+    async (name) => {
+      const { ranks, open, letCome, given } = await underWay(name);
+      expect(given()).toEqual([0, 0]);
+      letCome(true);
+      expect(await Promise.all(open)).toEqual([undefined, undefined]);
+      await expect.poll(given).toEqual([1, 1]);
+      await closeAll(ranks);
+    },
+  );
+
+  test.each(["splitInBackground", "connectInBackground"] as const)(
+    "by %s: it goes with the communicator when that is aborted",
+    async (name) => {
+      const { ranks, open, letCome, given } = await underWay(name);
+      for (const { comm } of ranks) comm.abort();
+      const aborted = { code: "ERR_COMM_ABORTED" };
+      expect(await Promise.all(open)).toMatchObject([aborted, aborted]);
+      letCome(false);
+      await expect.poll(given).toEqual([0, 1]);
+      await closeAll(ranks);
+    },
+  );
 });
 
 test("a window that cannot be given back keeps its memory, and is told when the world closes", async () => {

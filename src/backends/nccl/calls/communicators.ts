@@ -13,6 +13,7 @@ import { BlamedOnOthers } from "./blamed-on-others.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type Part } from "./issue.ts";
 import type { Made } from "./made.ts";
+import { OtherThreads } from "./other-threads.ts";
 import { RegisteredWindows } from "./windows.ts";
 
 /** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
@@ -28,6 +29,7 @@ export class NcclCommunicator {
   readonly members: ReadonlyMap<number, Member>;
   /** Those of the members that live here. */
   readonly devices: readonly Device[];
+  readonly otherThreads = new OtherThreads();
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
   /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
@@ -42,7 +44,7 @@ export class NcclCommunicator {
     this.info = info;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
-    this.windows = new RegisteredWindows(nccl, this.members);
+    this.windows = new RegisteredWindows(nccl, this.members, this.otherThreads);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
   }
@@ -79,8 +81,9 @@ export class NcclCommunicator {
     const { handle, local } = member as Member;
     const { device } = local;
     const room = { comm: handle, stream: device.stream, ...local.byteRoom };
+    const meet = () => this.#nccl.connectInBackground(device.onThreads, room, ends);
     try {
-      await this.#nccl.connectInBackground(device.onThreads, room, ends);
+      await this.otherThreads.during(meet);
     } catch (error) {
       throw this.#of(member as Member, error);
     }

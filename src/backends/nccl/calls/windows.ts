@@ -7,6 +7,7 @@ import { symmetricPlace } from "../../../api/index.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Member } from "../rank/member.ts";
 import type { NcclCalls } from "../result/nccl.ts";
+import type { OtherThreads } from "./other-threads.ts";
 
 /** An allocation's window, by its address, on one member. */
 type Registered = Map<bigint, bigint>;
@@ -15,13 +16,15 @@ type Registered = Map<bigint, bigint>;
 export class RegisteredWindows {
   readonly #nccl: NcclCalls;
   readonly #members: ReadonlyMap<number, Member>;
+  readonly #otherThreads: OtherThreads;
   readonly #windows = new Map<number, Registered>();
   #registering = false;
   #isLeft = false;
 
-  constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>) {
+  constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>, otherThreads: OtherThreads) {
     this.#nccl = nccl;
     this.#members = members;
+    this.#otherThreads = otherThreads;
   }
 
   /** A call uses symmetric memory that has no window yet. */
@@ -56,8 +59,10 @@ export class RegisteredWindows {
         this.#registering = true;
         local.held.hold(ptr);
         try {
-          const made = this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
-          this.#registered(call.rank).set(ptr, await made);
+          const register = () =>
+            this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
+          const window = await this.#otherThreads.during(register);
+          this.#registered(call.rank).set(ptr, window);
         } finally {
           this.#registering = false;
           if (!this.#isLeft) local.held.letGo(ptr);
@@ -84,6 +89,7 @@ export class RegisteredWindows {
     });
     this.#windows.clear();
     for (const { held, ptr } of taken) held.hold(ptr);
+    this.#otherThreads.letGo();
     return () => {
       for (const { held, ptr } of taken) held.letGo(ptr);
     };
@@ -94,17 +100,27 @@ export class RegisteredWindows {
     return this.#registering;
   }
 
-  /** The memory at an address is about to be given back: its window goes first. */
-  uncover(worldRank: number, ptr: bigint): void {
+  /**
+   * The memory at an address is about to be given back: its window goes first. False: that would be a second call on the
+   * communicator beside one on another thread; the memory is held until that one ends.
+   */
+  uncover(worldRank: number, ptr: bigint): boolean {
     for (const [rank, registered] of this.#windows) {
       const member = this.#members.get(rank);
       const window = registered.get(ptr);
       if (member?.local.worldRank !== worldRank || window === undefined) continue;
+      if (this.#otherThreads.areAtWork) {
+        const { held } = member.local;
+        held.hold(ptr);
+        this.#otherThreads.afterwards(() => held.letGo(ptr));
+        return false;
+      }
       member.local.device.use();
       this.#nccl.deregisterWindow(member.handle, window);
       // One that is still there is tried again when the communicator ends.
       registered.delete(ptr);
     }
+    return true;
   }
 
   /** Gives all windows back. */
@@ -153,19 +169,19 @@ export class RegisteredWindows {
   }
 }
 
-/** Gives back what windows communicators have of a rank's memory; those that cannot be keep no others. */
+/** Gives back what windows communicators have of a rank's memory; those that cannot be keep no others. True when all are gone. */
 export function uncoverAll(
   comms: readonly { readonly windows: RegisteredWindows }[],
   worldRank: number,
   ptr: bigint,
-): void {
+): boolean {
+  let areGone = true;
   inTurn(
-    comms.map(
-      ({ windows }) =>
-        () =>
-          windows.uncover(worldRank, ptr),
-    ),
+    comms.map(({ windows }) => () => {
+      if (!windows.uncover(worldRank, ptr)) areGone = false;
+    }),
   );
+  return areGone;
 }
 
 /** Whether memory of a call was disposed after the call was made. */

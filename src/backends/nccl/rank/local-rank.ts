@@ -37,9 +37,9 @@ export class LocalRank {
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
-  /** Symmetric memory that NCCL may be using on another thread, or for ever. */
+  /** Symmetric memory that NCCL may be using on another thread, or for ever, or whose window cannot be given back yet. */
   readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
-  /** Called before symmetric memory is given back. False: it cannot be yet. */
+  /** Called before symmetric memory is given back. False: it cannot be yet, or, where nobody holds it by then, at all. */
   onFree: (ptr: bigint) => boolean = () => true;
   #open = true;
 
@@ -143,7 +143,10 @@ export class LocalRank {
   #free(ptr: bigint): void {
     const release = this.#live.get(ptr);
     if (release === undefined || this.held.keeps(ptr)) return;
-    if (this.#symmetric.has(ptr) && !this.onFree(ptr)) return;
+    if (this.#symmetric.has(ptr) && !this.onFree(ptr)) {
+      this.held.keeps(ptr);
+      return;
+    }
     this.#live.delete(ptr);
     this.device.use();
     release(ptr);
