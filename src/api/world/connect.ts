@@ -1,5 +1,6 @@
 /** How a process becomes one rank of a job, and goes on with the survivors when others are lost. */
 import type { Backend, Session } from "../backend.ts";
+import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { assertOptions, type OptionKinds } from "../option-kinds.ts";
@@ -35,7 +36,8 @@ export interface ConnectedCommunicator extends Communicator {
 
   /**
    * Goes on with the survivors as a new communicator, ranks numbered anew in the old order. This one, its splits and its
-   * buffers are over. Every survivor calls it; with `without` all give the same ranks, left out everyone who asks is in.
+   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out everyone who
+   * asks is in.
    *
    * Where the next life cannot be opened on one of them, all learn of it and try again twice, after pauses of 0.25 and 1
    * second and no later than `timeoutMs` after they came together. A rebuild that failed may be called again, until this
@@ -136,6 +138,8 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
       );
     }
     world.abort(new Error("it was rebuilt"));
+    // It is given back on the way: what is read from here on might not arrive.
+    endMemoryOf(session);
     const next = await session.rejoin(options.without);
     // From here on the old communicator and its buffers are refused as closed. What of it could not be given back was told
     // by the rebuild that met it, and must not keep the next life from its owner.

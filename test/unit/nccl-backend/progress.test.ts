@@ -82,4 +82,17 @@ describe("those who wait", () => {
     progress.release();
     expect(machine.events.size).toBe(0);
   });
+
+  test("are told when the devices are closed before that", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    progress.whenDone(devices, undefined, waiting("one"));
+    await turns(2);
+    progress.release();
+    const closed = expect.objectContaining({ code: "ERR_COMM_CLOSED" });
+    expect(told).toEqual([["one", closed]]);
+    expect(machine.events.size).toBe(0);
+    machine.release();
+    await turns(3);
+    expect(told).toHaveLength(1);
+  });
 });

@@ -5,7 +5,7 @@ import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts"
 import { type FakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { expectHealthy, within } from "../../support/planted.ts";
-import { cleanGpus, seen } from "./gpus.ts";
+import { cleanGpus, seen, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
 const broken = ncclError("ncclCommInitRankConfig", 2, "ncclSystemError");
@@ -184,6 +184,29 @@ describe("a job whose next life does not open", () => {
     const next = ranks.map((joined, rank) => ({ ...joined, comm: outcomes[rank]! }));
     await expectSum(next);
     await closeAll(next);
+  });
+
+  test("leaves no read of its memory open", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const { comm } = ranks[0] as Joined;
+    const buffer = comm.alloc("int8", 4).fill(7);
+    const { calls } = gpus.nccl;
+    const abort = calls.abortInBackground;
+    let goOn = (): void => undefined;
+    const mayGoOn = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    // NCCL takes its time to end the communicators of the life that is over.
+    calls.abortInBackground = (handle) => abort(handle).then(() => mayGoOn);
+    const before = buffer.toHost();
+    const rebuilding = rebuilt(ranks);
+    expect([...(await within(1_000, before))]).toEqual([7, 7, 7, 7]);
+    await turns(20);
+    const [during] = await within(1_000, Promise.allSettled([buffer.toHost()]));
+    expect(during).toMatchObject({ reason: { code: "ERR_COMM_CLOSED", rank: 0 } });
+    goOn();
+    await closeAll(await rebuilding);
   });
 
   test("refuses ranks that do not exist, and goes on", async () => {

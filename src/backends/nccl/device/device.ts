@@ -51,6 +51,14 @@ export class CurrentDevice {
   }
 }
 
+/** What who needs a device is told once it was given back. */
+export function closedOn(device: string): CommClosedError {
+  return new CommClosedError({
+    headline: `the world on ${device} was closed, and its memory with it`,
+    hint: "copy what is needed to the host before world.close()",
+  });
+}
+
 /** A GPU and the stream that its rank works on. */
 export class Device {
   readonly index: number;
@@ -96,12 +104,7 @@ export class Device {
 
   /** Makes it the thread's current device: memory and events belong to the current one. */
   use(): CudaCalls {
-    if (this.#released) {
-      throw new CommClosedError({
-        headline: `the world on ${this.name} was closed, and its memory with it`,
-        hint: "copy what is needed to the host before world.close()",
-      });
-    }
+    if (this.#released) throw closedOn(this.name);
     this.#current.use(this.index);
     return this.cuda;
   }

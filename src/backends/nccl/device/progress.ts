@@ -7,7 +7,7 @@
  * told there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Waiting } from "../../../api/index.ts";
-import type { Device } from "./device.ts";
+import { closedOn, type Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { IdleWatch } from "./idle-watch.ts";
 import { LoopTurn } from "./loop-turn.ts";
@@ -84,11 +84,12 @@ export class Progress {
     for (const mark of lost) this.#fail(mark, error);
   }
 
-  /** Gives the events back. */
+  /** Gives the events back. Who waits still is told that the device is closed: nobody will look again. */
   release(): void {
     this.#watch?.end();
     const spare = [...this.#spare];
-    const open = this.#open.flatMap(({ events }) => events);
+    const lost = this.#open;
+    const open = lost.flatMap(({ events }) => events);
     this.#spare.clear();
     this.#open = [];
     inTurn([
@@ -100,6 +101,10 @@ export class Progress {
           () =>
             device.use().eventDestroy(event),
       ),
+      ...lost.map((mark) => () => {
+        const [device] = mark.devices;
+        mark.settle(closedOn((device as Device).name));
+      }),
     ]);
   }
 
