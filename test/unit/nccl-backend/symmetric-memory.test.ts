@@ -278,3 +278,24 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     },
   );
 });
+
+describe("symmetric memory of no bytes gets no window, and calls with it are done", () => {
+  const empty = (comm: Communicator) => {
+    const nothing = comm.alloc("float32", 0, { symmetric: true });
+    return comm.allReduce({ send: nothing, op: "sum" });
+  };
+
+  test("in one process", async () => {
+    const gpus = cleanGpus();
+    await inWorld(gpus, 2, (world) => world.run(empty));
+    expect(gpus.machine.count("registerWindow")).toBe(0);
+  });
+
+  test("in a job", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    await onAll(ranks, ({ comm }) => empty(comm));
+    expect(gpus.machine.count("registerWindowInBackground")).toBe(0);
+    await closeAll(ranks);
+  });
+});

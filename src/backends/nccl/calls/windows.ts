@@ -154,9 +154,11 @@ export class RegisteredWindows {
     });
   }
 
+  /** Whether the memory has a window, or needs none: that of no bytes, which all ranks bring then, NCCL 2.29 refuses. */
   #has(call: RankCall, side: "send" | "recv"): boolean {
-    const ptr = call[side]?.allocation.memory.ptr;
-    return ptr === undefined || this.#registered(call.rank).has(ptr);
+    const memory = call[side]?.allocation.memory;
+    if (memory === undefined || memory.byteLength === 0) return true;
+    return this.#registered(call.rank).has(memory.ptr);
   }
 
   #registered(rank: number): Registered {
