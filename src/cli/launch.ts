@@ -1,5 +1,6 @@
 /** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
 import { statSync } from "node:fs";
+import { shownBy } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../backends/nccl/rendezvous/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/run-job.ts";
@@ -76,12 +77,9 @@ function graceOf(parsed: Parsed<typeof options>): number {
   throw new UsageError(`--grace: found "${text}", needs seconds from 0 to 86400`);
 }
 
-/** CUDA counts the list up to its first entry that is none. */
 function requireDevices(size: number, list: string | undefined): void {
   if (list === undefined) return;
-  const entries = list.split(",").map((entry) => entry.trim());
-  const end = entries.findIndex((entry) => entry === "" || entry.startsWith("-"));
-  const devices = end < 0 ? entries.length : end;
+  const devices = shownBy(list).length;
   if (size <= devices) return;
   throw new UsageError(
     `--one-gpu-each: ${size} ranks, but CUDA_VISIBLE_DEVICES="${list}" lists ${devices} devices`,

@@ -204,6 +204,20 @@ test("a rank whose list is too short is told how many it sees", async () => {
   expect(error?.message).toMatch(/rank 3 is to use device 3, but 2 are visible/);
 });
 
+test.each([
+  ["0,1,-1,3", 3, 2],
+  ["0,1,,2", 2, 2],
+  ["0,1,2,-1,4", 4, 3],
+  ["0,1,8,2", 3, 2],
+])("CUDA_VISIBLE_DEVICES=%s hides the GPU of rank %i", async (list, rank, visible) => {
+  const gpus = cleanGpus();
+  const process = new Process(gpus, list);
+  const [error] = await errorsOf([process.connect(new Job(8), rank)]);
+  expect(error).toMatchObject({ code: "ERR_COMM_BACKEND", rank, field: "devices" });
+  expect(error?.message).toContain(`is to use device ${rank}, but ${visible} are visible`);
+  expect(process.env["CUDA_VISIBLE_DEVICES"]).toBe(list);
+});
+
 test("NCCL is told to connect the ranks of a job before it is first used, and nobody else's", async () => {
   vi.stubEnv("NCCL_RUNTIME_CONNECT", undefined);
   const gpus = cleanGpus();

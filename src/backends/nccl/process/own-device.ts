@@ -3,6 +3,7 @@
  * shows each process a single GPU, it is that one, whatever the local rank.
  */
 import { readdirSync } from "node:fs";
+import { shownBy } from "./visible-devices.ts";
 
 const variable = "CUDA_VISIBLE_DEVICES";
 
@@ -38,7 +39,7 @@ export class OwnDevice {
     if (this.#isSettled) return;
     this.#isSettled = true;
     const name = device === 0 ? undefined : this.#nameOf(device);
-    if (name === undefined || name === "") return;
+    if (name === undefined) return;
     this.#env[variable] = name;
     this.#shown = device;
   }
@@ -50,11 +51,11 @@ export class OwnDevice {
     return device < visible ? device : undefined;
   }
 
-  /** As the variable would name it; `undefined` where there is no such device. */
+  /** As the variable would name it; `undefined` where there is no such device, or it is hidden. */
   #nameOf(device: number): string | undefined {
     const list = this.#env[variable];
-    if (list !== undefined) return list.split(",")[device]?.trim();
     const count = this.#countGpus();
+    if (list !== undefined) return shownBy(list, count)[device];
     return count === 0 || device < count ? String(device) : undefined;
   }
 }
