@@ -78,6 +78,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   #mayReopen = false;
   #abortReason: unknown;
   #giveUp: () => void = () => undefined;
+  #stopAsking: () => void = () => undefined;
   #failures: RankFailure[] = [];
 
   constructor(
@@ -193,6 +194,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#mayReopen = false;
     if (this.#state === "closed") return;
     this.#state = "closed";
+    this.#stopAsking();
     this.#communicators.killAll(
       (rank) =>
         new CommClosedError(
@@ -225,7 +227,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   detach(): Communicator {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
-    const stopAsking = endWithOthers(this.#session.others, this.#communicators);
+    this.#stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
     const end = async (): Promise<void> => {
@@ -233,7 +235,6 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
         await this.#bounded(endMember);
       } finally {
         stopWarning();
-        stopAsking();
         await this.close();
       }
     };

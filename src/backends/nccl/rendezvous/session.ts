@@ -67,10 +67,11 @@ export class Session {
     return this.#wasClosed;
   }
 
-  /** Tells all news so far, then every later one. */
-  onNews(listener: (news: News) => void): void {
+  /** Tells all news so far, then every later one; gives a way to stop that. */
+  onNews(listener: (news: News) => void): () => void {
     for (const news of this.#news) listener(news);
     this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** Sends a request and gives its answer, or the error that it failed with. */

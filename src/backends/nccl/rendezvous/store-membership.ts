@@ -52,6 +52,7 @@ class StoreMembership implements Membership {
   readonly lost: LostPeer[] = [];
   readonly #connection: Connection;
   readonly #listeners = new Set<(peer: LostPeer) => void>();
+  readonly #stopNews: () => void;
   /** A later membership of this process has taken the place of this one. */
   #isOver = false;
 
@@ -63,7 +64,7 @@ class StoreMembership implements Membership {
     this.generation = joined.generation;
     this.origins = joined.origins;
     const host = joined.hosted ? joined.origins.indexOf(0) : -1;
-    connection.session.onNews(({ generation, peer }) => {
+    this.#stopNews = connection.session.onNews(({ generation, peer }) => {
       if (generation === this.generation) this.#tell(peer);
       // With the store its host is lost.
       else if (generation === "all") this.#tell({ ...peer, rank: host < 0 ? undefined : host });
@@ -131,6 +132,9 @@ class StoreMembership implements Membership {
     const asked = { kind: "rejoin", generation, without, settleMs, timeoutMs } as const;
     const answer = await this.#ask(asked, timeoutMs, options.signal);
     this.#isOver = true;
+    // The session goes on; what listened to this generation is to be kept by nobody.
+    this.#stopNews();
+    this.#listeners.clear();
     return new StoreMembership(this.#connection, answer);
   }
 
