@@ -12,42 +12,70 @@ export interface Place {
   readonly stream?: bigint | undefined;
 }
 
-const currents = new WeakMap<CudaCalls, CurrentDevice>();
+/**
+ * CUDA's current device of this thread, which is one by whatever name its libraries are loaded: as it was last set here, and by
+ * which of them.
+ */
+const thread: {
+  setBy: CudaCalls | undefined;
+  device: number;
+  /** Nobody else had a turn since. */
+  isFresh: boolean;
+  isShared: boolean;
+} = { setBy: undefined, device: -1, isFresh: false, isShared: false };
 
-/** Keeps the thread's current device, so that it is switched only when it changes. */
+function othersMayFollow(): void {
+  thread.isFresh = false;
+}
+
+/** Switches the thread's current device where it is another one. */
 export class CurrentDevice {
   readonly #cuda: CudaCalls;
-  #device = -1;
-  #shared = false;
 
   private constructor(cuda: CudaCalls) {
     this.#cuda = cuda;
   }
 
-  /** The one of this thread: worlds of one process switch the same device. */
+  /** That of this thread, by a library. */
   static of(cuda: CudaCalls): CurrentDevice {
-    let current = currents.get(cuda);
-    if (current === undefined) {
-      current = new CurrentDevice(cuda);
-      currents.set(cuda, current);
-    }
-    return current;
+    return new CurrentDevice(cuda);
   }
 
+  /**
+   * What was set is relied on until the event loop goes on to another timer or event, with the promises that follow from this
+   * one: whoever is called next may switch it.
+   */
   use(device: number): void {
-    if (device === this.#device && !this.#shared) return;
+    if (thread.isFresh && this.#isSet(device)) return;
+    this.#set(device);
+    if (thread.isFresh) return;
+    thread.isFresh = true;
+    process.nextTick(othersMayFollow);
+  }
+
+  /** The same for calls that would do with another one, as far as is known here. */
+  prefer(device: number): void {
+    if (!this.#isSet(device)) this.#set(device);
+  }
+
+  #isSet(device: number): boolean {
+    return device === thread.device && thread.setBy === this.#cuda && !thread.isShared;
+  }
+
+  #set(device: number): void {
     this.#cuda.setDevice(device);
-    this.#device = device;
+    thread.device = device;
+    thread.setBy = this.#cuda;
   }
 
   /** Code of the caller switches it too, at any time: from here on it is set whenever it is needed. */
   share(): void {
-    this.#shared = true;
+    thread.isShared = true;
   }
 
   /** NCCL may have switched it. */
   forget(): void {
-    this.#device = -1;
+    thread.setBy = undefined;
   }
 }
 
@@ -106,6 +134,13 @@ export class Device {
   use(): CudaCalls {
     if (this.#released) throw closedOn(this.name);
     this.#current.use(this.index);
+    return this.cuda;
+  }
+
+  /** For what concerns the stream alone, which belongs to the device whatever the current one is. */
+  ofStream(): CudaCalls {
+    if (this.#released) throw closedOn(this.name);
+    this.#current.prefer(this.index);
     return this.cuda;
   }
 

@@ -136,7 +136,7 @@ export class Progress {
   #isDoneSoon({ devices }: Mark, nowMs: number): boolean {
     const until = nowMs + this.#patience.spinUs / 1000;
     for (const device of devices) {
-      const cuda = device.use();
+      const cuda = device.ofStream();
       while (!cuda.streamDone(device.stream)) {
         if (performance.now() >= until) return false;
       }
