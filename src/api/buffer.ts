@@ -130,7 +130,11 @@ export class DeviceBuffer<D extends DType = DType> {
     this.assertLive("copyFrom");
     this.assertContents("copyFrom");
     this.assertHost("copyFrom", source);
-    this.allocation.memory.write(this.byteOffset, bytesOfArray(source));
+    let at = 0;
+    do {
+      this.allocation.memory.write(this.byteOffset + at, pieceAt(source, at));
+      at += pieceBytes;
+    } while (at < source.byteLength);
     return this;
   }
 
@@ -148,12 +152,12 @@ export class DeviceBuffer<D extends DType = DType> {
   /**
    * A copy of the contents in a new host array, once the operations posted with this memory are done.
    *
-   * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
+   * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`). InvalidArgumentError for more
+   *   elements than the runtime's arrays hold, or there is host memory for.
    */
   async toHost(): Promise<HostArray<D>> {
     this.assertContents("toHost");
-    const { bytes, view } = dtypeInfo[this.dtype];
-    const array = view(new ArrayBuffer(this.length * bytes), 0, this.length) as HostArray<D>;
+    const array = this.hostArray();
     await this.copyTo(array);
     return array;
   }
@@ -170,7 +174,17 @@ export class DeviceBuffer<D extends DType = DType> {
     const { lastUse } = this.allocation;
     if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
     this.assertLive("copyTo");
-    await this.allocation.memory.read(this.byteOffset, bytesOfArray(target));
+    const { memory } = this.allocation;
+    if (target.byteLength <= pieceBytes) {
+      await memory.read(this.byteOffset, pieceAt(target, 0));
+      return;
+    }
+    // All begin at once: what is written meanwhile is in none of them.
+    const reads: (void | Promise<void>)[] = [];
+    for (let at = 0; at < target.byteLength; at += pieceBytes) {
+      reads.push(memory.read(this.byteOffset + at, pieceAt(target, at)));
+    }
+    await Promise.all(reads);
   }
 
   /**
@@ -186,6 +200,21 @@ export class DeviceBuffer<D extends DType = DType> {
   /** Same as `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
+  }
+
+  private hostArray(): HostArray<D> {
+    const { bytes, view, host } = dtypeInfo[this.dtype];
+    try {
+      return view(new ArrayBuffer(this.length * bytes), 0, this.length) as HostArray<D>;
+    } catch (cause) {
+      throw new InvalidArgumentError(
+        {
+          headline: `toHost: this runtime makes no ${host} of ${this.length} elements: ${String(cause)}`,
+          hint: "read it in parts: buffer.subarray(begin, end).toHost()",
+        },
+        { field: "length", rank: this.allocation.rank, cause },
+      );
+    }
   }
 
   private assertLive(action: string): void {
@@ -313,6 +342,11 @@ function commonBytes(a: DeviceBuffer, b: DeviceBuffer): number {
   return common > 0n ? Number(common) : 0;
 }
 
-function bytesOfArray(array: HostArray): Uint8Array {
-  return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+/** Arrays are copied in pieces: one may have more bytes than the runtime's arrays of bytes (on Node.js 20, 4 GiB). */
+const pieceBytes = 2 ** 30;
+
+/** The bytes of a host array from one on, a piece at most. */
+function pieceAt(array: HostArray, at: number): Uint8Array {
+  const length = Math.min(pieceBytes, array.byteLength - at);
+  return new Uint8Array(array.buffer, array.byteOffset + at, length);
 }
