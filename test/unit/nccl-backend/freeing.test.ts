@@ -1,7 +1,11 @@
 /** Memory that was disposed of: given back when nothing runs, so that CUDA blocks nobody, or when it is needed. */
 import type { Communicator } from "twinccl";
-import { describe, expect, test } from "vitest";
-import { fakeGpus } from "../../support/fake-gpus/index.ts";
+import { describe, expect, test, vi } from "vitest";
+import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
+import { Progress } from "../../../src/backends/nccl/device/progress.ts";
+import { Freeing } from "../../../src/backends/nccl/memory/freeing.ts";
+import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
+import { Machine } from "../../support/fake-gpus/machine.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 import { closeAll, closeRest, type Joined, joinAll, told } from "./joined.ts";
 
@@ -47,12 +51,27 @@ describe("a buffer that was disposed of between two calls", () => {
     await closeAll(ranks);
   });
 
-  test("does not stay where the device has less left than that", async () => {
-    const gpus = fakeGpus({ memoryBytes: 1 << 20 });
+  test("stays also where the device has less left than that, and serves who needs as much", async () => {
+    const gpus = cleanGpus({ memoryBytes: 1 << 20 });
     const ranks = await joinAll(2, undefined, gpus);
+    const [{ comm }] = ranks as [Joined];
     const { two, other } = await twoInFlight(ranks, 600 << 10);
-    expect(gpus.machine.count("free")).toBe(1);
+    expect(gpus.machine.count("free")).toBe(0);
+    expect(() => comm.alloc("uint8", 700 << 10)).toThrowError(
+      expect.objectContaining({
+        code: "ERR_COMM_ARG",
+        message: expect.stringContaining("614400 bytes that were disposed wait for calls"),
+        hint: expect.stringContaining("await the calls"),
+      }),
+    );
+    const again = comm.alloc("uint8", 500 << 10).fill(7);
+    expect(() => comm.alloc("uint8", 600 << 10)).toThrow(/are more than cuda:0 has free/);
     await Promise.all([two, other()]);
+    expect((await again.toHost())[0]).toBe(7);
+    again.dispose();
+    await turns();
+    expect(gpus.machine.count("free")).toBe(1);
+    comm.alloc("uint8", 700 << 10);
     await closeAll(ranks);
   });
 });
@@ -91,6 +110,38 @@ test("an allocation that would fail has what waits given back first", async () =
     });
   });
 });
+
+test.each([
+  [false, "is given back", 1],
+  [true, "stays", 0],
+])(
+  "what is more than the device has left, behind work that waits for others: %s, %s",
+  async (isApart, _, given) => {
+    const machine = new Machine({ memoryBytes: 1 << 10 });
+    const cuda = fakeCuda(machine);
+    const device = new Device(cuda, CurrentDevice.of(cuda), 0);
+    const progress = new Progress(() => undefined);
+    const freeing = new Freeing(device, progress);
+    const done = [false, false];
+    const put = (which: number) =>
+      machine.stream(device.stream).put(() => ({ what: "work", step: () => done[which] === true }));
+    put(0);
+    const giveBack = vi.fn();
+    freeing.add(1 << 11, giveBack);
+    await turns();
+    put(1);
+    progress.whenDone([device], { isApart }, { takesMore: false, settled: () => undefined });
+    await turns();
+    done[0] = true;
+    await turns();
+    expect(giveBack).toHaveBeenCalledTimes(given);
+    expect(freeing.now()).toBe(false);
+    done[1] = true;
+    await turns();
+    expect(giveBack).toHaveBeenCalledTimes(1);
+    expect(machine.count("streamSynchronize")).toBe(1);
+  },
+);
 
 test("what waits when a world closes is given back once", async () => {
   const gpus = cleanGpus();

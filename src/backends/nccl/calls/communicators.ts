@@ -26,6 +26,8 @@ const graceMs = 1_000;
 export class NcclCommunicator {
   readonly info: CommInfo;
   readonly size: number;
+  /** Some of its members live in other processes. */
+  readonly isApart: boolean;
   readonly members: ReadonlyMap<number, Member>;
   /** Those of the members that live here. */
   readonly devices: readonly Device[];
@@ -44,6 +46,7 @@ export class NcclCommunicator {
     this.info = info;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
+    this.isApart = this.members.size < this.size;
     this.windows = new RegisteredWindows(nccl, this.members, this.otherThreads);
     this.devices = members.map(({ local }) => local.device);
     this.#nccl = nccl;
@@ -109,7 +112,7 @@ export class NcclCommunicator {
    * False when either happened.
    */
   async end(calledOff: AbortSignal): Promise<boolean> {
-    if (this.members.size === this.size) {
+    if (!this.isApart) {
       this.destroy();
       return true;
     }

@@ -8,9 +8,15 @@ export interface MarkEvent {
   readonly event: bigint;
 }
 
+/** Whose work is waited for. */
+export interface Owner {
+  /** Whether it waits for ranks of other processes. */
+  readonly isApart?: boolean;
+}
+
 /** Those who wait for the work of one communicator, in the order in which they came. */
 interface Party {
-  readonly owner: object | undefined;
+  readonly owner: Owner | undefined;
   readonly waiting: Waiting[];
 }
 
@@ -19,6 +25,8 @@ export class Mark {
   readonly devices = new Set<Device>();
   /** Those of the streams that have yet to come to it. */
   readonly events: MarkEvent[] = [];
+  /** Some of the work waits for ranks of other processes, also where it was given up. */
+  isApart = false;
   /** Who came last, for whom more may be put on the streams; `undefined` where that is over. */
   #last: Waiting | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
@@ -28,7 +36,7 @@ export class Mark {
   #party: Party | undefined;
 
   /** Somebody waits for what was put on these devices' streams. */
-  add(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
+  add(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
     this.close();
     this.#last = waiting;
     waiting.takesMore = true;
@@ -39,6 +47,7 @@ export class Mark {
     if (this.#party === undefined || this.#party.owner !== owner) {
       this.#party = { owner, waiting: [] };
       this.#parties.push(this.#party);
+      if (owner?.isApart === true) this.isApart = true;
     }
     this.#party.waiting.push(waiting);
   }
@@ -59,7 +68,7 @@ export class Mark {
   }
 
   /** Tells those who wait for the work of a communicator that it was given up. */
-  giveUp(owner: object, error: unknown): void {
+  giveUp(owner: Owner, error: unknown): void {
     const lost = this.#parties.filter((party) => party.owner === owner);
     this.#parties = this.#parties.filter((party) => party.owner !== owner);
     this.#party = undefined;

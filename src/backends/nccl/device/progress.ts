@@ -11,7 +11,7 @@ import { closedOn, type Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { IdleWatch } from "./idle-watch.ts";
 import { LoopTurn } from "./loop-turn.ts";
-import { Mark, type MarkEvent } from "./mark.ts";
+import { Mark, type MarkEvent, type Owner } from "./mark.ts";
 import { promised } from "./promised.ts";
 
 /** How long, and how, completion is waited for. */
@@ -57,12 +57,12 @@ export class Progress {
   }
 
   /** Resolves when what was put on these devices' streams so far is done. */
-  after(devices: readonly Device[], owner?: object): Promise<void> {
+  after(devices: readonly Device[], owner?: Owner): Promise<void> {
     return promised((waiting) => this.whenDone(devices, owner, waiting));
   }
 
   /** Tells when what was put on these devices' streams so far is done. */
-  whenDone(devices: readonly Device[], owner: object | undefined, waiting: Waiting): void {
+  whenDone(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
     if (this.#next === undefined) {
       this.#next = new Mark();
       queueMicrotask(() => this.#record());
@@ -70,8 +70,16 @@ export class Progress {
     this.#next.add(devices, owner, waiting);
   }
 
+  /** Whether work on a device's stream may wait for ranks of other processes, for as long as these like. */
+  waitsForOthers(device: Device): boolean {
+    if (this.#next?.isApart === true && this.#next.devices.has(device)) return true;
+    const isAhead = (each: MarkEvent): boolean =>
+      each.device === device && !device.cuda.eventDone(each.event);
+    return this.#open.some(({ isApart, events }) => isApart && events.some(isAhead));
+  }
+
   /** Rejects those who wait for the work of a communicator: it was given up. */
-  giveUp(owner: object, error: unknown): void {
+  giveUp(owner: Owner, error: unknown): void {
     for (const mark of [...this.#open]) mark.giveUp(owner, error);
     this.#next?.giveUp(owner, error);
   }

@@ -1,18 +1,27 @@
 /**
  * Memory that is to be given back. CUDA does that only when nothing runs on the device, and blocks this thread until then: work
  * that waits for another process would keep it from hearing of any deadline. So it waits for a moment in which the stream
- * is idle, as long as the device has memory to spare.
+ * is idle. Where the device has no memory to spare it is given back at once, unless another process would be waited for;
+ * then who needs about as much uses it again: that follows on the same stream.
  */
 import type { Waiting } from "../../../api/index.ts";
 import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Progress } from "../device/progress.ts";
 
+/** Something that waits. */
+interface Waits {
+  readonly bytes: number;
+  /** Where memory is that may be used again as it is. */
+  readonly ptr: bigint | undefined;
+  readonly giveBack: () => void;
+}
+
 /** What waits to be given back on one device. */
 export class Freeing {
   readonly #device: Device;
   readonly #progress: Progress;
-  #steps: (() => void)[] = [];
+  #waits: Waits[] = [];
   #bytes = 0;
   #isWaiting = false;
   /** There is more than when it was last compared with what the device has left. */
@@ -23,29 +32,42 @@ export class Freeing {
     this.#progress = progress;
   }
 
-  /** Gives something back after what is on the stream by now, so many bytes of the device. */
-  add(bytes: number, giveBack: () => void): void {
-    this.#steps.push(giveBack);
+  /** How many bytes of the device wait. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Gives something back after what is on the stream by now, so many bytes of the device; at `ptr` if they may be used again. */
+  add(bytes: number, giveBack: () => void, ptr?: bigint): void {
+    this.#waits.push({ bytes, ptr, giveBack });
     this.#bytes += bytes;
     this.#hasGrown = true;
     if (!this.#isWaiting) this.#wait();
   }
 
-  /** Gives everything back now, which waits for running work; false where there was nothing. */
+  /** Gives everything back now, which waits for running work; false where there is nothing, or others would be waited for. */
   now(): boolean {
-    const steps = this.#steps;
-    if (steps.length === 0) return false;
-    this.forget();
-    // NCCL does not wait as CUDA does. What cannot be given back belongs to a device that is lost, which its next call tells.
-    try {
-      inTurn([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
-    } catch {}
+    if (this.#waits.length === 0 || this.#needsOthers()) return false;
+    this.#giveBack();
     return true;
+  }
+
+  /** Takes memory that waits, of at least so many bytes and not many more. */
+  take(bytes: number): bigint | undefined {
+    let found: Waits | undefined;
+    for (const each of this.#waits) {
+      const fits = each.ptr !== undefined && each.bytes >= bytes && each.bytes <= 2 * bytes;
+      if (fits && (found === undefined || each.bytes < found.bytes)) found = each;
+    }
+    if (found === undefined) return undefined;
+    this.#waits = this.#waits.filter((each) => each !== found);
+    this.#bytes -= found.bytes;
+    return found.ptr;
   }
 
   /** Everything is given back in another way, or left behind. */
   forget(): void {
-    this.#steps = [];
+    this.#waits = [];
     this.#bytes = 0;
   }
 
@@ -56,12 +78,31 @@ export class Freeing {
       takesMore: false,
       settled: (error) => {
         this.#isWaiting = false;
-        if (this.#steps.length === 0) return;
-        if (error !== undefined || this.#isTime()) this.now();
+        if (this.#waits.length === 0) return;
+        if (error !== undefined || this.#isTime()) this.#giveBack();
         else this.#wait();
       },
     };
     this.#progress.whenDone([this.#device], undefined, waiting);
+  }
+
+  #giveBack(): void {
+    const steps = this.#waits.map(({ giveBack }) => giveBack);
+    this.forget();
+    // NCCL does not wait as CUDA does. What cannot be given back belongs to a device that is lost, which its next call tells.
+    try {
+      inTurn([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
+    } catch {}
+  }
+
+  /** Whether this thread would wait for other processes, and hear of no deadline, signal or loss meanwhile. */
+  #needsOthers(): boolean {
+    try {
+      const isDone = this.#device.use().streamDone(this.#device.stream);
+      return !isDone && this.#progress.waitsForOthers(this.#device);
+    } catch {
+      return false;
+    }
   }
 
   #isTime(): boolean {
@@ -71,7 +112,8 @@ export class Freeing {
       if (!this.#hasGrown) return false;
       this.#hasGrown = false;
       // NCCL and others take memory of the device too.
-      return this.#bytes > cuda.memoryInfo().freeBytes;
+      const { freeBytes } = cuda.memoryInfo();
+      return this.#bytes > freeBytes && !this.#progress.waitsForOthers(this.#device);
     } catch {
       return true;
     }

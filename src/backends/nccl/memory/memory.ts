@@ -21,10 +21,11 @@ export class DeviceMemory implements Memory {
   readonly #staging: Staging;
   readonly #freeing: Freeing;
   readonly #release: ((ptr: bigint) => void) | undefined;
+  readonly #isOrdinary: boolean;
   /** The rank whose memory it is. */
   readonly #rank: number;
 
-  /** Without `release` the memory is the caller's own. */
+  /** Without `release` the memory is the caller's own. Ordinary memory may be used again for something else. */
   constructor(
     owner: {
       readonly worldRank: number;
@@ -35,6 +36,7 @@ export class DeviceMemory implements Memory {
     ptr: bigint,
     byteLength: number,
     release?: (ptr: bigint) => void,
+    isOrdinary = false,
   ) {
     this.device = owner.device.name;
     this.ptr = ptr;
@@ -44,6 +46,7 @@ export class DeviceMemory implements Memory {
     this.#staging = owner.staging;
     this.#freeing = owner.freeing;
     this.#release = release;
+    this.#isOrdinary = isOrdinary;
     this.adopted = release === undefined;
   }
 
@@ -89,7 +92,9 @@ export class DeviceMemory implements Memory {
   /** Gives the memory back once everything before is done. */
   free(): void {
     const release = this.#release;
-    if (release !== undefined) this.#freeing.add(this.byteLength, () => release(this.ptr));
+    if (release === undefined) return;
+    const { byteLength, ptr } = this;
+    this.#freeing.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
   }
 
   /** What goes wrong names the rank and its device. */

@@ -70,7 +70,7 @@ export class LocalRank {
     const bytes = Math.max(1, byteLength);
     const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
     if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
-    return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed));
+    return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed), !symmetric);
   }
 
   /** Memory of this device that somebody else owns. */
@@ -159,7 +159,8 @@ export class LocalRank {
 
   #malloc(bytes: number, action: "alloc" | "staging"): bigint {
     const cuda = this.device.use();
-    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes));
+    const reuse = () => this.freeing.take(bytes);
+    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes), reuse);
     this.#live.set(ptr, (each) => cuda.free(each));
     return ptr;
   }
@@ -172,7 +173,13 @@ export class LocalRank {
     return ptr;
   }
 
-  #unlessFull(action: "alloc" | "staging", bytes: number, allocate: () => bigint): bigint {
+  /** `reuse` takes memory that waits to be given back, where all of it cannot be yet. */
+  #unlessFull(
+    action: "alloc" | "staging",
+    bytes: number,
+    allocate: () => bigint,
+    reuse?: () => bigint | undefined,
+  ): bigint {
     try {
       return allocate();
     } catch (cause) {
@@ -180,6 +187,8 @@ export class LocalRank {
         throw located(cause, { rank: this.worldRank, device: this.device.name });
       }
       if (this.freeing.now()) return this.#unlessFull(action, bytes, allocate);
+      const reused = reuse?.();
+      if (reused !== undefined) return reused;
       throw this.#tooMuch(action, bytes, cause);
     }
   }
@@ -203,10 +212,15 @@ export class LocalRank {
   }
 
   #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {
+    const waiting = this.freeing.bytes;
+    const also = `: ${waiting} bytes that were disposed wait for calls that are under way`;
     return new InvalidArgumentError(
       {
-        headline: `${action}: ${bytes} bytes are more than ${this.device.name} has free`,
-        hint: "dispose of buffers that are no longer used, or allocate less",
+        headline: `${action}: ${bytes} bytes are more than ${this.device.name} has free${waiting > 0 ? also : ""}`,
+        hint:
+          waiting > 0
+            ? "await the calls that were made on this rank: then the memory is given back"
+            : "dispose of buffers that are no longer used, or allocate less",
       },
       { field: "length", rank: this.worldRank, cause },
     );
