@@ -204,17 +204,16 @@ export interface OtherProcesses {
   ): Promise<readonly number[] | undefined>;
   /** This process's end of a communicator was aborted, for which the others learn why, once they ask. */
   gaveUp(comm: CommInfo, why: unknown): void;
-  /** Who has ended a communicator so that what this process has made there comes to no end; `undefined`: nobody, as far as they say. */
+  /** How a communicator was ended so that what this process has made there comes to no end; `undefined`: it was not, as far as they say. */
   whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined>;
 }
 
-/** Another process's end of a communicator is over. */
-export interface EndedElsewhere {
-  /** Its rank in the world. */
-  readonly rank: number;
-  /** Why it was aborted; `undefined` where it was closed. */
-  readonly aborted: string | undefined;
-}
+/** What a process waits for on a communicator will not come. Ranks are those of the world. */
+export type EndedElsewhere =
+  /** Another process's end is over: why it was aborted; `undefined` where it was closed. */
+  | { readonly rank: number; readonly aborted: string | undefined }
+  /** Others are in a later life of the job, without this process; none of this life where fresh processes have taken its place. */
+  | { readonly wentOn: readonly number[] };
 
 /** Who of a communicator keeps a call waiting. */
 export interface MissingRanks {

@@ -14,7 +14,7 @@ import { allWishes } from "../ledger/serve/wishes-exchange.ts";
 import type { Monitor } from "../ledger/watch/monitor.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { childInfo, childName, splitGroups } from "../member/split.ts";
-import { abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
+import { type AbortedWith, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
 interface Circle {
@@ -130,11 +130,10 @@ export class Communicators {
   }
 
   /** Aborts one communicator, and tells its hooks. */
-  abort(comm: CommInfo, reason: unknown): void {
+  abort(comm: CommInfo, reason: unknown, from: AbortedWith = partOf(comm)): void {
     const circle = this.#circles.get(comm);
     if (circle === undefined || circle.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    const from = comm.id === 0 ? "world" : "split";
     circle.ledger.abort((rank) => abortedError(named, rank, reason, from));
     this.#forgetLater(circle);
     tellAborted([circle], reason);
@@ -206,6 +205,11 @@ export class Communicators {
     this.#circles.set(comm, circle);
     return circle;
   }
+}
+
+/** What an abort of a communicator alone ends. */
+function partOf({ id }: CommInfo): AbortedWith {
+  return id === 0 ? "world" : "split";
 }
 
 /** True for a split's communicator that no rank can use any more. */

@@ -1,5 +1,6 @@
 /**
- * How a process learns that what it waits for will not come: others have aborted a communicator, or closed it before.
+ * How a process learns that what it waits for will not come: others have aborted a communicator, or closed it before, or have
+ * gone on to the next life of the job without this process.
  *
  * Nobody is asked while calls are done in time. Where one is open for longer, the other processes are asked each second.
  */
@@ -8,7 +9,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
 import type { Communicators } from "./communicators.ts";
-import { abortedElsewhere } from "./world-errors.ts";
+import { abortedElsewhere, leftBehind } from "./world-errors.ts";
 
 const everyMs = 1_000;
 
@@ -21,9 +22,10 @@ export function endWithOthers(
   /** What was open when it was last looked. */
   let before = new Map<Ledger, CommOp>();
   const asked = new Set<Ledger>();
-  const end = (comm: CommInfo, { rank, aborted }: EndedElsewhere): void => {
-    if (aborted === undefined) communicators.closedBy(comm, rank);
-    else communicators.abort(comm, abortedElsewhere(comm, rank, aborted));
+  const end = (comm: CommInfo, ended: EndedElsewhere): void => {
+    if ("wentOn" in ended) communicators.abort(comm, leftBehind(comm, ended.wentOn), "job");
+    else if (ended.aborted === undefined) communicators.closedBy(comm, ended.rank);
+    else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
   };
   const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
     asked.add(ledger);

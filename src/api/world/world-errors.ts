@@ -1,6 +1,6 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import type { CommInfo } from "../backend.ts";
-import { rankRows } from "../error-text.ts";
+import { rankRows, ranksText } from "../error-text.ts";
 import {
   CommAbortedError,
   CommError,
@@ -18,12 +18,22 @@ interface Named {
   readonly size: number;
 }
 
+/** What is over with an aborted communicator, and what to do then. */
+const afterAbort = {
+  world: "open a new world, or rebuild this one",
+  split: "its ranks' other communicators go on; split anew to replace it",
+  job: "this process is in the job no more: let it end",
+} as const;
+
+/** What is over with an aborted communicator. */
+export type AbortedWith = keyof typeof afterAbort;
+
 /** What calls of an aborted communicator fail with. */
 export function abortedError(
   { name, size }: Named,
   rank: number | undefined,
   reason: unknown,
-  from: "world" | "split" = "world",
+  from: AbortedWith = "world",
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
   const isTold = reason instanceof CommError;
@@ -31,10 +41,7 @@ export function abortedError(
   return new CommAbortedError(
     {
       headline: `the communicator "${name}" was aborted${why}`,
-      hint:
-        from === "world"
-          ? "open a new world, or rebuild this one"
-          : "its ranks' other communicators go on; split anew to replace it",
+      hint: afterAbort[from],
     },
     { rank, size, comm: name, cause: reason, ...(isTold && { ranks: reason.ranks }) },
   );
@@ -84,6 +91,19 @@ export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, w
       hint: `its own output tells more; comm.rebuild() goes on with the ranks that call it too`,
     },
     { size: ranks.length, comm: name, ranks: [rank] },
+  );
+}
+
+/** Why a communicator is aborted here when others are in the next life of the job and this process is not. */
+export function leftBehind({ name, ranks }: CommInfo, wentOn: readonly number[]): RemoteRankError {
+  const others = ranks.flatMap((worldRank, rank) => (wentOn.includes(worldRank) ? [rank] : []));
+  const who = others.length === 0 ? "the job" : ranksText(others);
+  return new RemoteRankError(
+    {
+      headline: `${who} went on without this rank`,
+      hint: "let this process end: a rank that others rebuild without, or that is too late for it, is in the job no more",
+    },
+    { size: ranks.length, comm: name, ranks: others },
   );
 }
 

@@ -1,4 +1,7 @@
-/** Ranks that wait without a deadline on communicators that others have aborted, or closed: they are told, and wait no longer. */
+/**
+ * Ranks that wait without a deadline on communicators that others have aborted, or closed, or have left behind: they are told,
+ * and wait no longer.
+ */
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
@@ -90,3 +93,49 @@ test("who waits for a call that another rank will not make is told once that one
     warn.mockRestore();
   }
 }, 40_000);
+
+describe("who was left out when the others rebuilt", () => {
+  const withoutTwoAndThree = (ranks: readonly Joined[]) =>
+    onAll(ranks.slice(0, 2), ({ comm }) => comm.rebuild({ without: [2, 3] }));
+
+  test.each([
+    ["is in a call then", true],
+    ["comes to a call later", false],
+  ])("and %s is told so, and by whom", async (_, isEarly) => {
+    const ranks = await joined(4, fakeGpus());
+    const [, , c, d] = ranks as [Joined, Joined, Joined, Joined];
+    const halves = (await onAll(ranks, ({ comm }) =>
+      comm.split({ color: comm.rank < 2 ? 0 : 1 }),
+    )) as Communicator[];
+    // On its own communicator it waits for a rank that was left out as well, which may not come either.
+    const wait = () => [told(c.comm.barrier()), told((halves[2] as Communicator).barrier())];
+    const early = isEarly ? wait() : [];
+    const next = await withoutTwoAndThree(ranks);
+    const [onAllRanks, onHalf] = await Promise.all(isEarly ? early : wait());
+    expect(onAllRanks).toMatchObject({
+      ...{ code: "ERR_COMM_ABORTED", rank: 2, ranks: [0, 1] },
+      message: expect.stringContaining("ranks 0, 1 went on without this rank"),
+      hint: "this process is in the job no more: let it end",
+      cause: { code: "ERR_COMM_REMOTE", ranks: [0, 1] },
+    });
+    expect(onHalf).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [] });
+    expect(onHalf?.message).toContain("the job went on without this rank");
+    expect(await told(d.comm.rebuild())).toMatchObject({ code: "ERR_COMM_CLOSED", ranks: [0, 1] });
+    // Those who went on hear nothing of it, and wait for nobody.
+    await Promise.all(next.map((comm) => comm.barrier()));
+    await Promise.all([...next, c.comm, d.comm].map((comm) => comm.close()));
+  });
+
+  test("closes without waiting for them", async () => {
+    const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+    try {
+      const ranks = await joined(4);
+      const next = await withoutTwoAndThree(ranks);
+      await onAll(ranks.slice(2), ({ comm }) => comm.close());
+      expect(warn).not.toHaveBeenCalled();
+      await Promise.all(next.map((comm) => comm.close()));
+    } finally {
+      warn.mockRestore();
+    }
+  });
+});

@@ -115,7 +115,7 @@ export class Job implements OtherProcesses, OtherEnds {
     return this.#overElsewhere.any(comm);
   }
 
-  /** Who has ended a communicator without what this process waits for there. */
+  /** How a communicator was ended without what this process waits for there. */
   async whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
     const own = this.#madeByKey.get(this.#keys.of(comm));
     const ended = await this.#overElsewhere.of(comm, own);

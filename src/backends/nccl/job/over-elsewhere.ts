@@ -2,11 +2,12 @@
  * Whose end of a communicator is over, so that others wait there in vain.
  *
  * Who aborts one says so at a key of the job's store, and so does who closed one to whose end the others did not come, with
- * what it had made there. Nobody listens: who waits looks. All ranks here are those of the job.
+ * what it had made there. Nobody listens: who waits looks. Once others have formed the next generation without this process,
+ * all that was said is gone, and all is over. All ranks here are those of the job.
  */
 import type { CommInfo, EndedElsewhere } from "../../../api/index.ts";
 import type { Made } from "../calls/made.ts";
-import type { Membership } from "../rendezvous/index.ts";
+import { type Membership, WentOnError } from "../rendezvous/index.ts";
 
 /** What is not there now is not waited for. */
 const now = { timeoutMs: 1, idle: true } as const;
@@ -57,8 +58,17 @@ export class OverElsewhere {
     }
   }
 
-  /** Who has ended a communicator without what this process waits for there. */
+  /** How a communicator was ended without what this process waits for there. */
   async of(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
+    try {
+      return await this.#endOf(comm, own);
+    } catch (error) {
+      if (error instanceof WentOnError) return { wentOn: error.ranks };
+      throw error;
+    }
+  }
+
+  async #endOf(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
     const key = this.#keyOf(comm);
     const aborted = await this.#get<Aborted>(`aborted ${key}`);
     if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };
@@ -72,21 +82,37 @@ export class OverElsewhere {
     return undefined;
   }
 
-  /** Whether somebody has ended a communicator without the others. */
+  /** Whether somebody has ended a communicator without the others, or they went on without this process. */
   async any(comm: CommInfo): Promise<boolean> {
     const key = this.#keyOf(comm);
     const said = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
-    return (await Promise.all(said)).some((words) => words !== undefined);
+    try {
+      return (await Promise.all(said)).some((words) => words !== undefined);
+    } catch (error) {
+      if (error instanceof WentOnError) return true;
+      throw error;
+    }
   }
 
   #set(key: string, words: Aborted | Closed): Promise<void> {
     return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(words)));
   }
 
-  /** What was said, if anything was, and the store answers. */
+  /**
+   * What was said, if anything was, and the store answers.
+   *
+   * @throws WentOnError when the others are in the next generation and this process is not.
+   */
   async #get<Words>(key: string): Promise<Words | undefined> {
-    const found = await this.#membership.get(key, now).catch(() => undefined);
-    return found && (JSON.parse(new TextDecoder().decode(found)) as Words);
+    try {
+      const found = await this.#membership.get(key, now);
+      return JSON.parse(new TextDecoder().decode(found)) as Words;
+    } catch (error) {
+      const isLeftBehind =
+        error instanceof WentOnError && !error.ranks.includes(this.#membership.rank);
+      if (isLeftBehind) throw error;
+      return undefined;
+    }
   }
 }
 

@@ -17,6 +17,7 @@
  */
 export { rendezvousFor } from "./choose.ts";
 export { pause } from "./connect-session.ts";
+export { WentOnError } from "./failures.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
 export { bootId } from "./process-identity.ts";

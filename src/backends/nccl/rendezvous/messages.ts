@@ -63,6 +63,7 @@ export const failureCodes = [
   "taken",
   "limit",
   "in use",
+  "went on",
 ] as const;
 
 /** A failed request in the store's words. */
@@ -70,7 +71,7 @@ export interface Failure {
   readonly code: (typeof failureCodes)[number];
   readonly headline: string;
   readonly hint: string;
-  /** The ranks to look at: missing, lost or in the way. */
+  /** The ranks to look at: missing, lost, in the way, or gone on to the next generation. */
   readonly ranks: readonly number[];
   /** For a join or rejoin that timed out: who is there. */
   readonly joined: readonly number[];

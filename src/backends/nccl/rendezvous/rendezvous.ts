@@ -136,7 +136,8 @@ export interface Membership {
 
   /**
    * Forms the next generation with the other survivors; ranks are numbered anew in the old order. This membership is over
-   * when that worked, and when the others went on without this rank.
+   * when that worked, and when the others went on without this rank: what it then asks for fails with a `CommClosedError` whose
+   * `ranks` are those of this generation that went on.
    *
    * @throws RendezvousError at the deadline, when survivors give different `without`, or when the place is gone.
    *   RemoteRankError when a rank that should survive is lost meanwhile: call again with it in `without`.

@@ -221,11 +221,12 @@ export class Store {
       this.#joining.delete(peer);
       this.#places.set(peer, { generation, rank });
     }
+    const goOn = new Set(members.map(({ peer }) => peer));
     before?.end({
-      code: "over",
+      code: "went on",
       headline: `generation ${before.number} is over: generation ${number} was formed of ${seats.length} ranks`,
       hint: "use the membership that rejoin() gave; a rank that is not in it has to end",
-      ranks: [],
+      ranks: before.seats.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
       joined: [],
     });
     const origins = seats.map(({ origin }) => origin);
