@@ -1,14 +1,17 @@
 /** The store on a TCP port: hosted by the launcher, or by rank 0 when there is none. */
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { RendezvousError } from "../../../api/index.ts";
-import { addressText, numericAddress, requireSecret } from "./addresses.ts";
+import { addressText, isOwnName, numericAddress, requireSecret } from "./addresses.ts";
 import { limits } from "./limits.ts";
 import { ServerConnection } from "./server-connection.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
 /** How to host a store. */
 export interface StoreServerOptions extends StoreOptions {
-  /** Where to listen (127.0.0.1). Anything but a loopback address needs a secret. */
+  /**
+   * Where to listen (127.0.0.1). Anything but a loopback address needs a secret. A name of this machine that has a loopback
+   * address here stands for all of its addresses, because other machines have another one for it.
+   */
   readonly address?: string | undefined;
   /** The port; 0, the default, takes a free one. */
   readonly port?: number | undefined;
@@ -85,7 +88,7 @@ export class StoreServer {
       requireSecret(host, ip, options.secret);
       await new Promise<void>((resolve, reject) => {
         server.once("error", reject);
-        server.listen(port, ip, resolve);
+        server.listen({ port, ...(!isOwnName(host, ip) && { host: ip }) }, resolve);
       });
       server.removeAllListeners("error");
       return new StoreServer(server, host, options);
