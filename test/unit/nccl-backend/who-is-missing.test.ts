@@ -1,8 +1,9 @@
 /** Whom a late call's error names: the ranks that have not made the call, as the communicator numbers them. */
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
-import { ncclError } from "../../support/fake-gpus/index.ts";
+import { fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
+import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
 
@@ -128,6 +129,33 @@ describe("a call on the communicator of a split that is not done in time", () =>
       expect(error).toMatchObject({ rank: 1 - peer, size: 2, comm: "world/1", ranks: [peer] });
     }
     await closeAll(ranks);
+  });
+
+  test.each([
+    ["a collective call", (half: Communicator) => half.barrier({ timeoutMs: 400 })],
+    [
+      "a message",
+      (half: Communicator) => {
+        const recv = half.alloc("int8", 1);
+        return half.recv({ recv, peer: 2, timeoutMs: 400 });
+      },
+    ],
+  ])("names them in %s after the loss of a rank that is not in it", async (_, late) => {
+    const fragiles = await fragile(await place(4), 4);
+    const members = fragiles.map(({ member }) => member);
+    const ranks = await joinAll(4, "off", fakeGpus(), 5_000, members);
+    const halves = (await onAll(ranks, ({ comm }) =>
+      comm.split({ color: comm.rank < 3 ? 0 : 1 }),
+    )) as Communicator[];
+    const survivors = halves.slice(0, 3);
+    await Promise.all(survivors.map((half) => half.barrier()));
+    const known = members.slice(0, 3).map((member) => new Promise((told) => member.onLost(told)));
+    fragiles[3]?.cut();
+    await Promise.all(known);
+    await Promise.all(survivors.map((half) => half.barrier()));
+    const errors = await Promise.all(survivors.slice(0, 2).map((half) => thrown(late(half))));
+    for (const error of errors) expect(error.ranks).toEqual([2]);
+    await closeRest(ranks.slice(0, 3), survivors);
   });
 
   test("names them where all ranks live in one process", async () => {

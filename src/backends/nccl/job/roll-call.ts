@@ -6,7 +6,7 @@
  * blocked or gone does not answer.
  */
 import { setMaxListeners } from "node:events";
-import type { Membership, WaitOptions } from "../rendezvous/index.ts";
+import type { GetOptions, Membership } from "../rendezvous/index.ts";
 
 /** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
 const [answerMs, allMs] = [1000, 3000];
@@ -14,8 +14,8 @@ const [answerMs, allMs] = [1000, 3000];
 /** How long a question is new; where clocks differ by more, each asks its own. */
 const newMs = 250;
 
-/** How long one wait for a question lasts; it is then begun anew. */
-const questionMs = 600_000;
+/** The wait for a question, which lasts so long and is then begun anew: any rank may ask, whoever is lost. */
+const anybodys: GetOptions = { timeoutMs: 600_000, idle: true, needs: [] };
 
 /** What ranks say to a question; `undefined` of one that does not answer. */
 export type Answers = (rank: number) => Promise<string | undefined>;
@@ -46,7 +46,9 @@ export class RollCall {
       if (key === undefined) return undefined;
       return await hear(async (rank) => {
         if (rank === this.#membership.rank) return this.#words(about);
-        const words = [this.#get(`${key} ${rank}`, signal), this.#get(lastWords(rank), signal)];
+        // One that is lost says nothing; the others go on, and so do their answers.
+        const its = { needs: [rank] };
+        const words = [`${key} ${rank}`, lastWords(rank)].map((at) => this.#get(at, signal, its));
         return Promise.any(words).catch(() => undefined);
       });
     } finally {
@@ -89,14 +91,14 @@ export class RollCall {
     while (!signal.aborted) {
       const key = question(this.#next);
       try {
-        const about = await this.#get(key, signal, { timeoutMs: questionMs, idle: true });
+        const about = await this.#get(key, signal, anybodys);
         this.#next++;
         // Where the store takes no more this question stays without an answer.
         await this.#set(`${key} ${this.#membership.rank}`, this.#words(about)).catch(
           () => undefined,
         );
       } catch (error) {
-        // The generation is broken, or nothing was asked for a long time.
+        // The generation is over, or nothing was asked for a long time.
         if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
       }
     }
@@ -106,7 +108,7 @@ export class RollCall {
     return this.#membership.set(key, new TextEncoder().encode(words));
   }
 
-  async #get(key: string, signal: AbortSignal, how: WaitOptions = {}): Promise<string> {
+  async #get(key: string, signal: AbortSignal, how: GetOptions = {}): Promise<string> {
     const options = { timeoutMs: answerMs, ...how, signal };
     return new TextDecoder().decode(await this.#membership.get(key, options));
   }

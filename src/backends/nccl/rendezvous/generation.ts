@@ -6,7 +6,7 @@
 import { ranksText } from "../../../api/error-text.ts";
 import { limits } from "./limits.ts";
 import { type Attendance, Meetings } from "./meetings.ts";
-import type { Failure, Reply } from "./messages.ts";
+import type { Failure, Reply, Request } from "./messages.ts";
 import type { Meeting } from "./rendezvous.ts";
 
 /** A rank as the store sees it: somebody who takes replies. */
@@ -32,6 +32,11 @@ interface Wait {
   readonly timer: NodeJS.Timeout;
 }
 
+/** One for a key. */
+interface Get extends Wait {
+  readonly needs: readonly number[] | undefined;
+}
+
 interface Round {
   readonly values: Map<number, Uint8Array>;
   readonly waits: Map<number, Wait>;
@@ -43,7 +48,7 @@ export class Generation {
   readonly number: number;
   readonly seats: readonly Seat[];
   readonly #values = new Map<string, Uint8Array>();
-  readonly #gets = new Map<string, Set<Wait>>();
+  readonly #gets = new Map<string, Set<Get>>();
   readonly #rounds = new Map<string, Round[]>();
   readonly #meetings = new Meetings();
   #bytes = 0;
@@ -92,7 +97,7 @@ export class Generation {
     this.#reply(rank, { kind: "done", id });
   }
 
-  get(rank: number, id: number, key: string, timeoutMs: number): void {
+  get(rank: number, { id, key, timeoutMs, needs }: Extract<Request, { kind: "get" }>): void {
     if (this.#over !== undefined) {
       this.#fail(rank, id, this.#over);
       return;
@@ -102,12 +107,12 @@ export class Generation {
       this.#reply(rank, { kind: "value", id, value });
       return;
     }
-    const gone = this.#goneForGet(rank, key);
+    const gone = this.#goneForGet(key, { rank, needs });
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
       return;
     }
-    const waits = this.#gets.get(key) ?? new Set<Wait>();
+    const waits = this.#gets.get(key) ?? new Set<Get>();
     this.#gets.set(key, waits);
     const timer = after(timeoutMs, () => {
       this.#dropGet(key, wait);
@@ -117,7 +122,7 @@ export class Generation {
         hint: "a rank may be slow to start; see whether all of them reach this point",
       });
     });
-    const wait: Wait = { rank, id, timer };
+    const wait: Get = { rank, id, timer, needs };
     waits.add(wait);
   }
 
@@ -231,7 +236,7 @@ export class Generation {
     }
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) {
-        const failure = this.#goneForGet(wait.rank, key);
+        const failure = this.#goneForGet(key, wait);
         if (failure === undefined) continue;
         this.#dropGet(key, wait);
         this.#fail(wait.rank, wait.id, failure);
@@ -304,7 +309,7 @@ export class Generation {
     if (round.values.size === 0) this.#removeRound(key, round);
   }
 
-  #dropGet(key: string, wait: Wait): void {
+  #dropGet(key: string, wait: Get): void {
     clearTimeout(wait.timer);
     const waits = this.#gets.get(key);
     waits?.delete(wait);
@@ -334,13 +339,17 @@ export class Generation {
     return gone.length === 0 ? undefined : this.#goneWords("meet", gone);
   }
 
-  #goneForGet(rank: number, key: string): (Partial<Failure> & Words) | undefined {
-    const lost = this.#ranks((seat) => seat.state === "lost");
-    if (lost.length > 0) return this.#goneWords(`get "${key}"`, lost);
+  #goneForGet(
+    key: string,
+    { rank, needs }: Pick<Get, "rank" | "needs">,
+  ): (Partial<Failure> & Words) | undefined {
     const here = this.here.filter((each) => each !== rank);
-    const left = this.#ranks((seat) => seat.state === "left");
-    if (here.length > 0 || left.length === 0) return undefined;
-    return this.#goneWords(`get "${key}"`, left);
+    const isGone = ({ state }: Seat, each: number): boolean => {
+      if (needs !== undefined) return state !== "here" && needs.includes(each);
+      return state === "lost" || (state === "left" && here.length === 0);
+    };
+    const gone = this.#ranks(isGone);
+    return gone.length === 0 ? undefined : this.#goneWords(`get "${key}"`, gone);
   }
 
   #goneForRound(key: string, round: Round | undefined): (Partial<Failure> & Words) | undefined {

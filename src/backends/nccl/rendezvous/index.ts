@@ -21,5 +21,5 @@ export { WentOnError } from "./failures.ts";
 export { launcherEnvironment } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
 export { bootId } from "./process-identity.ts";
-export type { Meeting, Membership, WaitOptions } from "./rendezvous.ts";
+export type { GetOptions, Meeting, Membership } from "./rendezvous.ts";
 export { StoreServer } from "./store-server.ts";

@@ -27,6 +27,7 @@ export type Request =
       readonly generation: number;
       readonly key: string;
       readonly timeoutMs: number;
+      readonly needs: readonly number[] | undefined;
     }
   | {
       readonly kind: "exchange";
@@ -142,12 +143,15 @@ export function encodeRequest(request: Request): Buffer {
     case "set":
       return writer.text(request.key).bytes(request.value).end();
     case "get":
-      return writer.text(request.key).number(request.timeoutMs).end();
+      writer.text(request.key).number(request.timeoutMs);
+      return someRanks(writer, request.needs).end();
     case "exchange":
       return writer.text(request.key).bytes(request.value).number(request.timeoutMs).end();
     case "rejoin":
-      writer.byte(request.without === undefined ? 0 : 1).numbers(request.without ?? []);
-      return writer.number(request.settleMs).number(request.timeoutMs).end();
+      return someRanks(writer, request.without)
+        .number(request.settleMs)
+        .number(request.timeoutMs)
+        .end();
     case "meet":
       writer.number(request.timeoutMs).number(request.meetings.length);
       for (const { key, ranks } of request.meetings) writer.text(key).numbers(ranks);
@@ -182,15 +186,13 @@ function readRequest(reader: Reader): Request {
     case "set":
       return { kind, id, generation, key: key(), value: value() };
     case "get":
-      return { kind, id, generation, key: key(), timeoutMs: timeoutMs() };
+      return { kind, id, generation, key: key(), timeoutMs: timeoutMs(), needs: readSome(reader) };
     case "exchange":
       return { kind, id, generation, key: key(), value: value(), timeoutMs: timeoutMs() };
     case "rejoin": {
-      const named = reader.byte() === 1;
-      const without = reader.numbers(limits.ranks);
+      const without = readSome(reader);
       const settleMs = reader.number();
-      const rest = { settleMs, timeoutMs: timeoutMs() };
-      return { kind, id, generation, without: named ? without : undefined, ...rest };
+      return { kind, id, generation, without, settleMs, timeoutMs: timeoutMs() };
     }
     case "meet": {
       const asked = { kind, id, generation, timeoutMs: timeoutMs() };
@@ -200,6 +202,17 @@ function readRequest(reader: Reader): Request {
       return { ...asked, meetings: Array.from({ length: count }, meeting) };
     }
   }
+}
+
+/** Ranks, or that none were given. */
+function someRanks(writer: Writer, ranks: readonly number[] | undefined): Writer {
+  return writer.byte(ranks === undefined ? 0 : 1).numbers(ranks ?? []);
+}
+
+function readSome(reader: Reader): readonly number[] | undefined {
+  const wereGiven = reader.byte() === 1;
+  const ranks = reader.numbers(limits.ranks);
+  return wereGiven ? ranks : undefined;
 }
 
 /** A reply as bytes. */

@@ -45,6 +45,15 @@ export interface WaitOptions {
   readonly idle?: boolean | undefined;
 }
 
+/** Bounds of a wait for a key. */
+export interface GetOptions extends WaitOptions {
+  /**
+   * The ranks of which one alone sets the key, or without which nobody does: the wait fails once one of these is lost or has
+   * left, and goes on whoever else is. Left out, it fails once any rank is lost, or all others have left.
+   */
+  readonly needs?: readonly number[] | undefined;
+}
+
 /** A meeting of some ranks of a generation. */
 export interface Meeting {
   /** What all of them call it: 1 to 256 bytes. */
@@ -82,7 +91,7 @@ export interface LostPeer {
  * One rank's place in one generation of a job: a small key-value store among its ranks, and news of ranks that are lost.
  *
  * A generation is broken once a rank is lost: what waits for somebody fails at once by name, and so does every later
- * wait; keys that were set stay readable. `rejoin` leads on. An idle membership does not keep the process alive.
+ * wait, but for keys that need no rank that is gone; keys that were set stay readable. `rejoin` leads on. An idle membership does not keep the process alive.
  */
 export interface Membership {
   readonly jobId: string;
@@ -107,9 +116,10 @@ export interface Membership {
   /**
    * The value of a key, as soon as a rank has set it. The bytes are the caller's own.
    *
-   * @throws CommTimeoutError at the deadline. RemoteRankError when a rank is lost first. CommAbortedError by `signal`.
+   * @throws CommTimeoutError at the deadline. RemoteRankError when a rank that it `needs` is gone first. CommAbortedError by
+   *   `signal`.
    */
-  get(key: string, options?: WaitOptions): Promise<Uint8Array>;
+  get(key: string, options?: GetOptions): Promise<Uint8Array>;
 
   /**
    * Gives a value and gets those of all ranks, by rank, its own included. May be repeated under the same key: the k-th

@@ -12,6 +12,7 @@ import type { Concerned } from "./failures.ts";
 import { limits } from "./limits.ts";
 import {
   defaultWaitMs,
+  type GetOptions,
   type LostPeer,
   type Meeting,
   type Membership,
@@ -88,10 +89,11 @@ class StoreMembership implements Membership {
     await this.#ask({ kind: "set", generation, key, value }, defaultWaitMs, undefined);
   }
 
-  async get(key: string, options: WaitOptions = {}): Promise<Uint8Array> {
+  async get(key: string, options: GetOptions = {}): Promise<Uint8Array> {
     shortText("get", "key", key, limits.keyBytes);
     const timeoutMs = milliseconds("get", "timeoutMs", options.timeoutMs);
-    const asked = { kind: "get", generation: this.generation, key, timeoutMs } as const;
+    const { needs } = options;
+    const asked = { kind: "get", generation: this.generation, key, timeoutMs, needs } as const;
     const answer = await this.#ask(asked, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "value", "a get is answered with a value");
     return answer.value;

@@ -72,7 +72,7 @@ export class Store {
         generation.set(rank, request.id, request.key, request.value);
         return;
       case "get":
-        generation.get(rank, request.id, request.key, request.timeoutMs);
+        generation.get(rank, request);
         return;
       case "exchange":
         generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
