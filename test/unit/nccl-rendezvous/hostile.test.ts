@@ -314,6 +314,11 @@ describe("after the proof", () => {
       [Buffer.concat([encodeRequest(join), Buffer.of(1)])],
       "1 bytes too many",
     ],
+    [
+      "that it stands beside a connection that there is not",
+      [encodeRequest({ kind: "beside", nonce: freshNonce() })],
+      "beside no connection",
+    ],
     ["a second join", [encodeRequest(join), encodeRequest(late)], undefined],
   ])("one that knows the secret and sends %s is ended", async (_, bodies, reason) => {
     const at = await place(2);
@@ -367,6 +372,7 @@ describe("messages", () => {
     }),
     fc.record({ kind: of("cancel"), id }),
     fc.record({ kind: of("leave") }),
+    fc.record({ kind: of("beside"), nonce: fc.uint8Array({ minLength: 32, maxLength: 32 }) }),
   );
   const replies: fc.Arbitrary<Reply> = fc.oneof(
     fc.record({

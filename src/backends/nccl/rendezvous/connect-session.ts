@@ -1,4 +1,7 @@
-/** The way of a rank to the store: connect, prove, be proven to; again until the deadline when nobody is there yet. */
+/**
+ * The way of a rank to the store: connect, prove, be proven to, twice: to speak, and to be silent; again until the deadline when
+ * nobody is there yet.
+ */
 
 import { createConnection } from "node:net";
 import { hostname } from "node:os";
@@ -14,7 +17,9 @@ import {
   Seal,
 } from "./handshake.ts";
 import { limits, replyFrameBytes } from "./limits.ts";
+import { encodeRequest } from "./messages.ts";
 import { Session } from "./session.ts";
+import { standBeside } from "./silent-connection.ts";
 
 /** Where the store is and how to prove oneself. */
 export interface Target {
@@ -26,8 +31,14 @@ export interface Target {
 /** How this process is called in messages. */
 export const processLabel: string = `process ${process.pid} on ${hostname()}`;
 
-/** What an attempt ended with; only a fault that waiting may cure is tried again. */
-type Outcome = Session | { readonly reason: string; readonly final: boolean };
+/** Why an attempt failed; only a fault that waiting may cure is tried again. */
+interface Fault {
+  readonly reason: string;
+  readonly final: boolean;
+}
+
+/** What an attempt ended with. */
+type Outcome = Session | Fault;
 
 const firstPauseMs = 10;
 const longestPauseMs = 500;
@@ -69,18 +80,52 @@ const finalHint =
   "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
 
 /** One way to the store, without another when nobody is there. */
-export function attempt(
-  { host, port, secret }: Target,
+export async function attempt(
+  target: Target,
   who: Concerned,
   timeoutMs: number,
   signal: AbortSignal | undefined,
 ): Promise<Outcome> {
+  const end = performance.now() + timeoutMs;
+  const spoken = await prove(target, who, timeoutMs, signal);
+  if ("reason" in spoken) return spoken;
+  const session = new Session(spoken.framed, spoken.incoming, spoken.outgoing);
+  const silent = await prove(target, who, end - performance.now(), signal);
+  if ("reason" in silent) {
+    session.destroy();
+    return silent;
+  }
+  const { framed, outgoing } = silent;
+  if (spoken.framed.socket.destroyed) {
+    framed.destroy();
+    return { reason: "the connection ended", final: false };
+  }
+  framed.write(outgoing.seal(encodeRequest({ kind: "beside", nonce: spoken.nonce })));
+  standBeside(framed, spoken.framed);
+  return session;
+}
+
+/** A connection whose ends have proven to each other that they know the secret. */
+interface Proven {
+  readonly framed: FramedSocket;
+  readonly incoming: Seal;
+  readonly outgoing: Seal;
+  /** The store's. */
+  readonly nonce: Uint8Array;
+}
+
+function prove(
+  { host, port, secret }: Target,
+  who: Concerned,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Proven | Fault> {
   return new Promise((resolve) => {
     const socket = createConnection({ host, port });
-    const settle = (outcome: Outcome): void => {
+    const settle = (outcome: Proven | Fault): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
-      if (!(outcome instanceof Session)) framed.destroy();
+      if ("reason" in outcome) framed.destroy();
       resolve(outcome);
     };
     const again = (reason: string): void => settle({ reason, final: false });
@@ -105,11 +150,8 @@ export function attempt(
             return never("what answers does not know the secret");
           }
           framed.mostBytes = replyFrameBytes;
-          const seals = [
-            new Seal("store", secret, exchanged),
-            new Seal("rank", secret, exchanged),
-          ] as const;
-          settle(new Session(framed, ...seals));
+          const incoming = new Seal("store", secret, exchanged);
+          settle({ framed, incoming, outgoing: new Seal("rank", secret, exchanged), nonce });
         } catch (error) {
           never(`what answers is no store of this version: ${(error as Error).message}`);
         }

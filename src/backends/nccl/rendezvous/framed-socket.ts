@@ -27,12 +27,12 @@ export class FramedSocket {
     this.mostBytes = mostBytes;
     this.listener = listener;
     socket.setNoDelay(true);
-    // A host that vanished without a word is noticed after about fifteen seconds.
+    // A host that vanished without a word is noticed after about fifteen seconds, where nothing was written to it since.
     socket.setKeepAlive(true, 5_000);
     socket.on("data", (chunk) => this.#data(chunk));
-    socket.on("error", (error: NodeJS.ErrnoException) => this.#end(reasonOf(error)));
-    socket.on("end", () => this.#end("the connection ended"));
-    socket.on("close", () => this.#end("the connection ended"));
+    socket.on("error", (error: NodeJS.ErrnoException) => this.end(reasonOf(error)));
+    socket.on("end", () => this.end("the connection ended"));
+    socket.on("close", () => this.end("the connection ended"));
   }
 
   /** Sends one frame; after the end of the connection nothing happens. */
@@ -43,7 +43,7 @@ export class FramedSocket {
     frame.set(payload, 4);
     this.socket.write(frame);
     if (this.socket.writableLength > limits.unsentBytes)
-      this.#end("takes nothing from its connection");
+      this.end("takes nothing from its connection");
   }
 
   /** Sends what was written, then ends the connection without telling the listener. */
@@ -71,7 +71,7 @@ export class FramedSocket {
     while (!this.#over && rest.length >= 4) {
       const length = rest.readUInt32BE();
       if (length > this.mostBytes) {
-        this.#end(`sent a frame of ${length} bytes, at most ${this.mostBytes} allowed`);
+        this.end(`sent a frame of ${length} bytes, at most ${this.mostBytes} allowed`);
         return;
       }
       needed = 4 + length;
@@ -79,7 +79,7 @@ export class FramedSocket {
       try {
         this.listener.frame(rest.subarray(4, needed));
       } catch (error) {
-        this.#end(`sent what is no message: ${error instanceof Error ? error.message : error}`);
+        this.end(`sent what is no message: ${error instanceof Error ? error.message : error}`);
         return;
       }
       rest = rest.subarray(needed);
@@ -90,7 +90,8 @@ export class FramedSocket {
     this.#neededBytes = needed;
   }
 
-  #end(reason: string): void {
+  /** Ends the connection as a fault of it would, and tells the listener. */
+  end(reason: string): void {
     if (this.#over) return;
     this.destroy();
     this.listener.ended(reason);
@@ -99,5 +100,6 @@ export class FramedSocket {
 
 function reasonOf({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
+  if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
   return code ?? message;
 }

@@ -17,7 +17,8 @@ import { Reader, WireError, Writer } from "./wire.ts";
 
 const label = "twinccl rendezvous 1";
 const magic = 0x54574e44;
-const nonceBytes = 32;
+/** Length of a nonce. */
+export const nonceBytes = 32;
 const macBytes = 16;
 
 /** Kinds of plain frames, by number. */

@@ -1,4 +1,5 @@
 /** What ranks and the store say to each other once both have proven that they know the secret. */
+import { nonceBytes } from "./handshake.ts";
 import { limits } from "./limits.ts";
 import type { Meeting } from "./rendezvous.ts";
 import { Reader, WireError, Writer } from "./wire.ts";
@@ -53,7 +54,9 @@ export type Request =
       readonly timeoutMs: number;
     }
   | { readonly kind: "cancel"; readonly id: number }
-  | { readonly kind: "leave" };
+  | { readonly kind: "leave" }
+  /** This connection stands silently beside the one on which the store gave this nonce. */
+  | { readonly kind: "beside"; readonly nonce: Uint8Array };
 
 /** Why a request failed; each stands for a class of error. */
 export const failureCodes = [
@@ -114,6 +117,7 @@ const requestKinds = [
   "cancel",
   "leave",
   "meet",
+  "beside",
 ] as const;
 const replyKinds = [
   "joined",
@@ -134,6 +138,7 @@ const textBytes = 2 ** 16;
 export function encodeRequest(request: Request): Buffer {
   const writer = new Writer().byte(requestKinds.indexOf(request.kind));
   if (request.kind === "leave") return writer.end();
+  if (request.kind === "beside") return writer.bytes(request.nonce).end();
   writer.number(request.id);
   if (request.kind === "cancel") return writer.end();
   writer.number(request.generation);
@@ -171,6 +176,7 @@ function readRequest(reader: Reader): Request {
   const kind = requestKinds[reader.byte()];
   if (kind === undefined) throw new WireError("no kind of request");
   if (kind === "leave") return { kind };
+  if (kind === "beside") return { kind, nonce: reader.bytes(nonceBytes) };
   const id = reader.number();
   if (kind === "cancel") return { kind, id };
   const generation = reader.number();

@@ -1,4 +1,7 @@
-/** One connection as the server sees it: a stranger, then a proven rank that asks to join, then a peer of the store. */
+/**
+ * One connection as the server sees it: a stranger, then a proven rank, which asks to join and is a peer of the store from then
+ * on, or says that it stands beside another connection of its rank.
+ */
 import type { Socket } from "node:net";
 import { FramedSocket } from "./framed-socket.ts";
 import type { Peer } from "./generation.ts";
@@ -14,6 +17,7 @@ import {
 } from "./handshake.ts";
 import { limits, requestFrameBytes } from "./limits.ts";
 import { decodeRequest, encodeReply, type Reply, type Request } from "./messages.ts";
+import { standBeside } from "./silent-connection.ts";
 import type { Store } from "./store.ts";
 import { WireError } from "./wire.ts";
 
@@ -24,7 +28,9 @@ export interface ConnectionHost {
   readonly handshakeMs: number;
   /** The connection has become a rank. */
   admitted(connection: ServerConnection): void;
-  /** The connection is over; `dropped` says why, when it never was a rank. */
+  /** Connections by the nonce that was given on them. */
+  readonly given: Map<string, ServerConnection>;
+  /** The connection is over, or stands beside another one; `dropped` says why, when it never was a rank. */
   closed(connection: ServerConnection, dropped: string | undefined): void;
 }
 
@@ -80,7 +86,7 @@ export class ServerConnection implements Peer {
         this.#proof(frame);
         return;
       case "join":
-        this.#join(this.#opened(frame));
+        this.#proven(this.#opened(frame));
         return;
       case "joined":
         this.#request(this.#opened(frame));
@@ -91,6 +97,7 @@ export class ServerConnection implements Peer {
   #hello(frame: Buffer): void {
     const nonce = freshNonce();
     this.#exchanged = { hello: decodeHello(frame), nonce };
+    this.#host.given.set(nameOf(nonce), this);
     this.#stage = "proof";
     this.#framed.write(encodeChallenge(nonce));
   }
@@ -111,8 +118,20 @@ export class ServerConnection implements Peer {
     this.#stage = "join";
   }
 
-  #join(request: Request): void {
-    if (request.kind !== "join") throw new WireError(`${request.kind} before join`);
+  #proven(request: Request): void {
+    if (request.kind === "join") this.#join(request);
+    else if (request.kind === "beside") this.#besideThat(request.nonce);
+    else throw new WireError(`${request.kind} before join`);
+  }
+
+  #besideThat(nonce: Uint8Array): void {
+    const spoken = this.#host.given.get(nameOf(nonce));
+    if (spoken === undefined || spoken === this) throw new WireError("beside no connection");
+    standBeside(this.#framed, spoken.#framed);
+    this.#close(undefined);
+  }
+
+  #join(request: Extract<Request, { kind: "join" }>): void {
     const { jobId, rank } = (this.#exchanged as Exchanged).hello;
     clearTimeout(this.#deadline);
     this.label = request.label;
@@ -124,7 +143,9 @@ export class ServerConnection implements Peer {
   }
 
   #request(request: Request): void {
-    if (request.kind === "join") throw new WireError("join after join");
+    if (request.kind === "join" || request.kind === "beside") {
+      throw new WireError(`${request.kind} after join`);
+    }
     if (request.kind !== "leave") {
       this.#host.store.request(this, request);
       return;
@@ -152,6 +173,11 @@ export class ServerConnection implements Peer {
 
   #close(dropped: string | undefined): void {
     clearTimeout(this.#deadline);
+    if (this.#exchanged !== undefined) this.#host.given.delete(nameOf(this.#exchanged.nonce));
     this.#host.closed(this, dropped);
   }
+}
+
+function nameOf(nonce: Uint8Array): string {
+  return Buffer.from(nonce).toString("hex");
 }

@@ -11,7 +11,7 @@ import { WireError } from "./wire.ts";
 /** A request without the number that the session gives it. */
 export type Asked = {
   [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
-}[Exclude<Request["kind"], "cancel" | "leave">];
+}[Exclude<Request["kind"], "cancel" | "leave" | "beside">];
 
 /** What a request that worked is answered with. */
 export type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;

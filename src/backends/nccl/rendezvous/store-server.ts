@@ -54,8 +54,10 @@ export class StoreServer {
     this.#pending = new Set();
     this.#ranks = new Set();
     this.#dropped = new Map();
+    const given = new Map<string, ServerConnection>();
     server.on("connection", (socket) => {
-      this.#makeRoom(Math.max(limits.pendingConnections, 2 * options.size));
+      // A rank has two of them while it joins.
+      this.#makeRoom(Math.max(limits.pendingConnections, 4 * options.size));
       const connection = new ServerConnection(socket, {
         store: this.#store,
         secret: options.secret ?? "",
@@ -64,6 +66,7 @@ export class StoreServer {
           this.#pending.delete(each);
           this.#ranks.add(each);
         },
+        given,
         closed: (each, dropped) => this.#forget(each, dropped),
       });
       this.#pending.add(connection);

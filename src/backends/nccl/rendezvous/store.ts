@@ -50,7 +50,7 @@ export class Store {
   }
 
   /** A request of a peer that has joined. */
-  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" }>): void {
+  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" | "beside" }>): void {
     const place = this.#places.get(peer);
     if (request.kind === "cancel") {
       this.#gathering?.withdraw(peer, request.id);
