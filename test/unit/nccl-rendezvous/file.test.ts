@@ -2,19 +2,22 @@
 import { spawn, spawnSync } from "node:child_process";
 import {
   chmodSync,
+  existsSync,
   linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
+import { createConnection } from "node:net";
 import { hostname } from "node:os";
 import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
-import { removeRecord } from "../../../src/backends/nccl/rendezvous/file-record.ts";
+import { createRecord, removeRecord } from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { isRunning, scratch } from "./launched.ts";
 import { bytes, closeAfter, errorOf, text } from "./stores.ts";
@@ -279,16 +282,52 @@ describe("a file that an earlier run left behind", () => {
     expect(member.size).toBe(1);
   });
 
-  test("is put back when it is not the one that was judged", async () => {
+  test("stays when it is not the one that was judged, and no other process takes its place", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     const before = readFileSync(path, "utf8");
-    removeRecord(path, () => false);
+    const third = () => createRecord(path, { ...recordAt(path), jobId: "third" });
+    let isCreated: boolean | undefined;
+    removeRecord(path, () => {
+      isCreated = third();
+      return false;
+    });
+    expect(isCreated).toBe(false);
     expect(readFileSync(path, "utf8")).toBe(before);
-    expect(statSync(path).nlink).toBe(1);
-    removeRecord(path, (found) => found.kind === "record" && found.record.jobId === "job");
+    // Nor does another one take it away meanwhile.
+    removeRecord(path, () => removeRecord(path, () => true));
+    expect(readFileSync(path, "utf8")).toBe(before);
+    expect(removeRecord(path, (at) => at.kind === "record" && at.record.jobId === "job")).toBe(
+      true,
+    );
     expect(statSync(path, { throwIfNoEntry: false })).toBeUndefined();
-    removeRecord(path, () => true);
+    expect(removeRecord(path, () => true)).toBe(true);
+    expect(existsSync(`${path}.lock`)).toBe(false);
+  });
+
+  test("waits for who is about to take it away, unless that one was killed meanwhile", async () => {
+    const path = freshPath();
+    await leftBehind(path, "job");
+    write(`${path}.lock`, "");
+    const error = await errorOf(join(path, 0, { size: 1, deadlineMs: 100 }));
+    expect(error.message).toContain("somebody else is writing the file");
+    const before = new Date(Date.now() - 60_000);
+    utimesSync(`${path}.lock`, before, before);
+    expect((await join(path, 0, { size: 1 })).size).toBe(1);
+    expect(existsSync(`${path}.lock`)).toBe(false);
+  });
+
+  test("keeps no store open when it cannot be removed", async () => {
+    const path = freshPath();
+    const member = await join(path, 0, { size: 1 });
+    const { port } = recordAt(path);
+    rmSync(path);
+    mkdirSync(path);
+    await member.leave();
+    const refused = new Promise((resolve) => {
+      createConnection({ host: "127.0.0.1", port }).on("error", resolve).on("connect", resolve);
+    });
+    expect(await refused).toMatchObject({ code: "ECONNREFUSED" });
   });
 
   test("is taken by one of many that want it at once", async () => {

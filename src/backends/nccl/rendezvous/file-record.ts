@@ -4,12 +4,10 @@ import {
   closeSync,
   constants,
   fstatSync,
-  linkSync,
   openSync,
   readSync,
-  renameSync,
+  rmSync,
   statSync,
-  unlinkSync,
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -77,7 +75,7 @@ export function readRecord(path: string): Found {
     }
     const record = parse(text);
     const isOld = Date.now() - stat.mtimeMs > writingMs;
-    // Two names for a moment: somebody is putting it back.
+    // No rank gives it a second name: who did may have put it here.
     if (record === undefined || stat.nlink !== 1) return { kind: "unfinished", isOld };
     return { kind: "record", record };
   } finally {
@@ -103,22 +101,33 @@ export function createRecord(path: string, record: FileRecord): boolean {
 }
 
 /**
- * Takes a file away if it is still the one that was judged. Of two processes that both want to take it, one might
- * otherwise take the new file of the other.
+ * Takes a file away if it is still the one that was judged; false when another process is about to take it away.
+ *
+ * A path that was looked at may lead to a new file when it is removed. So who removes holds a lock meanwhile, a file of its own;
+ * and who creates never replaces one. What is judged under the lock is thus what is removed.
  */
-export function removeRecord(path: string, isJudged: (found: Found) => boolean): void {
-  const aside = `${path}.${process.pid}-${performance.now()}`;
+export function removeRecord(path: string, isJudged: (found: Found) => boolean): boolean {
+  const lock = `${path}.lock`;
+  if (!takeLock(lock)) return false;
   try {
-    renameSync(path, aside);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
-    throw error;
-  }
-  try {
-    if (!isJudged(readRecord(aside))) linkSync(aside, path);
+    if (isJudged(readRecord(path))) rmSync(path, { force: true });
+    return true;
   } finally {
-    unlinkSync(aside);
+    rmSync(lock, { force: true });
   }
+}
+
+/** A lock is held for a moment, without a turn of the event loop: an old one was left behind by a process that was killed. */
+function takeLock(lock: string): boolean {
+  try {
+    closeSync(openSync(lock, "wx", 0o600));
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+  const mtimeMs = statSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY;
+  if (Date.now() - mtimeMs > writingMs) rmSync(lock, { force: true });
+  return false;
 }
 
 function distrust(stat: ReturnType<typeof fstatSync>): string | undefined {

@@ -75,7 +75,7 @@ async function host(
     await claim(path, { ...record, format }, who, end, asked.signal);
     try {
       const left = async (): Promise<void> => {
-        removeRecord(path, isMine);
+        await takeBack(path, isMine);
         await server.whenEmpty(hostLingersMs);
         await server.close();
       };
@@ -84,7 +84,7 @@ async function host(
         connectSession(record, who, deadlineMs, asked.signal),
       );
     } catch (error) {
-      removeRecord(path, isMine);
+      await takeBack(path, isMine);
       throw error;
     }
   } catch (error) {
@@ -139,31 +139,45 @@ async function claim(
   end: number,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  while (!create(path, record)) {
+  while (!writing(path, () => createRecord(path, record))) {
     if (signal?.aborted === true) throw signalError("join", who, signal);
     const found = readRecord(path);
     if (found.kind === "refused") throw placeError(`the file ${found.reason}`, refusedHint, who);
-    if (found.kind === "record") {
-      refuseIfInUse(found.record, who);
-      const { nonce } = found.record;
-      removeRecord(path, (aside) => aside.kind === "record" && aside.record.nonce === nonce);
-    } else if (found.kind === "unfinished" && found.isOld) {
-      removeRecord(path, (aside) => aside.kind === "unfinished" && aside.isOld);
-    } else if (performance.now() > end) {
+    if (found.kind === "record") refuseIfInUse(found.record, who);
+    const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
+    if (isStale && writing(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
+    if (performance.now() > end) {
       throw placeError("somebody else is writing the file", "see which process that is", who);
-    } else {
-      await pause(pollMs, signal);
     }
+    await pause(pollMs, signal);
   }
 }
 
-function create(path: string, record: FileRecord): boolean {
+/** Whether what is there now is what was found to be stale before. */
+function isSame(now: Found, before: Found): boolean {
+  if (now.kind === "record" && before.kind === "record") {
+    return now.record.nonce === before.record.nonce;
+  }
+  return now.kind === "unfinished" && now.isOld && before.kind === "unfinished";
+}
+
+/** Removes this process's own file. One that cannot be removed is stale once the process has ended. */
+async function takeBack(path: string, isMine: (found: Found) => boolean): Promise<void> {
+  const end = performance.now() + attemptMs;
   try {
-    return createRecord(path, record);
+    while (!removeRecord(path, isMine) && performance.now() < end) await pause(pollMs, undefined);
+  } catch {
+    // What this process hosts is to end all the same.
+  }
+}
+
+function writing<T>(path: string, write: () => T): T {
+  try {
+    return write();
   } catch (error) {
     throw new InvalidArgumentError(
       {
-        headline: `rendezvous at ${path}: the file cannot be created: ${(error as Error).message}`,
+        headline: `rendezvous at ${path}: the file cannot be written: ${(error as Error).message}`,
         hint: `give a file in a folder that exists and that this user may write to, not as ${dirname(path)}`,
       },
       { field: "path", cause: error },
