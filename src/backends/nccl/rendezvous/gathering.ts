@@ -1,7 +1,8 @@
 /** A generation that is being formed: who has asked to be in it, and when it is complete. */
 import { ranksText } from "../../../api/error-text.ts";
-import { after, type Generation, type Peer, type Words } from "./generation.ts";
+import { after, type Generation } from "./generation.ts";
 import type { Failure } from "./messages.ts";
+import type { Peer, Told } from "./seats.ts";
 
 /** Somebody who asked to be in the next generation. */
 interface Arrival {
@@ -94,7 +95,7 @@ export class Gathering {
   }
 
   /** Ends it: everybody in it is told so. */
-  fail(failure: Partial<Failure> & Words): void {
+  fail(failure: Told): void {
     const arrivals = [...this.#arrivals.values()];
     this.#clear();
     for (const { peer, id } of arrivals) fail(peer, id, failure);
@@ -156,11 +157,11 @@ export class Gathering {
 }
 
 /** Sends a failure. */
-export function fail(peer: Peer, id: number, failure: Partial<Failure> & Words): void {
+export function fail(peer: Peer, id: number, failure: Told): void {
   peer.send({ kind: "failed", id, ranks: [], joined: [], ...failure });
 }
 
-function goneMeanwhile(from: Generation, gone: readonly number[]): Partial<Failure> & Words {
+function goneMeanwhile(from: Generation, gone: readonly number[]): Told {
   const reasons = gone.map((rank) => {
     const seat = from.seats[rank];
     return `rank ${rank} ${seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`}`;

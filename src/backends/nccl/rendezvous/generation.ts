@@ -8,22 +8,7 @@ import { limits } from "./limits.ts";
 import { type Attendance, Meetings } from "./meetings.ts";
 import type { Failure, Reply, Request } from "./messages.ts";
 import type { Meeting } from "./rendezvous.ts";
-
-/** A rank as the store sees it: somebody who takes replies. */
-export interface Peer {
-  /** Host and process, for messages. */
-  readonly label: string;
-  send(reply: Reply): void;
-}
-
-/** A rank's place in a generation. */
-export interface Seat {
-  readonly peer: Peer;
-  /** Its rank in the generation that was joined. */
-  readonly origin: number;
-  state: "here" | "lost" | "left";
-  reason: string;
-}
+import { goneWords, ranksWhere, type Seat, type Told, type Words } from "./seats.ts";
 
 /** A wait and how it ends. */
 interface Wait {
@@ -66,7 +51,7 @@ export class Generation {
 
   /** Ranks that are neither lost nor left. */
   get here(): number[] {
-    return this.#ranks((seat) => seat.state === "here");
+    return ranksWhere(this.seats, (seat) => seat.state === "here");
   }
 
   set(rank: number, id: number, key: string, value: Uint8Array): void {
@@ -150,7 +135,7 @@ export class Generation {
     }
     const mine = round;
     const timer = after(timeoutMs, () => {
-      const missing = this.#ranks((_, each) => !mine.values.has(each));
+      const missing = ranksWhere(this.seats, (_, each) => !mine.values.has(each));
       const there = this.seats.length - missing.length;
       this.#withdraw(key, mine, rank);
       this.#fail(rank, id, {
@@ -279,7 +264,7 @@ export class Generation {
     }
   }
 
-  #failRound(key: string, round: Round, failure: Partial<Failure> & Words): void {
+  #failRound(key: string, round: Round, failure: Told): void {
     this.#removeRound(key, round);
     for (const { rank, id, timer } of round.waits.values()) {
       clearTimeout(timer);
@@ -287,7 +272,7 @@ export class Generation {
     }
   }
 
-  #failMeetings(attendance: Attendance, failure: Partial<Failure> & Words): void {
+  #failMeetings(attendance: Attendance, failure: Told): void {
     this.#meetings.go(attendance);
     this.#fail(attendance.rank, attendance.id, failure);
   }
@@ -331,49 +316,29 @@ export class Generation {
     for (const each of this.#meetings.waiting(isHis)) this.#meetings.go(each);
   }
 
-  #goneForMeetings(
-    attendance: Pick<Attendance, "meetings">,
-  ): (Partial<Failure> & Words) | undefined {
+  #goneForMeetings(attendance: Pick<Attendance, "meetings">): Told | undefined {
     const missing = this.#meetings.missing(attendance);
     const gone = missing.filter((rank) => this.seats[rank]?.state !== "here");
-    return gone.length === 0 ? undefined : this.#goneWords("meet", gone);
+    return gone.length === 0 ? undefined : goneWords(this.seats, "meet", gone);
   }
 
-  #goneForGet(
-    key: string,
-    { rank, needs }: Pick<Get, "rank" | "needs">,
-  ): (Partial<Failure> & Words) | undefined {
+  #goneForGet(key: string, { rank, needs }: Pick<Get, "rank" | "needs">): Told | undefined {
     const here = this.here.filter((each) => each !== rank);
     const isGone = ({ state }: Seat, each: number): boolean => {
       if (needs !== undefined) return state !== "here" && needs.includes(each);
       return state === "lost" || (state === "left" && here.length === 0);
     };
-    const gone = this.#ranks(isGone);
-    return gone.length === 0 ? undefined : this.#goneWords(`get "${key}"`, gone);
+    const gone = ranksWhere(this.seats, isGone);
+    return gone.length === 0 ? undefined : goneWords(this.seats, `get "${key}"`, gone);
   }
 
-  #goneForRound(key: string, round: Round | undefined): (Partial<Failure> & Words) | undefined {
+  #goneForRound(key: string, round: Round | undefined): Told | undefined {
     const isMissing = (rank: number): boolean => round?.values.has(rank) !== true;
-    const gone = this.#ranks((seat, rank) => seat.state !== "here" && isMissing(rank));
-    return gone.length === 0 ? undefined : this.#goneWords(`exchange "${key}"`, gone);
+    const gone = ranksWhere(this.seats, (seat, rank) => seat.state !== "here" && isMissing(rank));
+    return gone.length === 0 ? undefined : goneWords(this.seats, `exchange "${key}"`, gone);
   }
 
-  #goneWords(what: string, gone: readonly number[]): Partial<Failure> & Words {
-    const seat = this.seats[gone[0] ?? 0];
-    const how = seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`;
-    return {
-      code: "gone",
-      headline: `${what}: rank ${gone[0]} ${how}`,
-      hint: "rejoin() forms the next generation of those that are left",
-      ranks: gone,
-    };
-  }
-
-  #ranks(which: (seat: Seat, rank: number) => boolean): number[] {
-    return this.seats.flatMap((seat, rank) => (which(seat, rank) ? [rank] : []));
-  }
-
-  #fail(rank: number, id: number, failure: Partial<Failure> & Words): void {
+  #fail(rank: number, id: number, failure: Told): void {
     this.#reply(rank, { kind: "failed", id, ranks: [], joined: [], ...failure });
   }
 
@@ -381,9 +346,6 @@ export class Generation {
     this.seats[rank]?.peer.send(reply);
   }
 }
-
-/** What a failure must say; the rest has defaults. */
-export type Words = Pick<Failure, "code" | "headline" | "hint">;
 
 /** A deadline that keeps no process alive. */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {

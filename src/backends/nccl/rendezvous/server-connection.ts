@@ -4,7 +4,6 @@
  */
 import type { Socket } from "node:net";
 import { FramedSocket } from "./framed-socket.ts";
-import type { Peer } from "./generation.ts";
 import {
   decodeHello,
   type Exchanged,
@@ -17,6 +16,7 @@ import {
 } from "./handshake.ts";
 import { limits, requestFrameBytes } from "./limits.ts";
 import { decodeRequest, encodeReply, type Reply, type Request } from "./messages.ts";
+import type { Peer } from "./seats.ts";
 import { standBeside } from "./silent-connection.ts";
 import type { Store } from "./store.ts";
 import { WireError } from "./wire.ts";

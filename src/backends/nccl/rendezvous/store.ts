@@ -5,8 +5,9 @@
  */
 import { ranksText } from "../../../api/error-text.ts";
 import { fail, Gathering, type Member } from "./gathering.ts";
-import { Generation, type Peer, type Seat, type Words } from "./generation.ts";
-import type { Failure, Request } from "./messages.ts";
+import { Generation } from "./generation.ts";
+import type { Request } from "./messages.ts";
+import type { Peer, Seat, Told, Words } from "./seats.ts";
 
 /** What a store serves. */
 export interface StoreOptions {
@@ -113,7 +114,7 @@ export class Store {
     this.#joining.clear();
   }
 
-  #refusal(jobId: string, rank: number, request: Join): (Partial<Failure> & Words) | undefined {
+  #refusal(jobId: string, rank: number, request: Join): Told | undefined {
     const { size, generation } = request;
     const here = this.#options;
     const wrong = (headline: string, hint: string, ranks: readonly number[] = []) => {
@@ -238,7 +239,7 @@ export class Store {
 }
 
 /** What a rank is told that has left a job in which others still are. */
-function inUse({ seats }: Generation): Partial<Failure> & Words {
+function inUse({ seats }: Generation): Told {
   const ranks = seats.flatMap(({ state, origin }) => (state === "here" ? [origin] : []));
   return {
     code: "in use",
