@@ -1,6 +1,10 @@
 /** The small store among the ranks of a generation: keys, exchanges, waits. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
+import { Generation } from "../../../src/backends/nccl/rendezvous/generation.ts";
+import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
+import type { Reply } from "../../../src/backends/nccl/rendezvous/messages.ts";
+import type { Seat } from "../../../src/backends/nccl/rendezvous/seats.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -69,9 +73,34 @@ describe("keys", () => {
   test("the store has a bound, and says so", async () => {
     const [zero] = await (await place(1)).joinAll();
     const large = new Uint8Array(2 ** 20);
-    for (let at = 0; at < 64; at += 1) await zero!.set(`k${at}`, large);
-    const error = await errorOf(zero!.set("one more", bytes("v")));
+    for (let at = 0; at < 63; at += 1) await zero!.set(`k${at}`, large);
+    const error = await errorOf(zero!.set("one more", large));
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "value" });
+  });
+
+  test("keys without a value count toward it, those of exchanges as well", () => {
+    const replies: Reply[] = [];
+    const peer = { label: "rank", send: (reply: Reply) => void replies.push(reply) };
+    const seats = [0, 1].map((origin): Seat => ({ peer, origin, state: "here", reason: "" }));
+    const generation = new Generation(0, seats);
+    const key = (at: number) => `${at}`.padEnd(limits.keyBytes, "-");
+    const none = new Uint8Array(0);
+    const most = limits.storeBytes / limits.keyBytes;
+    for (let at = 0; at < most; at += 1) generation.set(0, at, key(at), none);
+    expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit" });
+    generation.exchange(1, most, key(0), none, 1);
+    expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit", id: most });
+  });
+
+  test("what exchanges have held is free again, completed or given up", async () => {
+    const [zero, one] = await (await place(2)).joinAll();
+    const large = new Uint8Array(2 ** 20);
+    for (let at = 0; at < 40; at += 1) {
+      await Promise.all([zero, one].map((member) => member!.exchange("k", large)));
+      const givenUp = zero!.exchange("given up", large, { timeoutMs: 1 });
+      expect(await errorOf(givenUp)).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+    }
+    for (let at = 0; at < 63; at += 1) await zero!.set(`k${at}`, large);
   });
 });
 

@@ -67,11 +67,12 @@ export class Generation {
       });
       return;
     }
-    if (this.#bytes + value.byteLength > limits.storeBytes) {
+    const bytes = heldBytes(key, value);
+    if (this.#bytes + bytes > limits.storeBytes) {
       this.#fail(rank, id, tooMuch("set", limits.storeBytes));
       return;
     }
-    this.#bytes += value.byteLength;
+    this.#bytes += bytes;
     this.#values.set(key, value);
     const waits = this.#gets.get(key) ?? [];
     this.#gets.delete(key);
@@ -119,7 +120,8 @@ export class Generation {
     const rounds = this.#rounds.get(key) ?? [];
     let round = rounds.find((each) => !each.values.has(rank));
     const bytes = (round?.bytes ?? 0) + value.byteLength;
-    if (bytes > limits.exchangeBytes || this.#bytes + value.byteLength > limits.storeBytes) {
+    const held = heldBytes(key, value);
+    if (bytes > limits.exchangeBytes || this.#bytes + held > limits.storeBytes) {
       this.#fail(rank, id, tooMuch("exchange", limits.exchangeBytes));
       return;
     }
@@ -148,7 +150,7 @@ export class Generation {
     mine.values.set(rank, value);
     mine.waits.set(rank, { rank, id, timer });
     mine.bytes += value.byteLength;
-    this.#bytes += value.byteLength;
+    this.#bytes += held;
     if (mine.values.size === this.seats.length) this.#complete(key, mine);
   }
 
@@ -281,16 +283,16 @@ export class Generation {
     const left = (this.#rounds.get(key) ?? []).filter((each) => each !== round);
     if (left.length === 0) this.#rounds.delete(key);
     else this.#rounds.set(key, left);
-    this.#bytes -= round.bytes;
+    for (const value of round.values.values()) this.#bytes -= heldBytes(key, value);
   }
 
   #withdraw(key: string, round: Round, rank: number): void {
-    const bytes = round.values.get(rank)?.byteLength ?? 0;
+    const value = round.values.get(rank) as Uint8Array;
     clearTimeout(round.waits.get(rank)?.timer);
     round.values.delete(rank);
     round.waits.delete(rank);
-    round.bytes -= bytes;
-    this.#bytes -= bytes;
+    round.bytes -= value.byteLength;
+    this.#bytes -= heldBytes(key, value);
     if (round.values.size === 0) this.#removeRound(key, round);
   }
 
@@ -350,6 +352,11 @@ export class Generation {
 /** A deadline that keeps no process alive. */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, timeoutMs).unref();
+}
+
+/** What is kept for a value: also an empty one takes memory. */
+function heldBytes(key: string, value: Uint8Array): number {
+  return limits.entryBytes + Buffer.byteLength(key) + value.byteLength;
 }
 
 function tooMuch(what: string, bytes: number): Words {
