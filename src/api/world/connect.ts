@@ -36,8 +36,8 @@ export interface ConnectedCommunicator extends Communicator {
 
   /**
    * Goes on with the survivors as a new communicator, ranks numbered anew in the old order. This one, its splits and its
-   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out everyone who
-   * asks is in.
+   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out everyone is
+   * in who asks in time (`nccl()`: within ten seconds of the one before).
    *
    * Where the next life cannot be opened on one of them, all learn of it and try again twice, after pauses of 0.25 and 1
    * second and no later than `timeoutMs` after they came together. A rebuild that failed may be called again, until this

@@ -40,7 +40,7 @@ export interface Departure {
 }
 
 /** A process that is there, but in a call, hears of the rebuild within two seconds; it may be busy for some more. */
-const settleMs = 5_000;
+const settleMs = 10_000;
 
 /**
  * Goes from one generation to the next that opens.
