@@ -88,7 +88,7 @@ test("a rank hears NCCL's own words where nobody knows more, and the others hear
     statusName: "ncclRemoteError",
     rank: 0,
   });
-  expect(performance.now() - began).toBeLessThan(5_000);
+  expect(performance.now() - began).toBeLessThan(15_000);
   // The part of rank 0 in the call that it waited for was there.
   await told(b.comm.barrier());
   const next = (await told(b.comm.barrier())) as CommError;

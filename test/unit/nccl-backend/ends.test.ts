@@ -6,8 +6,8 @@ import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
-/** NCCL's end of a communicator is waited for five times as long. */
-const soonMs = 2_000;
+/** NCCL's end of a communicator is waited for twice as long. */
+const soonMs = 5_000;
 
 /** Does something that is to take no longer than ranks need that are all there; nobody is told of one that is missing. */
 async function soon<T>(work: () => Promise<T>): Promise<T> {

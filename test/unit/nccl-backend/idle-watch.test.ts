@@ -72,7 +72,7 @@ describe("while nobody waits", () => {
     // Each looks after its end, and whether others have ended theirs.
     expect(vi.getTimerCount()).toBe(4);
     for (const end of gpus.nccl.ends.values()) end.failure = remote();
-    vi.advanceTimersByTime(3 * everyMs);
+    vi.advanceTimersByTime(4 * everyMs);
     await turns();
     // What NCCL blames on another process, that one or the launcher may tell better.
     expect(gpus.machine.count("abortInBackground")).toBe(0);

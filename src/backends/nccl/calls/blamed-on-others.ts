@@ -4,18 +4,23 @@
  */
 import { NcclError } from "../result/errors.ts";
 
-/** How long the others have for it. A process that waits asks each second. */
-const graceMs = 3_000;
+/**
+ * How long the others have for it: a process that waits asks each second. Time in which nothing could be heard, because this
+ * process stood still, does not count.
+ */
+const [graceMs, longestLookMs] = [4_000, 1_000];
 
 /** Those of one communicator. */
 export class BlamedOnOthers {
-  #sinceMs: number | undefined;
+  #waitedMs = 0;
+  #lookedMs: number | undefined;
 
   /** Whether a fault is left for others to tell: for a while, if it is such a one. */
   isForOthers(error: unknown): boolean {
     if (!(error instanceof NcclError) || error.statusName !== "ncclRemoteError") return false;
     const nowMs = performance.now();
-    this.#sinceMs ??= nowMs;
-    return nowMs - this.#sinceMs < graceMs;
+    this.#waitedMs += Math.min(nowMs - (this.#lookedMs ?? nowMs), longestLookMs);
+    this.#lookedMs = nowMs;
+    return this.#waitedMs < graceMs;
   }
 }
