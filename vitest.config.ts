@@ -27,6 +27,7 @@ const config: ViteUserConfig = defineConfig({
           // Machines stand still for seconds; what hangs is found all the same.
           testTimeout: 120_000,
           hookTimeout: 60_000,
+          expect: { poll: { timeout: 20_000 } },
         },
       },
       {
