@@ -21,7 +21,8 @@ export function standBeside(silent: FramedSocket, spoken: FramedSocket): void {
       throw new WireError("a frame where nothing is to be said");
     },
     ended: (reason) => {
-      setTimeout(() => spoken.end(reason), ownEndMs).unref();
+      // After a standstill of this process what has come is read first.
+      setTimeout(() => setImmediate(() => spoken.end(reason)), ownEndMs).unref();
     },
   };
   if (spoken.socket.destroyed) silent.destroy();
