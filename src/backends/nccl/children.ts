@@ -31,7 +31,7 @@ export function childrenOf(
     begun?.then(abortAll, () => undefined);
     throw error;
   });
-  return waitedFor(made);
+  return waitedFor(made.catch((error) => parent.leftOpen(error)));
 }
 
 /** Aborts communicators that nobody uses; soon after, each is gone. */

@@ -18,12 +18,10 @@ import {
 import { Answers, type Known } from "./answers.ts";
 import { CommunicatorEnds } from "./calls/communicator-ends.ts";
 import type { NcclCommunicator } from "./calls/communicators.ts";
-import { CapturedGraph } from "./calls/graphs.ts";
+import type { CapturedGraph } from "./calls/graphs.ts";
 import { Leaving } from "./calls/leaving.ts";
 import type { Ready } from "./calls/ready-call.ts";
-import { ReadyReplay } from "./calls/ready-replay.ts";
-import { messageEnds } from "./calls/submit.ts";
-import { finishing, Submitter } from "./calls/submitter.ts";
+import { Submitter } from "./calls/submitter.ts";
 import { uncoverAll } from "./calls/windows.ts";
 import { abortAll, childrenOf } from "./children.ts";
 import type { CurrentDevice, Place } from "./device/device.ts";
@@ -35,7 +33,6 @@ import type { NcclOptions } from "./options.ts";
 import { closeAtEnd, closedBefore } from "./process/process-end.ts";
 import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
 import type { LocalRank } from "./rank/local-rank.ts";
-import type { Member } from "./rank/member.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** How long work that is under way may take to end when a session closes, and after its communicators were aborted. */
@@ -93,7 +90,7 @@ export class NcclSession implements Session {
     this.#parts = parts;
     this.#progress = parts.progress;
     this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
-    this.#submitter = new Submitter(libraries.nccl, this.#arrays);
+    this.#submitter = new Submitter(parts, this.#arrays);
     this.#answers = new Answers(parts, world.size);
     this.capabilities = {
       hostArrays: parts.staging === "copy",
@@ -175,27 +172,13 @@ export class NcclSession implements Session {
   }
 
   enqueue(set: CallSet, waiting: Waiting): void {
-    const comm = this.#comm(set.comm);
-    const graph = set.calls[0]?.graph;
-    const launched = graph instanceof CapturedGraph;
-    const finish = launched ? graph.launch() : this.#submitter.call(comm, set);
-    if (launched && finish === undefined && set.kept !== undefined) {
-      set.kept.work = new ReadyReplay(comm, graph);
-    }
-    comm.count(set.number);
-    if (!launched) this.#parts.readPlans?.(comm.info.name);
-    this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
+    this.#submitter.call(this.#comm(set.comm), set, waiting);
   }
 
   enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
     const { comm } = work as Ready;
     if (comm.isOver) throw this.#aborted(comm.info);
-    (work as Ready).makeAgain(number);
-    this.#progress.whenDone(comm.devices, comm, waiting);
-    if (this.#parts.readPlans === undefined) return;
-    // Each call's plan is asked for.
-    this.#parts.readPlans(comm.info.name);
-    waiting.takesMore = false;
+    this.#submitter.again(work as Ready, number, waiting);
   }
 
   enqueueBehind({ work }: Kept, number: number): void {
@@ -211,16 +194,12 @@ export class NcclSession implements Session {
   }
 
   enqueueExchange(
-    info: CommInfo,
+    comm: CommInfo,
     transfers: readonly Transfer[],
     halves: readonly HalfTransfer[],
     waiting: Waiting,
   ): void {
-    const comm = this.#comm(info);
-    const ends = messageEnds(transfers, halves);
-    const finish = this.#submitter.messages(comm, ends, halves);
-    const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
+    this.#submitter.messages(this.#comm(comm), { transfers, halves }, waiting);
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -228,7 +207,6 @@ export class NcclSession implements Session {
     const comm = this.#comm(info);
     const rows = recorded.map(({ calls }) => calls);
     const graph = this.#submitter.record(comm, rows);
-    this.#parts.readPlans?.(info.name);
     comm.graphs.add(graph);
     return graph;
   }

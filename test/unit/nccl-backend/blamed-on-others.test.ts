@@ -1,6 +1,6 @@
 /** Faults that NCCL blames on another process: the calls fail with what became of that one, where somebody knows it. */
 import type { CommError, Communicator } from "twinccl";
-import { expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
@@ -95,4 +95,140 @@ test("a rank hears NCCL's own words where nobody knows more, and the others hear
   expect(next).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1, ranks: [0] });
   expect(next.message).toContain("rank 0 has aborted it: ncclCommGetAsyncError: ncclRemoteError");
   await closeAll(ranks);
+});
+
+/** What every rank does, whose part rank 0's NCCL refuses. */
+type Use = (comm: Communicator) => PromiseLike<unknown>;
+
+const bytes = (comm: Communicator, length = 3) => comm.alloc("int8", length);
+const allToAll: Use = (comm) => comm.allToAll({ send: bytes(comm), recv: bytes(comm) });
+
+/** To the next rank, and from the one before. */
+const shift: Use = async (comm) => {
+  const { rank, size } = comm;
+  const [send, recv] = [bytes(comm), bytes(comm)];
+  await comm.group(() => {
+    void comm.send({ send, peer: (rank + 1) % size });
+    void comm.recv({ recv, peer: (rank + size - 1) % size });
+  });
+};
+
+const symmetric: Use = (comm) =>
+  comm.allReduce({ send: comm.alloc("float32", 8, { symmetric: true }), op: "sum" });
+
+/** The same call twice: the second is a repeat of the first. */
+function repeated(): Use {
+  const calls = new Map<Communicator, () => PromiseLike<unknown>>();
+  return (comm) => {
+    const known = calls.get(comm);
+    if (known !== undefined) return known();
+    const send = bytes(comm);
+    const call = () => comm.allReduce({ send, op: "sum" });
+    calls.set(comm, call);
+    return call();
+  };
+}
+
+/** What NCCL refuses, by name, what all ranks do for it, and what they have done before where it is not the same. */
+type Refused = readonly [what: string, name: string, use: Use, before: Use | undefined];
+
+const refused: readonly Refused[] = [
+  ["a call", "allReduce", (comm) => comm.barrier(), undefined],
+  ["a call that was made before", "allReduce", repeated(), undefined],
+  ["messages", "send", shift, shift],
+  ["messages that connect ranks", "connectInBackground", shift, undefined],
+  ["a call that connects ranks", "connectInBackground", allToAll, undefined],
+  ["an exchange of counts", "send", unknownCounts(), allToAll],
+  ["a first use of symmetric memory", "registerWindowInBackground", symmetric, undefined],
+  ["a split", "splitInBackground", (comm) => comm.split({ color: 0 }), undefined],
+];
+
+function unknownCounts(): Use {
+  return (comm) => comm.allToAllv({ send: bytes(comm), sendCounts: [1, 1, 1] });
+}
+
+/** NCCL's calls of that name fail on a device: another process is to blame. */
+function refuse(gpus: FakeGpus, name: string, device: number): void {
+  const { calls, ends } = gpus.nccl;
+  const make = calls[name as "allReduce"] as (...given: unknown[]) => unknown;
+  const isOfDevice = (given: unknown): boolean => {
+    const { comm = given } = Object(given) as { comm?: unknown };
+    return typeof comm === "bigint" && ends.get(comm)?.device === device;
+  };
+  vi.spyOn(calls, name as "allReduce").mockImplementation((...given: unknown[]) => {
+    if (!given.some(isOfDevice)) return make.apply(calls, given);
+    const error = ncclError("ncclGroupEnd", 6, "ncclRemoteError");
+    if (name.endsWith("InBackground")) return Promise.reject(error);
+    throw error;
+  });
+}
+
+describe("where NCCL refuses a rank's part for it,", () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+
+  /** Three ranks of which the first one's part is refused, and what their calls come to. */
+  async function begun([, name, use, before = use]: Refused) {
+    const gpus = fakeGpus();
+    const links = await fragile(await place(3), 3);
+    const members = links.map(({ member }) => member);
+    const ranks = await joinAll(3, "off", gpus, 5_000, members);
+    const isFirst = name.endsWith("InBackground");
+    await onAll(ranks, ({ comm }) => (isFirst ? comm.barrier() : before(comm)));
+    refuse(gpus, name, 0);
+    const waiting = ranks.map(({ comm }) => told(use(comm)));
+    const [a, b, c] = ranks as [Joined, Joined, Joined];
+    return { ranks, a, b, c, waiting, lose: () => links[2]?.cut() };
+  }
+
+  test.each(refused)("%s fails with the rank that is gone", async (...row) => {
+    const { ranks, a, c, waiting, lose } = await begun(row);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    lose();
+    expect(await waiting[0]).toMatchObject({ code: "ERR_COMM_LOST", rank: 0, ranks: [2] });
+    expect(await told(a.comm.barrier())).toMatchObject({ code: "ERR_COMM_LOST", ranks: [2] });
+    c.comm.abort();
+    await Promise.all(waiting);
+    await closeAll(ranks);
+  });
+
+  const some = refused.filter(([what]) => ["a call", "messages", "a split"].includes(what));
+  const connecting = refused.filter(([what]) => what === "messages that connect ranks");
+
+  test.each([...some, ...connecting])("%s fails with who has aborted it", async (...row) => {
+    const { ranks, b, waiting } = await begun(row);
+    await turns();
+    b.comm.abort(new Error("enough of this"));
+    const error = (await waiting[0]) as CommError;
+    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [1] });
+    expect(error.message).toContain("enough of this");
+    await Promise.all(waiting);
+    await closeAll(ranks);
+  });
+
+  test.each([...some, ...connecting])("%s fails with a deadline behind it", async (...row) => {
+    const { ranks, a, waiting } = await begun(row);
+    await turns();
+    const late = told(a.comm.barrier({ timeoutMs: 100 }));
+    const { signal } = new AbortController();
+    expect(signal.aborted).toBe(false);
+    expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
+    expect(await waiting[0]).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [0] });
+    await Promise.all(waiting);
+    await closeAll(ranks);
+  });
+
+  test.each([...some, ...connecting])(
+    "%s fails with NCCL's words where nobody knows more",
+    async (...row) => {
+      const { ranks, waiting } = await begun(row);
+      const began = performance.now();
+      const words = { code: "ERR_COMM_NCCL", statusName: "ncclRemoteError", rank: 0 };
+      expect(await waiting[0]).toMatchObject(words);
+      expect(performance.now() - began).toBeLessThan(15_000);
+      await Promise.all(waiting);
+      await closeAll(ranks);
+    },
+  );
 });

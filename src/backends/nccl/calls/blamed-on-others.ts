@@ -1,7 +1,9 @@
 /**
  * Faults that NCCL blames on another process. NCCL knows no more than that a connection closed; what became of that process,
- * which was lost or has ended the communicator, is heard from others, a little later.
+ * which was lost or has ended the communicator, is heard from others, a little later. Calls that such a fault would fail stay
+ * open until then.
  */
+import type { Waiting } from "../../../api/index.ts";
 import { NcclError } from "../result/errors.ts";
 
 /**
@@ -10,17 +12,50 @@ import { NcclError } from "../result/errors.ts";
  */
 const [graceMs, longestLookMs] = [4_000, 1_000];
 
+/** What is heard keeps no process, and those who wait are to be told. */
+const longestTimerMs = 2 ** 31 - 1;
+
 /** Those of one communicator. */
 export class BlamedOnOthers {
   #waitedMs = 0;
   #lookedMs: number | undefined;
+  #first: unknown;
+  #open: Waiting[] = [];
+  #keepsProcess: NodeJS.Timeout | undefined;
+
+  /** What the first call failed with that was left open; `undefined` while none was. */
+  get first(): unknown {
+    return this.#first;
+  }
 
   /** Whether a fault is left for others to tell: for a while, if it is such a one. */
   isForOthers(error: unknown): boolean {
-    if (!(error instanceof NcclError) || error.statusName !== "ncclRemoteError") return false;
+    if (!isBlame(error)) return false;
     const nowMs = performance.now();
     this.#waitedMs += Math.min(nowMs - (this.#lookedMs ?? nowMs), longestLookMs);
     this.#lookedMs = nowMs;
     return this.#waitedMs < graceMs;
   }
+
+  /** Leaves a call open that failed with such a fault; false for others. */
+  leaveOpen(error: unknown, waiting: Waiting): boolean {
+    if (!isBlame(error)) return false;
+    this.#first ??= error;
+    waiting.takesMore = false;
+    this.#open.push(waiting);
+    this.#keepsProcess ??= setInterval(() => undefined, longestTimerMs);
+    return true;
+  }
+
+  /** The communicator is over, for a reason where it was aborted. */
+  end(reason: unknown): void {
+    const open = this.#open;
+    this.#open = [];
+    clearInterval(this.#keepsProcess);
+    for (const waiting of open) waiting.settled(reason ?? this.#first);
+  }
+}
+
+function isBlame(error: unknown): boolean {
+  return error instanceof NcclError && error.statusName === "ncclRemoteError";
 }

@@ -1,7 +1,8 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
-import type { CommInfo, RankCall } from "../../../api/index.ts";
+import type { CommInfo, RankCall, Waiting } from "../../../api/index.ts";
 import type { CurrentDevice, Device } from "../device/device.ts";
 import { inTurn, within } from "../device/give-back.ts";
+import { promised } from "../device/promised.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../memory/mapping.ts";
 import type { LocalRank } from "../rank/local-rank.ts";
 import type { Member } from "../rank/member.ts";
@@ -61,6 +62,24 @@ export class NcclCommunicator {
   leave(reason?: unknown): void {
     this.isOver = true;
     this.#over.abort(reason);
+    this.#blamedOnOthers.end(reason);
+  }
+
+  /**
+   * A call that another process is to blame for stays open until it is over, for which others may tell a reason, or else
+   * `check` throws what went wrong. Throws what is no such fault.
+   */
+  leaveOpen(error: unknown, waiting: Waiting): void {
+    const { made } = this;
+    const isLeft = !this.isOver && made !== undefined;
+    if (!isLeft || !this.#blamedOnOthers.leaveOpen(error, waiting)) throw error;
+    made.isCutOff = true;
+  }
+
+  /** The same for what is waited for: throws once it is over. */
+  leftOpen(error: unknown): Promise<never> {
+    const over = promised((waiting) => this.leaveOpen(error, waiting));
+    return over.then(() => Promise.reject(error));
   }
 
   /** Collective call `number` was submitted. One that could not be was not made: others may ask who keeps them waiting. */
@@ -211,6 +230,7 @@ export class NcclCommunicator {
   check(): void {
     for (const member of this.members.values()) {
       try {
+        if (this.#blamedOnOthers.first !== undefined) throw this.#blamedOnOthers.first;
         this.#nccl.checkAsync(member.handle);
       } catch (error) {
         if (this.made !== undefined && this.#blamedOnOthers.isForOthers(error)) {

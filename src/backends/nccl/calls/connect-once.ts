@@ -8,6 +8,9 @@ import type { NcclCommunicator } from "./communicators.ts";
 /** How long ranks that have come together are connected when one of them has given up: the others are at it too. */
 const graceMs = 1000;
 
+/** What was left open ends with its communicator, or is given up. */
+const longestMs = 2 ** 31 - 1;
+
 /** A first use. */
 export interface First {
   /** The rank of this process. */
@@ -35,7 +38,11 @@ export function connectOnce(
     isLeft = givenUp.aborted && !(await within(graceMs, work));
     return !isLeft && work;
   };
-  return waitedFor(inTime());
+  const leftOpen = async (error: unknown): Promise<boolean> => {
+    const over = comm.leftOpen(error);
+    return (await within(longestMs, over, givenUp)) && over;
+  };
+  return waitedFor(inTime().catch(leftOpen));
 }
 
 /** This rank's ends of a byte each way between it and each whom it connects. */

@@ -1,36 +1,85 @@
 /** Puts calls, messages and recordings on the streams of a session's ranks, with copies of the arrays that they were given. */
-import type { CallSet, HalfTransfer, RankCall, Waiting } from "../../../api/index.ts";
+import type { CallSet, HalfTransfer, RankCall, Transfer, Waiting } from "../../../api/index.ts";
+import type { Progress } from "../device/progress.ts";
 import type { CopiedArrays, Finish } from "../rank/copied-arrays.ts";
 import type { LocalRank } from "../rank/local-rank.ts";
 import type { Member } from "../rank/member.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import { CapturedGraph } from "./graphs.ts";
-import { type MessageEnd, submitCall, submitMessages } from "./submit.ts";
+import type { Ready } from "./ready-call.ts";
+import { ReadyReplay } from "./ready-replay.ts";
+import { type MessageEnd, messageEnds, submitCall, submitMessages } from "./submit.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
 
-/** Submits for one session; what is returned ends the copies once the work is done. */
+/** What it submits with. */
+export interface SubmitterParts {
+  readonly libraries: { readonly nccl: NcclCalls };
+  readonly progress: Progress;
+  /** Notes the plans that NCCL took for a communicator since it was last called. */
+  readonly readPlans?: ((comm: string) => void) | undefined;
+}
+
+/** Messages that are under way at once; `halves` are those whose other ends live elsewhere. */
+export interface Messages {
+  readonly transfers: readonly Transfer[];
+  readonly halves: readonly HalfTransfer[];
+}
+
+/** Submits for one session, and tells who waits when the work is done, and copies with it. */
 export class Submitter {
   readonly #nccl: NcclCalls;
+  readonly #progress: Progress;
+  readonly #readPlans: SubmitterParts["readPlans"];
   /** Left out where calls take no arrays. */
   readonly #arrays: CopiedArrays | undefined;
 
-  constructor(nccl: NcclCalls, arrays: CopiedArrays | undefined) {
-    this.#nccl = nccl;
+  constructor(parts: SubmitterParts, arrays: CopiedArrays | undefined) {
+    this.#nccl = parts.libraries.nccl;
+    this.#progress = parts.progress;
+    this.#readPlans = parts.readPlans;
     this.#arrays = arrays;
   }
 
   /** One call of all ranks. */
-  call(comm: NcclCommunicator, set: CallSet): Finish | undefined {
+  call(comm: NcclCommunicator, set: CallSet, waiting: Waiting): void {
+    const graph = set.calls[0]?.graph;
+    const launched = graph instanceof CapturedGraph;
+    let finish: Finish | undefined;
     try {
-      return this.#submit(comm, set);
+      finish = launched ? graph.launch() : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
       comm.count(set.number - 1);
-      throw error;
+      comm.leaveOpen(error, waiting);
+      comm.count(set.number);
+      return;
     }
+    if (launched && finish === undefined && set.kept !== undefined) {
+      set.kept.work = new ReadyReplay(comm, graph);
+    }
+    comm.count(set.number);
+    if (!launched) this.#readPlans?.(comm.info.name);
+    this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
+  }
+
+  /** A call that was submitted before, as call `number`. */
+  again(ready: Ready, number: number, waiting: Waiting): void {
+    const { comm } = ready;
+    try {
+      ready.makeAgain(number);
+    } catch (error) {
+      comm.leaveOpen(error, waiting);
+      comm.count(number);
+      return;
+    }
+    this.#progress.whenDone(comm.devices, comm, waiting);
+    if (this.#readPlans === undefined) return;
+    // Each call's plan is asked for.
+    this.#readPlans(comm.info.name);
+    waiting.takesMore = false;
   }
 
   #submit(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
@@ -44,24 +93,29 @@ export class Submitter {
     });
   }
 
-  /** Messages that are under way at once; `halves` are those whose other ends live elsewhere. */
-  messages(
-    comm: NcclCommunicator,
-    ends: readonly MessageEnd[],
-    halves: readonly HalfTransfer[],
-  ): Finish | undefined {
-    const calls = ends.map(({ call }) => call);
+  /** Messages of ranks of this process. */
+  messages(comm: NcclCommunicator, { transfers, halves }: Messages, waiting: Waiting): void {
+    const ends = messageEnds(transfers, halves);
+    let finish: Finish | undefined;
     try {
-      const finish = this.#copying(comm, calls, (move = (call) => call) => {
-        const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
-        submitMessages(this.#nccl, comm, moved);
-      });
-      comm.made?.handedOver(halves);
-      return finish;
+      finish = this.#exchange(comm, ends);
     } catch (error) {
       comm.made?.refuse(halves);
-      throw error;
+      comm.leaveOpen(error, waiting);
+      comm.made?.handedOver(halves);
+      return;
     }
+    comm.made?.handedOver(halves);
+    const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
+    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
+  }
+
+  #exchange(comm: NcclCommunicator, ends: readonly MessageEnd[]): Finish | undefined {
+    const calls = ends.map(({ call }) => call);
+    return this.#copying(comm, calls, (move = (call) => call) => {
+      const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
+      submitMessages(this.#nccl, comm, moved);
+    });
   }
 
   /** Records calls of all ranks, one after another. */
@@ -73,7 +127,9 @@ export class Submitter {
     const issue = (): void => {
       for (const row of rows) submitCall(this.#nccl, comm, row.map(move));
     };
-    return CapturedGraph.capture(comm.devices, issue, copied);
+    const graph = CapturedGraph.capture(comm.devices, issue, copied);
+    this.#readPlans?.(comm.info.name);
+    return graph;
   }
 
   #copying(
@@ -103,7 +159,7 @@ export class Submitter {
 }
 
 /** Tells `waiting` when copies that follow the work are ended as well. */
-export function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
+function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
   if (finish === undefined) return waiting;
   return {
     takesMore: false,
