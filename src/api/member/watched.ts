@@ -17,9 +17,13 @@ export function watch(session: Session, comm: CommInfo, call: RankCall, op: Comm
   });
 }
 
-/** When a rank was told that its call failed: with the time of the failure, or where that has none by its own clock. */
-function toldAtPs({ clock }: Session, { postedAtPs }: RankCall, op: CommOp): number {
-  const { finishedAtPs } = op;
-  const toldPs = finishedAtPs > 0 ? finishedAtPs : (clock?.now(op.worldRank) ?? 0);
-  return Math.max(postedAtPs, toldPs);
+/**
+ * When a rank was told that its call failed: with the time of the failure, or, where that has none, as deadlocks and aborts
+ * have, once all has happened that had by then.
+ */
+function toldAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
+  if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);
+  let latestPs = postedAtPs;
+  for (let rank = 0; rank < size; rank++) latestPs = Math.max(latestPs, clock.now(rank));
+  return latestPs;
 }

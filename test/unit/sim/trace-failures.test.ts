@@ -95,9 +95,9 @@ describe("a call that failed", () => {
       /^0 fail rank=[01] comm=world call=0 error=ERR_COMM_MISMATCH allReduce int8\[[12]\]$/,
     ],
     [
-      "in a deadlock",
-      (comm) => (comm.rank === 0 ? undefined : seen(comm.barrier())),
-      /^0 fail rank=1 comm=world call=0 error=ERR_COMM_DEADLOCK barrier$/,
+      "in a deadlock, at the end of all that was done",
+      (comm) => (comm.rank === 0 ? comm.work(5e6) : seen(comm.barrier())),
+      /^5 fail rank=1 comm=world call=0 error=ERR_COMM_DEADLOCK barrier$/,
     ],
     [
       "because another rank threw",
@@ -109,10 +109,10 @@ describe("a call that failed", () => {
       /^0 fail rank=1 comm=world call=0 error=ERR_COMM_REMOTE barrier$/,
     ],
     [
-      "by an abort",
+      "by an abort, at the time of who aborts",
       async (comm) => {
-        comm.work(3e6);
         if (comm.rank === 1) await seen(comm.barrier());
+        else comm.work(3e6);
         await Promise.resolve();
         comm.abort("enough");
       },
