@@ -14,9 +14,13 @@ const gpus = (await gpuSizes()).length;
 export const isShared = gpus === 1;
 
 /** Ranks that jobs have at most: a GPU each, or as many as shall share one, two at least. */
-export const jobRanks = isShared
-  ? Math.max(2, Number(process.env["TWINCCL_TEST_HOSTS"] ?? 4))
-  : gpus;
+export const jobRanks = isShared ? wantedHosts() : gpus;
+
+function wantedHosts(): number {
+  const wanted = process.env["TWINCCL_TEST_HOSTS"] ?? "4";
+  if (/^([2-9]|\d{2})$/.test(wanted)) return Number(wanted);
+  throw new Error(`TWINCCL_TEST_HOSTS: found "${wanted}", needs a number of ranks from 2 to 99`);
+}
 
 /** What the launcher is told of the hosts of a job's ranks. */
 export function hostOptions(size: number): readonly string[] {
