@@ -41,6 +41,7 @@ export class BlamedOnOthers {
   leaveOpen(error: unknown, waiting: Waiting): boolean {
     if (!isBlame(error)) return false;
     this.#first ??= error;
+    this.#lookedMs ??= performance.now();
     waiting.takesMore = false;
     this.#open.push(waiting);
     this.#keepsProcess ??= setInterval(() => undefined, longestTimerMs);
