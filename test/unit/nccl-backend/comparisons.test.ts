@@ -193,6 +193,25 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 });
 
+test.each(["once", "always"] as const)(
+  "%s, a rank that has closed its end is named, and the call",
+  async (checks) => {
+    const comms = await connected(3, checks);
+    const gone = comms[1]!;
+    const sum = (comm: Communicator) => comm.allReduce({ send: comm.alloc("int32", 1), op: "sum" });
+    await outcomes(comms, sum);
+    const waiting = outcomes([comms[0]!, comms[2]!], (comm) => comm.barrier());
+    await gone.close();
+    for (const [at, error] of (await waiting).entries()) {
+      expect(error).toMatchObject({
+        ...{ code: "ERR_COMM_REMOTE", ranks: [1], rank: 2 * at, collective: "barrier", call: 1 },
+        message: expect.stringMatching(/rank 1( of "world")? will not make (this call|it)/),
+        hint: expect.stringMatching(/comm\.rebuild\(\)/),
+      });
+    }
+  },
+);
+
 test("once, a rank that makes another call than was agreed on before is told who went on", async () => {
   const comms = await connected(3, "once");
   const reduce = (comm: Communicator, count: number) =>

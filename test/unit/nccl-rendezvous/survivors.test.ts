@@ -62,7 +62,7 @@ describe("a lost rank", () => {
     for (const error of await Promise.all(waits)) {
       expect(error).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
       expect(error.message).toMatch(/rank 1 was lost: the connection (ended|was reset)/);
-      expect(error.hint).toContain("rejoin()");
+      expect(error.hint).toContain("comm.rebuild()");
     }
     expect(await errorOf(zero!.member.get("later"))).toMatchObject({ ranks: [1] });
     expect(await errorOf(zero!.member.exchange("l", bytes("")))).toMatchObject({ ranks: [1] });

@@ -14,6 +14,7 @@ import { isGone, refuseWritten } from "../agree/lent.ts";
 import { recordedFault } from "../agree/recorded.ts";
 import type { Posting } from "../calls/posting.ts";
 import type { Slot } from "../calls/slot.ts";
+import { errorByCall } from "../calls/unserved.ts";
 import { PostedCall, type QueuedCall } from "./call-queue.ts";
 import { exchangeCounts } from "./counts-exchange.ts";
 import { onceTogether } from "./once-together.ts";
@@ -49,8 +50,9 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
     return late === undefined ? serveHere(host, slot, postings) : abandon(host, late);
   };
   return apart.then(serve, (error) => {
+    const errorOf = errorByCall(error, host);
     for (const posting of postings) {
-      host.fail(posting, error);
+      host.fail(posting, errorOf(posting));
       abandon(host, posting);
     }
   });

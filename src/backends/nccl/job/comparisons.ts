@@ -3,6 +3,7 @@ import { numbersText, rankRows, ranksText } from "../../../api/error-text.ts";
 import { CollectiveMismatchError, type CommInfo, type OwnWords } from "../../../api/index.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import type { StoreWaits } from "./store-waits.ts";
+import { willNotCome } from "./will-not-come.ts";
 
 /** When the ranks of several processes compare their calls. */
 export type Checks = "off" | "once" | "always";
@@ -76,12 +77,13 @@ export class Comparisons {
   async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
     this.#job.compares(comm, number);
-    const told = await this.#job.waits.on(comm, (bounds) => {
+    const asking = this.#job.waits.on(comm, (bounds) => {
       const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
       if (this.#checks === "always") return exchange;
       exchange.catch(() => undefined);
       return Promise.race([exchange, this.#watch(comm, number, bounds.signal)]);
     });
+    const told = await asking.catch((error) => Promise.reject(willNotCome(comm, error)));
     return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
   }
 

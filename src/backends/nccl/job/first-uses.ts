@@ -8,21 +8,20 @@
  * come together before keeps who does not come from holding others in NCCL, which only an abort gets out of there.
  */
 
-import { ranksText } from "../../../api/error-text.ts";
-import {
-  type CallSet,
-  type CommError,
-  type CommInfo,
-  type Convening,
-  type HalfTransfer,
-  type RankCall,
-  RemoteRankError,
+import type {
+  CallSet,
+  CommError,
+  CommInfo,
+  Convening,
+  HalfTransfer,
+  RankCall,
 } from "../../../api/index.ts";
 import type { NcclCommunicator } from "../calls/communicators.ts";
 import { connectOnce } from "../calls/connect-once.ts";
 import { connectsAll, peersOf } from "../calls/pairs.ts";
 import { isDisposed } from "../calls/windows.ts";
 import type { Meeting, Membership } from "../rendezvous/index.ts";
+import { willNotCome } from "./will-not-come.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
 const meetMs = 2 ** 31 - 1;
@@ -147,27 +146,14 @@ export class FirstUses {
     try {
       return await this.#membership.meet(meetings, { timeoutMs: meetMs, signal });
     } catch (error) {
-      const { code, ranks = [] } = error as Partial<CommError>;
       if (signal.aborted) return false;
       // Without the store nobody can be asked, on any rank: NCCL is given the call as it is.
-      if (code === "ERR_COMM_RENDEZVOUS") return true;
-      throw code === "ERR_COMM_REMOTE" ? willNotCome(comm, ranks, error) : error;
+      if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
+      throw willNotCome(comm, error);
     }
   }
 }
 
 function hasMet(met: Met | undefined, peer: number): boolean {
   return met !== undefined && (met.all || met.peers.has(peer));
-}
-
-/** The job tells of its ranks; a call is told of those of its communicator. */
-function willNotCome(comm: CommInfo, ranks: readonly number[], cause: unknown): RemoteRankError {
-  const own = ranks.map((rank) => comm.ranks.indexOf(rank));
-  return new RemoteRankError(
-    {
-      headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
-      hint: "comm.rebuild() goes on with the others",
-    },
-    { ranks: own, cause },
-  );
 }

@@ -38,7 +38,7 @@ export function goneWords(seats: readonly Seat[], what: string, gone: readonly n
   return {
     code: "gone",
     headline: `${what}: rank ${gone[0]} ${how}`,
-    hint: "rejoin() forms the next generation of those that are left",
+    hint: "comm.rebuild() goes on with those that are left",
     ranks: gone,
   };
 }

@@ -63,7 +63,7 @@ export class Store {
       fail(peer, request.id, {
         code: "over",
         headline: `${request.kind}: generation ${request.generation} is over`,
-        hint: "use the membership that rejoin() gave",
+        hint: "use the communicator that rebuild() gave",
       });
       return;
     }
@@ -185,7 +185,7 @@ export class Store {
     }
     if (gathering.holder(rank) !== undefined) {
       const text = `rank ${rank} has asked already`;
-      fail(peer, request.id, refuse(text, "await the first rejoin()"));
+      fail(peer, request.id, refuse(text, "await the first rebuild()"));
       return;
     }
     const theirs = gathering.purpose.without;
@@ -226,7 +226,7 @@ export class Store {
     before?.end({
       code: "went on",
       headline: `generation ${before.number} is over: generation ${number} was formed of ${seats.length} ranks`,
-      hint: "use the membership that rejoin() gave; a rank that is not in it has to end",
+      hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
       ranks: before.seats.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
       joined: [],
     });
