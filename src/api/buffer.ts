@@ -53,8 +53,9 @@ export function disposalsSoFar(): number {
 /**
  * A typed range of device memory (host memory in the simulation).
  *
- * `copyFrom`, `fill` and `subarray` take effect at once for the caller, in call order. `toHost` and `copyTo` wait for
- * the last operation posted with this memory and reject with its error when it failed.
+ * `copyFrom`, `fill` and `subarray` take effect at once for the caller: also before an open call that was lent the memory,
+ * which must not be written until that is done. `toHost` and `copyTo` wait for the last operation posted with this memory
+ * and reject with its error when it failed.
  */
 export class DeviceBuffer<D extends DType = DType> {
   readonly dtype: D;
@@ -139,8 +140,10 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * Sets every element to `value`, rounded to the dtype. 64-bit integers take a bigint or a safe integer. Where buffers
-   * have no contents the value is checked and dropped.
+   * Sets every element to `value`. Floats take a number and round it to the nearest; integers take a safe integer or a
+   * bigint, which wraps as a TypedArray's do. Where buffers have no contents the value is checked and dropped.
+   *
+   * @throws InvalidArgumentError for any other value.
    */
   fill(value: number | bigint): this {
     this.assertLive("fill");

@@ -101,7 +101,7 @@ export interface Communicator extends AsyncDisposable {
   /** Name of this rank's device, such as `sim:3`. */
   readonly device: string;
   /**
-   * The CUDA stream that everything of this rank runs on, in call order: calls, copies, fills. `undefined` on the simulation.
+   * The CUDA stream that everything of this rank runs on: calls, in call order, copies and fills. `undefined` on the simulation.
    *
    * What other code has queued there before a call is made is done before it. A call is queued there once all ranks of
    * this process have made it: what is queued there after `await op.enqueued` sees its result.

@@ -1,7 +1,7 @@
 /** Memory as backends provide it: what lies behind a buffer. */
 import type { DType } from "./dtype.ts";
 
-/** Memory of one device, addressed in bytes. Writes and fills take effect in call order. */
+/** Memory of one device, addressed in bytes. Writes and fills take effect in the order in which they are made. */
 export interface Memory {
   readonly device: string;
   readonly ptr: bigint;
