@@ -2,6 +2,7 @@
 //   node gives-up.mjs abort 1      rank 1 aborts it, and stays
 //   node gives-up.mjs close 0      rank 0 closes its end, and leaves
 //   node gives-up.mjs rebuild 1    rank 1 goes on to the next life, and finds the others there
+// Of three ranks or more, rank 1 makes its call when NCCL may have heard of it already.
 // Every other rank prints `result {…}`: what it was told of its call, and after how long.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
@@ -19,6 +20,8 @@ if (comm.rank === Number(victim)) {
   // It is neither lost nor gone: nothing but its word tells the others.
   if (how === "abort") await new Promise((resolve) => setTimeout(resolve, 6000));
 } else {
+  const isLate = comm.size > 2 && comm.rank === 1;
+  if (isLate) await new Promise((resolve) => setTimeout(resolve, 1000));
   const began = performance.now();
   const error = await comm.allReduce({ send, op: "sum" }).then(
     () => undefined,
