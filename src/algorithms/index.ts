@@ -24,7 +24,13 @@ export {
   type SmallFloat,
   scalarBits,
 } from "./arithmetic/index.ts";
-export type { FoldPlace, Folds } from "./association.ts";
+export {
+  acrossHypercube,
+  along,
+  type FoldPlace,
+  type Folds,
+  roundRing,
+} from "./association.ts";
 export {
   Lane,
   ProgramBuilder,
@@ -155,6 +161,7 @@ export {
   symmetricRefusal,
   unclaimedPlanner,
 } from "./plans/index.ts";
+export { doublings, type Hypercube, hypercubeOf, powerBelow } from "./powers.ts";
 export {
   fabricOf,
   fatTree,
