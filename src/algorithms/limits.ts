@@ -14,6 +14,9 @@ const mostFusedSteps = 2 ** 22;
 /** Pairs of lanes in such a program. */
 const mostPairs = 2 ** 24;
 
+/** Pairs of lanes and ranks in a program that is verified: the verifier keeps two figures of each. */
+const mostMatchedPairs = 2 ** 26;
+
 /** What is told about a program. */
 interface ProgramSize {
   readonly collective: string;
@@ -44,6 +47,14 @@ export function assertFusible(
   if (channels * ranks * ranks <= mostPairs) return;
   const most = Math.floor(Math.sqrt(mostPairs / channels)).toLocaleString("en");
   throw tooLarge(program, `${channels} lanes a rank, whose folds are told up to ${most} ranks`);
+}
+
+/** Refuses a program whose messages would take too much memory to match. */
+export function assertMatchable(program: ProgramSize & { readonly channels: number }): void {
+  const { ranks, channels } = program;
+  if (channels * ranks * ranks <= mostMatchedPairs) return;
+  const most = Math.floor(Math.sqrt(mostMatchedPairs / channels)).toLocaleString("en");
+  throw tooLarge(program, `${channels} lanes a rank, which are verified up to ${most} ranks`);
 }
 
 /** True for the refusal of a program for its size. */

@@ -5,6 +5,7 @@
  * receive number j of it, whatever the timing. That makes a program a graph of steps, which the passes then walk
  * through without any queues.
  */
+import { assertMatchable } from "../limits.ts";
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
 import type { Problem } from "./problem.ts";
 
@@ -25,6 +26,7 @@ export interface Matching {
 
 /** Matches the sends and receives of a program. */
 export function matchSteps(program: Program): Matching {
+  assertMatchable(program);
   const problems = peerProblems(program);
   const lane = lanesOf(program);
   const pairs = pairSteps(program, lane);

@@ -131,3 +131,15 @@ test.each<[lacks: string, found: object]>([
   const make = () => sim({ algorithms: { allReduce: found as Algorithm } });
   expect(make).toThrow(new RegExp(`sim: algorithms\\.allReduce\\.${lacks}: found`));
 });
+
+test("one whose program is too large to be verified is refused by the limit", async () => {
+  const backend = sim({ algorithms: { allReduce: line } });
+  const world = await createWorld({ backend, size: 9000 });
+  const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 } as const;
+  const told = world.explain(call);
+  expect(told.steps).toBe(2 * 8999);
+  expect(() => told.chunks).toThrow(
+    "allReduce by line on 9000 ranks: a program of 1 lanes a rank, which are verified up to 8,192",
+  );
+  await world.close();
+});
