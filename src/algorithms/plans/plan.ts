@@ -41,7 +41,7 @@ export interface Plan {
   readonly summary: string;
   /** What is said about equality with NCCL. */
   readonly claim: string;
-  /** NCCL was to be followed and nothing can be said about this call: traces say so too. */
+  /** Traces say that nothing is claimed: NCCL was to be followed and could not be, or the caller wrote the algorithm. */
   readonly unclaimed: boolean;
   /** The fastest way to make such a call, in words; left out where none was measured. */
   readonly fastest?: string | undefined;
@@ -95,7 +95,7 @@ export class CataloguePlanner {
       { algorithm, isOwn },
       { collective, ranks, root },
       why,
-      unclaimed,
+      unclaimed || isOwn,
     );
     this.#plans.set(key, plan);
     return plan;

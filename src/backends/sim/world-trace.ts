@@ -79,7 +79,7 @@ export class WorldTrace {
 
   /**
    * Every rank's part of a call: when it was made and when its result was there. `unclaimed` where NCCL was to be
-   * followed and nothing is said about its bits. `asked` are the calls that ranks made: of a replay's calls the replay.
+   * followed, or the algorithm is the caller's, and nothing is said about NCCL's bits. `asked` are the calls that ranks made: of a replay's calls the replay.
    */
   call(
     { comm, number, calls }: CallSet,

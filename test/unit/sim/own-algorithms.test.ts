@@ -1,7 +1,7 @@
 /** Algorithms that a caller wrote: they run as those of the catalogue do once they are verified, and not before. */
 import { type CommError, type Communicator, createWorld } from "twinccl";
 import { type Algorithm, catalogue, input, output } from "twinccl/algorithms";
-import { type SimOptions, sim } from "twinccl/sim";
+import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
 /** Folds up the line of ranks, then hands the result back down. */
@@ -77,6 +77,14 @@ describe("an algorithm of one's own", () => {
       claim: expect.stringContaining("its algorithm is the caller's own"),
     });
   });
+});
+
+test("a trace names it, and says that nothing is claimed of its bits", async () => {
+  const trace = new Trace();
+  await inWorld(2, { trace, algorithms: { allReduce: line } }, (comm) =>
+    comm.allReduce({ send: Float32Array.of(1), op: "sum" }),
+  );
+  expect(trace.toText().match(/ allReduce float32\[1\] line unclaimed\n/g)).toHaveLength(4);
 });
 
 describe("an algorithm that is not sound", () => {
