@@ -5,7 +5,7 @@ import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
 import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
-import { algorithmChoice } from "./algorithm-choice.ts";
+import { namedAlgorithm } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 import { namedExecutor } from "./executors.ts";
 import { isNcclSetting, joined, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
@@ -67,10 +67,10 @@ export function namedBackend(
 /** How `variantBackend` reads a name, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
-fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue,
-like=LIBRARY follows that library's plans. Settings pin NCCL's plans, and those that are followed:
-algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl,
-executor=cpu is who moves the data of sim.
+fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue or of
+a file (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans. Settings pin NCCL's
+plans, and those that are followed: algorithm=Ring, protocol=LL, channels=4, rings=0+2+1.
+devices=0+1 are the GPUs of nccl, executor=cpu is who moves the data of sim.
 `;
 
 /**
@@ -79,12 +79,12 @@ executor=cpu is who moves the data of sim.
  *
  * @throws UsageError for a setting that does not exist. BackendUnavailableError for such a backend.
  */
-export function variantBackend(
+export async function variantBackend(
   table: BackendTable,
   option: string,
   text: string,
   settings: BackendSettings = {},
-): Backend {
+): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
   let { seed, like, algorithms, devices, executor } = settings;
   let said: NcclSetup = {};
@@ -97,8 +97,8 @@ export function variantBackend(
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) said = joined(option, said, ncclSetting(option, key, value));
     else if (row !== undefined && value !== "") {
-      const chosen = algorithmChoice(row.collective, value, `${option}: ${key}`);
-      algorithms = { ...algorithms, ...chosen };
+      const { choice } = await namedAlgorithm(`${option}: ${key}`, row.collective, value);
+      algorithms = { ...algorithms, [row.collective]: choice };
     } else {
       throw new UsageError(
         `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,

@@ -1,5 +1,6 @@
 /** The flags of `twinccl bench` and its help. */
 import { measuredCollectives } from "../bench/index.ts";
+import { algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
 import { variantHelp } from "./backends.ts";
 import { executorOption } from "./executors.ts";
 import { optionLines } from "./options.ts";
@@ -22,7 +23,7 @@ export const benchOptions = {
   op: { short: "o", value: "OP", help: "sum, prod, max, min, avg or all (sum)" },
   root: { short: "r", value: "RANK", help: "root, or all (0)" },
   seed: { value: "N", help: "fixes data, traffic and the order of ranks (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
+  algorithm: { value: "NAME|FILE", help: algorithmHelp },
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
   ...executorOption,
@@ -43,6 +44,7 @@ COLLECTIVE: ${measuredCollectives.map(({ collective }) => collective).join(" ")}
 (all-reduce, all_reduce and allreduce are allReduce, and so on)
 
 ${optionLines(benchOptions)}
+${algorithmFileHelp}
 ${variantHelp}
 Times are of all ranks' calls together, until the slowest has its result. On the simulation they
 are this process's, not a network's; the last column is the time predicted on the virtual clock.
@@ -56,6 +58,7 @@ Examples:
   twinccl bench all-reduce -b 8 -e 512M -f 4 --backend nccl --processes -g 4
   twinccl bench all-reduce -b 8 -e 64K -g 4 --backend nccl --processes --symmetric --mode graph
   twinccl bench all-reduce -b 1K -e 1K -n 500 -g 4 --backend nccl --latency
+  twinccl bench all-reduce -g 4 --algorithm ./line.mjs
   twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
 
 Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.

@@ -41,9 +41,11 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const row = wantedCollective(parsed.positionals[0]);
   const format = formatOf(parsed);
   const seed = parsed.integer("seed", 0);
-  const algorithms = algorithmChoice(row.collective, parsed.text("algorithm"));
-  const settings = { seed, algorithms, executor: parsed.text("executor") };
-  const backend = variantBackend(context.backends, "--backend", name, settings);
+  const roots = wantedRoots(parsed.text("root"), ranks);
+  const worlds = { ranks, roots };
+  const chosen = await algorithmChoice(row.collective, parsed.text("algorithm"), worlds);
+  const settings = { seed, algorithms: chosen.algorithms, executor: parsed.text("executor") };
+  const backend = await variantBackend(context.backends, "--backend", name, settings);
   const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
   const simulated = name.split(":")[0] === "sim";
   const style = { simulated, latency: parsed.has("latency") };
@@ -59,7 +61,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     sizes: sizesOf(parsed),
     dtypes: wantedDtypes(parsed.text("dtype")),
     ops: wantedOps(parsed.text("op")),
-    roots: wantedRoots(parsed.text("root"), ranks),
+    roots,
     iterations: parsed.integer("iters", 20, 1),
     warmup: parsed.integer("warmup", 5),
     check: parsed.integer("check", 1, 0, 1) > 0,
@@ -69,7 +71,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     symmetric: parsed.has("symmetric"),
     latency: parsed.has("latency"),
     connected,
-    onOpen: () => print(headLines(options, row, name) + tableHead(style)),
+    onOpen: () => print(headLines(options, row, name, chosen.note) + tableHead(style)),
     onResult: (result) => print(tableRow(result)),
     onProgress: (text) => progress.show(text),
   };
@@ -93,13 +95,19 @@ function spreadOf(text: string | undefined): number {
 }
 
 /** The lines before a table: what ran, how often, and where. */
-function headLines(options: BenchOptions, row: MeasuredCollective, backend: string): string {
+function headLines(
+  options: BenchOptions,
+  row: MeasuredCollective,
+  backend: string,
+  note: string | undefined,
+): string {
   const { ranks, sizes, iterations, warmup, check, seed, mode, symmetric, connected } = options;
   const { min, max, factor, step } = sizes;
   const stepText = factor === undefined ? `${step}(bytes)` : `${factor}(factor)`;
   return [
     `# ${row.collective} on backend ${backend}, ${ranks} ranks in ${connected ? `${ranks} processes` : "one process"}, seed ${seed}`,
     ...(mode === "graph" || symmetric ? [`# ${mode}${symmetric ? ", symmetric memory" : ""}`] : []),
+    ...(note === undefined ? [] : [`# ${note}`]),
     `# ${environmentText(environment())}`,
     row.moves
       ? `# minBytes ${min} maxBytes ${max} step: ${stepText} warmup iters: ${warmup} iters: ${iterations} validation: ${check ? 1 : 0}`

@@ -1,7 +1,11 @@
 /** What a command may touch: its output, and the backends that names stand for. Tests pass their own. */
 
+import type { Algorithm } from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
+
+/** Algorithms by collective: names of the catalogue, or the user's own. */
+export type NamedAlgorithms = Readonly<Record<string, string | Algorithm>>;
 
 /** What the command line may say about a backend. */
 export interface BackendSettings {
@@ -16,8 +20,7 @@ export interface BackendSettings {
   /** The plans that NCCL takes are to be read from its log. */
   readonly readPlan?: boolean | undefined;
   readonly seed?: number | undefined;
-  /** Algorithm by collective. */
-  readonly algorithms?: Readonly<Record<string, string>> | undefined;
+  readonly algorithms?: NamedAlgorithms | undefined;
   /** Where events go, for `--trace`. */
   readonly trace?: TraceSink | undefined;
   /** Who moves the data of the simulation: a name of `executors.ts`. */

@@ -8,7 +8,7 @@ import {
   type SpecifiedCollective,
 } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
-import { algorithmChoice } from "./algorithm-choice.ts";
+import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import {
@@ -31,7 +31,7 @@ const options = {
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
   op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
   root: { short: "r", value: "RANK", help: "root (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
+  algorithm: { value: "NAME|FILE", help: algorithmHelp },
   like: { value: "LIBRARY", help: "follow this library's plans: nccl-2.28" },
   nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
   against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
@@ -54,10 +54,12 @@ steps, bytes sent, and the predicted time. Runs nothing.
 COLLECTIVE: ${builtCollectives.join(" ")}
 
 ${optionLines(options)}
+${algorithmFileHelp}
 ${ncclSettingsHelp}
 Examples:
   twinccl explain all-reduce --count 1M
   twinccl explain all-reduce --ranks 4 --count 10 --algorithm ring
+  twinccl explain all-reduce --ranks 4 --count 10 --algorithm ./line.mjs
   twinccl explain all-reduce --count 1M --element 5376
   twinccl explain all-reduce --count 1M --against NCCL_MAX_NCHANNELS=4
 
@@ -94,8 +96,11 @@ async function explainCall(
   const settings = parsed.has("nccl")
     ? { like: followed(parsed, size), nccl: ncclChoice("--nccl", parsed.text("nccl")).setup }
     : { like: parsed.text("like") };
-  const backend = variantBackend(context.backends, "--backend", parsed.text("backend") ?? "sim", {
-    algorithms: algorithmChoice(collective, parsed.text("algorithm")),
+  const worlds = { ranks: size, roots: [question.root ?? 0] };
+  const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
+  const name = parsed.text("backend") ?? "sim";
+  const backend = await variantBackend(context.backends, "--backend", name, {
+    algorithms: chosen.algorithms,
     ...settings,
   });
   const progress = new Progress(context);
@@ -108,6 +113,9 @@ async function explainCall(
       const text = isJson ? jsonText(explanation, element) : plainText(explanation, element);
       progress.clear();
       context.out(text);
+      // The explanation itself tells what it can, but not what is left unjudged.
+      if (!isJson && chosen.judged !== undefined && chosen.judged < size)
+        context.out(`\n${chosen.note}\n`);
     } finally {
       await world.close();
     }

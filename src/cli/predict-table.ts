@@ -1,12 +1,15 @@
 /** Predictions as a table, sizes by algorithms with the best one marked, and as a document. */
 import type { Prediction } from "../algorithms/index.ts";
 import { sizeText } from "../bench/index.ts";
+import type { OwnRow } from "./predict-algorithms.ts";
 
 /** What was predicted. */
 export interface Predictions {
   readonly machine: Readonly<Record<string, string | number>>;
   /** Names of the algorithms, in the order of `found`. */
   readonly names: readonly string[];
+  /** What is told of the user's own among them. */
+  readonly own: readonly OwnRow[];
   readonly rows: readonly {
     readonly size: number;
     readonly count: number;
@@ -27,7 +30,7 @@ function bestOf(found: readonly (Prediction | undefined)[]): number {
 }
 
 /** One document: what was asked for, and a result a size with every algorithm's time in microseconds. */
-export function predictionDocument({ machine, names, rows, bus }: Predictions): object {
+export function predictionDocument({ machine, names, own, rows, bus }: Predictions): object {
   const results = rows.map(({ size, count, found }) => ({
     size,
     count,
@@ -41,11 +44,12 @@ export function predictionDocument({ machine, names, rows, bus }: Predictions): 
       return { algorithm, time, bus_bw, messages, sent_elements: sentElements, engine };
     }),
   }));
-  return { predicted: true, ...machine, results };
+  const told = own.map(({ algorithm, file, soundOn }) => ({ algorithm, file, sound_on: soundOn }));
+  return { predicted: true, ...machine, ...(told.length > 0 && { own: told }), results };
 }
 
 /** Times in microseconds, a row a size; `*` marks the fastest, `-` a program that is too large. */
-export function predictionTable({ machine, names, rows }: Predictions): string {
+export function predictionTable({ machine, names, own, rows }: Predictions): string {
   const facts = Object.entries(machine).map(([name, value]) => `${name} ${value}`);
   const cells = rows.map(({ size, found }) => {
     const best = bestOf(found);
@@ -63,6 +67,7 @@ export function predictionTable({ machine, names, rows }: Predictions): string {
     row.map((cell, at) => cell.padStart((widths[at] ?? 0) + 2)).join("");
   return [
     `# predicted, not measured: ${facts.join(", ")}`,
+    ...own.map(({ text }) => `# ${text}`),
     `#${line(head).slice(1).trimEnd()}   (us, * fastest)`,
     ...cells.map((row) => line(row).trimEnd()),
     ...(rows.some(({ found }) => found.includes(undefined))

@@ -1,7 +1,5 @@
 /** `twinccl predict`: which algorithm is fastest, on so many ranks of such a machine, at which size. Sizes only. */
 import {
-  type Algorithm,
-  algorithmsOf,
   builtCollectives,
   fatTree,
   isTooLarge,
@@ -15,10 +13,12 @@ import { linkBounds } from "../algorithms/plans/link.ts";
 import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
 import { sizeText } from "../bench/index.ts";
 import { callSizes } from "../bench/sizes.ts";
+import { algorithmFileHelp } from "./algorithm-choice.ts";
 import { benchOptions } from "./bench-options.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { algorithmsWanted } from "./predict-algorithms.ts";
 import { predictionDocument, predictionTable } from "./predict-table.ts";
 import { Progress } from "./progress.ts";
 import { sizesOf, wantedCollective, wantedDtype } from "./wanted.ts";
@@ -37,7 +37,10 @@ const options = {
   stepbytes,
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
   root: { short: "r", value: "RANK", help: "root (0)" },
-  algorithm: { value: "NAMES", help: "only these algorithms, with commas between (all)" },
+  algorithm: {
+    value: "NAMES",
+    help: "only these algorithms, or FILEs', with commas between (all)",
+  },
   topology: { value: "NAME", help: `${topologies.join(", ")} (crossbar)` },
   groups: {
     value: "A,B,…",
@@ -74,9 +77,11 @@ Nothing runs and nothing is measured: docs/predict.md tells what the model holds
 COLLECTIVE: ${predicted.join(" ")}
 
 ${optionLines(options)}
+${algorithmFileHelp}
 Examples:
   twinccl predict all-reduce --ranks 4096 -b 1K -e 256M -f 16
   twinccl predict all-reduce --ranks 4096 --topology fat-tree --groups 8,32 --oversubscription 2
+  twinccl predict all-reduce --ranks 64 --algorithm ring,./line.mjs
   twinccl predict all-to-all --ranks 512 --topology torus --dimensions 8x8x8 --json
 
 Exit status: 0, or 2 for wrong usage.
@@ -95,7 +100,8 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   if (!rooted && parsed.has("root")) throw new UsageError(`--root: ${collective} has none`);
   const dtype = wantedDtype(parsed.text("dtype") ?? "float32");
   const bytesPerElement = bytesOf(dtype);
-  const algorithms = algorithmsWanted(built, parsed.text("algorithm"));
+  const worlds = { ranks, roots: [root] };
+  const { algorithms, own } = await algorithmsWanted(built, parsed.text("algorithm"), worlds);
   const topology = topologyOf(parsed, ranks);
   const link = linkOf({
     latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
@@ -140,6 +146,7 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   const table = {
     machine: facts,
     names: algorithms.map(({ name }) => name),
+    own,
     rows,
     bus: busFactor(ranks),
   };
@@ -157,17 +164,6 @@ function orTooLarge(ask: () => Prediction): Prediction | undefined {
     if (isTooLarge(error)) return undefined;
     throw error;
   }
-}
-
-function algorithmsWanted(
-  collective: SpecifiedCollective,
-  text: string | undefined,
-): readonly Algorithm[] {
-  const all = algorithmsOf(collective);
-  if (text === undefined) return all;
-  const names = all.map(({ name }) => name);
-  const wanted = text.split(",").map((name) => oneOf("--algorithm", name, names));
-  return all.filter(({ name }) => wanted.includes(name));
 }
 
 function topologyOf(parsed: PredictOptions, ranks: number): Wiring | undefined {

@@ -58,7 +58,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const trace = traceFile === undefined ? undefined : new Trace();
   const executor = parsed.text("executor");
   const settings = { seed: parsed.integer("seed", 0), trace, executor };
-  const backend = variantBackend(context.backends, "--backend", name, settings);
+  const backend = await variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));

@@ -5,7 +5,7 @@ import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts"
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
-import { algorithmChoice } from "./algorithm-choice.ts";
+import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { tellingEarlyEnd, type Watch } from "./early-end.ts";
@@ -22,7 +22,7 @@ const options = {
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
   op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
   root: { short: "r", value: "RANK", help: "root (0)" },
-  algorithm: { value: "NAME", help: "algorithm of the catalogue (up to 8 ranks NCCL's plan)" },
+  algorithm: { value: "NAME|FILE", help: algorithmHelp },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   "latency-ns": { value: "NS", help: "from one rank to another (1000)" },
   "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },
@@ -43,9 +43,11 @@ simulation and writes every call and message with its virtual time. The same com
 same bytes. --count, --dtype, --op, --root and --algorithm are of a COLLECTIVE.
 
 ${optionLines(options)}
+${algorithmFileHelp}
 Examples:
   twinccl trace all-reduce --ranks 4 --count 4096
   twinccl trace all-reduce --count 1M --format svg --out /tmp/ring.svg
+  twinccl trace all-reduce --algorithm ./line.mjs
   twinccl trace program.mjs --format chrome --out /tmp/trace.json
 
 Exit status: 0 when it ran, 1 when a rank failed or ended the process (what was traced is written
@@ -61,15 +63,16 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const size = parsed.integer("ranks", 4, 1, mostRanks);
   const format = oneOf("--format", parsed.text("format") ?? "text", formats);
   const row = findCollective(what);
-  const algorithm = parsed.text("algorithm");
   if (row === undefined) refuseCallOptions(what, parsed);
   const called = row && programOf(row, parsed, size);
+  const worlds = { ranks: size, roots: [parsed.integer("root", 0)] };
+  const chosen = row && (await algorithmChoice(row.collective, parsed.text("algorithm"), worlds));
   const path = parsed.text("out");
   const write = outputFile("--out", path);
   const trace = new Trace();
   const backend = namedBackend(context.backends, "sim", {
     seed: parsed.integer("seed", 0),
-    algorithms: row === undefined ? {} : algorithmChoice(row.collective, algorithm),
+    algorithms: chosen?.algorithms,
     trace,
     link: {
       latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
@@ -82,7 +85,8 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     },
   });
   const writeTrace = (): void => {
-    const text = documentOf(trace, format, `${row?.collective ?? what}, ${size} ranks`);
+    const title = [row?.collective ?? what, `${size} ranks`, chosen?.note].filter(Boolean);
+    const text = documentOf(trace, format, title.join(", "));
     if (write === undefined) context.out(text);
     else {
       write(text);

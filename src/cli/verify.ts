@@ -80,8 +80,8 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const against = parsed.text("against");
   if (against === undefined) throw new UsageError("--against: name the other backend");
   const executor = parsed.text("executor");
-  const a = sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
-  const b = sideOf(context, "--against", against, executor);
+  const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
+  const b = await sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
   refuse(parsed, ["collective", "dtype", "op", "counts", "seed"], "FILE");
   const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
@@ -116,14 +116,14 @@ async function ranksHere(sides: readonly Side[]): Promise<number> {
 }
 
 /** `executor` is for the simulations among the sides; one in a side's own name goes before it. */
-function sideOf(
+async function sideOf(
   { backends }: Context,
   option: string,
   name: string,
   executor: string | undefined,
-): Side {
+): Promise<Side> {
   const settings = name.split(":")[0] === "sim" ? { executor } : {};
-  return { name, backend: variantBackend(backends, option, name, settings) };
+  return { name, backend: await variantBackend(backends, option, name, settings) };
 }
 
 async function runSweep(

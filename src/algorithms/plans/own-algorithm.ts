@@ -12,8 +12,16 @@ import { verifyProgram } from "../verify/verify.ts";
 /** So many problems are told of one that is not sound. */
 const mostProblems = 8;
 
-/** Refuses what is no algorithm. */
-export function assertAlgorithm(collective: SpecifiedCollective, algorithm: Algorithm): void {
+/**
+ * Refuses what is no algorithm. `where` says in which option or file it stands.
+ *
+ * @throws InvalidArgumentError that names the first field that is missing.
+ */
+export function assertAlgorithm(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  where = `sim: algorithms.${collective}.`,
+): void {
   const needs: Readonly<Partial<Record<keyof Algorithm, "string" | "function">>> = {
     ...{ name: "string", summary: "string", credits: "function", chunksPerBlock: "function" },
     ...{ cost: "function", write: "function" },
@@ -24,7 +32,7 @@ export function assertAlgorithm(collective: SpecifiedCollective, algorithm: Algo
     if (found === type) continue;
     throw new InvalidArgumentError(
       {
-        headline: `sim: algorithms.${collective}.${key}: found ${found}, needs a ${type}`,
+        headline: `${where}${key}: found ${found}, needs a ${type}`,
         hint: "docs/algorithms.md tells how to write an algorithm",
       },
       { field: `algorithms.${collective}` },
@@ -34,6 +42,7 @@ export function assertAlgorithm(collective: SpecifiedCollective, algorithm: Algo
 
 /**
  * The program of a caller's algorithm, which is verified first: what it leaves out would be wrong results, or a deadlock.
+ * `where` says in which option or file it stands.
  *
  * @throws InvalidArgumentError when it is not sound, or cannot be written for so many ranks.
  */
@@ -42,8 +51,9 @@ export function soundProgram(
   algorithm: Algorithm,
   ranks: number,
   root: number,
+  where = `sim: algorithms.${collective}: `,
 ): Program {
-  const what = `sim: algorithms.${collective}: "${algorithm.name}"`;
+  const what = `${where}"${algorithm.name}"`;
   const field = `algorithms.${collective}`;
   const on = `${ranks === 1 ? "1 rank" : `${ranks} ranks`}${root < 0 ? "" : `, root ${root}`}`;
   try {

@@ -177,6 +177,33 @@ test.each([
   }
 });
 
+describe("an algorithm of a file", () => {
+  const explained = (...args: readonly string[]) =>
+    run("explain", "all-reduce", "--ranks", "3", "--count", "3", "--algorithm", ...args);
+
+  test("which imports the package itself, and may have # in its name", () => {
+    const [path, other] = [join(folder, "own#.mjs"), join(folder, "own.cjs")];
+    const line = new URL("../../../examples/line.mjs", import.meta.url).href;
+    writeFileSync(path, `import line from "${line}"; export { line as up }; export const one = 1;`);
+    writeFileSync(other, `module.exports = { down: { write() {} } };`);
+    for (const text of [path, `${path}#up`]) {
+      const { status, stdout, stderr } = explained(text);
+      expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+      expect(stdout).toContain("allReduce float32[3] sum on 3 ranks: line\n");
+    }
+    expect(explained(`${other}#down`).stderr).toContain(`${other}#down: name: found undefined`);
+  });
+
+  test("with a syntax error is told by file and line", () => {
+    const path = join(folder, "own-syntax.mjs");
+    writeFileSync(path, "\nexport default {;\n");
+    const { status, stdout, stderr } = explained(path);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toContain(`twinccl explain: --algorithm: ${path}:2: Unexpected token ';'`);
+    expect(stderr).not.toMatch(/^ {4}at /m);
+  });
+});
+
 test("one in a file that it imports names that file", () => {
   writeFileSync(join(folder, "inner.mjs"), "let let = 1;\n");
   writeFileSync(join(folder, "outer.mjs"), 'import "./inner.mjs";\nexport default () => 1;\n');

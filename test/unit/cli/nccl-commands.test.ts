@@ -32,9 +32,9 @@ function watched(gpus = 8) {
 }
 
 describe("the name of a variant", () => {
-  test("tells GPUs and pinned plans", () => {
+  test("tells GPUs and pinned plans", async () => {
     const { seen, backends } = watched();
-    variantBackend(
+    await variantBackend(
       backends,
       "--backend",
       "nccl:devices=0+2,algorithm=Ring,protocol=LL128,channels=4,rings=0+1",
