@@ -9,8 +9,8 @@ import { assertWhole, type JudgedWorlds, judge, type OwnAlgorithm } from "./own-
 export const algorithmHelp = "of the catalogue, or a FILE's (up to 8 ranks NCCL's plan)";
 
 /** What a FILE is, for help texts. */
-export const algorithmFileHelp = `A FILE such as ./line.mjs exports an algorithm of your own, by default or as its only one; FILE#NAME
-is one of several. It is verified before it is used: docs/algorithms.md tells how to write one.
+export const algorithmFileHelp = `A FILE such as ./line.mjs exports an algorithm of your own, by default or as its only one;
+FILE#NAME is one of several. It is verified first: docs/algorithms.md tells how to write one.
 `;
 
 /** What was chosen. */

@@ -1,6 +1,7 @@
 /** `twinccl verify`: two backends against each other, bit by bit, or the catalogue's programs against their meaning. */
 import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
+import { algorithmFileHelp, namedAlgorithm } from "./algorithm-choice.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { tellingEarlyEnd } from "./early-end.ts";
@@ -10,7 +11,13 @@ import { loadProgram, type RankProgram } from "./program-file.ts";
 import { Progress } from "./progress.ts";
 import { readBack, resultDifference } from "./verify/file-results.ts";
 import { Findings } from "./verify/findings.ts";
-import { catalogueRows, programsHead, programsLine, verifyPrograms } from "./verify/programs.ts";
+import {
+  type CatalogueRow,
+  catalogueRows,
+  programsHead,
+  programsLine,
+  verifyPrograms,
+} from "./verify/programs.ts";
 import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
 import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
 
@@ -32,6 +39,7 @@ const options = {
   },
   seed: { value: "N", help: "fixes the data (0)" },
   programs: { help: "no backends: verify every program of the catalogue symbolically" },
+  algorithm: { value: "NAME", help: "--programs: only this one of --collective, or a FILE's" },
   json: { help: "print one JSON document instead" },
 } as const satisfies OptionTable;
 
@@ -40,7 +48,7 @@ export const verifyCommand: Command = {
   name: "verify",
   summary: "compare two backends bit by bit, or verify the catalogue's programs",
   help: `Usage: twinccl verify [FILE] --against BACKEND [options]
-       twinccl verify --programs [--ranks N]
+       twinccl verify --programs [--ranks N] [--collective NAME [--algorithm NAME|FILE]]
 
 Makes the same calls on two backends and compares every result by its bits. FILE default-exports
 \`async (comm) => result\`: what its ranks return is compared. Without FILE every collective is
@@ -50,12 +58,14 @@ Of a reduction any NaN equals any NaN, and after min and max 0 equals -0.
 
 ${variantHelp}
 ${optionLines(options)}
+${algorithmFileHelp}
 Examples:
   twinccl verify --against sim:seed=7 --collective all-reduce
   twinccl verify program.mjs --backend sim:like=nccl-2.28 --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --backend nccl --against sim --collective all-reduce
   twinccl verify --backend nccl:protocol=LL --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --programs --ranks 16 --json
+  twinccl verify --programs --collective all-reduce --algorithm ./line.mjs
 
 Exit status: 0 when all is identical (or sound), 1 when something differs or the process ended
 before all was compared, 2 for wrong usage.
@@ -77,13 +87,16 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
     );
     return runPrograms(parsed, context);
   }
+  if (file === undefined && parsed.has("algorithm")) {
+    throw new UsageError("--algorithm goes with --programs");
+  }
   const against = parsed.text("against");
   if (against === undefined) throw new UsageError("--against: name the other backend");
   const executor = parsed.text("executor");
   const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
   const b = await sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
-  refuse(parsed, ["collective", "dtype", "op", "counts", "seed"], "FILE");
+  refuse(parsed, ["collective", "dtype", "op", "counts", "seed", "algorithm"], "FILE");
   const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
   const findings = new Findings(context, parsed.has("json"), {
     file,
@@ -212,15 +225,31 @@ async function runFile(
   return findings.end("identical");
 }
 
-function runPrograms(parsed: VerifyOptions, context: Context): number {
+/** The rows of the catalogue, or of one collective, or the one that `--algorithm` names; with whose they are. */
+async function wantedRows(
+  parsed: VerifyOptions,
+): Promise<{ readonly rows: readonly CatalogueRow[]; readonly whose: string }> {
+  const [wanted, name] = [parsed.text("collective"), parsed.text("algorithm")];
+  const whose = "the catalogue";
+  if (wanted === undefined) {
+    if (name !== undefined) throw new UsageError("--algorithm: name its --collective");
+    return { rows: catalogueRows(), whose };
+  }
+  const { collective } = wantedCollective(wanted);
+  const rows = catalogueRows().filter((row) => row.collective === collective);
+  if (name === undefined) return { rows, whose };
+  const { algorithm, own } = await namedAlgorithm("--algorithm", collective, name);
+  if (own === undefined) return { rows: rows.filter((row) => row.algorithm === algorithm), whose };
+  return { rows: [{ collective: own.collective, algorithm }], whose: own.file };
+}
+
+async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
   const mostRanks = parsed.integer("ranks", 64, 1);
-  const wanted = parsed.text("collective");
-  const only = wanted === undefined ? undefined : wantedCollective(wanted).collective;
+  const { rows, whose } = await wantedRows(parsed);
   const progress = new Progress(context);
   const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
-  findings.text(`${programsHead(mostRanks)}\n`);
-  for (const row of catalogueRows()) {
-    if (only !== undefined && row.collective !== only) continue;
+  findings.text(`${programsHead(mostRanks, whose)}\n`);
+  for (const row of rows) {
     const report = verifyPrograms(row, mostRanks, (ranks) =>
       progress.show(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
     );

@@ -3,7 +3,7 @@ import {
   type Algorithm,
   algorithmsOf,
   builtCollectives,
-  type Verdict,
+  isTooLarge,
   verifyAlgorithm,
 } from "../../algorithms/index.ts";
 import { type SpecifiedCollective, specifications } from "../../api/index.ts";
@@ -54,11 +54,11 @@ export function verifyPrograms(
     onRanks?.(ranks);
     const roots = specifications[collective].rooted ? new Set([0, ranks - 1]) : [-1];
     for (const root of roots) {
-      const verdict = verifyAlgorithm(collective, algorithm, ranks, root);
+      const verdict = verdictOf(row, ranks, root);
       programs++;
       steps = verdict.steps;
       if (verdict.problems.length === 0) sound++;
-      else problems.push(...problemLines(row, verdict));
+      else problems.push(...problemLines(row, { ranks, root }, verdict));
     }
   }
   const seconds = (performance.now() - began) / 1000;
@@ -66,10 +66,27 @@ export function verifyPrograms(
   return { ...row, programs, sound, steps, credits, seconds, problems };
 }
 
-/** The lines before the table. */
-export function programsHead(mostRanks: number): string {
+/** What is told of a program; of one that an algorithm cannot write, why. */
+interface Told {
+  readonly steps: number;
+  readonly problems: readonly { readonly pass: string; readonly text: string }[];
+}
+
+function verdictOf({ collective, algorithm }: CatalogueRow, ranks: number, root: number): Told {
+  try {
+    return verifyAlgorithm(collective, algorithm, ranks, root);
+  } catch (error) {
+    if (isTooLarge(error)) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    const text = why.split("\n", 1)[0] ?? "";
+    return { steps: 0, problems: [{ pass: "cannot be written", text }] };
+  }
+}
+
+/** The lines before the table of the programs of the catalogue, or of a file. */
+export function programsHead(mostRanks: number, whose: string): string {
   return [
-    `# the verifier's verdict on every program of the catalogue, 1 to ${mostRanks} ranks`,
+    `# the verifier's verdict on every program of ${whose}, 1 to ${mostRanks} ranks`,
     `# steps and credits are those of ${mostRanks} ranks`,
     `#${tableLine("collective", "algorithm", ["programs", "sound", "steps", "credits", "seconds"]).slice(1)}`,
   ].join("\n");
@@ -93,10 +110,12 @@ function tableLine(collective: string, algorithm: string, figures: readonly stri
   return `  ${collective.padEnd(16)}${algorithm.padEnd(20)}${numbers}`;
 }
 
-function problemLines({ collective, algorithm }: CatalogueRow, verdict: Verdict): string[] {
-  const { program, problems } = verdict;
-  const root = program.root < 0 ? "" : `, root ${program.root}`;
-  const head = `${collective} ${algorithm.name} on ${program.ranks} ranks${root}`;
+function problemLines(
+  { collective, algorithm }: CatalogueRow,
+  { ranks, root }: { readonly ranks: number; readonly root: number },
+  { problems }: Told,
+): string[] {
+  const head = `${collective} ${algorithm.name} on ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
   const lines = problems
     .slice(0, mostProblems)
     .map(({ pass, text }) => `${head}: ${pass}: ${text}`);

@@ -243,10 +243,45 @@ describe("programs", () => {
     const { out } = await cli("verify --programs --ranks 2 --collective gather");
     expect(out).toContain("verify: 3 of 3 sound");
   });
+
+  test("only the algorithm that was named, or one of the user's own", async () => {
+    const some = "verify --programs --ranks 4 --collective all-reduce";
+    const chain = await cli(`${some} --algorithm chain`);
+    expect(chain.out).toMatch(/^ {2}allReduce +chain +4 +4 +12 +0 .*\nverify: 4 of 4 sound\n/m);
+    const line = await cli(`${some} --algorithm examples/line.mjs`);
+    expect(line).toMatchObject({ status: 0, err: "" });
+    expect(line.out).toMatch(/^# the verifier's verdict on every program of .*line\.mjs, 1 to 4/);
+    expect(line.out).toMatch(/^ {2}allReduce +line +4 +4 +6 +0 .*\nverify: 4 of 4 sound\n/m);
+  });
+
+  test("one that is not sound is told by ranks, also where it throws", async () => {
+    const path = join(folder, "thrower.mjs");
+    const { href } = new URL("../../../examples/line.mjs", import.meta.url);
+    const write = `(program) => {
+      if (program.ranks === 2) throw new Error("two is too few");
+      if (program.ranks < 4) line.write(program);
+    }`;
+    writeFileSync(
+      path,
+      `import line from "${href}";\nexport default { ...line, write: ${write} };`,
+    );
+    const own = `verify --programs --ranks 4 --collective all-reduce --algorithm ${path}`;
+    const { status, out } = await cli(own);
+    expect(status).toBe(1);
+    expect(out).toContain("\n#   allReduce line on 2 ranks: cannot be written: two is too few\n");
+    expect(out).toContain("\n#   allReduce line on 4 ranks: contribution: ");
+    expect(out).toContain("\nverify: 2 of 4 sound\n");
+    const { rows } = JSON.parse((await cli(`${own} --json`)).out);
+    expect(rows).toMatchObject([{ algorithm: "line", programs: 4, sound: 2 }]);
+  });
 });
 
 test.each([
   ["--programs --counts 3", "--counts does not go with --programs"],
+  ["--programs --algorithm ring", "--algorithm: name its --collective"],
+  ["--against sim --algorithm ring", "--algorithm goes with --programs"],
+  ["program.mjs --against sim --algorithm ring", "--algorithm does not go with FILE"],
+  ["--programs --collective sendRecv --algorithm x", "--algorithm: sendRecv has none to choose"],
   ["--programs --against sim", "--against does not go with --programs"],
   ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
   ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
