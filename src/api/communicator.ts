@@ -311,8 +311,8 @@ export interface Communicator extends AsyncDisposable {
   work(durationNs: number, label?: string): void;
 
   /**
-   * Waits for this rank's calls and refuses later ones. Idempotent. Rethrows a failure nobody looked at. Inside of a
-   * `group` or `capture` of its own it is refused, as wrong calls are there.
+   * Waits for this rank's calls and refuses later ones. Rethrows a failure nobody looked at. Closed again, it waits for the
+   * same end and rethrows nothing. Inside of a `group` or `capture` of its own it is refused, as wrong calls are there.
    */
   close(): Promise<void>;
 

@@ -8,6 +8,7 @@ import type { CommInfo, RankCall, Session } from "../backend.ts";
 import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
+import { endsOnce } from "../ends-once.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { Track } from "../ledger/again/going.ts";
@@ -78,6 +79,7 @@ export class Poster {
   readonly #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
+  #end = endsOnce(() => this.#close());
   #closing = false;
   #closed = false;
   #closings = 0;
@@ -293,13 +295,17 @@ export class Poster {
   }
 
   reopen(): void {
+    this.#end = endsOnce(() => this.#close());
     this.#closing = false;
     this.#closed = false;
   }
 
   /** Waits for what is pending, then refuses everything. Rethrows the first failure nobody has seen. */
-  async close(): Promise<void> {
-    if (this.#closing) return;
+  close(): Promise<void> {
+    return this.#end();
+  }
+
+  async #close(): Promise<void> {
     this.#closing = true;
     this.#ledger.goings.seal();
     const { rank } = this.facts;

@@ -12,6 +12,7 @@ import type {
 import { endMemoryOf } from "../buffer.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
+import { endsOnce } from "../ends-once.ts";
 import { CommClosedError, InvalidArgumentError, type RankFailure } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { assertLent } from "../ledger/agree/lent.ts";
@@ -190,9 +191,12 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#communicators.unseen(ledger);
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.#mayReopen = false;
-    if (this.#state === "closed") return;
+    return this.#end();
+  }
+
+  readonly #end = endsOnce(async () => {
     this.#state = "closed";
     this.#stopAsking();
     this.#communicators.killAll(
@@ -208,7 +212,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       endMemoryOf(this.#session);
       await this.#session.close();
     }
-  }
+  });
 
   /** Waits for open calls; where time is real they are given up after a bound. */
   #bounded(wait: () => Promise<void>): Promise<void> {
@@ -230,22 +234,14 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
-    const end = async (): Promise<void> => {
+    member.end = endsOnce(async () => {
       try {
         await this.#bounded(endMember);
       } finally {
         stopWarning();
         await this.close();
       }
-    };
-    // Several may close it, a signal's handler and the program: they wait for the same end.
-    let ending: Promise<void> | undefined;
-    member.end = () => {
-      ending ??= end().finally(() => {
-        ending = undefined;
-      });
-      return ending;
-    };
+    });
     return member;
   }
 

@@ -92,8 +92,8 @@ export interface World extends AsyncDisposable {
   abort(reason?: unknown): void;
 
   /**
-   * Gives all memory back: buffers of the world, and views of them, are refused from here on. Idempotent. Calls that are
-   * still open fail with `CommClosedError`.
+   * Gives all memory back: buffers of the world, and views of them, are refused from here on. Calls that are still open fail
+   * with `CommClosedError`. Closed again, it waits for the same end.
    */
   close(): Promise<void>;
 }
