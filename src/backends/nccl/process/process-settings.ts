@@ -21,6 +21,15 @@ export type BufferSizes = Pick<NcclPin, BufferField>;
 
 const bufferFields = Object.keys(bufferVariables) as BufferField[];
 
+/** What the first world has settled. */
+interface Settled {
+  /** What the variables said before, which holds where nothing is pinned. */
+  readonly given: Readonly<Record<BufferField, string>>;
+  /** What NCCL read. */
+  readonly values: Readonly<Record<BufferField, string>>;
+  readonly log?: PlanLogFile;
+}
+
 /**
  * What is settled so far.
  *
@@ -29,9 +38,7 @@ const bufferFields = Object.keys(bufferVariables) as BufferField[];
 export class ProcessSettings {
   readonly #env: NodeJS.ProcessEnv;
   readonly #makeLog: () => PlanLogFile;
-  #settled:
-    | { readonly values: Readonly<Record<BufferField, string>>; log?: PlanLogFile }
-    | undefined;
+  #settled: Settled | undefined;
 
   #nvls: boolean | undefined;
   /** Variables that change plans: NCCL keeps what it once read. */
@@ -55,7 +62,8 @@ export class ProcessSettings {
     const settled = this.#settled;
     if (settled === undefined) return this.#first(pin, readPlan);
     for (const field of bufferFields) {
-      const [wanted, found] = [text(pin[field]), settled.values[field]];
+      const wanted = pin[field] === undefined ? settled.given[field] : text(pin[field]);
+      const found = settled.values[field];
       if (wanted === found) continue;
       throw new InvalidArgumentError(
         {
@@ -127,24 +135,29 @@ export class ProcessSettings {
   }
 
   #first(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
-    const given = bufferFields.filter((field) => pin[field] !== undefined);
+    const given = this.#sizes();
+    const pinned = bufferFields.filter((field) => pin[field] !== undefined);
     const named = [
-      ...given.map((field) => bufferVariables[field]),
+      ...pinned.map((field) => bufferVariables[field]),
       ...(readPlan ? ["NCCL_DEBUG"] : []),
     ];
     if (named.length > 0) assertReachesNccl(named);
-    for (const field of given) this.#env[bufferVariables[field]] = text(pin[field]);
-    const values = Object.fromEntries(
-      bufferFields.map((field) => [field, this.#env[bufferVariables[field]] ?? ""]),
-    ) as Record<BufferField, string>;
+    for (const field of pinned) this.#env[bufferVariables[field]] = text(pin[field]);
+    const values = this.#sizes();
     if (!readPlan) {
-      this.#settled = { values };
+      this.#settled = { given, values };
       return undefined;
     }
     const log = this.#makeLog();
     Object.assign(this.#env, log.variables);
-    this.#settled = { values, log };
+    this.#settled = { given, values, log };
     return log;
+  }
+
+  /** What the variables say. */
+  #sizes(): Record<BufferField, string> {
+    const sizes = bufferFields.map((field) => [field, this.#env[bufferVariables[field]] ?? ""]);
+    return Object.fromEntries(sizes) as Record<BufferField, string>;
   }
 }
 
