@@ -60,10 +60,13 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
       await startsDone(isToldByVariables(pin));
-      return openHere(setupOf(options, pin, plans, libraries), places, request.name);
+      const setup = setupOf(options, { pin, size: places.length, plans, libraries });
+      return openHere(setup, places, request.name);
     },
     join: (request) =>
-      join(options, request, (libraries) => setupOf(options, pin, plans, libraries)),
+      join(options, request, (libraries, size) =>
+        setupOf(options, { pin, size, plans, libraries }),
+      ),
   };
 }
 

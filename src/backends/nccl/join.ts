@@ -24,7 +24,7 @@ export interface Seeing {
 export async function join(
   options: NcclOptions,
   request: JoinRequest,
-  setupOf: (libraries: Libraries) => Setup,
+  setupOf: (libraries: Libraries, size: number) => Setup,
   { own, look }: Seeing = { own: ownDevice, look: visibleDevices },
 ): Promise<Session> {
   const environment = launcherEnvironment(process.env);
@@ -47,7 +47,7 @@ export async function join(
   const device = own.numberAmong(visible, wanted);
   if (device === undefined) throw notVisible(wanted, visible, own, environment?.rank ?? 0, size);
   const place = { device, stream: ownStream(options) };
-  const setup = setupOf(libraries);
+  const setup = setupOf(libraries, size);
   if (environment === undefined || size === 1) return openHere(setup, [place], request.name);
   const { jobId, rank } = environment;
   const { timeoutMs, signal } = request;

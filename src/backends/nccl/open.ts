@@ -1,5 +1,5 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
-import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
+import type { NcclPin } from "../../algorithms/index.ts";
 import {
   CommAbortedError,
   type CommInfo,
@@ -44,7 +44,6 @@ export interface Setup {
 /** All ranks of a world, one per device. */
 export function openHere(setup: Setup, found: readonly Place[], name: string): NcclSession {
   const { pin = {} } = setup;
-  assertRingSize(pin, found.length);
   const ranks = found.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const here = devicesHere(setup, found, info);
@@ -107,7 +106,6 @@ async function openOwn(setup: Setup, own: Place, membership: Membership, request
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
   const { pin = {} } = setup;
-  assertRingSize(pin, size);
   // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
     membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: givenUp });

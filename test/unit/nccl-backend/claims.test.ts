@@ -155,7 +155,9 @@ describe("options and environment reach what is claimed", () => {
     for (const [name, value] of Object.entries(stubbed)) vi.stubEnv(name, value);
     try {
       const { setupOf } = await import("../../../src/backends/nccl/setup.ts");
-      return setupOf({ ...options }, {}, new PlanRecord(), cleanGpus().setup.libraries).unusual;
+      const { libraries } = cleanGpus().setup;
+      const opening = { pin: {}, size: 2, plans: new PlanRecord(), libraries };
+      return setupOf({ ...options }, opening).unusual;
     } finally {
       vi.unstubAllEnvs();
     }

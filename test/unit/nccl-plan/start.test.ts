@@ -1,7 +1,7 @@
 /** How NCCL is started with a pinned plan: variables around the start alone, graph files, and what a process settles. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { graphFile, graphTopology, h200x8 } from "../../../src/algorithms/index.ts";
 import {
   graphsWithRing,
@@ -12,6 +12,7 @@ import {
   startPinnedJob,
 } from "../../../src/backends/nccl/process/pinned-start.ts";
 import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
+import { PlanRecord } from "../../../src/backends/nccl/process/plan-record.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 import {
   startsDone,
@@ -19,6 +20,8 @@ import {
   unpinned,
   withVariables,
 } from "../../../src/backends/nccl/process/variables.ts";
+import { setupOf } from "../../../src/backends/nccl/setup.ts";
+import { fakeGpus } from "../../support/fake-gpus/index.ts";
 
 const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];
 const now = () => Object.fromEntries(names.map((name) => [name, process.env[name]]));
@@ -354,6 +357,19 @@ describe("what a process settles", () => {
     expect(settings.buffers()).toEqual({ llBuffSize: 32_768 });
   });
 
+  test("a variable that was set already holds for every world that pins nothing", () => {
+    const env: NodeJS.ProcessEnv = { NCCL_BUFFSIZE: "8388608" };
+    const settings = new ProcessSettings(env);
+    settings.settle({}, false);
+    settings.settle({}, false);
+    settings.settle({ buffSize: 8_388_608 }, false);
+    expect(settings.buffers()).toEqual({ buffSize: 8_388_608 });
+    expect(() => settings.settle({ buffSize: 4096 }, false)).toThrow(/found 4096.* with 8388608/);
+    const pinned = new ProcessSettings({ NCCL_BUFFSIZE: "8388608" });
+    pinned.settle({ buffSize: 4096 }, false);
+    expect(() => pinned.settle({}, false)).toThrow(/plan.buffSize: found 8388608.* with 4096/);
+  });
+
   test("a log is asked for before NCCL's first use, or refused", () => {
     const env: NodeJS.ProcessEnv = {};
     const log = new PlanLogFile();
@@ -372,4 +388,21 @@ describe("what a process settles", () => {
       /readPlan: NCCL was used in this process without/,
     );
   });
+});
+
+test("a ring of another size than the world's is refused before anything is settled for the process", () => {
+  const { libraries } = fakeGpus().setup;
+  const opening = {
+    pin: { rings: [1, 0], buffSize: 4096 },
+    size: 3,
+    plans: new PlanRecord(),
+    libraries,
+  };
+  const before = process.env["NCCL_BUFFSIZE"];
+  vi.stubEnv("NCCL_NVLS_ENABLE", "0");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  expect(() => setupOf({}, opening)).toThrow(/rings: found 2 ranks, needs all 3 of the world/);
+  expect(process.env["NCCL_BUFFSIZE"]).toBe(before);
+  const nothing = { ...opening, pin: {}, size: 2 };
+  expect(() => setupOf({}, nothing)).not.toThrow();
 });
