@@ -3,7 +3,7 @@ import type { CommError, Communicator, DeviceBuffer } from "twinccl";
 import { CudaError, NcclError } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
-import { cleanGpus, inWorld, seen } from "./gpus.ts";
+import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
 
 const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
   Promise.resolve(op).then(
@@ -116,6 +116,25 @@ describe("an error of NCCL or CUDA", () => {
       }),
     );
   });
+
+  test.each(["set", "setDevice"])(
+    "names the rank whose new memory fails in %s, and keeps none",
+    async (name) => {
+      const gpus = cleanGpus();
+      const failure = cudaError("cudaSetDevice", 719, "cudaErrorLaunchFailure");
+      await inWorld(gpus, 2, (world) =>
+        world.run(async (comm) => {
+          if (comm.rank !== 1) return;
+          const before = gpus.machine.memory.live.length;
+          gpus.machine.failNext(name, failure);
+          const facts = { rank: 1, device: "cuda:1" };
+          expect(() => comm.alloc("float32", 8)).toThrow(expect.objectContaining(facts));
+          await turns(20);
+          expect(gpus.machine.memory.live.length).toBe(before);
+        }),
+      );
+    },
+  );
 
   test("names the rank whose communicator has ended, and what ended it", async () => {
     const gpus = cleanGpus();

@@ -67,10 +67,24 @@ export class LocalRank {
 
   /** Memory filled with zeros; symmetric memory can be registered as a window. */
   allocate(byteLength: number, symmetric: boolean): Memory {
+    try {
+      const ptr = this.#allocateZeros(byteLength, symmetric);
+      return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed), !symmetric);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  #allocateZeros(byteLength: number, symmetric: boolean): bigint {
     const bytes = Math.max(1, byteLength);
     const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
-    if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
-    return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed), !symmetric);
+    try {
+      if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
+    } catch (error) {
+      this.#freeInOrder(ptr);
+      throw error;
+    }
+    return ptr;
   }
 
   /** Memory of this device that somebody else owns. */
