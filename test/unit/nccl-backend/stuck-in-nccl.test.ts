@@ -294,3 +294,25 @@ test.each([0, 1])(
     await a.comm.close();
   },
 );
+
+test("a registration that ends while the ranks rebuild leaves nothing behind", async () => {
+  const gpus = fakeGpus();
+  const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
+  onTestFinished(() => warn.mockRestore());
+  const ranks = await joinAll(2, "off", gpus);
+  const { calls: nccl } = gpus.nccl;
+  const register = nccl.registerWindowInBackground;
+  vi.spyOn(nccl, "registerWindowInBackground").mockImplementation(async (...given) => {
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    return register(...given);
+  });
+  const ends = ranks.map(({ comm }) => {
+    const send = comm.alloc("int32", 4, { symmetric: true });
+    return told(comm.allReduce({ send, op: "sum" }));
+  });
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  const next = await onAll(ranks, ({ comm }) => comm.rebuild());
+  await Promise.all([...ends, ...next.map((comm) => comm.close())]);
+  expect(warn.mock.calls).toEqual([]);
+  expect(gpus.machine.leaks()).toEqual([]);
+});

@@ -20,7 +20,7 @@ import { RegisteredWindows } from "./windows.ts";
 /** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
 
-/** How long an end that was called off may take to free what is freed, once all ranks have met for it. */
+/** How long an end that was called off may take to free what is freed, once all ranks have met for it, or to register it. */
 const graceMs = 1_000;
 
 /** One communicator: its members that live here, by rank. */
@@ -209,7 +209,7 @@ export class NcclCommunicator {
       } catch {}
     }
     this.graphs.clear();
-    if (this.windows.areOpen) {
+    if (!(await this.windows.areSettled(graceMs))) {
       // Aborted there while the other rank is dead, NCCL 2.28.9 corrupts the heap, which ends the process.
       process.emitWarning(
         `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,

@@ -4,7 +4,7 @@
  */
 import type { Memory, RankCall } from "../../../api/index.ts";
 import { symmetricPlace } from "../../../api/index.ts";
-import { inTurn } from "../device/give-back.ts";
+import { inTurn, within } from "../device/give-back.ts";
 import type { Member } from "../rank/member.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { OtherThreads } from "./other-threads.ts";
@@ -18,7 +18,7 @@ export class RegisteredWindows {
   readonly #members: ReadonlyMap<number, Member>;
   readonly #otherThreads: OtherThreads;
   readonly #windows = new Map<number, Registered>();
-  #registering = false;
+  #registering: Promise<void> | undefined;
   #isLeft = false;
 
   constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>, otherThreads: OtherThreads) {
@@ -53,23 +53,26 @@ export class RegisteredWindows {
         if (this.#has(call, side)) continue;
         if (isOver()) return false;
         if (isDisposed(call)) return true;
-        const { handle, local } = this.#members.get(call.rank) as Member;
-        const { ptr, byteLength } = memoryOf(call, side);
-        const device = local.device.onThreads;
-        this.#registering = true;
-        local.held.hold(ptr);
-        try {
-          const register = () =>
-            this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
-          const window = await this.#otherThreads.during(register);
-          this.#registered(call.rank).set(ptr, window);
-        } finally {
-          this.#registering = false;
-          if (!this.#isLeft) local.held.letGo(ptr);
-        }
+        this.#registering = this.#register(call, side);
+        await this.#registering;
       }
     }
     return true;
+  }
+
+  async #register(call: RankCall, side: "send" | "recv"): Promise<void> {
+    const { handle, local } = this.#members.get(call.rank) as Member;
+    const { ptr, byteLength } = memoryOf(call, side);
+    const device = local.device.onThreads;
+    local.held.hold(ptr);
+    try {
+      const register = () => this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
+      const window = await this.#otherThreads.during(register);
+      this.#registered(call.rank).set(ptr, window);
+    } finally {
+      this.#registering = undefined;
+      if (!this.#isLeft) local.held.letGo(ptr);
+    }
   }
 
   /** Leaves all behind: NCCL may go on using it. */
@@ -95,9 +98,9 @@ export class RegisteredWindows {
     };
   }
 
-  /** NCCL waits for other ranks to register memory. */
-  get areOpen(): boolean {
-    return this.#registering;
+  /** Whether NCCL registers no memory, for which it waits for other ranks, or has done so within a bound. */
+  async areSettled(boundMs: number): Promise<boolean> {
+    return this.#registering === undefined || within(boundMs, this.#registering);
   }
 
   /**
