@@ -88,6 +88,10 @@ function requireDevices(size: number, list: string | undefined): void {
 
 function requireScript(path: string | undefined): void {
   if (path === undefined) throw new UsageError("name a script to start");
-  if (statSync(path, { throwIfNoEntry: false })?.isFile() === true) return;
+  try {
+    if (statSync(path, { throwIfNoEntry: false })?.isFile() === true) return;
+  } catch (error) {
+    throw new UsageError(`${path} cannot be looked at: ${(error as Error).message}`);
+  }
   throw new UsageError(`there is no file ${path}`);
 }

@@ -194,7 +194,7 @@ test("a window that cannot be given back keeps its memory, and is told when the 
     expect(sizes.toSorted()).toEqual([0, 1]);
     expect(gpus.machine.count("memFree")).toBe(1);
   });
-  await expect(closing).rejects.toBe(planned);
+  await expect(closing).rejects.toMatchObject({ cause: planned, rank: 0, device: "cuda:0" });
 });
 
 describe("symmetric memory that is disposed by a rank that called with it", () => {

@@ -119,6 +119,18 @@ describe("meeting at a file", () => {
     expect(text(await one.get("k"))).toBe("v");
   });
 
+  test.each([
+    ["behind a file", () => `${process.execPath}/x`],
+    ["of too long a name", () => `${freshPath()}${"x".repeat(300)}`],
+  ])("at a path %s is refused by name, on either rank", async (_, pathOf) => {
+    const path = pathOf();
+    for (const rank of [0, 1]) {
+      const error = await errorOf(join(path, rank, { deadlineMs: 200 }));
+      expect(error.message).toMatch(/^(rendezvous at |rank 0 was not found|.*the file )/);
+      expect(error.code).toMatch(/^ERR_COMM_(ARG|RENDEZVOUS)$/);
+    }
+  });
+
   test("in a folder that does not exist is refused by name", async () => {
     const error = await errorOf(join(scratch("no/such/folder"), 0));
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "path" });

@@ -5,6 +5,7 @@ import { inTurn } from "../device/give-back.ts";
 import type { CopiedCalls, Finish } from "../rank/copied-arrays.ts";
 import type { LocalRank } from "../rank/local-rank.ts";
 import type { LaunchList } from "../result/cuda-lists.ts";
+import { located } from "../result/errors.ts";
 
 interface DeviceGraph {
   readonly device: Device;
@@ -85,13 +86,11 @@ export class CapturedGraph {
     const graphs = this.#graphs.filter(({ device }) => device === local.device);
     this.#graphs = this.#graphs.filter(({ device }) => device !== local.device);
     this.#copied?.release(local);
-    inTurn(
-      graphs.map(
-        ({ device, graph }) =>
-          () =>
-            device.use().graphDestroy(graph),
-      ),
-    );
+    try {
+      destroyAll(graphs);
+    } catch (error) {
+      throw located(error, { rank: local.worldRank, device: local.device.name });
+    }
   }
 
   /** Whether nothing of it is left. */
@@ -104,12 +103,16 @@ export class CapturedGraph {
     const graphs = this.#graphs;
     this.#graphs = [];
     this.#copied?.release();
-    inTurn(
-      graphs.map(
-        ({ device, graph }) =>
-          () =>
-            device.use().graphDestroy(graph),
-      ),
-    );
+    destroyAll(graphs);
   }
+}
+
+function destroyAll(graphs: readonly DeviceGraph[]): void {
+  inTurn(
+    graphs.map(
+      ({ device, graph }) =>
+        () =>
+          device.use().graphDestroy(graph),
+    ),
+  );
 }

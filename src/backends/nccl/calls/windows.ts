@@ -6,6 +6,7 @@ import type { Memory, RankCall } from "../../../api/index.ts";
 import { symmetricPlace } from "../../../api/index.ts";
 import { inTurn, within } from "../device/give-back.ts";
 import type { Member } from "../rank/member.ts";
+import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { OtherThreads } from "./other-threads.ts";
 
@@ -118,8 +119,12 @@ export class RegisteredWindows {
         this.#otherThreads.afterwards(() => held.letGo(ptr));
         return false;
       }
-      member.local.device.use();
-      this.#nccl.deregisterWindow(member.handle, window);
+      try {
+        member.local.device.use();
+        this.#nccl.deregisterWindow(member.handle, window);
+      } catch (error) {
+        throw located(error, { rank: worldRank, device: member.local.device.name });
+      }
       // One that is still there is tried again when the communicator ends.
       registered.delete(ptr);
     }

@@ -47,10 +47,18 @@ export type Found =
 
 /** The file itself: of a folder, one in it that is named after the job. */
 export function filePath(path: string, jobId: string): string {
-  const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
-  if (!isFolder) return path;
+  if (!isFolder(path)) return path;
   const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 12);
   return join(path, `twinccl-${jobId.replace(/[^\w.-]/g, "_").slice(0, 40)}-${hash}.rendezvous`);
+}
+
+/** Whether there is a folder. What cannot be looked at is none: whoever opens the path is told why. */
+function isFolder(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  } catch {
+    return false;
+  }
 }
 
 /** Reads the file; follows no link, and believes only what this user wrote and nobody else can read. */

@@ -168,8 +168,8 @@ function goneMeanwhile(from: Generation, gone: readonly number[]): Told {
   });
   return {
     code: "gone",
-    headline: `rejoin: ${reasons.join("; ")}`,
-    hint: `call rejoin again with ${ranksText(gone)} in without too`,
+    headline: `rebuild: ${reasons.join("; ")}`,
+    hint: `give rebuild ${ranksText(gone)} in without too`,
     ranks: gone,
   };
 }

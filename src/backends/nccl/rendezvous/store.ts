@@ -164,7 +164,7 @@ export class Store {
   #rejoin(peer: Peer, rank: number, from: Generation, request: Rejoin): void {
     const without = request.without && [...new Set(request.without)].sort((a, b) => a - b);
     const refuse = (headline: string, hint: string): Words => {
-      return { code: "refused", headline: `rejoin: ${headline}`, hint };
+      return { code: "refused", headline: `rebuild: ${headline}`, hint };
     };
     if (from.over !== undefined) {
       fail(peer, request.id, from.over);
