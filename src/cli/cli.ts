@@ -1,4 +1,5 @@
 /** The command line: finds the command, runs it, and turns what it throws into a message and an exit status. */
+import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import {
   BackendUnavailableError,
@@ -13,6 +14,7 @@ import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
 import { goldenCommand } from "./golden.ts";
 import { launchCommand } from "./launch.ts";
+import { meantBy } from "./meant-command.ts";
 import { predictCommand } from "./predict.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";
@@ -43,6 +45,10 @@ export async function runCli(args: readonly string[], context: Context): Promise
     context.err(overallHelp());
     return status.usage;
   }
+  if (name === "version" || name === "--version" || name === "-v") {
+    context.out(`${ownVersion()}\n`);
+    return status.fine;
+  }
   if (name === "help" || name === "--help" || name === "-h") {
     const wanted = commands.find((command) => command.name === rest[0]);
     context.out(wanted?.help ?? overallHelp());
@@ -50,8 +56,10 @@ export async function runCli(args: readonly string[], context: Context): Promise
   }
   const command = commands.find((each) => each.name === name);
   if (command === undefined) {
-    const names = commands.map((each) => each.name).join(", ");
-    context.err(`twinccl: unknown command "${name}"; commands are ${names}\n`);
+    const names = commands.map((each) => each.name);
+    const meant = meantBy(name, names);
+    const hint = meant === undefined ? "" : `\nhint: use twinccl ${meant}`;
+    context.err(`twinccl: unknown command "${name}"; commands are ${names.join(", ")}${hint}\n`);
     return status.usage;
   }
   const own = command.own?.(rest) ?? rest;
@@ -66,13 +74,20 @@ export async function runCli(args: readonly string[], context: Context): Promise
   }
 }
 
+/** That of the package. */
+function ownVersion(): string {
+  const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+  return (JSON.parse(manifest) as { version: string }).version;
+}
+
 function overallHelp(): string {
   const width = Math.max(...commands.map(({ name }) => name.length)) + 2;
   const lines = commands.map(({ name, summary }) => `  ${name.padEnd(width)}${summary}\n`);
   return `Usage: twinccl COMMAND [options]
 
 ${lines.join("")}
-twinccl COMMAND --help tells more. Exit status: 0 fine, 1 something is wrong, 2 wrong usage.
+twinccl COMMAND --help tells more; twinccl --version prints the version.
+Exit status: 0 fine, 1 something is wrong, 2 wrong usage.
 `;
 }
 

@@ -37,7 +37,10 @@ export function wantedCollective(
 
 /** One dtype by either name. */
 export function wantedDtype(text: string): DType {
-  return otherNames[text] ?? oneOf("--dtype", text, dtypes);
+  const dtype = otherNames[text] ?? dtypes.find((each) => each === text);
+  if (dtype !== undefined) return dtype;
+  const names = `one of ${dtypes.join(", ")}; or ${Object.keys(otherNames).join(", ")}, as nccl-tests has them`;
+  throw new UsageError(`--dtype: found "${text}", needs ${names}`);
 }
 
 /** The dtypes of `--dtype`. */

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
@@ -46,6 +46,31 @@ describe("help", () => {
   });
 });
 
+test.each(["--version", "-v", "version"])("%s prints the package's version", async (line) => {
+  const manifest = JSON.parse(readFileSync("package.json", "utf8")) as { version: string };
+  expect(await cli(line)).toEqual({ status: 0, out: `${manifest.version}\n`, err: "" });
+});
+
+describe("a word that is no command", () => {
+  test.each([
+    ["verfy", "verify"],
+    ["Bench", "bench"],
+    ["lauch", "launch"],
+    ["all_reduce_perf -b 8", "bench allReduce, with nccl-tests' options"],
+    ["alltoall_perf", "bench allToAll, with nccl-tests' options"],
+    ["all-reduce", "bench allReduce, with nccl-tests' options"],
+    ["train.mjs", "run train.mjs, or launch -n N train.mjs"],
+  ])("%s: use %s", async (line, meant) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(`commands are start, `);
+    expect(err).toContain(`\nhint: use twinccl ${meant}\n`);
+  });
+  test("bogus is near to none", async () => {
+    expect((await cli("bogus")).err).not.toContain("hint");
+  });
+});
+
 describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
   test.each([
     ["", /^Usage: twinccl COMMAND/],
@@ -64,7 +89,10 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["bench all-reduce -f 2 -i 8", /not both/],
     ["bench all-reduce -g 0", /--ranks: found "0"/],
     ["bench all-reduce -n x", /--iters: found "x"/],
-    ["bench all-reduce -d int7", /--dtype: found "int7", needs one of int8, uint8/],
+    [
+      "bench all-reduce -d int7",
+      /--dtype: found "int7", needs one of int8, uint8.*; or char, half, float, double, f8e4m3, f8e5m2, /,
+    ],
     ["bench all-reduce -o xor", /--op: found "xor", needs one of sum/],
     ["bench broadcast -r 8", /--root: found "8", needs all or a rank in 0..7/],
     ["bench all-reduce --spread 2", /--spread: found "2"/],
