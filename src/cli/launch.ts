@@ -14,7 +14,7 @@ import {
 } from "./options.ts";
 
 const options = {
-  ranks: { short: "n", value: "N", help: "number of processes, one a rank" },
+  ranks: { short: "n", value: "N", help: "number of processes, one a rank; -np N is understood" },
   "on-failure": {
     value: "kill|keep",
     help: "what a rank's failure does to the others (kill)",
@@ -50,12 +50,20 @@ Examples:
 Exit status: 0 when every rank ended with 0; else that of the rank that failed first, 128 plus the
 signal for one that was killed; 2 for wrong usage.
 `,
-  own: (args) => splitAtScript(args, options).own,
+  own: (args) => split(args).own,
   run: runLaunch,
 };
 
-async function runLaunch(args: readonly string[], context: Context): Promise<number> {
+/** The launcher's own arguments and the script's. `-np N`, as mpirun has it, is `-n N`. */
+function split(args: readonly string[]): ReturnType<typeof splitAtScript> {
   const { own, script } = splitAtScript(args, options);
+  // Node takes it for `-n p`, and N for the script.
+  if (own.at(-1) !== "-np") return { own, script };
+  return splitAtScript([...own.slice(0, -1), "-n", ...script], options);
+}
+
+async function runLaunch(args: readonly string[], context: Context): Promise<number> {
+  const { own, script } = split(args);
   const parsed = parseOptions(own, options, 0);
   if (!parsed.has("ranks")) throw new UsageError("--ranks: say how many processes to start: -n N");
   const size = parsed.integer("ranks", 1, 1, limits.ranks);

@@ -50,6 +50,15 @@ describe("a job", () => {
     expect(unset.lines[0]).toBe("[0] 0 1 0 1 launcher 127.0.0.1 undefined");
   });
 
+  test("takes mpirun's way to say how many", async () => {
+    const path = script("np.mjs", "console.log(rank, size, process.argv.slice(2).join());");
+    const { status, lines } = await launch(["-np", "2", path, "-np", "3"]).ended;
+    expect({ status, lines }).toEqual({ status: 0, lines: ["[0] 0 2 -np,3", "[1] 1 2 -np,3"] });
+    const { status: wrong, err } = await cli("launch -np");
+    expect(wrong).toBe(2);
+    expect(err).toContain("--ranks");
+  });
+
   test.each([
     ["4", "2", ["0: 0 of 2", "0: 1 of 2", "1: 0 of 2", "1: 1 of 2"]],
     ["5", "2", ["0: 0 of 3", "0: 1 of 3", "0: 2 of 3", "1: 0 of 2", "1: 1 of 2"]],
