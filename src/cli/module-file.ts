@@ -27,10 +27,19 @@ export async function importFile(
       throw new UsageError(`${before}${syntaxText(path, url) ?? `${path}: ${error.message}`}`);
     }
     if (isUnloadable(error)) {
-      throw new UsageError(`${before}${path}: ${error.message.split("\n")[0]}`);
+      const said = `${error.message.split("\n")[0]}${typescriptHint(error)}`;
+      throw new UsageError(`${before}${path}: ${said}`);
     }
     throw error;
   }
+}
+
+/** What makes Node load a file that it does not know for TypeScript. */
+function typescriptHint({ message }: Error): string {
+  if (!/^Unknown file extension "\.[cm]?tsx?"/.test(message)) return "";
+  return `
+hint: Node.js ${process.versions.node} does not load it; .ts needs 22.18 or newer, or a loader:
+      npm install --save-dev tsx, then NODE_OPTIONS="--import tsx" twinccl …`;
 }
 
 /** Errors of Node about files that it cannot load: a missing import, an extension that is no JavaScript. */

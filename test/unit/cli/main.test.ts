@@ -37,6 +37,22 @@ test("wrong usage is exit status 2", () => {
   expect(stderr).toContain('unknown command "bogus"');
 });
 
+test.each([
+  ["a file", "typed.tsx", "typed.tsx", "export default () => 1;\n"],
+  ["an import", "typed.tsx", "importing.mjs", 'import "./typed.tsx";\nexport default () => 1;\n'],
+])(
+  "%s in TypeScript that Node.js does not load is wrong usage with a hint",
+  (_, typed, name, text) => {
+    writeFileSync(join(folder, typed), "export default () => 1;\n");
+    const path = join(folder, name);
+    writeFileSync(path, text);
+    const { status, stderr } = run("run", path);
+    expect(status).toBe(2);
+    expect(stderr).toContain('Unknown file extension ".tsx"');
+    expect(stderr).toContain('NODE_OPTIONS="--import tsx"');
+  },
+);
+
 describe("run", () => {
   function program(name: string, text: string): string {
     const path = join(folder, `${name}.mjs`);
