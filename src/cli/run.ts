@@ -1,6 +1,13 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
 import { inspect } from "node:util";
-import { type Backend, connect, createWorld, DeviceBuffer } from "../api/index.ts";
+import {
+  type Backend,
+  type Communicator,
+  connect,
+  createWorld,
+  DeviceBuffer,
+  WorldError,
+} from "../api/index.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { variantBackend, variantHelp } from "./backends.ts";
@@ -30,6 +37,7 @@ export const runCommand: Command = {
 
 Runs FILE, an ES module that default-exports \`async (comm) => result\`, once for each rank, and
 prints what each rank returned. Under a launcher's variables a rank of nccl joins its job instead.
+A FILE in TypeScript needs Node.js 22.18, or a loader: docs/launch.md.
 
 ${optionLines(options)}
 ${variantHelp}
@@ -98,10 +106,23 @@ async function runOwnRank(
 ): Promise<void> {
   const comm = await connect({ backend, size, name: "run" });
   try {
-    const result = await program(comm);
+    const result = await ofRank(comm, program);
     context.out(`rank ${comm.rank}: ${await resultText(result)}\n`);
   } finally {
     await comm.close();
+  }
+}
+
+/** What the program gives. A failure is the program's, as it is where all ranks live here, and not the command line's. */
+async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
+  const { rank, size, name } = comm;
+  try {
+    return await program(comm);
+  } catch (cause) {
+    throw new WorldError(
+      { headline: `rank ${rank} of ${size} failed on "${name}"` },
+      { rank, size, comm: name, failures: [{ rank, error: cause }], cause },
+    );
   }
 }
 

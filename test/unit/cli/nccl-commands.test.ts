@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { sim } from "twinccl/sim";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { variantBackend } from "../../../src/cli/backends.ts";
 import type { BackendSettings, BackendTable } from "../../../src/cli/context.ts";
 import { cli } from "./harness.ts";
@@ -82,6 +82,21 @@ test("run takes a pinned ring", async () => {
   const { out } = await cli(line, { backends });
   expect(out).toBe("rank 0: '210'\nrank 1: '210'\nrank 2: '210'\n");
   expect((await cli(`run ${file} --processes`)).err).toContain("--processes: needs --backend nccl");
+});
+
+test("a rank of a job whose program makes a wrong call has failed, which is no wrong usage", async () => {
+  const { backends } = watched();
+  const file = join(folder, "wrong.mjs");
+  const call = `{ send: comm.alloc("float32", 4), op: "summ" }`;
+  writeFileSync(file, `export default (comm) => comm.allReduce(${call});\n`);
+  const job = { RANK: "0", SIZE: "1", LOCAL_RANK: "0", JOB_ID: "test" };
+  for (const [name, value] of Object.entries(job)) vi.stubEnv(`TWINCCL_${name}`, value);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const { status, err } = await cli(`run ${file} --backend nccl`, { backends });
+  expect(status).toBe(1);
+  expect(err).toMatch(
+    /^twinccl run: rank 0 of 1 failed on "run"\n\nInvalidArgumentError: .*"summ"/,
+  );
 });
 
 test("golden record writes the plan that was logged, not the predicted one", async () => {
