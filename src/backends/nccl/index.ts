@@ -11,6 +11,7 @@ import {
 } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
+import { warnOfManyWorlds } from "./many-worlds.ts";
 import { openHere } from "./open.ts";
 import { type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { assertStreams } from "./places.ts";
@@ -59,6 +60,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     probe: (request) => probe(options, request),
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
+      if (devices === undefined) warnOfManyWorlds(request.size);
       await startsDone(isToldByVariables(pin));
       const setup = setupOf(options, { pin, size: places.length, plans, libraries });
       return openHere(setup, places, request.name);
