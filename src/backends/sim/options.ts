@@ -43,7 +43,7 @@ export interface SimOptions {
   readonly trace?: Trace;
   /** Calls that fail when they are made: `[failAt(2, 5)]`. Each strikes once, also when the world is rebuilt. */
   readonly faults?: readonly Fault[];
-  /** Proves by checksum that nobody writes a buffer while it is lent to a call. Slow; for tests. */
+  /** Compares checksums: a buffer that was written between its call and the move of the data is an error. Slow; for tests. */
   readonly strict?: boolean;
   /**
    * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
