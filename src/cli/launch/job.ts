@@ -38,6 +38,8 @@ export class Job {
     stdout: new ThrottledSink(process.stdout),
     stderr: new ThrottledSink(process.stderr),
   };
+  /** Fires when output that is still to be read is waited for no longer. */
+  readonly #unread = new AbortController();
   #isStopping = false;
   #kill: NodeJS.Timeout | undefined;
 
@@ -52,10 +54,14 @@ export class Job {
     });
   }
 
-  /** Hands a signal on to all ranks; what still runs after the grace time, or at the second signal, is killed. */
+  /**
+   * Hands a signal on to all ranks; what still runs after the grace time, or at the second signal, is killed. At that their
+   * output is given up as well, which may wait for a reader who does not read.
+   */
   stop(signal: NodeJS.Signals): void {
     const first = !this.#isStopping;
     this.#isStopping = true;
+    if (!first) this.#unread.abort();
     this.#signal(first ? signal : "SIGKILL");
     if (first) this.#kill = setTimeout(() => this.#signal("SIGKILL"), this.#options.graceMs);
   }
@@ -93,7 +99,7 @@ export class Job {
       this.#guardian.ended(pid);
     }
     this.#note(rank, end);
-    await Promise.race([outputs, readingTime(child)]);
+    await Promise.race([outputs, readingTime(child, this.#unread.signal)]);
     child.stdout?.destroy();
     child.stderr?.destroy();
   }
@@ -135,11 +141,11 @@ function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /**
- * Resolves after as much time for reading from a child that has ended. Time in which nothing can be read does not count,
- * be it that our own reader is slow or that this process was: what the rank wrote is still in the pipe.
+ * Resolves after as much time for reading from a child that has ended, or when that is given up. Time in which nothing can be
+ * read does not count, be it that our own reader is slow or that this process was: what the rank wrote is still in the pipe.
  */
-async function readingTime({ stdout, stderr }: ChildProcess): Promise<void> {
-  for (let part = 0; part < outputParts; ) {
+async function readingTime({ stdout, stderr }: ChildProcess, over: AbortSignal): Promise<void> {
+  for (let part = 0; part < outputParts && !over.aborted; ) {
     await unreferenced(outputMs / outputParts);
     const isPaused = stdout?.isPaused() === true || stderr?.isPaused() === true;
     if (!isPaused) part += 1;

@@ -154,6 +154,25 @@ describe("a job", () => {
     expect({ lines: lines.length, first: lines[0] }).toEqual({ lines: 2001, first: "[0] end" });
   });
 
+  test("whose output nobody reads is over with the second signal, and the launcher with the third", async () => {
+    const path = script(
+      "unread.mjs",
+      `process.on("SIGTERM", () => { console.error("told"); process.exit(3); });
+       setInterval(() => undefined, 1000);
+       process.stdout.write(("x".repeat(999) + "\\n").repeat(2000));
+       console.error("up");`,
+    );
+    const job = launch(["-n", "2", path]);
+    job.process.stdout?.removeAllListeners("data").pause();
+    await job.printed("[1] up");
+    job.process.kill("SIGTERM");
+    await job.printed("[1] told");
+    job.process.kill("SIGINT");
+    await job.printed("SIGTERM was handed on");
+    job.process.kill("SIGTERM");
+    expect((await job.ended).signal).toBe("SIGTERM");
+  });
+
   test("does not wait for offspring that keeps writing to its output", async () => {
     const path = script(
       "offspring.mjs",

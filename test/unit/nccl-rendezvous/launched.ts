@@ -71,6 +71,7 @@ export function launch(
   });
   child.stderr.setEncoding("utf8").on("data", (chunk: string) => {
     err += chunk;
+    for (const wake of wakers) wake();
   });
   const ended = new Promise<Launched>((resolve) => {
     child.once("close", (status, signal) => {
@@ -81,7 +82,7 @@ export function launch(
   const printed = (wanted: string): Promise<void> =>
     new Promise((resolve, reject) => {
       const wake = (): void => {
-        if (out.includes(wanted)) resolve();
+        if (out.includes(wanted) || err.includes(wanted)) resolve();
       };
       wakers.add(wake);
       wake();
