@@ -148,18 +148,3 @@ export interface SplitArgs extends CallOptions {
   /** Order of the ranks in it: any safe integer, 0 when left out; equal keys keep the parent's order. */
   readonly key?: number;
 }
-
-/** Everything that some call takes. */
-type EveryArgument = ReduceArgs &
-  ReduceScattervArgs &
-  AllToAllvArgs &
-  RecvArgs &
-  SendRecvArgs &
-  SplitArgs;
-
-/** The names of it. */
-export const argumentNames: Readonly<Record<keyof EveryArgument, true>> = {
-  ...{ send: true, recv: true, op: true, root: true, peer: true, to: true, from: true },
-  ...{ sendCounts: true, sendOffsets: true, recvCounts: true, recvOffsets: true },
-  ...{ color: true, key: true, signal: true, timeoutMs: true },
-};

@@ -1,5 +1,6 @@
 /** Options by name and kind: one that nobody has, or of another kind, would be ignored in silence, or fail far from here. */
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
+import { namesText } from "./nearest.ts";
 
 /** Of what kind a value must be; `true` where those who take it look closer than that. */
 type KindOf<Value> = [Value] extends [boolean]
@@ -61,7 +62,7 @@ export function assertOptions<Options extends object>(
   for (const name in options) {
     const field = path === undefined ? name : `${path}.${name}`;
     if (!Object.hasOwn(kinds, name)) {
-      refuse(field, `it is not known here, needs one of ${Object.keys(kinds).join(", ")}`);
+      refuse(field, `it is not known here, needs one of ${namesText(name, Object.keys(kinds))}`);
     }
     const [kind, value] = [kinds[name], options[name]];
     if (typeof kind !== "string" || value === undefined) continue;

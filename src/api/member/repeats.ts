@@ -107,8 +107,8 @@ export class Repeats {
   /**
    * Makes the same call again right behind the one before, which the rank was allowed to make; `undefined` where there is
    * more to ask. Kept so short that it becomes one piece of machine code with what it calls: a call costs little beside
-   * the time that scattered code and data take to come to a processor that has just run a driver. Names that no call has are
-   * not looked for here, where the one before was the same but for them: that would take a tenth longer.
+   * the time that scattered code and data take to come to a processor that has just run a driver. Names that the call does
+   * not take are not looked for here, where the one before was the same but for them: that would take a tenth longer.
    */
   goOn(run: Going, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
     let known: Remembered | undefined;

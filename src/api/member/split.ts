@@ -12,6 +12,10 @@ export function prepareSplit(
   childOf: (call: RankCall) => Communicator | undefined,
 ): Prepared<Communicator | undefined> {
   check.begin("split", args);
+  // A name that is missing may be a slip of the pen; `undefined` says that it joins none.
+  if (!("color" in args)) {
+    throw check.fault("color", "it was left out", "a color", "color: undefined joins none");
+  }
   const { color, key = 0 } = args;
   if (color !== undefined) check.integer("color", color, 0);
   check.integer("key", key, Number.MIN_SAFE_INTEGER);

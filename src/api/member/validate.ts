@@ -5,13 +5,14 @@
  */
 import type { CommInfo, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
-import { argumentNames, type CallOptions, type Data } from "../calls.ts";
+import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { typedHost } from "../host-array.ts";
 import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
 import { symmetricPlace } from "../symmetric.ts";
+import { argumentNames, inPlaceOf } from "./argument-names.ts";
 import type { PreparedCall } from "./prepared.ts";
 
 /** Checks the arguments of one call of one rank. */
@@ -167,12 +168,13 @@ export class Validator {
     );
   }
 
-  /** Refuses names that no call has; those of another call are let through, so that calls may share an object. */
+  /** Refuses names that the call does not take: they would be ignored in silence. */
   #assertNames(args: object): void {
+    const names = argumentNames[this.#collective];
     for (const name in args) {
-      if (Object.hasOwn(argumentNames, name)) continue;
-      const known = Object.keys(argumentNames).join(", ");
-      throw this.fault(name, "it was given, and no call takes it", `one of ${known}`);
+      if (Object.hasOwn(names, name)) continue;
+      const { needed, hint } = inPlaceOf(name, this.#collective);
+      throw this.fault(name, "it is not known here", needed, hint);
     }
   }
 
