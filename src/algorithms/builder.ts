@@ -7,6 +7,7 @@
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { InvalidArgumentError } from "../api/errors.ts";
+import { textOf } from "../api/option-kinds.ts";
 import { assertIndex } from "./indexes.ts";
 import { mostSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
@@ -156,7 +157,7 @@ function isWord(value: number): boolean {
 function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError {
   const [field, value] = Object.entries(fields).find(([, each]) => !isWord(each)) ?? ["step", 0];
   return new InvalidArgumentError(
-    { headline: `step: ${field}: found ${String(value)}, needs an integer of 32 bits` },
+    { headline: `step: ${field}: found ${textOf(value)}, needs an integer of 32 bits` },
     { field },
   );
 }

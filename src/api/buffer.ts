@@ -15,6 +15,7 @@ import {
 import { typedArrayClass } from "./host-array.ts";
 import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
+import { textOf } from "./option-kinds.ts";
 
 /** One allocation, shared by a buffer and all its subarrays. */
 export interface Allocation {
@@ -112,7 +113,7 @@ export class DeviceBuffer<D extends DType = DType> {
     ) {
       throw new InvalidArgumentError(
         {
-          headline: `subarray: found elements ${String(begin)}..${String(end)}, needs integers within 0..${this.length}`,
+          headline: `subarray: found elements ${textOf(begin)}..${textOf(end)}, needs integers within 0..${this.length}`,
           hint: "positions are elements of this buffer, end exclusive",
         },
         { field: Number.isInteger(begin) && begin >= 0 && begin <= this.length ? "end" : "begin" },
@@ -161,7 +162,7 @@ export class DeviceBuffer<D extends DType = DType> {
   async toHost(): Promise<HostArray<D>> {
     this.assertContents("toHost");
     const array = this.hostArray();
-    await this.copyTo(array);
+    await this.readInto("toHost", array);
     return array;
   }
 
@@ -170,24 +171,8 @@ export class DeviceBuffer<D extends DType = DType> {
    *
    * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
    */
-  async copyTo(target: HostArray<D>): Promise<void> {
-    this.assertLive("copyTo");
-    this.assertContents("copyTo");
-    this.assertHost("copyTo", target);
-    const { lastUse } = this.allocation;
-    if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
-    this.assertLive("copyTo");
-    const { memory } = this.allocation;
-    if (target.byteLength <= pieceBytes) {
-      await memory.read(this.byteOffset, pieceAt(target, 0));
-      return;
-    }
-    // All begin at once: what is written meanwhile is in none of them.
-    const reads: (void | Promise<void>)[] = [];
-    for (let at = 0; at < target.byteLength; at += pieceBytes) {
-      reads.push(memory.read(this.byteOffset + at, pieceAt(target, at)));
-    }
-    await Promise.all(reads);
+  copyTo(target: HostArray<D>): Promise<void> {
+    return this.readInto("copyTo", target);
   }
 
   /**
@@ -203,6 +188,26 @@ export class DeviceBuffer<D extends DType = DType> {
   /** Same as `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
+  }
+
+  private async readInto(action: string, target: HostArray<D>): Promise<void> {
+    this.assertLive(action);
+    this.assertContents(action);
+    this.assertHost(action, target);
+    const { lastUse } = this.allocation;
+    if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
+    this.assertLive(action);
+    const { memory } = this.allocation;
+    if (target.byteLength <= pieceBytes) {
+      await memory.read(this.byteOffset, pieceAt(target, 0));
+      return;
+    }
+    // All begin at once: what is written meanwhile is in none of them.
+    const reads: (void | Promise<void>)[] = [];
+    for (let at = 0; at < target.byteLength; at += pieceBytes) {
+      reads.push(memory.read(this.byteOffset + at, pieceAt(target, at)));
+    }
+    await Promise.all(reads);
   }
 
   private hostArray(): HostArray<D> {
@@ -254,11 +259,14 @@ export class DeviceBuffer<D extends DType = DType> {
 
   private assertHost(action: string, array: HostArray<D>): void {
     const needed = dtypeInfo[this.dtype].host;
-    const found = typedArrayClass(array) ?? typeof array;
+    const found = typedArrayClass(array);
     if (found !== needed) {
       const why = dtypeInfo[this.dtype].bits ? ` (${this.dtype} travels as its bits)` : "";
       throw new InvalidArgumentError(
-        { headline: `${action}: found ${found}, ${this.dtype} needs ${needed}${why}` },
+        {
+          headline: `${action}: found ${found ?? textOf(array)}, ${this.dtype} needs ${needed}${why}`,
+          hint: Array.isArray(array) ? `write ${needed}.from(array)` : undefined,
+        },
         { field: "dtype", rank: this.allocation.rank },
       );
     }
@@ -282,7 +290,7 @@ export class DeviceBuffer<D extends DType = DType> {
     if (fits) return;
     throw new InvalidArgumentError(
       {
-        headline: `fill: found ${typeof value} ${String(value)}, ${this.dtype} needs ${
+        headline: `fill: found ${textOf(value)}, ${this.dtype} needs ${
           kind === "float" ? "a number" : "an integer or a bigint"
         }`,
       },
@@ -296,7 +304,7 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
   if (!isDType(dtype)) {
     throw new InvalidArgumentError(
       {
-        headline: `${action}: "${String(dtype)}" is no dtype`,
+        headline: `${action}: ${textOf(dtype)} is no dtype`,
         hint: `dtypes are ${Object.keys(dtypeInfo).join(", ")}`,
       },
       { field: "dtype" },
@@ -305,7 +313,7 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
   const most = Math.floor(Number.MAX_SAFE_INTEGER / dtypeInfo[dtype].bytes);
   if (typeof length !== "number" || !Number.isInteger(length) || length < 0 || length > most) {
     throw new InvalidArgumentError(
-      { headline: `${action}: found length ${String(length)}, needs an integer of at least 0` },
+      { headline: `${action}: found length ${textOf(length)}, needs an integer of at least 0` },
       { field: "length" },
     );
   }
@@ -318,7 +326,7 @@ export function assertAddress(ptr: unknown, dtype: DType, facts: CommErrorFacts)
       { headline: `adopt: ptr: found ${found}, needs ${needed}` },
       { ...facts, field: "ptr" },
     );
-  if (typeof ptr !== "bigint") throw fault(typeof ptr, "an address, as a bigint");
+  if (typeof ptr !== "bigint") throw fault(textOf(ptr), "an address, as a bigint");
   if (ptr <= 0n || ptr >= 1n << 64n) throw fault(String(ptr), "an address of device memory");
   const { bytes } = dtypeInfo[dtype];
   if (ptr % BigInt(bytes) === 0n) return;

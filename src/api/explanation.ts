@@ -2,7 +2,8 @@
 import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import type { OptionKinds } from "./option-kinds.ts";
+import { namesText } from "./nearest.ts";
+import { type OptionKinds, textOf } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
 import { reachedBuffers, type SymmetricPlace } from "./symmetric.ts";
 
@@ -94,22 +95,25 @@ export function questionFault(
   action: string,
 ): InvalidArgumentError | undefined {
   const { collective, dtype, op, count, root, counts, symmetric } = question ?? ({} as Question);
-  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+  const refusal = (field: string, what: string, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
-      { size, field, collective: textOf(collective) },
+      { headline: `${action}: ${field}: ${what}, needs ${needed}` },
+      { size, field, collective: typeof collective === "string" ? collective : textOf(collective) },
     );
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    refusal(field, `found ${textOf(found)}`, needed);
   if (!isCollectiveName(collective)) {
     return fault("collective", collective, "the name of a call, such as allReduce");
   }
   for (const name in question) {
     if (Object.hasOwn(kinds, name)) continue;
-    return fault(name, "it, which is not known here", `one of ${Object.keys(kinds).join(", ")}`);
+    const known = Object.keys(kinds);
+    return refusal(name, "it is not known here", `one of ${namesText(name, known)}`);
   }
   if (dtype !== undefined && !isDType(dtype)) return fault("dtype", dtype, "the name of a dtype");
   if (op !== undefined) {
     const wrong = reduceOpFault(op, dtype ?? "float32");
-    if (wrong !== undefined) return fault("op", wrong, "an operator that is legal for the dtype");
+    if (wrong !== undefined) return refusal("op", wrong, "an operator that is legal for the dtype");
   }
   if (count !== undefined && !isCount(count)) {
     return fault("count", count, "an integer of at least 0");
@@ -123,7 +127,7 @@ export function questionFault(
       Array.isArray(counts) &&
       counts.length === rows &&
       counts.every((row) => Array.isArray(row) && row.length === size && row.every(isCount));
-    if (!whole) return fault("counts", "another shape", `${rows} rows of ${size} counts`);
+    if (!whole) return refusal("counts", "found another shape", `${rows} rows of ${size} counts`);
   }
   if (symmetric !== undefined && typeof symmetric !== "boolean") {
     const whole = isCount(symmetric?.sendOffset) && isCount(symmetric.recvOffset);
@@ -140,11 +144,6 @@ export function questionPlace(question: Question): SymmetricPlace | undefined {
   const { sendOffset, recvOffset } =
     symmetric === true ? { sendOffset: 0, recvOffset: 0 } : symmetric;
   return { send: sendOffset * bytesOf(dtype), recv: recvOffset * bytesOf(dtype) };
-}
-
-/** Whatever it is: not everything has a text of its own. */
-function textOf(value: unknown): string {
-  return typeof value === "object" && value !== null ? "an object" : String(value);
 }
 
 function isCount(value: unknown): boolean {

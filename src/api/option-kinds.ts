@@ -1,5 +1,6 @@
 /** Options by name and kind: one that nobody has, or of another kind, would be ignored in silence, or fail far from here. */
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
+import { typedArrayClass } from "./host-array.ts";
 import { namesText } from "./nearest.ts";
 
 /** Of what kind a value must be; `true` where those who take it look closer than that. */
@@ -71,9 +72,13 @@ export function assertOptions<Options extends object>(
   }
 }
 
-/** A value in a few words: what is no number or truth value by its type alone. */
+/** A value in a few words: a number, a bigint or a text as it is written, what else there is by its kind. */
 export function textOf(value: unknown): string {
-  if (value === null || typeof value === "boolean" || typeof value === "number") return `${value}`;
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
-  return Array.isArray(value) ? "an array" : typeof value;
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "function")
+    return value.name === "" ? "a function" : `the function ${value.name}`;
+  if (typeof value !== "object" || value === null) return String(value);
+  const kind = Array.isArray(value) ? "array" : (typedArrayClass(value) ?? "object");
+  return `${/^[aio]/i.test(kind) ? "an" : "a"} ${kind}`;
 }

@@ -5,6 +5,7 @@
  * the names, so that a wrong one is refused before anything happens.
  */
 import { type DType, dtypeInfo } from "./dtype.ts";
+import { textOf } from "./option-kinds.ts";
 
 /** Operators that have a plain name. */
 export type NamedReduceOp = "sum" | "prod" | "min" | "max" | "avg";
@@ -29,10 +30,10 @@ export function reduceOpName(op: ReduceOp): string {
 export function reduceOpFault(op: unknown, dtype: DType): string | undefined {
   if (typeof op === "string") {
     if ((namedReduceOps as readonly string[]).includes(op)) return undefined;
-    return `"${op}" is no operator`;
+    return `${textOf(op)} is no operator`;
   }
   if (typeof op !== "object" || op === null || !("preMul" in op)) {
-    return `${op === null ? "null" : typeof op} is no operator`;
+    return `${textOf(op)} is no operator`;
   }
   return scalarFault((op as { preMul: unknown }).preMul, dtype);
 }
@@ -40,7 +41,7 @@ export function reduceOpFault(op: unknown, dtype: DType): string | undefined {
 function scalarFault(scalar: unknown, dtype: DType): string | undefined {
   const { kind, bytes } = dtypeInfo[dtype];
   if (typeof scalar !== "number" && typeof scalar !== "bigint") {
-    return `preMul is ${scalar === null ? "null" : typeof scalar}, not a number or bigint`;
+    return `preMul is ${textOf(scalar)}, not a number or bigint`;
   }
   if (kind === "float") {
     return typeof scalar === "bigint"

@@ -7,7 +7,7 @@ import {
   type NamedReduceOp,
   namedReduceOps,
 } from "../api/index.ts";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import type { BenchResult } from "./document.ts";
 import type { Issue } from "./issue.ts";
 import type { SizeSweep } from "./sizes.ts";
@@ -96,7 +96,7 @@ function among(field: string, found: readonly string[], names: readonly string[]
 
 function refused(field: string, found: unknown, needs: string): InvalidArgumentError {
   return new InvalidArgumentError(
-    { headline: `bench: ${field}: found ${String(found)}, needs ${needs}` },
+    { headline: `bench: ${field}: found ${textOf(found)}, needs ${needs}` },
     { field },
   );
 }

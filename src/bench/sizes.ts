@@ -1,6 +1,6 @@
 /** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
 import { bytesOf, type DType, InvalidArgumentError } from "../api/index.ts";
-import { assertOptions } from "../api/option-kinds.ts";
+import { assertOptions, textOf } from "../api/option-kinds.ts";
 import type { MeasuredCollective, Skew } from "./collectives/row.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
@@ -103,7 +103,7 @@ export function callSizes(
 function check(field: string, fine: boolean, found: unknown, needs: string): void {
   if (fine) return;
   throw new InvalidArgumentError(
-    { headline: `sizes: ${field}: found ${String(found)}, needs ${needs}` },
+    { headline: `sizes: ${field}: found ${textOf(found)}, needs ${needs}` },
     { field },
   );
 }

@@ -1,5 +1,6 @@
 /** Who sends how much to whom in an all-to-allv: a skewed, deterministic traffic matrix. */
 import { InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 import { mixedBits } from "./values.ts";
 
 /** Row i holds the elements that rank i sends to each rank. */
@@ -57,7 +58,7 @@ function shareOf(block: number, spread: number, seed: number): number {
 export function assertSpread(spread: number): void {
   if (spread >= 0 && spread <= 1) return;
   throw new InvalidArgumentError(
-    { headline: `spread: found ${String(spread)}, needs a number from 0 to 1` },
+    { headline: `spread: found ${textOf(spread)}, needs a number from 0 to 1` },
     { field: "spread" },
   );
 }

@@ -4,6 +4,7 @@
  * Axes are given slowest first. Ranks that differ in the last axis alone are neighbours, so what talks most comes last.
  */
 import { type Communicator, InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 import { assertAgreed } from "./agreement.ts";
 
 /**
@@ -108,7 +109,7 @@ export class Mesh<Axis extends string = string> {
   #of<T>(table: Readonly<Record<Axis, T>>, axis: Axis): T {
     if (Object.hasOwn(table, axis)) return table[axis];
     throw new InvalidArgumentError(
-      { headline: `Mesh: axis: found "${String(axis)}", needs one of ${this.axes.join(", ")}` },
+      { headline: `Mesh: axis: found ${textOf(axis)}, needs one of ${this.axes.join(", ")}` },
       { field: "axis", rank: this.#parent.rank },
     );
   }
@@ -170,7 +171,7 @@ function assertExtents(comm: Communicator, extents: Readonly<Record<string, numb
   for (const [axis, extent] of all) {
     if (/^\d+$/.test(axis)) throw fault("axes", `"${axis}"`, "names: numbers lose their order");
     if (Number.isSafeInteger(extent) && extent >= 1) continue;
-    throw fault(axis, String(extent), "an integer of at least 1");
+    throw fault(axis, textOf(extent), "an integer of at least 1");
   }
   const product = all.reduce((ranks, [, extent]) => ranks * extent, 1);
   if (product === comm.size) return;

@@ -5,6 +5,7 @@
  * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
 import { InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 import type { RankStateful, State } from "./state.ts";
 
 /**
@@ -26,7 +27,7 @@ export class Random implements RankStateful {
     for (const part of key) {
       if (!Number.isSafeInteger(part)) {
         throw new InvalidArgumentError(
-          { headline: `Random: key: found ${String(part)}, needs safe integers` },
+          { headline: `Random: key: found ${textOf(part)}, needs safe integers` },
           { field: "key" },
         );
       }
@@ -56,7 +57,7 @@ export class Random implements RankStateful {
   below(bound: number): number {
     if (!Number.isSafeInteger(bound) || bound < 1 || bound > 2 ** 32) {
       throw new InvalidArgumentError(
-        { headline: `below: bound: found ${String(bound)}, needs an integer from 1 to 2^32` },
+        { headline: `below: bound: found ${textOf(bound)}, needs an integer from 1 to 2^32` },
         { field: "bound" },
       );
     }

@@ -6,7 +6,7 @@
  * one stopped means the same to another.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { Random } from "./random.ts";
 import type { State, Stateful } from "./state.ts";
 
@@ -171,7 +171,7 @@ function fault(
   needed: string,
 ): InvalidArgumentError {
   return new InvalidArgumentError(
-    { headline: `${action}: ${field}: found ${String(found)}, needs ${needed}` },
+    { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
     { field },
   );
 }

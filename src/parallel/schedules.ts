@@ -3,7 +3,7 @@
  * at a step gives the rates that an uninterrupted run has there.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions } from "../api/option-kinds.ts";
+import { assertOptions, textOf } from "../api/option-kinds.ts";
 
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;
@@ -94,7 +94,7 @@ function fault(
   needed: string,
 ): InvalidArgumentError {
   return new InvalidArgumentError(
-    { headline: `${schedule}: ${field}: found ${String(found)}, needs ${needed}` },
+    { headline: `${schedule}: ${field}: found ${textOf(found)}, needs ${needed}` },
     { field },
   );
 }

@@ -1,5 +1,6 @@
 /** Refuses what the kit was called with by name: a wrong number or a misspelt word would make a law pass that was never tried. */
 import { InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 
 /** Needs a whole number within bounds, both included. */
 export function assertWhole(
@@ -47,12 +48,10 @@ export function refused(
   found: unknown,
   needs: string,
 ): InvalidArgumentError {
-  const headline = `${subject}: ${field}: found ${textOf(found)}, needs ${needs}`;
+  const headline = `${subject}: ${field}: found ${foundText(found)}, needs ${needs}`;
   return new InvalidArgumentError({ headline }, { field });
 }
 
-function textOf(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value);
-  if (Array.isArray(value)) return value.length === 0 ? "none" : "an array";
-  return typeof value === "object" && value !== null ? "an object" : String(value);
+function foundText(value: unknown): string {
+  return Array.isArray(value) && value.length === 0 ? "none" : textOf(value);
 }

@@ -8,6 +8,7 @@
 
 import { bytesOf } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { channelBudget } from "./budget.ts";
 import { choose } from "./choice.ts";
@@ -141,7 +142,7 @@ function check(
   const { ranks } = topology;
   const fault = (field: string, found: unknown, needs: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `plan of ${collective}: ${field}: found ${String(found)}, needs ${needs}` },
+      { headline: `plan of ${collective}: ${field}: found ${textOf(found)}, needs ${needs}` },
       { field, collective },
     );
   if (!Number.isSafeInteger(count) || count < 0) {

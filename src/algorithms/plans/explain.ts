@@ -9,6 +9,7 @@ import {
   type Question,
   specifications,
 } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { Cost } from "../algorithm.ts";
 import type { FusedFold, Operand } from "../fuse.ts";
 import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layout.ts";
@@ -94,7 +95,7 @@ function shapeOf(question: Question, program: Program): CallShape {
   const count = question.count ?? 0;
   if (!Number.isSafeInteger(count) || count < 0) {
     throw new InvalidArgumentError(
-      { headline: `explain: count: found ${String(count)}, needs an integer of at least 0` },
+      { headline: `explain: count: found ${textOf(count)}, needs an integer of at least 0` },
       { field: "count" },
     );
   }
@@ -170,7 +171,7 @@ export function chunkHolding(chunks: readonly ChunkPlan[], element: number): Chu
   if (!Number.isSafeInteger(element) || element < 0) {
     throw new InvalidArgumentError(
       {
-        headline: `explain: element: found ${String(element)}, needs an integer of at least 0`,
+        headline: `explain: element: found ${textOf(element)}, needs an integer of at least 0`,
       },
       { field: "element" },
     );

@@ -1,7 +1,7 @@
 /** How simulated ranks are connected, and what a message costs. */
 
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions } from "../../api/option-kinds.ts";
+import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import type { LinkModel } from "../engine/index.ts";
 
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
@@ -35,7 +35,7 @@ function within(field: keyof typeof linkBounds, value: number): void {
   const [least, most] = linkBounds[field];
   if (typeof value === "number" && value >= least && value <= most) return;
   throw new InvalidArgumentError(
-    { headline: `sim: link.${field}: found ${String(value)}, needs a number in ${least}..${most}` },
+    { headline: `sim: link.${field}: found ${textOf(value)}, needs a number in ${least}..${most}` },
     { field: `link.${field}` },
   );
 }

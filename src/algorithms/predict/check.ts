@@ -1,7 +1,7 @@
 /** Refuses calls that nobody could predict: a wrong number among them would give a wrong time, or none, in silence. */
 import { specifications } from "../../api/collectives/index.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { algorithmsOf } from "../catalogue.ts";
 import type { PredictedCall } from "./predict.ts";
 
@@ -19,7 +19,11 @@ export function assertPredictable(call: PredictedCall): void {
   assertOptions("predict", call, kinds);
   const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
   if (!Object.hasOwn(specifications, collective)) {
-    throw refused("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
+    throw refused(
+      "collective",
+      textOf(collective),
+      `one of ${Object.keys(specifications).join(", ")}`,
+    );
   }
   whole("ranks", ranks, 1);
   if (specifications[collective].rooted) whole("root", root, 0, ranks - 1);
@@ -35,7 +39,7 @@ export function assertPredictable(call: PredictedCall): void {
   time("link.latencyPs", call.link.latencyPs);
   const { gigabytesPerSecond } = call.link;
   if (!(gigabytesPerSecond > 0 && gigabytesPerSecond < Infinity)) {
-    throw refused("link.gigabytesPerSecond", gigabytesPerSecond, "a number above 0");
+    throw refused("link.gigabytesPerSecond", textOf(gigabytesPerSecond), "a number above 0");
   }
   time("overheadPs", call.overheadPs ?? 0);
   time("hopLatencyPs", call.hopLatencyPs ?? 0);
@@ -52,7 +56,11 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   if (own.includes(algorithm)) return;
   const names = own.map(({ name }) => name).join(", ");
   if (typeof algorithm?.chunksPerBlock !== "function") {
-    throw refused("algorithm", algorithm, `an algorithm, such as those of the catalogue: ${names}`);
+    throw refused(
+      "algorithm",
+      textOf(algorithm),
+      `an algorithm, such as those of the catalogue: ${names}`,
+    );
   }
   const others = Object.keys(specifications) as PredictedCall["collective"][];
   const of = others.find((other) => algorithmsOf(other).includes(algorithm));
@@ -64,16 +72,15 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
 function whole(field: string, found: unknown, least: number, most = Number.MAX_SAFE_INTEGER): void {
   if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= most) return;
   const above = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
-  throw refused(field, found, `a whole number ${above}`);
+  throw refused(field, textOf(found), `a whole number ${above}`);
 }
 
 function time(field: string, found: unknown): void {
   if (Number.isSafeInteger(found) && Number(found) >= 0 && Number(found) <= mostPs) return;
-  throw refused(field, found, `whole picoseconds from 0 to ${mostPs}`);
+  throw refused(field, textOf(found), `whole picoseconds from 0 to ${mostPs}`);
 }
 
-function refused(field: string, found: unknown, needs: string): InvalidArgumentError {
-  const text = typeof found === "object" && found !== null ? "an object" : String(found);
-  const headline = `predict: ${field}: found ${text}, needs ${needs}`;
+function refused(field: string, found: string, needs: string): InvalidArgumentError {
+  const headline = `predict: ${field}: found ${found}, needs ${needs}`;
   return new InvalidArgumentError({ headline }, { field });
 }

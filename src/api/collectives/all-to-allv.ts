@@ -24,7 +24,8 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
   const send = check.buffer("send", args.send);
   const sendCounts = check.counts("sendCounts", args.sendCounts);
   const sendOffsets = offsetsOf(check, "sendOffsets", args.sendOffsets, sendCounts);
-  assertInside(check, "sendOffsets", sendCounts, sendOffsets, send);
+  const sentBy = args.sendOffsets === undefined ? "sendCounts" : "sendOffsets";
+  assertInside(check, sentBy, sendCounts, sendOffsets, send);
   const recv = args.recv === undefined ? undefined : check.buffer("recv", args.recv);
   if (recv !== undefined) {
     check.shape("recv", recv, send.dtype, 0, true);
@@ -95,7 +96,8 @@ function receiveBlocks(
   if (args.recvCounts === undefined) return undefined;
   const recvCounts = check.counts("recvCounts", args.recvCounts);
   const recvOffsets = offsetsOf(check, "recvOffsets", args.recvOffsets, recvCounts);
-  if (recv !== undefined) assertInside(check, "recvOffsets", recvCounts, recvOffsets, recv);
+  const placedBy = args.recvOffsets === undefined ? "recvCounts" : "recvOffsets";
+  if (recv !== undefined) assertInside(check, placedBy, recvCounts, recvOffsets, recv);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   return { recvCounts, recvOffsets };
 }

@@ -33,10 +33,10 @@ export function blocksIn(
   return offsets;
 }
 
-/** Refuses a block that reaches beyond its buffer. */
+/** Refuses a block that reaches beyond its buffer; `field` says what the caller gave, which places it. */
 export function assertInside(
   check: Validator,
-  field: "sendOffsets" | "recvOffsets",
+  field: "sendCounts" | "sendOffsets" | "recvCounts" | "recvOffsets",
   counts: readonly number[],
   offsets: readonly number[],
   buffer: DeviceBuffer,

@@ -232,7 +232,7 @@ export class Member implements Communicator {
     if (typeof durationNs !== "number" || !(durationNs >= 0) || durationNs === Infinity) {
       throw new InvalidArgumentError(
         {
-          headline: `work: durationNs: found ${String(durationNs)}, needs a finite number of at least 0`,
+          headline: `work: durationNs: found ${textOf(durationNs)}, needs a finite number of at least 0`,
         },
         { ...this.#poster.facts, field: "durationNs" },
       );

@@ -15,6 +15,7 @@ import type { Track } from "../ledger/again/going.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/calls/posting.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { CommOp, type OpMaker } from "../op.ts";
+import { textOf } from "../option-kinds.ts";
 import { Books } from "./books.ts";
 import { cancelBy, cancelledError } from "./cancelled.ts";
 import {
@@ -208,7 +209,7 @@ export class Poster {
   collect(action: "group" | "capture", callback: () => void): Collecting {
     this.assertOpen(action);
     if (typeof callback !== "function") {
-      throw this.check.begin(action, {}).fault("calls", `found ${typeof callback}`, "a function");
+      throw this.check.begin(action, {}).fault("calls", `found ${textOf(callback)}`, "a function");
     }
     return collectFrom(action, this, this.facts, callback);
   }

@@ -10,6 +10,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { typedHost } from "../host-array.ts";
+import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
 import { symmetricPlace } from "../symmetric.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
@@ -36,11 +37,7 @@ export class Validator {
   begin(collective: CollectiveName, args: unknown): this {
     this.#collective = collective;
     if (typeof args !== "object" || args === null) {
-      throw this.fault(
-        "arguments",
-        `found ${args === null ? "null" : typeof args}`,
-        "one object with named fields",
-      );
+      throw this.fault("arguments", `found ${textOf(args)}`, "one object with named fields");
     }
     return this;
   }
@@ -191,7 +188,11 @@ export class Validator {
   rank(field: "root" | "peer" | "to" | "from", rank: unknown): number {
     const { size } = this.#facts;
     if (typeof rank !== "number" || !Number.isInteger(rank) || rank < 0 || rank >= size) {
-      throw this.fault(field, `found ${String(rank)}`, `a rank in 0..${size - 1}`);
+      throw this.fault(
+        field,
+        `found ${textOf(rank)}`,
+        `a rank in 0..${size - 1} of "${this.#facts.comm}"`,
+      );
     }
     return rank;
   }
@@ -201,7 +202,7 @@ export class Validator {
     if (Number.isSafeInteger(value) && (value as number) >= least) return;
     throw this.fault(
       field,
-      `found ${String(value)}`,
+      `found ${textOf(value)}`,
       least === 0 ? "an integer of at least 0" : "an integer",
     );
   }
@@ -212,13 +213,14 @@ export class Validator {
     if (!Array.isArray(counts) || counts.length !== size) {
       const found = Array.isArray(counts)
         ? `found ${counts.length} counts`
-        : `found ${typeof counts}`;
-      throw this.fault(field, found, `an array of ${size} counts, one a rank`);
+        : `found ${textOf(counts)}`;
+      const hint = ArrayBuffer.isView(counts) ? `write Array.from(${field})` : undefined;
+      throw this.fault(field, found, `an array of ${size} counts, one a rank`, hint);
     }
     const copy = Array.from(counts as readonly unknown[]);
     for (const [rank, count] of copy.entries()) {
       if (typeof count !== "number" || !Number.isSafeInteger(count) || count < 0) {
-        throw this.fault(`${field}[${rank}]`, `found ${String(count)}`, "an integer of at least 0");
+        throw this.fault(`${field}[${rank}]`, `found ${textOf(count)}`, "an integer of at least 0");
       }
     }
     // Calls that are made again share it with the results of earlier ones.
@@ -255,10 +257,10 @@ export class Validator {
     this.#assertNames(args);
     if (signal === undefined && timeoutMs === undefined) return undefined;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
-      throw this.fault("signal", `found ${typeof signal}`, "an AbortSignal");
+      throw this.fault("signal", `found ${textOf(signal)}`, "an AbortSignal");
     }
     if (timeoutMs !== undefined && (typeof timeoutMs !== "number" || !(timeoutMs > 0))) {
-      throw this.fault("timeoutMs", `found ${String(timeoutMs)}`, "a number above 0");
+      throw this.fault("timeoutMs", `found ${textOf(timeoutMs)}`, "a number above 0");
     }
     return { ...(signal && { signal }), ...(timeoutMs && { timeoutMs }) };
   }

@@ -3,7 +3,7 @@ import type { Backend, Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import { assertOptions, type OptionKinds } from "../option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../option-kinds.ts";
 import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
@@ -73,11 +73,11 @@ const kinds: OptionKinds<ConnectOptions> = {
 export async function connect(options: ConnectOptions): Promise<ConnectedCommunicator> {
   assertOptions("connect", options, kinds);
   const { backend, size, name = "world", timeoutMs = 60_000, signal } = options;
-  assertBackend(backend);
+  assertBackend("connect", backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
     throw new InvalidArgumentError(
       {
-        headline: `connect: size: found ${String(size)}, needs an integer of at least 1`,
+        headline: `connect: size: found ${textOf(size)}, needs an integer of at least 1`,
         hint: "leave it out for what the launcher says",
       },
       { field: "size" },
@@ -86,7 +86,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
     throw new InvalidArgumentError(
       {
-        headline: `connect: timeoutMs: found ${String(timeoutMs)}, needs a number above 0`,
+        headline: `connect: timeoutMs: found ${textOf(timeoutMs)}, needs a number above 0`,
         hint: "milliseconds to wait for the other ranks; leave it out for 60,000",
       },
       { field: "timeoutMs" },
@@ -96,7 +96,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000, closeMs };
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new InvalidArgumentError(
-      { headline: `connect: signal: found ${typeof signal}, needs an AbortSignal` },
+      { headline: `connect: signal: found ${textOf(signal)}, needs an AbortSignal` },
       { field: "signal" },
     );
   }

@@ -1,7 +1,7 @@
 /** How a world is opened whose ranks all live in this process. */
 import type { Backend } from "../backend.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import { assertOptions, type OptionKinds } from "../option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../option-kinds.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
@@ -20,17 +20,17 @@ const kinds: OptionKinds<WorldOptions> = {
 export async function createWorld(options: WorldOptions): Promise<World> {
   assertOptions("createWorld", options, kinds);
   const { backend, size, name = "world" } = options;
-  assertBackend(backend);
+  assertBackend("createWorld", backend);
   if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {
     throw new InvalidArgumentError(
-      { headline: `createWorld: size: found ${String(size)}, needs an integer in 1..${mostRanks}` },
+      { headline: `createWorld: size: found ${textOf(size)}, needs an integer in 1..${mostRanks}` },
       { field: "size" },
     );
   }
   const { onStall, stallMs = 10_000 } = options;
   if (typeof stallMs !== "number" || !(stallMs > 0)) {
     throw new InvalidArgumentError(
-      { headline: `createWorld: stallMs: found ${String(stallMs)}, needs a number above 0` },
+      { headline: `createWorld: stallMs: found ${textOf(stallMs)}, needs a number above 0` },
       { field: "stallMs" },
     );
   }
@@ -43,20 +43,21 @@ const mostRanks = 131_072;
 /** How long `close` waits for work that real devices have begun. */
 const closeMs = 60_000;
 
-/** Refuses what is no backend. */
-export function assertBackend(backend: unknown): asserts backend is Backend {
+/** Refuses what is no backend; `subject` says whose and where. */
+export function assertBackend(
+  subject: string,
+  backend: unknown,
+  field = "backend",
+): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) return;
   const isFunction = typeof backend === "function";
-  const found = isFunction
-    ? `the function ${backend.name}`
-    : `${typeof backend} ${String(backend)}`;
   throw new InvalidArgumentError(
     {
-      headline: `backend: found ${found}, needs a backend value`,
+      headline: `${subject}: ${field}: found ${textOf(backend)}, needs a backend value`,
       hint: isFunction
         ? `call it: ${backend.name}()`
         : 'import { sim } from "twinccl/sim" and pass sim()',
     },
-    { field: "backend" },
+    { field },
   );
 }

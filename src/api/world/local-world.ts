@@ -25,7 +25,7 @@ import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
-import { assertOptions } from "../option-kinds.ts";
+import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
@@ -382,7 +382,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   #assertRunnable(program: unknown): void {
     if (typeof program !== "function") {
       throw new InvalidArgumentError(
-        { headline: `run: found ${typeof program}, needs a function of a communicator` },
+        { headline: `run: found ${textOf(program)}, needs a function of a communicator` },
         { field: "program" },
       );
     }

@@ -12,6 +12,7 @@ import {
   WorldError,
 } from "../errors.ts";
 import type { OpenCall } from "../ledger/calls/death.ts";
+import { textOf } from "../option-kinds.ts";
 
 interface Named {
   readonly name: string;
@@ -139,14 +140,14 @@ export function remoteError(
 export function survivorsOf(size: number, without: unknown): number[] {
   if (!Array.isArray(without)) {
     throw new InvalidArgumentError(
-      { headline: `rebuild: without: found ${String(without)}, needs an array of ranks` },
+      { headline: `rebuild: without: found ${textOf(without)}, needs an array of ranks` },
       { field: "without" },
     );
   }
   for (const rank of without) {
     if (Number.isInteger(rank) && rank >= 0 && rank < size) continue;
     throw new InvalidArgumentError(
-      { headline: `rebuild: without: found ${String(rank)}, needs ranks in 0..${size - 1}` },
+      { headline: `rebuild: without: found ${textOf(rank)}, needs ranks in 0..${size - 1}` },
       { field: "without" },
     );
   }

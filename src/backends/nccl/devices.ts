@@ -4,6 +4,7 @@ import {
   InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { Place } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import type { NcclOptions } from "./options.ts";
@@ -62,7 +63,7 @@ export function assertTimeout(timeoutMs: unknown): void {
   if (typeof timeoutMs === "number" && timeoutMs > 0) return;
   throw new InvalidArgumentError(
     {
-      headline: `nccl: timeoutMs: found ${String(timeoutMs)}, needs a number above 0`,
+      headline: `nccl: timeoutMs: found ${textOf(timeoutMs)}, needs a number above 0`,
       hint: "milliseconds; leave it out for calls without a deadline, or give single calls one",
     },
     { field: "timeoutMs" },
@@ -74,7 +75,7 @@ export function assertChecks(checks: unknown): void {
   if (checks === undefined || checks === "off" || checks === "once" || checks === "always") return;
   throw new InvalidArgumentError(
     {
-      headline: `nccl: checks: found ${String(checks)}, needs "off", "once" or "always"`,
+      headline: `nccl: checks: found ${textOf(checks)}, needs "off", "once" or "always"`,
       hint: "leave it out and calls are not compared between processes",
     },
     { field: "checks" },
@@ -86,7 +87,7 @@ export function assertStaging(staging: unknown): void {
   if (staging === undefined || staging === "copy") return;
   throw new InvalidArgumentError(
     {
-      headline: `nccl: staging: found ${String(staging)}, needs "copy"`,
+      headline: `nccl: staging: found ${textOf(staging)}, needs "copy"`,
       hint: "leave it out to have TypedArrays refused in calls",
     },
     { field: "staging" },
@@ -106,7 +107,7 @@ export function assertDevices(devices: readonly number[]): void {
     );
   if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));
   for (const device of devices) {
-    if (!Number.isSafeInteger(device) || device < 0) throw fault(String(device));
+    if (!Number.isSafeInteger(device) || device < 0) throw fault(textOf(device));
     if (seen.has(device)) throw fault(`${device} twice`);
     seen.add(device);
   }

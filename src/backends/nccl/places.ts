@@ -1,5 +1,6 @@
 /** Where the ranks of a world work: a GPU each, and on it a stream, of the caller or of our own. */
 import { InvalidArgumentError, type OpenRequest } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { Place } from "./device/device.ts";
 import type { NcclOptions } from "./options.ts";
 import { NcclSession } from "./session.ts";
@@ -32,21 +33,26 @@ export function streamsOf({ stream, streams }: NcclOptions): readonly bigint[] |
 
 /** Refuses what are no streams of the caller: none, one twice, or a default stream of CUDA. */
 export function assertStreams(options: NcclOptions): void {
+  const field = options.stream === undefined ? "streams" : "stream";
   const fault = (found: string, needed: string, hint?: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `nccl: streams: found ${found}, needs ${needed}`, hint },
-      { field: "streams" },
+      { headline: `nccl: ${field}: found ${found}, needs ${needed}`, hint },
+      { field },
     );
-  const handles = "handles of CUDA streams, as bigints";
+  const handles =
+    field === "stream"
+      ? "the handle of a CUDA stream, as a bigint"
+      : "handles of CUDA streams, as bigints";
   if (options.stream !== undefined && options.streams !== undefined) {
     throw fault("stream and streams", "one of them", "stream: s is short for streams: [s]");
   }
   const streams: unknown = streamsOf(options);
   if (streams === undefined) return;
-  if (!Array.isArray(streams) || streams.length === 0) throw fault(typeof streams, handles);
+  if (!Array.isArray(streams)) throw fault(textOf(streams), handles);
+  if (streams.length === 0) throw fault("none", handles);
   const seen = new Set<bigint>();
   for (const stream of streams as readonly unknown[]) {
-    if (typeof stream !== "bigint" || stream < 0n) throw fault(`${String(stream)}`, handles);
+    if (typeof stream !== "bigint" || stream < 0n) throw fault(textOf(stream), handles);
     if (defaultStreams.includes(stream)) {
       throw fault(
         `the default stream ${stream}`,

@@ -1,7 +1,7 @@
 /** What `sim()` takes. */
 import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { assertPhantom } from "./phantom.ts";
@@ -70,12 +70,12 @@ const kinds: OptionKinds<SimOptions> = {
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds);
   const { seed = 0, executor, trace, faults = [], phantom = false } = options;
-  if (!Number.isSafeInteger(seed)) throw refused("seed", String(seed), "an integer");
+  if (!Number.isSafeInteger(seed)) throw refused("seed", textOf(seed), "an integer");
   if (executor !== undefined && typeof executor?.execute !== "function") {
-    throw refused("executor", typeof executor, "an executor, such as wasm()");
+    throw refused("executor", textOf(executor), "an executor, such as wasm()");
   }
   if (trace !== undefined && !(trace instanceof Trace)) {
-    throw refused("trace", typeof trace, "a new Trace()");
+    throw refused("trace", textOf(trace), "a new Trace()");
   }
   for (const [at, fault] of faults.entries()) assertFault(`sim: faults[${at}]`, fault);
   if (phantom) assertPhantom(options);

@@ -1,5 +1,6 @@
 /** The states of parts as they are at this moment, checked to survive being written. */
 import { bytesOf, InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import {
   elementsOf,
   type State,
@@ -35,7 +36,7 @@ export function assertCount(action: string, field: string, value: number, least:
   if (Number.isSafeInteger(value) && value >= least) return;
   throw new InvalidArgumentError(
     {
-      headline: `${action}: ${field}: found ${String(value)}, needs an integer of at least ${least}`,
+      headline: `${action}: ${field}: found ${textOf(value)}, needs an integer of at least ${least}`,
     },
     { field },
   );

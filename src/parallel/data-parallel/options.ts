@@ -1,6 +1,6 @@
 /** What `DataParallel` can be told, and what it takes when it is not. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
 import type { Wire } from "./wire.ts";
 
@@ -123,8 +123,8 @@ function refuseUnless(
   needed: string,
 ): void {
   if (holds) return;
-  const value = settings[field];
-  const found = typeof value === "object" ? JSON.stringify(value) : String(value);
+  const value: unknown = settings[field];
+  const found = typeof value === "object" ? JSON.stringify(value) : textOf(value);
   throw new InvalidArgumentError(
     { headline: `${trainer}: ${field}: found ${found}, needs ${needed}` },
     { field },

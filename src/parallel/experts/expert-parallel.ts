@@ -6,7 +6,7 @@
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
@@ -92,10 +92,10 @@ export class ExpertParallel {
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
       if (Number.isSafeInteger(value) && value >= 1) continue;
-      throw fault(comm, "create", field, String(value), "an integer of at least 1");
+      throw fault(comm, "create", field, textOf(value), "an integer of at least 1");
     }
     if (dtype !== "float32" && dtype !== "float64") {
-      throw fault(comm, "create", "dtype", `"${String(dtype)}"`, '"float32" or "float64"');
+      throw fault(comm, "create", "dtype", textOf(dtype), '"float32" or "float64"');
     }
     const settings = { experts, width, capacity, dtype };
     await assertAgreed(comm, {

@@ -1,5 +1,6 @@
 /** What the small models have in common: parameters, a loss, and a backward as `DataParallel` wants it. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import type { ParameterDeclaration, ParameterDType, ParameterSet } from "../parameter-set.ts";
@@ -90,7 +91,7 @@ export function weightsOf(parameters: ParameterSet): (name: string) => Weights {
 /** Refuses a number of something that is no integer of at least `least`. */
 export function assertCount(model: string, field: string, value: number, least = 1): void {
   if (Number.isSafeInteger(value) && value >= least) return;
-  throw refusal(model, field, String(value), `an integer of at least ${least}`);
+  throw refusal(model, field, textOf(value), `an integer of at least ${least}`);
 }
 
 /** The refusal of an argument of a model. */

@@ -6,6 +6,7 @@
  * something is stored: each state array once and the parameter once per update.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { constant, type Schedule } from "../schedules.ts";
 
@@ -55,7 +56,7 @@ export function assertNumber(
   const range = bound === Number.POSITIVE_INFINITY ? "" : ` and below ${bound}`;
   throw new InvalidArgumentError(
     {
-      headline: `${rule}: ${field}: found ${String(value)}, needs a number of at least ${least}${range}`,
+      headline: `${rule}: ${field}: found ${textOf(value)}, needs a number of at least ${least}${range}`,
     },
     { field },
   );

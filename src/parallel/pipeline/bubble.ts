@@ -1,5 +1,6 @@
 /** How much of a pipeline's time its stages stand idle: by formula, and measured on the virtual clock. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 
 /** An event of `Trace.toChrome().traceEvents`; times are microseconds, and each rank is a process. */
 export interface TimelineEvent {
@@ -31,7 +32,7 @@ export interface Bubble {
 export function idealBubble(stages: number, microBatches: number): number {
   for (const [field, value] of Object.entries({ stages, microBatches })) {
     if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw fault("idealBubble", field, String(value), "an integer of at least 1");
+    throw fault("idealBubble", field, textOf(value), "an integer of at least 1");
   }
   return (stages - 1) / (microBatches + stages - 1);
 }

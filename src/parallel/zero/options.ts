@@ -1,6 +1,6 @@
 /** What `ShardedParallel` is told. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { Parameter } from "../parameter-set.ts";
@@ -51,7 +51,7 @@ export function shardedSettingsOf(options: ShardedParallelOptions, size: number)
   const { stage, rule, layerOf = beforeDot, prefetch = true, ...common } = options;
   if (![1, 2, 3].includes(stage)) {
     throw new InvalidArgumentError(
-      { headline: `ShardedParallel: stage: found ${String(stage)}, needs 1, 2 or 3` },
+      { headline: `ShardedParallel: stage: found ${textOf(stage)}, needs 1, 2 or 3` },
       { field: "stage" },
     );
   }
@@ -64,7 +64,7 @@ export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): Up
   if (typeof chosen?.update === "function") return chosen;
   throw new InvalidArgumentError(
     {
-      headline: `ShardedParallel: rule of "${parameter.name}": found ${typeof chosen}, needs an update rule`,
+      headline: `ShardedParallel: rule of "${parameter.name}": found ${textOf(chosen)}, needs an update rule`,
       hint: "such as sgd({ learningRate: 0.1 })",
     },
     { field: "rule" },

@@ -225,7 +225,7 @@ const calls: readonly WrongCall[] = [
   },
   {
     wrong: "a huge count",
-    field: "sendOffsets[0]",
+    field: "sendCounts[0]",
     call: exchange({ sendCounts: [2 ** 52, 0, 0] }),
   },
   {

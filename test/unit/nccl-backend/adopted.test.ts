@@ -82,7 +82,7 @@ describe("adopted memory", () => {
   });
 
   test.each<[unknown, RegExp]>([
-    [4096, /ptr: found number, needs an address, as a bigint/],
+    [4096, /ptr: found 4096, needs an address, as a bigint/],
     [0n, /ptr: found 0, needs an address/],
     [-16n, /ptr: found -16/],
     [1n << 64n, /needs an address of device memory/],

@@ -167,10 +167,10 @@ describe("a stream is refused", () => {
   });
 
   test.each<[NcclOptions | object, RegExp]>([
-    [{ stream: 7 }, /streams: found 7, needs handles of CUDA streams, as bigints/],
-    [{ streams: [] }, /streams: found object, needs handles/],
-    [{ streams: 5n }, /streams: found bigint, needs handles/],
-    [{ streams: [80n, -1n] }, /streams: found -1, needs handles/],
+    [{ stream: 7 }, /stream: found 7, needs the handle of CUDA streams, as bigints/],
+    [{ streams: [] }, /streams: found none, needs handles/],
+    [{ streams: 5n }, /streams: found 5n, needs handles/],
+    [{ streams: [80n, -1n] }, /streams: found -1n, needs handles/],
     [{ streams: [80n, 96n, 80n] }, /streams: found 80 twice/],
     [{ stream: 0n }, /found the default stream 0, needs one of the caller's own/],
     [{ streams: [80n, 2n] }, /found the default stream 2/],

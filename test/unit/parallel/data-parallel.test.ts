@@ -128,7 +128,7 @@ describe("the start", () => {
     }
     const wrong: [DataParallelOptions, RegExp][] = [
       [{ bucketBytes: 0 }, /bucketBytes: found 0/],
-      [{ unused: "ignore" as never }, /unused: found ignore, needs "refuse" or "zeros"/],
+      [{ unused: "ignore" as never }, /unused: found "ignore", needs "refuse" or "zeros"/],
       [{ nonFinite: "clip" as never }, /nonFinite: found clip/],
       [{ maxGradientNorm: Number.NaN }, /maxGradientNorm: found NaN/],
       [{ wire: "float8" as never }, /wire: found float8/],

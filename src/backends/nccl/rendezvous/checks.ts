@@ -1,5 +1,6 @@
 /** Checks of what a caller gives, before anything is sent. */
 import { InvalidArgumentError } from "../../../api/index.ts";
+import { textOf } from "../../../api/option-kinds.ts";
 import { limits, longestMs } from "./limits.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
 
@@ -10,9 +11,8 @@ export function argumentError(
   found: unknown,
   needs: string,
 ): InvalidArgumentError {
-  const shown = typeof found === "string" ? `"${found}"` : String(found);
   return new InvalidArgumentError(
-    { headline: `${call}: ${field}: found ${shown}, needs ${needs}` },
+    { headline: `${call}: ${field}: found ${textOf(found)}, needs ${needs}` },
     { field },
   );
 }

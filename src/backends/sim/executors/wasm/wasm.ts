@@ -7,7 +7,7 @@ import {
   InvalidArgumentError,
   type Probe,
 } from "../../../../api/index.ts";
-import { assertOptions } from "../../../../api/option-kinds.ts";
+import { assertOptions, textOf } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
@@ -52,7 +52,7 @@ export function wasm(options: WasmOptions = {}): Executor {
   if (!Number.isInteger(threads) || threads < 1 || threads > mostThreads) {
     throw new InvalidArgumentError(
       {
-        headline: `wasm: threads: found ${String(threads)}, needs an integer from 1 to ${mostThreads}`,
+        headline: `wasm: threads: found ${textOf(threads)}, needs an integer from 1 to ${mostThreads}`,
         hint: "leave it out to take what the machine has",
       },
       { field: "threads" },

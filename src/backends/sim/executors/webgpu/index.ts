@@ -1,6 +1,6 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
 import { InvalidArgumentError } from "../../../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
 import { alignment, type DeviceLimits, type LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
@@ -79,6 +79,6 @@ function assertCount(field: string, value: number | undefined): void {
 }
 
 function wrong(field: string, found: unknown, needs: string): InvalidArgumentError {
-  const headline = `webgpu: ${field}: found ${String(found)}, needs ${needs}`;
+  const headline = `webgpu: ${field}: found ${textOf(found)}, needs ${needs}`;
   return new InvalidArgumentError({ headline }, { field });
 }
