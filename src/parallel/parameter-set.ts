@@ -7,6 +7,7 @@
  * is remembered as well: it is taken as the order of use, from which gradient buckets are made.
  */
 import { InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 import { elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
 /** Element types that parameters have. Shorter floats exist on the wire only (`DataParallelOptions.wire`). */
@@ -61,6 +62,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   readonly #places: (ParameterArray | undefined)[];
 
   constructor(declarations: readonly ParameterDeclaration[]) {
+    assertArray(declarations);
     for (const [at, each] of declarations.entries()) assertDeclared(each, at, declarations);
     const order = declarations
       .map((declaration, declared) => ({ ...declaration, declared }))
@@ -251,6 +253,15 @@ class Flat {
   zero(): void {
     this.#gradients?.fill(0);
   }
+}
+
+function assertArray(declarations: unknown): void {
+  if (Array.isArray(declarations)) return;
+  const found = textOf(declarations);
+  throw new InvalidArgumentError(
+    { headline: `ParameterSet: declarations: found ${found}, needs an array of { name, shape }` },
+    { field: "declarations" },
+  );
 }
 
 function assertDeclared(

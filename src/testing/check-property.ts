@@ -6,7 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
-import { assertWhole } from "./refuse.ts";
+import { assertWhole, refused } from "./refuse.ts";
 
 /** Where a failure is found again. */
 export interface Replay {
@@ -78,6 +78,7 @@ export async function checkProperty<T>(
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
   assertWhole("checkProperty", "runs", runs, 1);
   assertWhole("checkProperty", "seed", seed);
+  if (typeof law !== "function") throw refused("checkProperty", "law", law, "a function");
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };
   try {

@@ -9,9 +9,16 @@ import {
   type SymmetricPlace,
   specifications,
 } from "../../api/index.ts";
+import { namesText } from "../../api/nearest.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import { type Algorithm, buildProgram, type Cost } from "../algorithm.ts";
 import { foldFor } from "../arithmetic/index.ts";
-import { type AlgorithmChoice, findAlgorithm } from "../catalogue.ts";
+import {
+  type AlgorithmChoice,
+  algorithmsOf,
+  builtCollectives,
+  findAlgorithm,
+} from "../catalogue.ts";
 import { type FusedPlan, fuse } from "../fuse.ts";
 import { type CallShape, type Layout, layoutOf } from "../layout.ts";
 import type { PlanFolds } from "../nccl/index.ts";
@@ -194,7 +201,9 @@ export function checkChoice(choice: AlgorithmChoice): void {
   for (const [collective, name] of Object.entries(choice)) {
     if (!isBuilt(collective as CollectiveName)) {
       throw new InvalidArgumentError(
-        { headline: `sim: algorithms.${collective}: there is no such collective` },
+        {
+          headline: `sim: algorithms.${collective}: it is not known here, needs one of ${namesText(collective, builtCollectives)}`,
+        },
         { field: `algorithms.${collective}` },
       );
     }
@@ -212,10 +221,11 @@ function chosen(
   }
   const algorithm = findAlgorithm(collective, choice);
   if (algorithm !== undefined) return algorithm;
+  const names = algorithmsOf(collective).map(({ name }) => name);
   throw new InvalidArgumentError(
     {
-      headline: `sim: algorithms.${collective}: found "${choice}", needs a name of the catalogue, or an algorithm`,
-      hint: "docs/algorithms.md lists them, and tells how to write one",
+      headline: `sim: algorithms.${collective}: found ${textOf(choice)}, needs one of ${namesText(String(choice), names)}, or an algorithm`,
+      hint: "docs/algorithms.md tells what they do, and how to write one",
     },
     { field: `algorithms.${collective}` },
   );

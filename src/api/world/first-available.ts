@@ -2,6 +2,7 @@
 import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
 import { BackendUnavailableError } from "../errors.ts";
 import { assertAlone } from "./alone.ts";
+import { assertBackend } from "./create-world.ts";
 
 /**
  * A backend that opens the first of `backends` whose probe succeeds; `world.selection` tells what was tried.
@@ -13,6 +14,9 @@ import { assertAlone } from "./alone.ts";
  * const world = await createWorld({ backend: firstAvailable(nccl(), sim()), size: 8 });
  */
 export function firstAvailable(...backends: readonly Backend[]): Backend {
+  for (const [at, each] of backends.entries()) {
+    assertBackend("firstAvailable", each, `backends[${at}]`);
+  }
   const name = `firstAvailable(${backends.map((backend) => backend.name).join(", ")})`;
   return {
     name,

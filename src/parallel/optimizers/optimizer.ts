@@ -5,6 +5,7 @@
  * is named, saved and cut with the parameters.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
   elementsOf,
@@ -63,6 +64,7 @@ export class Optimizer implements Stateful {
       if (slots.has(name)) throw fault(name, "a name that is taken", "one of its own");
       assertGradient(parameter);
       const own = typeof rule === "function" ? rule(parameter) : rule;
+      assertRule(name, own);
       slots.set(name, { parameter, rule: own, arrays: stateArrays(own, parameter), steps: 0 });
     }
     this.#slots = slots;
@@ -211,6 +213,12 @@ function record(value: StateValue | undefined): Readonly<Record<string, StateVal
 function text(tensor: StateTensor | undefined): string {
   if (tensor === undefined) return "nothing";
   return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
+}
+
+/** Options of a rule are no rule. */
+function assertRule(name: string, rule: UpdateRule): void {
+  if (typeof rule?.update === "function" && Array.isArray(rule.slots)) return;
+  throw fault(name, textOf(rule), "an update rule, such as sgd({ learningRate: 0.1 })");
 }
 
 function fault(name: string, found: string, needed: string): InvalidArgumentError {
