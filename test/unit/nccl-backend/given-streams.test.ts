@@ -167,7 +167,7 @@ describe("a stream is refused", () => {
   });
 
   test.each<[NcclOptions | object, RegExp]>([
-    [{ stream: 7 }, /stream: found 7, needs the handle of CUDA streams, as bigints/],
+    [{ stream: 7 }, /stream: found 7, needs the handle of a CUDA stream, as a bigint/],
     [{ streams: [] }, /streams: found none, needs handles/],
     [{ streams: 5n }, /streams: found 5n, needs handles/],
     [{ streams: [80n, -1n] }, /streams: found -1n, needs handles/],

@@ -129,11 +129,11 @@ describe("the start", () => {
     const wrong: [DataParallelOptions, RegExp][] = [
       [{ bucketBytes: 0 }, /bucketBytes: found 0/],
       [{ unused: "ignore" as never }, /unused: found "ignore", needs "refuse" or "zeros"/],
-      [{ nonFinite: "clip" as never }, /nonFinite: found clip/],
+      [{ nonFinite: "clip" as never }, /nonFinite: found "clip"/],
       [{ maxGradientNorm: Number.NaN }, /maxGradientNorm: found NaN/],
-      [{ wire: "float8" as never }, /wire: found float8/],
+      [{ wire: "float8" as never }, /wire: found "float8"/],
       [{ wire: { topK: 1.5 } }, /wire: found {"topK":1.5}/],
-      [{ bucketBytes: "16" as never }, /bucketBytes: found 16/],
+      [{ bucketBytes: "16" as never }, /bucketBytes: found "16"/],
       [{ wire: { topK: "1" as never } }, /wire: found {"topK":"1"}/],
       [{ wireScale: 3 }, /wireScale: found 3, needs a power of two/],
       // Their logarithms are rounded to whole numbers.
