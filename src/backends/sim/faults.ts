@@ -42,6 +42,17 @@ export function assertFault(subject: string, fault: Fault): void {
   }
 }
 
+/** Refuses faults of ranks that a world does not have: they would never strike, and the program pass as one that bears them. */
+export function assertFaultRanks(faults: readonly Fault[], size: number): void {
+  for (const [at, { rank }] of faults.entries()) {
+    if (rank < size) continue;
+    throw new InvalidArgumentError(
+      { headline: `sim: faults[${at}]: rank: found ${rank}, needs a rank in 0..${size - 1}` },
+      { field: "rank", size },
+    );
+  }
+}
+
 /** A rank as faults name it: by its number in the first world, with its calls counted on through every rebuild. */
 interface Counted {
   readonly rank: number;

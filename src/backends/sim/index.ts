@@ -3,7 +3,7 @@ import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import type { Backend } from "../../api/index.ts";
 import { cpu } from "./executors/cpu.ts";
 import { commonWasm } from "./executors/wasm/wasm.ts";
-import { FaultPlan } from "./faults.ts";
+import { assertFaultRanks, FaultPlan } from "./faults.ts";
 import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
 import { WorldTrace } from "./world-trace.ts";
@@ -45,6 +45,7 @@ export function sim(options: SimOptions = {}): Backend {
     name: "sim",
     probe: () => options.executor?.probe?.() ?? { ok: true, reason: "needs nothing" },
     open: async ({ size, rebuilt }) => {
+      if (rebuilt === undefined) assertFaultRanks(faults, size);
       const planner = plannerOf(size);
       const before = rebuilt?.session;
       const last = before instanceof SimSession ? before : undefined;
