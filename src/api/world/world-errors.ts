@@ -38,14 +38,27 @@ export function abortedError(
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
   const isTold = reason instanceof CommError;
-  const why = reason instanceof Error ? `: ${String(reason.message).split("\n", 1)[0]}` : "";
+  const why = reasonText(reason);
   return new CommAbortedError(
     {
-      headline: `the communicator "${name}" was aborted${why}`,
+      headline: `the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`,
       hint: afterAbort[from],
     },
     { rank, size, comm: name, cause: reason, ...(isTold && { ranks: reason.ranks }) },
   );
+}
+
+/** The first line of what an abort was given, where it has a text: programs may give anything. */
+function reasonText(reason: unknown): string {
+  try {
+    if (reason === undefined || reason === null || typeof reason === "function") return "";
+    const { message } = reason as { readonly message?: unknown };
+    const told = typeof message === "string" ? message : reason;
+    const isPlain = typeof told === "object" && told.toString === Object.prototype.toString;
+    return isPlain ? "" : (String(told).split("\n")[0] as string);
+  } catch {
+    return "";
+  }
 }
 
 /** What the survivors' calls fail with when the process of a rank is gone. */
