@@ -19,7 +19,8 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const send = check.buffer("send", args.send);
   const recv = check.buffer("recv", args.recv);
   const recvCounts = check.counts("recvCounts", args.recvCounts);
-  check.shape("send", send, recv.dtype, recvCounts[rank] as number);
+  const why = `as recvCounts[${rank}] says`;
+  check.shape("send", send, recv.dtype, recvCounts[rank] as number, { why });
   const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);

@@ -28,7 +28,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
   assertInside(check, sentBy, sendCounts, sendOffsets, send);
   const recv = args.recv === undefined ? undefined : check.buffer("recv", args.recv);
   if (recv !== undefined) {
-    check.shape("recv", recv, send.dtype, 0, true);
+    check.shape("recv", recv, send.dtype, 0, { least: true });
     check.apart(send, recv);
   }
   if (args.recvCounts === undefined && args.recvOffsets !== undefined) {

@@ -28,7 +28,7 @@ export function blocksIn(
 ): readonly number[] {
   const offsets = offsetsOf(check, `${field}Offsets`, given, counts);
   const packed = given === undefined;
-  check.shape(field, buffer, dtype, packed ? sum(counts) : 0, !packed);
+  check.shape(field, buffer, dtype, packed ? sum(counts) : 0, { least: !packed });
   assertInside(check, `${field}Offsets`, counts, offsets, buffer);
   return offsets;
 }

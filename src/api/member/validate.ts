@@ -115,13 +115,16 @@ export class Validator {
     return new DeviceBuffer(host.dtype, length, allocation, byteOffset);
   }
 
-  /** `recv` must hold exactly, or with `least` at least, so many elements of the dtype of `send`. */
+  /**
+   * `recv` must hold exactly, or with `least` at least, so many elements of the dtype of `send`; `why` says which argument
+   * makes them so many.
+   */
   shape(
     field: "send" | "recv",
     buffer: DeviceBuffer,
     dtype: DType,
     length: number,
-    least = false,
+    { least = false, why }: { readonly least?: boolean; readonly why?: string } = {},
   ): void {
     if (buffer.dtype !== dtype)
       throw this.fault(field, `found ${buffer.dtype}`, `${dtype}, as the other buffer`);
@@ -129,7 +132,7 @@ export class Validator {
       throw this.fault(
         field,
         `found ${buffer.length} elements`,
-        `${least ? "at least" : "exactly"} ${length}`,
+        `${least ? "at least" : "exactly"} ${length}${why === undefined ? "" : `, ${why}`}`,
         "take a subarray of a longer buffer",
       );
     }

@@ -17,8 +17,9 @@ export interface Mismatch {
   readonly ranks: readonly number[];
   /** Each rank's value, by rank. */
   readonly values: readonly string[];
-  /** What the law is, where equality is not it. */
+  /** What the law is, where equality is not it, and how it is met. */
   readonly law?: string;
+  readonly cure?: string;
 }
 
 /** The first difference between the postings of a complete slot; `undefined` when they agree. */
@@ -114,6 +115,7 @@ function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
           return rank === to ? `expects ${expected} from rank ${from}` : "-";
         }),
         law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+        cure: "recvCounts say what the others send; leave them out on all ranks to have them exchanged",
       };
     }
   }
@@ -135,13 +137,16 @@ function rootedFault(
     ranks: [rank],
     values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
     law: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
+    cure: `lengths that differ are the root's to say: ${field}, one a rank`,
   };
 }
+
+const sameCalls = "make the same call on every rank, with equal arguments";
 
 /** The error that each rank gets for a mismatch. All say the same. */
 export function mismatchErrors(
   slot: Slot,
-  { field, ranks, values, law }: Mismatch,
+  { field, ranks, values, law, cure = sameCalls }: Mismatch,
 ): (rank: number) => CollectiveMismatchError {
   const calls = slot.postings.map((posting) => posting?.call);
   const { name } = slot.comm;
@@ -151,7 +156,7 @@ export function mismatchErrors(
       law === undefined ? "" : `: ${law}`
     }`,
     table: [["rank", "call", field], ...rankRows(rows, numbersText)],
-    hint: "nothing was written; make the same call on every rank, with equal arguments",
+    hint: `nothing was written; ${cure}`,
   };
   return (rank) =>
     new CollectiveMismatchError(text, {
@@ -169,6 +174,10 @@ export function transferMismatch(
   const to = recv.call;
   const field = from.dtype !== to.dtype ? "dtype" : "count";
   const values = [`${from[field]}`, `${to[field]}`];
+  const cure =
+    field === "dtype"
+      ? `receive into ${from.dtype}, as it is sent`
+      : "lengths are a law: take a subarray of the longer side";
   if (values[0] === values[1]) return undefined;
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
   return ({ op, call }) =>
@@ -180,7 +189,7 @@ export function transferMismatch(
           [from.rank, `send to ${to.rank}`, values[0] as string],
           [to.rank, `receive from ${from.rank}`, values[1] as string],
         ],
-        hint: "nothing was written; lengths are a law: take a subarray of the longer side",
+        hint: `nothing was written; ${cure}`,
       },
       {
         rank: op.rank,
