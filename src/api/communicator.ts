@@ -276,8 +276,9 @@ export interface Communicator extends AsyncDisposable {
   group(calls: () => void): CommOp<void>;
 
   /**
-   * Divides the ranks into communicators by color; ranks without a color get `undefined`. A communicator lives on after
-   * the one it was split from, and takes memory until all its ranks have closed it, or one has aborted it.
+   * Divides the ranks into communicators by color; ranks whose color is `undefined`, which has to be said, get none. A
+   * communicator lives on after the one it was split from, and takes memory until all its ranks have closed it, or one has
+   * aborted it.
    */
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 

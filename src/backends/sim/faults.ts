@@ -4,7 +4,10 @@ import { assertOptions, textOf } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
-  /** Rank in the world as it was first opened; the rank keeps that name when a rebuild numbers it anew. */
+  /**
+   * Rank in the world as it was first opened, which is refused when it has no such rank; the rank keeps that name when a
+   * rebuild numbers it anew.
+   */
   readonly rank: number;
   /**
    * Which of the rank's calls, counted from 0 over all communicators of the world and of those rebuilt from it: a
