@@ -117,7 +117,7 @@ describe("what is no function", () => {
     [null, "null"],
     [undefined, "undefined"],
     ["x", '"x"'],
-    [{}, "object"],
+    [{}, "an object"],
   ];
 
   test.each(found)("is refused as a hook: %j", async (callback, text) => {

@@ -328,6 +328,6 @@ test("without staging, TypedArrays are refused with what to write instead", asyn
     });
   });
   expect(() => nccl({ staging: "pinned" as "copy" })).toThrow(
-    /staging: found pinned, needs "copy"/,
+    /staging: found "pinned", needs "copy"/,
   );
 });
