@@ -63,6 +63,21 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
     }
   });
 
+  test("the table has the calls of all ranks, those of other processes too", async () => {
+    const comms = await connected(2, checks);
+    const wrong = await outcomes(comms, (comm): PromiseLike<unknown> => {
+      const send = comm.alloc("int32", 2);
+      return comm.rank === 0 ? comm.barrier() : comm.allReduce({ send, op: "sum" });
+    });
+    for (const error of wrong) {
+      expect((error as Error).message.split("\n").slice(1, 4)).toEqual([
+        "  rank  call                collective",
+        "  0     barrier             barrier",
+        "  1     allReduce int32[2]  allReduce",
+      ]);
+    }
+  });
+
   test("another collective, operator or root is told too", async () => {
     const comms = await connected(2, checks);
     const send = comms.map((comm) => comm.alloc("int32", 2));

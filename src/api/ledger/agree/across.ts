@@ -7,11 +7,19 @@
 import type { CommInfo, OwnWords, RankCall, Session } from "../../backend.ts";
 import type { Posting, SignatureField } from "../calls/posting.ts";
 import type { Slot } from "../calls/slot.ts";
-import { type Lengths, type Mismatch, signatureMismatch, transposeFault } from "./compare.ts";
+import {
+  callText,
+  type Lengths,
+  type Mismatch,
+  signatureMismatch,
+  transposeFault,
+} from "./compare.ts";
 import { type Windows, windowLaw } from "./windows.ts";
 
 /** What a rank says of its call. */
 interface Told {
+  /** In a few words, for the table of a mismatch. */
+  readonly call: string;
   readonly signature: readonly SignatureField[];
   /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
   readonly lengths: readonly (Lengths | null)[];
@@ -40,13 +48,21 @@ function ownWords({ call, prepared }: Posting, windows: Windows): OwnWords {
   const { signature } = prepared;
   const calls = callsOf(call);
   const fields = windows.fieldsOf(calls, (index) => prefixOf(call, index));
-  const told: Told = { signature, lengths: calls.map(lengthsOf), windows: fields };
+  const told: Told = {
+    ...{ call: callText(call), signature },
+    ...{ lengths: calls.map(lengthsOf), windows: fields },
+  };
   return { kind: JSON.stringify([signature, fields]), words: JSON.stringify(told) };
 }
 
 /** What keeps the calls of all ranks from fitting each other, given their words by rank. */
 function judgeWords(words: readonly string[]): Mismatch | undefined {
   const told = words.map((each) => JSON.parse(each) as Told);
+  const differs = faultOf(told);
+  return differs && { ...differs, calls: told.map(({ call }) => call) };
+}
+
+function faultOf(told: readonly Told[]): Mismatch | undefined {
   const differs = signatureMismatch(told.map(({ signature }) => signature)) ?? lengthsFault(told);
   if (differs !== undefined) return differs;
   const apart = signatureMismatch(told.map(({ windows }) => windows));

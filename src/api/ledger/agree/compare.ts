@@ -17,6 +17,8 @@ export interface Mismatch {
   readonly ranks: readonly number[];
   /** Each rank's value, by rank. */
   readonly values: readonly string[];
+  /** Each rank's call in a few words, where others than those of this process are told. */
+  readonly calls?: readonly string[];
   /** What the law is, where equality is not it, and how it is met. */
   readonly law?: string;
   readonly cure?: string;
@@ -146,11 +148,14 @@ const sameCalls = "make the same call on every rank, with equal arguments";
 /** The error that each rank gets for a mismatch. All say the same. */
 export function mismatchErrors(
   slot: Slot,
-  { field, ranks, values, law, cure = sameCalls }: Mismatch,
+  { field, ranks, values, calls: texts, law, cure = sameCalls }: Mismatch,
 ): (rank: number) => CollectiveMismatchError {
   const calls = slot.postings.map((posting) => posting?.call);
   const { name } = slot.comm;
-  const rows = values.map((value, rank) => ({ rank, cells: [callText(calls[rank]), value] }));
+  const rows = values.map((value, rank) => ({
+    rank,
+    cells: [texts?.[rank] ?? callText(calls[rank]), value],
+  }));
   const text: ErrorText = {
     headline: `call ${slot.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
       law === undefined ? "" : `: ${law}`
@@ -204,7 +209,8 @@ export function transferMismatch(
     );
 }
 
-function callText(call: RankCall | undefined): string {
+/** A call in a few words: what is done, and with how much. */
+export function callText(call: RankCall | undefined): string {
   if (call === undefined) return "-";
   return call.dtype === undefined
     ? call.collective
