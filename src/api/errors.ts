@@ -166,6 +166,8 @@ export interface RankWait {
   readonly owner?: number;
   /** The ranks that have not made the matching call. */
   readonly missing: readonly number[];
+  /** Where the rank's program made the call, as `file:line:column`; with `callSites`. */
+  readonly place?: string;
 }
 
 /** Every unfinished rank waits for another one: nothing can ever wake them. */

@@ -5,6 +5,10 @@
  * deadlock decidable) and whether a failure was seen (an unseen one poisons the communicator and never becomes an
  * unhandled rejection). The native promise inside is made only when somebody asks for it.
  */
+import { CallSite, showCallSite } from "./call-site.ts";
+import { CommError } from "./errors.ts";
+import { NativePromise } from "./native-promise.ts";
+
 /** Where an operation stands. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
@@ -28,6 +32,8 @@ export interface OpMaker {
    */
   readonly asker: number;
   readonly watcher: OpWatcher;
+  /** Whether operations keep where they were asked for. */
+  readonly callSites?: boolean;
   /** Told of an operation that would be done, and failed with what a callback threw that was told of it. */
   faulted?(op: CommOp): void;
 }
@@ -44,20 +50,6 @@ interface Times {
   finishedPs: number;
 }
 
-/** The native promise, for those who ask before the operation settles. */
-class Native<T> {
-  readonly promise: Promise<T>;
-  resolve!: (value: unknown) => void;
-  reject!: (error: unknown) => void;
-
-  constructor() {
-    this.promise = new Promise<T>((resolve, reject) => {
-      this.resolve = resolve as (value: unknown) => void;
-      this.reject = reject;
-    });
-  }
-}
-
 /** What a callback threw, whatever it was. */
 interface Fault {
   readonly error: unknown;
@@ -65,6 +57,7 @@ interface Fault {
 
 /** What few operations have. */
 interface Extras {
+  site?: CallSite;
   enqueued?: CommOp<void>;
   onSubmitted?: (() => void)[];
   /** What a callback of these threw. */
@@ -88,7 +81,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   #observed = false;
   /** The result, or the error. */
   #outcome: unknown;
-  #native: Native<T> | undefined;
+  /** For those who ask before the operation settles. */
+  #native: NativePromise<T> | undefined;
   /** `undefined` as long as both are 0, which they stay where time is real. */
   #times: Times | undefined;
   #extras: Extras | undefined;
@@ -96,6 +90,7 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   constructor(maker: OpMaker) {
     this.#maker = maker;
+    if (maker.callSites === true) this.#more().site = new CallSite();
   }
 
   /** Rank in the communicator. */
@@ -146,6 +141,11 @@ export class CommOp<T = unknown> implements Promise<T> {
   /** Where the operation stands. That it was submitted may be told as late as the end of the turn in which it was. */
   get status(): OpStatus {
     return this.#status;
+  }
+
+  /** Where the program asked for it as `file:line:column`, if that is kept. */
+  get place(): string | undefined {
+    return this.#extras?.site?.place;
   }
 
   /** True while neither done nor failed. */
@@ -309,6 +309,8 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#status = "failed";
     this.#outcome = error;
     this.#leaveDeadline();
+    const site = this.#extras?.site;
+    if (site !== undefined && error instanceof CommError) showCallSite(error, site);
     this.#refuseSubmission();
     if (this.#extras !== undefined) {
       tellSettled(this.#extras, error);
@@ -364,7 +366,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#native !== undefined) return this.#native.promise;
     if (this.#status === "done") return Promise.resolve(this.#outcome as T);
     if (this.#status === "failed") return Promise.reject(this.#outcome);
-    this.#native = new Native<T>();
+    this.#native = new NativePromise<T>();
     return this.#native.promise;
   }
 }

@@ -1,6 +1,7 @@
 /** The command line: finds the command, runs it, and turns what it throws into a message and an exit status. */
 import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
+import { hasCallSite } from "../api/call-site.ts";
 import {
   BackendUnavailableError,
   CommError,
@@ -110,11 +111,12 @@ function isRefusal(error: unknown): boolean {
 }
 
 /**
- * Errors raised on purpose say all in their message; anything else is a bug, where the stack is what helps. The cause
- * of a failed run is somebody's own program, so it is shown in full.
+ * Errors raised on purpose say all in their message, and in their stack where the failed call was made, if that was kept;
+ * anything else is a bug, where the stack is what helps. The cause of a failed run is somebody's own program, so it is shown
+ * in full.
  */
 function errorText(error: unknown): string {
   if (error instanceof WorldError) return `${error.message}\n\n${errorText(error.cause)}`;
-  if (error instanceof CommError) return `${error.name}: ${error.message}`;
+  if (error instanceof CommError && !hasCallSite(error)) return `${error.name}: ${error.message}`;
   return error instanceof Error ? (error.stack ?? String(error)) : inspect(error);
 }

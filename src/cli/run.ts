@@ -26,6 +26,7 @@ const options = {
   ...executorOption,
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   processes: { help: "nccl: start one process for each rank" },
+  "call-sites": { help: "errors name the line of each call; the simulation's always do" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
 } as const satisfies OptionTable;
 
@@ -72,21 +73,25 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
   };
   const run = place === undefined ? runRanks : runOwnRank;
+  // A call of the simulation takes so long that noting its line does not count.
+  const callSites = !isNccl || parsed.has("call-sites");
   const work = async (watch: Watch): Promise<void> => {
     const program = await loadProgram(parsed.positionals[0]);
-    await run(backend, ranks, watch(program), context).finally(writeTrace);
+    await run({ backend, size: ranks, callSites }, watch(program), context).finally(writeTrace);
   };
   await tellingEarlyEnd("run", context, work, writeTrace);
   return 0;
 }
 
-async function runRanks(
-  backend: Backend,
-  size: number,
-  program: RankProgram,
-  context: Context,
-): Promise<void> {
-  const world = await createWorld({ backend, size, name: "run" });
+/** What the ranks run on. */
+interface Opening {
+  readonly backend: Backend;
+  readonly size: number;
+  readonly callSites: boolean;
+}
+
+async function runRanks(opening: Opening, program: RankProgram, context: Context): Promise<void> {
+  const world = await createWorld({ ...opening, name: "run" });
   try {
     const results = await world.run(program);
     for (const [rank, result] of results.entries()) {
@@ -98,13 +103,8 @@ async function runRanks(
 }
 
 /** This process's rank of a job. */
-async function runOwnRank(
-  backend: Backend,
-  size: number,
-  program: RankProgram,
-  context: Context,
-): Promise<void> {
-  const comm = await connect({ backend, size, name: "run" });
+async function runOwnRank(opening: Opening, program: RankProgram, context: Context): Promise<void> {
+  const comm = await connect({ ...opening, name: "run" });
   try {
     const result = await ofRank(comm, program);
     context.out(`rank ${comm.rank}: ${await resultText(result)}\n`);

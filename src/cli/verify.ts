@@ -205,7 +205,7 @@ async function runFile(
 ): Promise<number> {
   const results: unknown[][] = [];
   for (const { name, backend } of sides) {
-    const world = await createWorld({ backend, size: ranks, name: "verify" });
+    const world = await createWorld({ backend, size: ranks, name: "verify", callSites: true });
     try {
       results.push(await world.run(async (comm) => readBack(await program(comm))));
     } catch (error) {

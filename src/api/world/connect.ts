@@ -25,6 +25,8 @@ export interface ConnectOptions {
   readonly timeoutMs?: number;
   /** Gives up waiting for the others. */
   readonly signal?: AbortSignal;
+  /** Keeps where in the program every call is made, as `createWorld` does; off when left out. */
+  readonly callSites?: boolean;
 }
 
 /** This process's end of a job. Closing it closes everything. */
@@ -53,6 +55,7 @@ export interface ConnectedCommunicator extends Communicator {
 
 const kinds: OptionKinds<ConnectOptions> = {
   ...{ backend: true, size: true, name: "string", timeoutMs: true, signal: true },
+  ...{ callSites: "boolean" },
 };
 
 /**
@@ -72,7 +75,7 @@ const kinds: OptionKinds<ConnectOptions> = {
  */
 export async function connect(options: ConnectOptions): Promise<ConnectedCommunicator> {
   assertOptions("connect", options, kinds);
-  const { backend, size, name = "world", timeoutMs = 60_000, signal } = options;
+  const { backend, size, name = "world", timeoutMs = 60_000, signal, callSites = false } = options;
   assertBackend("connect", backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
     throw new InvalidArgumentError(
@@ -93,7 +96,9 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
     );
   }
   const closeMs = Math.min(timeoutMs, longestMs);
-  const opening: Opening = { backend, name, onStall: undefined, stallMs: 10_000, closeMs };
+  const opening: Opening = {
+    ...{ backend, name, onStall: undefined, stallMs: 10_000, callSites, closeMs },
+  };
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new InvalidArgumentError(
       { headline: `connect: signal: found ${textOf(signal)}, needs an AbortSignal` },

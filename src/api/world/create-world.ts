@@ -7,6 +7,7 @@ import type { World, WorldOptions } from "./world.ts";
 
 const kinds: OptionKinds<WorldOptions> = {
   ...{ backend: true, size: true, name: "string", onStall: "function", stallMs: true },
+  ...{ callSites: "boolean" },
 };
 
 /**
@@ -27,14 +28,14 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       { field: "size" },
     );
   }
-  const { onStall, stallMs = 10_000 } = options;
+  const { onStall, stallMs = 10_000, callSites = false } = options;
   if (typeof stallMs !== "number" || !(stallMs > 0)) {
     throw new InvalidArgumentError(
       { headline: `createWorld: stallMs: found ${textOf(stallMs)}, needs a number above 0` },
       { field: "stallMs" },
     );
   }
-  return openWorld({ backend, name, onStall, stallMs, closeMs }, size);
+  return openWorld({ backend, name, onStall, stallMs, callSites, closeMs }, size);
 }
 
 /** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */

@@ -47,6 +47,7 @@ export interface Opening {
   readonly name: string;
   readonly onStall: ((report: StallReport) => void) | undefined;
   readonly stallMs: number;
+  readonly callSites: boolean;
   /** How long closing waits for open calls, where time is real. */
   readonly closeMs: number;
 }
@@ -95,7 +96,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#opening = opening;
     this.#session = session;
     this.#onStall = onStall ?? (({ text }) => emitWarning(text, "TwincclStall"));
-    this.#monitor = new Monitor(session.size, this);
+    this.#monitor = new Monitor(session.size, this, opening.callSites);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
     this.#communicators = new Communicators(name, this.#monitor, this);
     session.onLost?.((rank, reason) => this.#communicators.lose(rank, reason));

@@ -28,13 +28,16 @@ test("results are printed by rank, buffers with their contents", async () => {
   });
 });
 
-test("a mistake in the use of the library is shown without a stack", async () => {
+test("a mistake in the use of the library is shown with the lines of the program alone", async () => {
   const path = program("stuck", "if (comm.rank !== 2) await comm.barrier();");
   const { status, out, err } = await cli(`run ${path} -n 3`);
   expect({ status, out }).toEqual({ status: 1, out: "" });
   expect(err).toMatch(/^twinccl run: 2 of 3 ranks failed on "run"/);
   expect(err).toContain("DeadlockError: deadlock: rank 2 finished");
-  expect(err).not.toMatch(/^ {4}at /m);
+  expect(err).toMatch(/ {2}rank 0 {2}waits in barrier .* for rank 2 {2}\S*stuck\.mjs:\d+:\d+$/m);
+  const [innermost, ...outer] = err.match(/^ {4}at .*$/gm) ?? [];
+  expect(innermost).toMatch(/stuck\.mjs:\d+:\d+\)$/);
+  expect(outer).toEqual([expect.stringContaining("harness.ts")]);
 });
 
 test("a bug in the program is shown with its stack", async () => {

@@ -11,6 +11,7 @@ import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { connected } from "./connected.ts";
+import { cleanGpus } from "./gpus.ts";
 
 /** What each rank's call came to: its result, or its error. */
 async function outcomes<T>(
@@ -76,6 +77,19 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
         "  1     allReduce int32[2]  allReduce",
       ]);
     }
+  });
+
+  test("the lines of calls are told to other processes, where they are kept", async () => {
+    const comms = await connected(2, checks, cleanGpus(), { callSites: true });
+    const wrong = await outcomes(comms, (comm) =>
+      comm.rank === 0
+        ? comm.broadcast({ recv: comm.alloc("int32", 2), root: 0 })
+        : comm.broadcast({ recv: comm.alloc("int32", 2), root: 1 }),
+    );
+    const [table, other] = wrong.map((error) => (error as Error).message.split("\n").slice(1, 4));
+    expect(table).toEqual(other);
+    const lines = table?.map((row) => Number(/comparisons\.test\.ts:(\d+):\d+$/.exec(row)?.[1]));
+    expect(lines?.slice(1)).toEqual([lines?.[1], (lines?.[1] ?? Number.NaN) + 1]);
   });
 
   test("another collective, operator or root is told too", async () => {

@@ -12,6 +12,7 @@ export async function connected(
   size: number,
   checks: Checks,
   { setup }: FakeGpus = cleanGpus(),
+  { callSites = false } = {},
 ): Promise<ConnectedCommunicator[]> {
   const members = await (await place(size)).joinAll();
   const comms = await Promise.all(
@@ -22,7 +23,7 @@ export async function connected(
         throw new Error("this backend only joins");
       };
       const probe = () => ({ ok: true, reason: "fake GPUs" });
-      return connect({ backend: { name: "nccl", probe, open, join } });
+      return connect({ backend: { name: "nccl", probe, open, join }, callSites });
     }),
   );
   onTestFinished(async () => {

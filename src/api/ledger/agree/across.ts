@@ -8,7 +8,8 @@ import type { CommInfo, OwnWords, RankCall, Session } from "../../backend.ts";
 import type { Posting, SignatureField } from "../calls/posting.ts";
 import type { Slot } from "../calls/slot.ts";
 import {
-  callText,
+  type CallWords,
+  callWords,
   type Lengths,
   type Mismatch,
   signatureMismatch,
@@ -18,8 +19,7 @@ import { type Windows, windowLaw } from "./windows.ts";
 
 /** What a rank says of its call. */
 interface Told {
-  /** In a few words, for the table of a mismatch. */
-  readonly call: string;
+  readonly call: CallWords;
   readonly signature: readonly SignatureField[];
   /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
   readonly lengths: readonly (Lengths | null)[];
@@ -44,12 +44,13 @@ export function comparedAcross(
 }
 
 /** A rank's own words. */
-function ownWords({ call, prepared }: Posting, windows: Windows): OwnWords {
+function ownWords(posting: Posting, windows: Windows): OwnWords {
+  const { call, prepared } = posting;
   const { signature } = prepared;
   const calls = callsOf(call);
   const fields = windows.fieldsOf(calls, (index) => prefixOf(call, index));
   const told: Told = {
-    ...{ call: callText(call), signature },
+    ...{ call: callWords(posting), signature },
     ...{ lengths: calls.map(lengthsOf), windows: fields },
   };
   return { kind: JSON.stringify([signature, fields]), words: JSON.stringify(told) };

@@ -10,6 +10,14 @@ import type { Meeting } from "../calls/batch.ts";
 import type { Posting, SignatureField } from "../calls/posting.ts";
 import type { Slot } from "../calls/slot.ts";
 
+/** A call in a few words. */
+export interface CallWords {
+  /** What is done, and with how much. */
+  readonly call: string;
+  /** Where it was made, as `file:line:column`, if that is kept. */
+  readonly place: string | undefined;
+}
+
 /** A difference between the ranks of one call. */
 export interface Mismatch {
   readonly field: string;
@@ -17,8 +25,8 @@ export interface Mismatch {
   readonly ranks: readonly number[];
   /** Each rank's value, by rank. */
   readonly values: readonly string[];
-  /** Each rank's call in a few words, where others than those of this process are told. */
-  readonly calls?: readonly string[];
+  /** Each rank's call, where others than those of this process are told. */
+  readonly calls?: readonly CallWords[];
   /** What the law is, where equality is not it, and how it is met. */
   readonly law?: string;
   readonly cure?: string;
@@ -148,24 +156,27 @@ const sameCalls = "make the same call on every rank, with equal arguments";
 /** The error that each rank gets for a mismatch. All say the same. */
 export function mismatchErrors(
   slot: Slot,
-  { field, ranks, values, calls: texts, law, cure = sameCalls }: Mismatch,
+  mismatch: Mismatch,
 ): (rank: number) => CollectiveMismatchError {
-  const calls = slot.postings.map((posting) => posting?.call);
+  const { field, ranks, values, law, cure = sameCalls } = mismatch;
+  const { calls = slot.postings.map(callWords) } = mismatch;
   const { name } = slot.comm;
-  const rows = values.map((value, rank) => ({
-    rank,
-    cells: [texts?.[rank] ?? callText(calls[rank]), value],
-  }));
+  const rows = values.map((value, rank) => {
+    const { call = "-", place = "" } = calls[rank] ?? {};
+    return { rank, cells: [call, value, place] };
+  });
+  const heading = calls.some(({ place }) => place !== undefined) ? ["made at"] : [];
   const text: ErrorText = {
     headline: `call ${slot.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
       law === undefined ? "" : `: ${law}`
     }`,
-    table: [["rank", "call", field], ...rankRows(rows, numbersText)],
+    table: [["rank", "call", field, ...heading], ...rankRows(rows, numbersText)],
     hint: `nothing was written; ${cure}`,
   };
   return (rank) =>
     new CollectiveMismatchError(text, {
-      ...{ rank, size: calls.length, comm: name, collective: calls[rank]?.collective },
+      ...{ rank, size: calls.length, comm: name },
+      collective: slot.postings[rank]?.call.collective,
       ...{ call: slot.number, ranks, field, values },
     });
 }
@@ -184,15 +195,17 @@ export function transferMismatch(
       ? `receive into ${from.dtype}, as it is sent`
       : "lengths are a law: take a subarray of the longer side";
   if (values[0] === values[1]) return undefined;
+  const places = [send.op.place, recv.op.place];
+  const heading = places.every((place) => place === undefined) ? [] : ["made at"];
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
   return ({ op, call }) =>
     new CollectiveMismatchError(
       {
         headline: `send and receive on "${comm.name}" differ in ${field}`,
         table: [
-          ["rank", "call", field],
-          [from.rank, `send to ${to.rank}`, values[0] as string],
-          [to.rank, `receive from ${from.rank}`, values[1] as string],
+          ["rank", "call", field, ...heading],
+          [from.rank, `send to ${to.rank}`, values[0] as string, places[0] ?? ""],
+          [to.rank, `receive from ${from.rank}`, values[1] as string, places[1] ?? ""],
         ],
         hint: `nothing was written; ${cure}`,
       },
@@ -209,10 +222,13 @@ export function transferMismatch(
     );
 }
 
-/** A call in a few words: what is done, and with how much. */
-export function callText(call: RankCall | undefined): string {
-  if (call === undefined) return "-";
-  return call.dtype === undefined
-    ? call.collective
-    : `${call.collective} ${call.dtype}[${call.count}]`;
+/** What the table of a mismatch has of a call. */
+export function callWords(posting: Posting | undefined): CallWords {
+  if (posting === undefined) return { call: "-", place: undefined };
+  const { call, op } = posting;
+  const { collective, dtype, count } = call;
+  return {
+    call: dtype === undefined ? collective : `${collective} ${dtype}[${count}]`,
+    place: op.place,
+  };
 }

@@ -22,7 +22,8 @@ export function waitsOf({ size, state, waits }: Situation): RankWait[] {
     const { op, call } = posting;
     const foreign = op.worldRank === rank ? {} : { owner: op.worldRank };
     const what = { comm, collective: call.collective, call: op.call, missing };
-    return { rank, state: state(rank), ...what, ...foreign };
+    const where = op.place === undefined ? {} : { place: op.place };
+    return { rank, state: state(rank), ...what, ...foreign, ...where };
   });
 }
 
@@ -34,14 +35,15 @@ function waitRows(waits: readonly RankWait[]): Row[] {
   return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait) })));
 }
 
-function waitCells({ state, comm, collective, call, missing, owner }: RankWait): Row {
+function waitCells(wait: RankWait): Row {
+  const { state, comm, collective, call, missing, owner, place } = wait;
   if (collective === undefined) {
     const what = state === "finished" ? "has finished" : "runs, or waits for something else";
-    return [what, "", ""];
+    return [what, "", "", ""];
   }
   const whose = owner === undefined ? "" : ` as rank ${owner}`;
   const what = `${stateTexts[state]} ${collective}${whose}`;
-  return [what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`];
+  return [what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`, place ?? ""];
 }
 
 /** The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same. */

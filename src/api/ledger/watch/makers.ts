@@ -19,7 +19,8 @@ export class Makers {
     this.#monitor = monitor;
     this.#isVirtual = clock !== undefined;
     this.#makers = ranks.map((worldRank, rank) => {
-      return { rank, worldRank, asker: worldRank, watcher: monitor, faulted };
+      const { callSites } = monitor;
+      return { rank, worldRank, asker: worldRank, watcher: monitor, callSites, faulted };
     });
   }
 

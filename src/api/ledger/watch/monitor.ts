@@ -47,6 +47,8 @@ type RankState = "idle" | "running" | "finished";
 
 /** Counts parked ranks; one per world. */
 export class Monitor implements OpWatcher {
+  /** Whether operations keep where they were asked for. */
+  readonly callSites: boolean;
   readonly #host: MonitorHost;
   readonly #states: RankState[];
   readonly #parked: number[];
@@ -63,7 +65,8 @@ export class Monitor implements OpWatcher {
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
 
-  constructor(size: number, host: MonitorHost) {
+  constructor(size: number, host: MonitorHost, callSites = false) {
+    this.callSites = callSites;
     this.#host = host;
     this.#states = new Array<RankState>(size).fill("idle");
     this.#parked = new Array<number>(size).fill(0);

@@ -1,0 +1,63 @@
+/** Where in a program a call was made: what its stack has beside the library's own frames. */
+
+/** Of these a stack has some between the program and here, beside those that a user wants to see. */
+const mostOwnFrames = 12;
+
+/** The folder that the library's files are in, as stacks name it; `undefined` in a bundle, which has no such files. */
+const home = /([^\s(]*\/)api\/call-site\.[jt]s:/.exec(new Error().stack ?? "")?.[1];
+
+function isOwn(frame: string): boolean {
+  return home !== undefined && frame.includes(home);
+}
+
+/** What the frames of the runtime itself have. */
+const runtime = /[ (]node:/;
+
+/** The stack of one call. It becomes text when somebody asks, as of few calls. */
+export class CallSite {
+  /** Without a stack where the engine keeps none. */
+  readonly #captured: { readonly stack?: string } = {};
+
+  /** Of whoever calls the library now. */
+  constructor() {
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = stackTraceLimit + mostOwnFrames;
+    Error.captureStackTrace?.(this.#captured, CallSite);
+    Error.stackTraceLimit = stackTraceLimit;
+  }
+
+  /** The program's frames, innermost first, as the engine writes them. */
+  get frames(): readonly string[] {
+    const lines = this.#captured.stack?.split("\n").slice(1) ?? [];
+    let isTheirs = true;
+    const theirs = lines.filter((line) => {
+      // A built-in function such as `map` belongs to whoever wrote what it calls.
+      if (!line.endsWith("(<anonymous>)")) isTheirs = !(isOwn(line) || runtime.test(line));
+      return isTheirs;
+    });
+    return theirs.length > 0 ? theirs : lines;
+  }
+
+  /** The innermost of them as `file:line:column`; `undefined` where there is none. */
+  get place(): string | undefined {
+    const [, place] = /(?:file:\/\/)?([^\s()]+:\d+:\d+)\)?$/.exec(this.frames[0] ?? "") ?? [];
+    return place;
+  }
+}
+
+/** Errors whose stack is that of a call. */
+const shown = new WeakSet<Error>();
+
+/** Whether the stack of an error is that of the call which failed with it. */
+export function hasCallSite(error: Error): boolean {
+  return shown.has(error);
+}
+
+/** The stack of an error becomes that of the call which failed with it first. */
+export function showCallSite(error: Error, site: CallSite): void {
+  if (shown.has(error)) return;
+  shown.add(error);
+  const { name, message } = error;
+  const stack = [`${name}: ${message}`, ...site.frames].join("\n");
+  Object.defineProperty(error, "stack", { value: stack, configurable: true, writable: true });
+}

@@ -1,0 +1,156 @@
+/** `callSites`: whose line of the program a call is that fails, or that others wait for. */
+import {
+  CollectiveMismatchError,
+  type CommError,
+  type Communicator,
+  createWorld,
+  DeadlockError,
+  InvalidArgumentError,
+  type World,
+  WorldError,
+} from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, onTestFinished, test } from "vitest";
+
+const here = /call-sites\.test\.ts:\d+:\d+/;
+
+async function open(size: number, callSites: boolean | undefined): Promise<World> {
+  const world = await createWorld({
+    backend: sim(),
+    size,
+    ...(callSites !== undefined && { callSites }),
+  });
+  onTestFinished(() => world.close());
+  return world;
+}
+
+/** What a program fails with on each rank. */
+async function failuresOf(
+  world: World,
+  program: (comm: Communicator) => Promise<unknown>,
+): Promise<CommError[]> {
+  const failed = await world.run(program).then(
+    () => undefined,
+    (error: WorldError) => error,
+  );
+  expect(failed).toBeInstanceOf(WorldError);
+  const failures = [...(failed as WorldError).failures].sort((a, b) => a.rank - b.rank);
+  return failures.map(({ error }) => error as CommError);
+}
+
+/** The frames of an error's stack. */
+function framesOf({ stack = "", message }: Error): string[] {
+  return stack.slice(stack.indexOf(message) + message.length + 1).split("\n");
+}
+
+function lineIn(text: string | undefined): number {
+  return Number(/call-sites\.test\.ts:(\d+):/.exec(text ?? "")?.[1]);
+}
+
+/** The line that it is called at. */
+function ownLine(): number {
+  return lineIn(new Error().stack?.split("\n")[2]);
+}
+
+let firstLine = 0;
+let secondLine = 0;
+
+async function first(comm: Communicator): Promise<void> {
+  firstLine = ownLine() + 1;
+  await comm.barrier();
+}
+
+async function second(comm: Communicator): Promise<void> {
+  secondLine = ownLine() + 1;
+  await comm.barrier();
+}
+
+test("a mismatch names each rank's line, and has the stack of the call", async () => {
+  const world = await open(2, true);
+  const lines = [0, 0];
+  const errors = await failuresOf(world, async (comm) => {
+    const send = comm.alloc("int32", 4 + comm.rank);
+    if (comm.rank === 0) {
+      lines[0] = ownLine() + 1;
+      await comm.allReduce({ send, op: "sum" });
+    } else {
+      lines[1] = ownLine() + 1;
+      await comm.allReduce({ send, op: "sum" });
+    }
+  });
+  for (const [rank, error] of errors.entries()) {
+    expect(error).toBeInstanceOf(CollectiveMismatchError);
+    const [heading = "", ...rows] = error.message.split("\n").slice(1, 4);
+    expect(heading).toMatch(/ {2}made at$/);
+    expect(rows.map(lineIn)).toEqual(lines);
+    expect(lineIn(framesOf(error)[0])).toBe(lines[rank]);
+  }
+});
+
+test("a deadlock names each rank's line, in its table and in its facts", async () => {
+  const world = await open(3, true);
+  const errors = await failuresOf(world, async (comm) => {
+    if (comm.rank === 0) await first(comm);
+    if (comm.rank === 1) await comm.recv({ peer: 0, recv: comm.alloc("int32", 1) });
+  });
+  const [error] = errors as [DeadlockError];
+  expect(error).toBeInstanceOf(DeadlockError);
+  expect(error.waits.map(({ place }) => place)).toEqual([
+    expect.stringMatching(here),
+    expect.stringMatching(here),
+    undefined,
+  ]);
+  expect(lineIn(error.waits[0]?.place)).toBe(firstLine);
+  expect(error.message).toContain(`for ranks 1, 2  ${error.waits[0]?.place}`);
+});
+
+test("who called the function that made the call is there too", async () => {
+  const world = await open(2, true);
+  let caller = 0;
+  const [error] = await failuresOf(world, async (comm) => {
+    await comm.barrier();
+    if (comm.rank === 1) return;
+    caller = ownLine() + 1;
+    await first(comm);
+  });
+  expect(framesOf(error as Error).map(lineIn)).toEqual(expect.arrayContaining([firstLine, caller]));
+  expect(framesOf(error as Error).filter((frame) => frame.includes("/src/"))).toEqual([]);
+});
+
+test("calls that are repeated are told apart by their lines", async () => {
+  const world = await open(2, true);
+  const [error] = await failuresOf(world, async (comm) => {
+    for (let round = 0; round < 20; round++) await first(comm);
+    if (comm.rank === 0) await second(comm);
+  });
+  expect(lineIn(framesOf(error as Error)[0])).toBe(secondLine);
+});
+
+test("a call that is refused has the stack of whoever made it", async () => {
+  const world = await open(1, true);
+  let line = 0;
+  const [error] = await failuresOf(world, async (comm) => {
+    line = ownLine() + 1;
+    await comm.broadcast({ recv: comm.alloc("int32", 1), root: 7 });
+  });
+  expect(error).toBeInstanceOf(InvalidArgumentError);
+  expect(lineIn(framesOf(error as Error)[0])).toBe(line);
+});
+
+describe("off", () => {
+  test.each([undefined, false])("%s: nothing is kept or told", async (callSites) => {
+    const world = await open(2, callSites);
+    const [error] = (await failuresOf(world, async (comm) => {
+      if (comm.rank === 0) await first(comm);
+    })) as [DeadlockError];
+    expect(error.waits.map(({ place }) => place)).toEqual([undefined, undefined]);
+    expect(error.message).not.toMatch(here);
+    expect(framesOf(error)[0]).toContain("/src/api/");
+  });
+});
+
+test("what is neither true nor false is refused", async () => {
+  await expect(
+    createWorld({ backend: sim(), size: 1, callSites: "yes" as never }),
+  ).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "callSites" });
+});
