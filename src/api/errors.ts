@@ -53,30 +53,38 @@ export interface CommErrorFacts {
   readonly cause?: unknown;
 }
 
+type Facts = Omit<CommErrorFacts, "ranks" | "cause">;
+
+/** Gives an error what its message says already: it is not printed once more with it. */
+function hide(error: CommError, details: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(details)) {
+    Object.defineProperty(error, name, { value, enumerable: false });
+  }
+}
+
 /** Base of every error raised on purpose. */
 export abstract class CommError extends Error {
   abstract readonly code: CommErrorCode;
-  readonly rank: number | undefined;
-  readonly size: number | undefined;
-  readonly comm: string | undefined;
-  readonly collective: string | undefined;
-  readonly call: number | undefined;
-  readonly device: string | undefined;
-  readonly ranks: readonly number[];
-  readonly field: string | undefined;
-  readonly hint: string | undefined;
+  // Those that an error lacks are not there, so that nothing empty is printed with it.
+  declare readonly rank: number | undefined;
+  declare readonly size: number | undefined;
+  declare readonly comm: string | undefined;
+  declare readonly collective: string | undefined;
+  declare readonly call: number | undefined;
+  declare readonly device: string | undefined;
+  declare readonly ranks: readonly number[];
+  declare readonly field: string | undefined;
+  declare readonly hint: string | undefined;
 
   constructor(text: ErrorText, facts: CommErrorFacts = {}) {
     super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
-    this.rank = facts.rank;
-    this.size = facts.size;
-    this.comm = facts.comm;
-    this.collective = facts.collective;
-    this.call = facts.call;
-    this.device = facts.device;
-    this.ranks = facts.ranks ?? [];
-    this.field = facts.field;
-    this.hint = text.hint;
+    const { rank, size, comm, collective, call, device, ranks = [], field } = facts;
+    const own: Facts = { rank, size, comm, collective, call, device, field };
+    for (const [name, fact] of Object.entries(own)) {
+      if (fact !== undefined) Object.defineProperty(this, name, { value: fact, enumerable: true });
+    }
+    Object.defineProperty(this, "ranks", { value: ranks, enumerable: ranks.length > 0 });
+    hide(this, { hint: text.hint });
   }
 
   override get name(): string {
@@ -145,11 +153,11 @@ export class RendezvousError extends CommError {
 export class CollectiveMismatchError extends CommError {
   readonly code = "ERR_COMM_MISMATCH";
   /** What each rank of the communicator gave for `field`, by rank. */
-  readonly values: readonly string[];
+  declare readonly values: readonly string[];
 
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly values: readonly string[] }) {
     super(text, facts);
-    this.values = facts.values;
+    hide(this, { values: facts.values });
   }
 }
 
@@ -174,11 +182,11 @@ export interface RankWait {
 export class DeadlockError extends CommError {
   readonly code = "ERR_COMM_DEADLOCK";
   /** Who waits for whom, by rank. */
-  readonly waits: readonly RankWait[];
+  declare readonly waits: readonly RankWait[];
 
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly waits: readonly RankWait[] }) {
     super(text, facts);
-    this.waits = facts.waits;
+    hide(this, { waits: facts.waits });
   }
 }
 
@@ -233,14 +241,14 @@ export interface RankFailure {
 /** `world.run` failed on some ranks; `failures` lists them, earliest first, and `cause` is the first one. */
 export class WorldError extends CommError {
   readonly code = "ERR_COMM_WORLD";
-  readonly failures: readonly RankFailure[];
+  declare readonly failures: readonly RankFailure[];
 
   constructor(
     text: ErrorText,
     facts: CommErrorFacts & { readonly failures: readonly RankFailure[] },
   ) {
     super(text, facts);
-    this.failures = facts.failures;
+    hide(this, { failures: facts.failures });
   }
 }
 

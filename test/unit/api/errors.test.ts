@@ -1,6 +1,8 @@
 /** Errors: their text is one headline, an aligned table and one hint; their facts survive as plain data. */
 
+import { inspect } from "node:util";
 import * as api from "twinccl";
+import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { alignedTable, errorMessage, ranksText } from "../../../src/api/error-text.ts";
 
@@ -11,6 +13,7 @@ const {
   CommClosedError,
   CommError,
   CommTimeoutError,
+  createWorld,
   DeadlockError,
   InvalidArgumentError,
   RemoteRankError,
@@ -124,5 +127,33 @@ describe("the classes", () => {
       const error = new CommAbortedError(text, { cause });
       expect(() => JSON.stringify(error), String(typeof cause)).not.toThrow();
     }
+  });
+});
+
+describe("printed", () => {
+  test("with the facts that it has, and no others", () => {
+    const error = new InvalidArgumentError(text, { rank: 2, field: "to" });
+    const printed = inspect(error);
+    expect(printed.slice(printed.lastIndexOf("{"))).toBe(
+      "{\n  rank: 2,\n  field: 'to',\n  code: 'ERR_COMM_ARG'\n}",
+    );
+    // What is not printed can be read all the same.
+    expect(error).toMatchObject({ hint: "do it", ranks: [] });
+    expect([error.size, error.comm, error.call]).toEqual([undefined, undefined, undefined]);
+  });
+
+  test("a failed run has the first failure once, however many ranks failed because of it", async () => {
+    const world = await createWorld({ backend: sim(), size: 8 });
+    const error: api.WorldError = await world
+      .run(async (comm) => {
+        if (comm.rank === 5) throw new TypeError("mine");
+        await comm.barrier();
+      })
+      .catch((failure) => failure);
+    await world.close();
+    expect(error.failures).toHaveLength(8);
+    const printed = inspect(error, { depth: 5, customInspect: false });
+    expect(printed.match(/^ *(\[cause\]: )?TypeError: mine$/gm)).toHaveLength(1);
+    expect(printed.match(/^ *code: /gm)).toEqual(["  code: "]);
   });
 });
