@@ -30,6 +30,8 @@ export interface OpInfo {
    * capture, a replay and, on channels, a group. 0 for a barrier and a split.
    */
   readonly count: number;
+  /** Where the program made the call, as `file:line:column`; `undefined` unless the world keeps `callSites`. */
+  readonly place: string | undefined;
 }
 
 /** Takes a callback off again; operations that are open still tell it of their end. */

@@ -28,7 +28,8 @@ export function tellCall(
   channel: Diagnostics | undefined,
 ): void {
   const { collective, dtype, count } = call;
-  const info: Told = { comm, rank, call: number, collective, dtype, count };
+  const { place } = op;
+  const info: Told = { comm, rank, call: number, collective, dtype, count, place };
   const tellEnd = hooks.atEnd();
   try {
     hooks.posting(info);
@@ -47,7 +48,8 @@ export function tellGroup(
 ): void {
   const channel = diagnosticsOf("group");
   if (channel === undefined) return;
-  const told = { comm, rank, collective: "group", dtype: undefined, count: calls } as const;
+  const { place } = op;
+  const told = { comm, rank, collective: "group", dtype: undefined, count: calls, place } as const;
   tellChannel(channel, { ...told, call: number() }, op);
 }
 

@@ -137,6 +137,19 @@ test("a call that is refused has the stack of whoever made it", async () => {
   expect(lineIn(framesOf(error as Error)[0])).toBe(line);
 });
 
+test("hooks are told, of each call of a group too", async () => {
+  const world = await open(2, true);
+  const told: (string | undefined)[] = [];
+  let line = 0;
+  await world.run(async (comm) => {
+    if (comm.rank === 0) comm.hooks.before(({ place }) => told.push(place));
+    await first(comm);
+    line = ownLine() + 1;
+    await comm.group(() => void comm.barrier());
+  });
+  expect(told.map(lineIn)).toEqual([firstLine, line]);
+});
+
 describe("off", () => {
   test.each([undefined, false])("%s: nothing is kept or told", async (callSites) => {
     const world = await open(2, callSites);
