@@ -44,7 +44,8 @@ export interface Stateful {
 /** Something whose state differs from rank to rank. */
 export interface RankStateful extends Stateful {
   /**
-   * Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`.
+   * Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`. Also of as many ranks, where
+   * `restore` refused this one's own on any rank: they may have been divided otherwise.
    *
    * @throws InvalidArgumentError for states of another shape, before anything is changed.
    */

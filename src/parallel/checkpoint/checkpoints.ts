@@ -145,7 +145,8 @@ export class Checkpoints {
   /**
    * Gives every part the state of the newest complete save, or of save number `save`. Collective, one at a time.
    *
-   * - **Another number of ranks** may load it: shared parts come back whole, and parts of their own by `reshard`.
+   * - **Another number of ranks** may load it: shared parts come back whole, and parts of their own by `reshard`. So may as many
+   *   that are laid out otherwise, on a mesh of other extents: where a part refuses its own rank's state, all are read.
    * - **All or nothing**: what one part refuses, on whatever rank, is undone in all parts on all ranks.
    * - **Cost**: every file is read by one rank and broadcast to the others; the parts' old state is kept until all have
    *   the new one.
@@ -164,10 +165,13 @@ export class Checkpoints {
   ): Promise<SavedCheckpoint | undefined> {
     return this.#oneAtATime("load", async () => {
       if (options.save !== undefined) assertCount("load", "save", options.save, 1);
-      const loaded = await loadStates(this.#comm, this.#files, namesOf(parts), options.save);
+      const names = namesOf(parts);
+      const loaded = await loadStates(this.#comm, this.#files, names, options.save);
       if (loaded === undefined) return undefined;
-      await restoreTogether(this.#comm, parts, loaded);
       const { save, step, size } = loaded.manifest;
+      await restoreTogether(this.#comm, parts, loaded, () =>
+        loadStates(this.#comm, this.#files, names, save, "every rank's"),
+      );
       return { save, step, size };
     });
   }

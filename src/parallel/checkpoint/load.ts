@@ -13,8 +13,9 @@ import { FileFault, together } from "./together.ts";
 export interface LoadedStates {
   readonly manifest: Manifest;
   readonly shared: States;
-  /** This rank's own alone where as many ranks wrote it; else those of all ranks that did. */
   readonly perRank: readonly States[];
+  /** Whose states `perRank` has: this rank's alone, or those of all ranks that wrote it. */
+  readonly of: "own" | "every rank's";
 }
 
 /** Names of parts, in order. */
@@ -23,12 +24,16 @@ export interface PartNames {
   readonly perRank: readonly string[];
 }
 
-/** The states of save number `save`, or of the newest complete one; `undefined` when there is none. */
+/**
+ * The states of save number `save`, or of the newest complete one; `undefined` when there is none. Where as many ranks wrote
+ * it, each takes its own alone unless every rank's are asked for.
+ */
 export async function loadStates(
   comm: Communicator,
   files: CheckpointFiles,
   names: PartNames,
   save: number | undefined,
+  asked: LoadedStates["of"] = "own",
 ): Promise<LoadedStates | undefined> {
   await assertAgreed(comm, {
     action: "load",
@@ -52,17 +57,18 @@ export async function loadStates(
       return [name, { dtype, shape, data: view(new ArrayBuffer(length * bytes), 0, length) }];
     }),
   );
+  const of = comm.size === manifest.size ? asked : "every rank's";
   const perRank: States[] = [];
   for (const [writer, { bytes }] of manifest.files.entries()) {
     const file = decodeTensors(
       await broadcastFile(comm, writer % comm.size, mine.get(writer), bytes),
     );
     takePieces(file, manifest, writer, whole);
-    if (comm.size !== manifest.size || writer === comm.rank) {
+    if (of !== "own" || writer === comm.rank) {
       perRank.push(ownStates(file, manifest.perRank));
     }
   }
-  return { manifest, shared: sharedStates(manifest, whole), perRank };
+  return { manifest, shared: sharedStates(manifest, whole), perRank, of };
 }
 
 /** Reads this rank's share of the files: file f is read by rank f modulo the number of ranks. */

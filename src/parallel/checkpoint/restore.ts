@@ -1,5 +1,6 @@
 /** Gives the parts of a job the states that were read: all of them on all ranks, or none. */
 import type { Communicator } from "../../api/index.ts";
+import { CheckpointError } from "../errors.ts";
 import type { RankStateful, State, Stateful, StateTensor } from "../state.ts";
 import type { LoadedStates } from "./load.ts";
 import { Fault, together } from "./together.ts";
@@ -10,8 +11,33 @@ interface Parts {
   readonly perRank?: Readonly<Record<string, RankStateful>>;
 }
 
-/** Restores every part; where one refuses its state on any rank, all parts of all ranks get back what they had. */
+/**
+ * Restores every part; where one refuses its state on any rank, all parts of all ranks get back what they had.
+ *
+ * As many ranks as wrote it may lie on a mesh of other extents. So where one of them refuses its own state, `everyRank` reads
+ * those of all, and parts take theirs out of them.
+ */
 export async function restoreTogether(
+  comm: Communicator,
+  parts: Parts,
+  loaded: LoadedStates,
+  everyRank: () => Promise<LoadedStates | undefined>,
+): Promise<void> {
+  try {
+    await attempt(comm, parts, loaded);
+  } catch (refused) {
+    const mayLieElsewhere = loaded.of === "own" && Object.keys(parts.perRank ?? {}).length > 0;
+    if (!(refused instanceof CheckpointError) || !mayLieElsewhere) throw refused;
+    try {
+      await attempt(comm, parts, (await everyRank()) ?? loaded);
+    } catch (again) {
+      // The first refusal says more: it is of the states that were this rank's.
+      throw again instanceof CheckpointError ? refused : again;
+    }
+  }
+}
+
+async function attempt(
   comm: Communicator,
   { shared, perRank = {} }: Parts,
   loaded: LoadedStates,
@@ -34,9 +60,8 @@ export async function restoreTogether(
       }
       for (const [name, part] of Object.entries(perRank)) {
         const states = loaded.perRank.map((each) => each[name] as State);
-        const isSameSize = loaded.manifest.size === size;
         change(name, part, () => {
-          if (isSameSize) part.restore(states[0] as State);
+          if (loaded.of === "own") part.restore(states[0] as State);
           else part.reshard(states, rank, size);
         });
       }
