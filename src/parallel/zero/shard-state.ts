@@ -32,9 +32,24 @@ export function shardState(
     tensor,
   ]);
   return {
-    values: { step, optimizer: own.values },
+    values: { step, optimizer: own.values, lengths: lengthsOf(stretches) },
     tensors: Object.fromEntries([...values, ...slots]),
   };
+}
+
+/** Elements of the whole parameters: a part of one, as tensor axes make them, is not taken for a stretch of another. */
+function lengthsOf(stretches: readonly LiveStretch[]): Record<string, number> {
+  return Object.fromEntries(stretches.map(({ name, whole }) => [name, whole]));
+}
+
+/** Refuses stretches of a parameter that is longer or shorter; saves of before told no lengths. */
+function assertLengths({ values }: State, stretches: readonly LiveStretch[]): void {
+  const lengths = (values["lengths"] ?? {}) as Readonly<Record<string, StateValue>>;
+  for (const { name, whole } of stretches) {
+    const found = Object.hasOwn(lengths, name) ? lengths[name] : whole;
+    if (found === whole) continue;
+    throw fault(name, `found a stretch of one of ${String(found)} elements`, `of one of ${whole}`);
+  }
 }
 
 /** Takes over a part that `shardState` gave; gives the step. Nothing is changed where it does not fit. */
@@ -55,6 +70,7 @@ export function restoreShards(
     ];
     if (finds !== needs) throw fault(name, `found ${finds ?? "nothing"}`, needs);
   }
+  assertLengths(state, stretches);
   const known = new Set(stretches.map(({ name }) => `value/${name}`));
   const slots = Object.entries(state.tensors).filter(([name]) => !known.has(name));
   optimizer.restore({
@@ -76,6 +92,7 @@ export function recut(
   own: State,
 ): State {
   const ofParameter = new Map(stretches.map((stretch) => [stretch.name, stretch]));
+  for (const state of states) assertLengths(state, stretches);
   const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
     const name = key.startsWith("value/")
       ? key.slice("value/".length)
@@ -97,7 +114,8 @@ export function recut(
   });
   const { values } = states[0] ?? own;
   const optimizer = optimizerOf(states, [...ofParameter.keys()]);
-  return { values: { ...values, optimizer }, tensors: Object.fromEntries(tensors) };
+  const lengths = lengthsOf(stretches);
+  return { values: { ...values, optimizer, lengths }, tensors: Object.fromEntries(tensors) };
 }
 
 /** The optimizer's counts and rules for some parameters, from whoever had them. */

@@ -6,6 +6,7 @@ import {
   Checkpoints,
   Mesh,
   memoryFiles,
+  ParameterSet,
   PipelineParallel,
   type PipelineSchedule,
   Random,
@@ -286,6 +287,32 @@ describe("checkpoints of all ranks of a mesh", () => {
       });
     for (const found of await load(2)) expect(found).toMatchObject({ step: 1 });
     for (const error of await load(1)) expect(error).toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
+  });
+
+  test("of parts of a parameter are not taken for stretches of it", async () => {
+    const files = memoryFiles();
+    const load = (data: number, tensor: number) =>
+      onRanks(data * tensor, async (comm) => {
+        const mesh = await Mesh.create(comm, { data, tensor });
+        const length = 8 / tensor;
+        const first = mesh.place("tensor") * length;
+        const values = Array.from({ length }, (_, at) => first + at);
+        const model = new ParameterSet([{ name: "w", shape: [length], values }]);
+        const trainer = await ShardedParallel.create(mesh.comm("data"), model, { stage: 3, rule });
+        const checkpoints = new Checkpoints(comm, files);
+        const parts = { shared: {}, perRank: { trainer } };
+        if (tensor === 2) await checkpoints.save(1, parts);
+        const found = await checkpoints.load(parts).catch((error: unknown) => error);
+        await trainer.gatherValues();
+        return [found, [...model.get("w").value]] as const;
+      });
+    for (const [found] of await load(2, 2)) expect(found).toMatchObject({ step: 1 });
+    for (const data of [1, 3, 4]) {
+      for (const [error, values] of await load(data, 1)) {
+        expect(error).toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
+        expect(values).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+      }
+    }
   });
 });
 
