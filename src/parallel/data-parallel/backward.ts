@@ -5,6 +5,7 @@
  * it. Nothing is issued before the last micro-batch, because until then every gradient may still grow.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Bucket } from "./buckets.ts";
 import type { BucketExchange } from "./wire.ts";
@@ -140,6 +141,23 @@ function gradientFault(
     { headline: `ready: gradient of "${name}": found ${found}, needs ${needed}`, hint },
     { field: name },
   );
+}
+
+/** Refuses what a trainer's `step` cannot be made of. */
+export function assertStepArguments(
+  trainer: string,
+  microBatches: unknown,
+  backward: unknown,
+): void {
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `${trainer}.step: ${field}: found ${textOf(found)}, needs ${needed}` },
+      { field },
+    );
+  if (!Array.isArray(microBatches)) {
+    throw fault("microBatches", microBatches, "an array of them, empty where there is none");
+  }
+  if (typeof backward !== "function") throw fault("backward", backward, "a function");
 }
 
 /** Runs backward over all micro-batches and adds up what it tells about them. */

@@ -8,10 +8,18 @@
  * Computing is the caller's and on the host; each bucket of gradients is copied to the backend's memory when it is issued
  * and back when the step ends.
  */
-import { CommClosedError, type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { Life } from "../life.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
-import { BackwardPass, type Lane, type MicroBatch, type Ready, runBackward } from "./backward.ts";
+import {
+  assertStepArguments,
+  BackwardPass,
+  type Lane,
+  type MicroBatch,
+  type Ready,
+  runBackward,
+} from "./backward.ts";
 import { bucketsOf } from "./buckets.ts";
 import { concludeStep, leavesInStep, type StepStats } from "./conclusion.ts";
 import { type DataParallelOptions, type Settings, settingLines, settingsOf } from "./options.ts";
@@ -27,11 +35,8 @@ export class DataParallel implements RankStateful {
   readonly #settings: Settings;
   readonly #lanes: readonly Lane[];
   readonly #laneOf: Map<Parameter, number>;
+  readonly #life: Life;
   #step = 0;
-  #isRunning = false;
-  #isDisposed = false;
-  /** Why no step can be made any more. */
-  #fault: string | undefined;
 
   private constructor(
     comm: Communicator,
@@ -43,6 +48,7 @@ export class DataParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
+    this.#life = new Life("DataParallel", comm, () => this.#release());
     const buckets = bucketsOf(inUse, bucketBytes, divided).filter(({ length }) => length > 0);
     this.#lanes = buckets.map((bucket) => {
       const { dtype, length } = bucket;
@@ -110,32 +116,28 @@ export class DataParallel implements RankStateful {
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<StepStats> {
-    assertStepArguments(microBatches, backward);
-    this.#assertUsable("step");
-    this.#isRunning = true;
-    const began = this.#settings.now();
+    assertStepArguments("DataParallel", microBatches, backward);
     // Failed unless it comes out otherwise: in the middle of a step ranks are out of step with each other.
     let inStep = false;
-    try {
-      const all = await this.#exchanged(microBatches, backward);
-      // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
-      inStep = true;
-      const [parameters, settings] = [this.parameters, this.#settings];
-      const gradients = [...parameters];
-      const summed = { action: "DataParallel.step", parameters, gradients, settings };
-      const concluded = await concludeStep(summed, all);
-      for (const { exchange } of this.#lanes) exchange.commit();
-      this.#step++;
-      return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
-    } catch (error) {
-      this.parameters.zeroGradients();
-      const why = error instanceof Error ? error.message : error;
-      if (!inStep || !leavesInStep(error)) this.#fault = `an earlier step failed: ${why}`;
-      throw error;
-    } finally {
-      this.#isRunning = false;
-      if (this.#isDisposed) this.#release();
-    }
+    const act = async (): Promise<StepStats> => {
+      const began = this.#settings.now();
+      try {
+        const all = await this.#exchanged(microBatches, backward);
+        // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
+        inStep = true;
+        const [parameters, settings] = [this.parameters, this.#settings];
+        const gradients = [...parameters];
+        const summed = { action: "DataParallel.step", parameters, gradients, settings };
+        const concluded = await concludeStep(summed, all);
+        for (const { exchange } of this.#lanes) exchange.commit();
+        this.#step++;
+        return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
+      } catch (error) {
+        this.parameters.zeroGradients();
+        throw error;
+      }
+    };
+    return await this.#life.during("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
   /** Runs backward and sums the gradients; tells what all ranks told about theirs. */
@@ -157,7 +159,7 @@ export class DataParallel implements RankStateful {
   }
 
   restore(state: State): void {
-    if (this.#isRunning) this.#assertUsable("restore");
+    this.#life.assertIdle("restore");
     const { step } = state.values;
     if (!Number.isSafeInteger(step) || (step as number) < 0) {
       throw new InvalidArgumentError(
@@ -176,40 +178,12 @@ export class DataParallel implements RankStateful {
 
   /** Gives the buffers of the buckets back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    this.#isDisposed = true;
-    if (!this.#isRunning) this.#release();
+    this.#life.dispose();
   }
 
   #release(): void {
     for (const { exchange } of this.#lanes) exchange.dispose();
   }
-
-  #assertUsable(action: string): void {
-    const { rank, size, name } = this.#comm;
-    const closed = (why: string, hint: string): CommClosedError =>
-      new CommClosedError(
-        { headline: `DataParallel.${action}: ${why}`, hint },
-        { rank, size, comm: name },
-      );
-    if (this.#isRunning) throw closed("a step is still running", "await it first");
-    if (this.#isDisposed) throw closed("it was disposed", "create another one");
-    if (this.#fault === undefined) return;
-    const hint =
-      "ranks may be out of step: rebuild the world, restore a checkpoint and create another one";
-    throw closed(this.#fault, hint);
-  }
-}
-
-function assertStepArguments(microBatches: unknown, backward: unknown): void {
-  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `DataParallel.step: ${field}: found ${typeof found}, needs ${needed}` },
-      { field },
-    );
-  if (!Array.isArray(microBatches)) {
-    throw fault("microBatches", microBatches, "an array of them, empty where there is none");
-  }
-  if (typeof backward !== "function") throw fault("backward", backward, "a function");
 }
 
 /** Takes the sum of a bucket and gives every parameter its own. */

@@ -5,11 +5,12 @@
  * of a run of all stages on one rank, whatever the schedule. Dividing by the weight of the samples, and what lies beyond one
  * pipeline, is `DataParallel`'s.
  */
-import { CommClosedError, type Communicator } from "../../api/index.ts";
+import type { Communicator } from "../../api/index.ts";
 import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
+import { Life } from "../life.ts";
 import type { ParameterDType } from "../parameter-set.ts";
 import type { Visit } from "../visit.ts";
 import { actionsOf, type PipelineSchedule, passesOf } from "./schedule.ts";
@@ -42,8 +43,7 @@ export class PipelineParallel<Batch> {
   readonly #stage: Stage<Batch>;
   readonly #work: VirtualWork | undefined;
   readonly #wires: Wires;
-  /** Why no step can be made now. */
-  #fault: string | undefined;
+  readonly #life: Life;
 
   private constructor(comm: Communicator, stage: Stage<Batch>, options: PipelineOptions) {
     const { schedule = "1f1b", dtype = "float32", work } = options;
@@ -52,6 +52,7 @@ export class PipelineParallel<Batch> {
     this.#stage = stage;
     this.#work = work;
     this.#wires = new Wires(comm, dtype);
+    this.#life = new Life("PipelineParallel", comm, () => this.#wires.dispose());
   }
 
   /**
@@ -118,49 +119,40 @@ export class PipelineParallel<Batch> {
     take: TakeGradient,
     visit?: Visit,
   ): Promise<PipelineStep> {
-    this.#assertUsable();
-    await assertAgreed(this.#comm, {
-      action: "PipelineParallel.backward",
-      kind: "number of",
-      lines: new Map([["micro-batches", String(microBatches.length)]]),
-      hint: "give every stage the same micro-batches",
-    });
-    this.#fault = "a step is still running";
-    try {
-      const { rank, size } = this.#comm;
-      const count = microBatches.length;
-      const passes = (rounds: number) => passesOf(this.schedule, { rank, size, rounds });
-      const rounds = (await visit?.passes(count, passes)) ?? count;
-      const [comm, stage, work] = [this.#comm, this.#stage, this.#work];
-      const run = new StageRun({ comm, stage, work, batches: microBatches, take, visit });
-      const place = { rank, size, microBatches: count, rounds };
-      for (const action of actionsOf(this.schedule, place)) await run.do(action, this.#wires);
-      run.finish();
-      const told = await toldByLast(this.#comm, run.told);
-      this.#fault = undefined;
-      return { ...told, held: run.held };
-    } catch (error) {
-      this.#fault = `an earlier step failed: ${error instanceof Error ? error.message : error}`;
-      throw error;
-    }
+    let begun = false;
+    const act = async (): Promise<PipelineStep> => {
+      await assertAgreed(this.#comm, {
+        action: "PipelineParallel.backward",
+        kind: "number of",
+        lines: new Map([["micro-batches", String(microBatches.length)]]),
+        hint: "give every stage the same micro-batches",
+      });
+      begun = true;
+      return await this.#run(microBatches, take, visit);
+    };
+    return await this.#life.during("backward", "step", act, () => !begun);
   }
 
-  /** Gives the buffers of messages back; the communicator stays open. */
+  async #run(
+    microBatches: readonly Batch[],
+    take: TakeGradient,
+    visit: Visit | undefined,
+  ): Promise<PipelineStep> {
+    const { rank, size } = this.#comm;
+    const count = microBatches.length;
+    const passes = (rounds: number) => passesOf(this.schedule, { rank, size, rounds });
+    const rounds = (await visit?.passes(count, passes)) ?? count;
+    const [comm, stage, work] = [this.#comm, this.#stage, this.#work];
+    const run = new StageRun({ comm, stage, work, batches: microBatches, take, visit });
+    const place = { rank, size, microBatches: count, rounds };
+    for (const action of actionsOf(this.schedule, place)) await run.do(action, this.#wires);
+    run.finish();
+    return { ...(await toldByLast(this.#comm, run.told)), held: run.held };
+  }
+
+  /** Gives the buffers of messages back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    this.#wires.dispose();
-    this.#fault = "it was disposed";
-  }
-
-  #assertUsable(): void {
-    if (this.#fault === undefined) return;
-    const { rank, size, name } = this.#comm;
-    throw new CommClosedError(
-      {
-        headline: `PipelineParallel.backward: ${this.#fault}`,
-        hint: "stages may be out of step: rebuild the world, restore a checkpoint and create another one",
-      },
-      { rank, size, comm: name },
-    );
+    this.#life.dispose();
   }
 }
 

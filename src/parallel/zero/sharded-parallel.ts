@@ -5,10 +5,11 @@
  * Gradients are summed by reduce-scatter, each rank updates its own part, and values come back by all-gather. The numbers
  * are those of `DataParallel` with an `Optimizer`, up to the order in which sums are folded.
  */
-import { CommClosedError, type Communicator } from "../../api/index.ts";
+import type { Communicator } from "../../api/index.ts";
 import {
   addTold,
   assertGradient,
+  assertStepArguments,
   type MicroBatch,
   type Ready,
   runMicroBatch,
@@ -17,6 +18,7 @@ import { concludeStep, leavesInStep, type StepStats } from "../data-parallel/con
 import { startTogether } from "../data-parallel/start.ts";
 import { exchangeSteps, type RankStep } from "../data-parallel/step-exchange.ts";
 import { allNumbers } from "../host-calls.ts";
+import { Life } from "../life.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
@@ -43,11 +45,10 @@ export class ShardedParallel implements RankStateful {
   readonly #layers: readonly LayerStore[];
   readonly #stretches: readonly LiveStretch[];
   readonly #optimizer: Optimizer;
+  readonly #life: Life;
   #step = 0;
   /** Restored: each rank has its own part of the values alone. */
   #restored = false;
-  /** Why no step can be made now. */
-  #fault: string | undefined;
 
   private constructor(
     comm: Communicator,
@@ -59,6 +60,7 @@ export class ShardedParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
+    this.#life = new Life("ShardedParallel", comm, () => this.#dispose());
     const context = { comm, set: parameters, stage, meter: this.#meter };
     const plans = layersOf(inUse, layerOf, divided, comm.size);
     this.#layers = plans.map((plan) => new LayerStore(plan, context));
@@ -138,11 +140,10 @@ export class ShardedParallel implements RankStateful {
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready, visit: Visit) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<StepStats> {
-    this.#assertUsable("step");
-    this.#fault = "a step is still running";
-    const began = this.#settings.now();
+    assertStepArguments("ShardedParallel", microBatches, backward);
     let inStep = false;
-    try {
+    const act = async (): Promise<StepStats> => {
+      const began = this.#settings.now();
       const ranks = await this.#summed(microBatches, backward);
       inStep = true;
       const concluded = await concludeStep(
@@ -158,15 +159,10 @@ export class ShardedParallel implements RankStateful {
       this.#optimizer.step();
       inStep = false;
       await this.#renew();
-      this.#fault = undefined;
       this.#step++;
       return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
-    } catch (error) {
-      const why = error instanceof Error ? error.message : error;
-      const sound = inStep && leavesInStep(error);
-      this.#fault = sound ? undefined : `an earlier step failed: ${why}`;
-      throw error;
-    }
+    };
+    return await this.#life.during("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
   /**
@@ -174,16 +170,18 @@ export class ShardedParallel implements RankStateful {
    * memory until `releaseValues` or the next step.
    */
   async gatherValues(): Promise<void> {
-    this.#assertUsable("gatherValues");
-    this.#fault = "values are still being gathered";
-    await this.#gather();
+    await this.#life.during("gatherValues", "gatherValues", () => this.#gather());
     this.#restored = false;
-    this.#fault = undefined;
   }
 
-  /** Gives back what `gatherValues` took; does nothing before stage 3. */
+  /**
+   * Gives back what `gatherValues` took; does nothing before stage 3.
+   *
+   * @throws CommClosedError while a step is running, which gives back what it takes itself.
+   */
   releaseValues(): void {
-    if (this.#settings.stage === 3) for (const layer of this.#layers) layer.release();
+    this.#life.assertIdle("releaseValues");
+    this.#releaseLayers();
   }
 
   /**
@@ -194,8 +192,14 @@ export class ShardedParallel implements RankStateful {
     return shardState(this.#step, this.#stretches, this.#optimizer);
   }
 
-  /** Takes over this rank's part. Values can be read after the next step, or after `gatherValues`. */
+  /**
+   * Takes over this rank's part. Values can be read after the next step, or after `gatherValues`.
+   *
+   * @throws InvalidArgumentError for a part of another model, or divided otherwise; nothing is changed.
+   * @throws CommClosedError while a step is running.
+   */
   restore(state: State): void {
+    this.#life.assertIdle("restore");
     this.#step = restoreShards(state, this.#stretches, this.#optimizer);
     for (const layer of this.#layers) layer.release();
     this.#restored = true;
@@ -203,13 +207,21 @@ export class ShardedParallel implements RankStateful {
 
   /** Puts the parts of other ranks together and takes this rank's own. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
+    this.#life.assertIdle("reshard");
     this.restore(recut(states, this.#stretches, this.state()));
   }
 
-  /** Gives the buffers of calls back; the communicator stays open. */
+  /** Gives the buffers of calls back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
+    this.#life.dispose();
+  }
+
+  #dispose(): void {
     for (const { strips } of this.#layers) for (const strip of strips) strip.dispose();
-    this.#fault = "it was disposed";
+  }
+
+  #releaseLayers(): void {
+    if (this.#settings.stage === 3) for (const layer of this.#layers) layer.release();
   }
 
   /** Runs backward and sums the gradients into this rank's stretches. */
@@ -219,7 +231,7 @@ export class ShardedParallel implements RankStateful {
   ): Promise<RankStep[]> {
     const { stage, prefetch } = this.#settings;
     for (const { strips } of this.#layers) for (const strip of strips) strip.clear();
-    this.releaseValues();
+    this.#releaseLayers();
     const told = await allNumbers(this.#comm, [microBatches.length, this.#restored ? 1 : 0]);
     if (stage < 3 && told.some(([, restored]) => restored === 1)) await this.#gather();
     this.#restored = false;
@@ -250,7 +262,7 @@ export class ShardedParallel implements RankStateful {
       }
       await round.finish();
     }
-    this.releaseValues();
+    this.#releaseLayers();
     const flags = [...this.parameters].map((parameter) => used.has(parameter));
     return exchangeSteps(this.#comm, { ...sums, used: flags });
   }
@@ -269,18 +281,6 @@ export class ShardedParallel implements RankStateful {
       this.#layers[at + 1]?.fetch();
       await layer.arrive();
     }
-  }
-
-  #assertUsable(action: string): void {
-    if (this.#fault === undefined) return;
-    const { rank, size, name } = this.#comm;
-    throw new CommClosedError(
-      {
-        headline: `ShardedParallel.${action}: ${this.#fault}`,
-        hint: "ranks may be out of step: rebuild the world, create another trainer and restore a checkpoint",
-      },
-      { rank, size, comm: name },
-    );
   }
 }
 

@@ -99,8 +99,8 @@ describe("another step is refused", () => {
   test("with arguments that are none, before anything is done: the next one may follow", async () => {
     const wrong: [unknown, unknown, RegExp][] = [
       [undefined, fine, /microBatches: found undefined, needs an array/],
-      [new Set([1]), fine, /microBatches: found object/],
-      [[1], "backward", /backward: found string, needs a function/],
+      [new Set([1]), fine, /microBatches: found an object/],
+      [[1], "backward", /backward: found "backward", needs a function/],
     ];
     await run(2, async (comm) => {
       const model = await trainer(comm);

@@ -1,0 +1,167 @@
+/** Sharded trainers and pipelines over their lives: one call at a time, an end that lets it finish, nothing after it. */
+import type { Communicator } from "twinccl";
+import {
+  type MicroBatch,
+  ParameterSet,
+  PipelineParallel,
+  type Ready,
+  ShardedParallel,
+  type ShardingStage,
+  sgd,
+  type Visit,
+} from "twinccl/parallel";
+import { mlpStage } from "twinccl/parallel/models";
+import { describe, expect, test } from "vitest";
+import { inWorld } from "../../support/in-world.ts";
+
+const rule = sgd({ learningRate: 1 });
+const start = [1, 2, 3];
+
+const sharded = (comm: Communicator, stage: ShardingStage): Promise<ShardedParallel> =>
+  ShardedParallel.create(comm, new ParameterSet([{ name: "w", shape: [3], values: start }]), {
+    stage,
+    rule,
+  });
+
+/** A gradient of ones, and what is done in the middle of backward. */
+const ones =
+  (act: () => unknown = () => undefined) =>
+  async (_: unknown, ready: Ready, visit: Visit): Promise<MicroBatch> => {
+    await visit("w");
+    await visit("w");
+    await act();
+    ready("w", Float32Array.of(1, 1, 1));
+    return { loss: 0, samples: 1 };
+  };
+
+const valuesOf = ({ parameters }: ShardedParallel): number[] => [...parameters.get("w").value];
+
+/** Buffers that a rank has made and not given back. */
+function openBuffers(comm: Communicator): () => number {
+  const buffers: { readonly disposed: boolean }[] = [];
+  const alloc = comm.alloc.bind(comm);
+  comm.alloc = (dtype, length) => {
+    const buffer = alloc(dtype, length);
+    buffers.push(buffer);
+    return buffer;
+  };
+  return () => buffers.filter(({ disposed }) => !disposed).length;
+}
+
+const closed = { code: "ERR_COMM_CLOSED" };
+
+describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
+  test("that is disposed during a step ends it, and makes none after", async () => {
+    await inWorld(2, async (comm) => {
+      const open = openBuffers(comm);
+      const trainer = await sharded(comm, stage);
+      const running = trainer.step(
+        [1],
+        ones(() => trainer[Symbol.dispose]()),
+      );
+      await expect(running).resolves.toMatchObject({ step: 1 });
+      for (const call of [() => trainer.step([1], ones()), () => trainer.gatherValues()]) {
+        const after = call();
+        await expect(after).rejects.toMatchObject(closed);
+        await expect(after).rejects.toThrow(/it was disposed\nhint: create another one$/);
+      }
+      trainer[Symbol.dispose]();
+      expect(open()).toBe(0);
+    });
+  });
+
+  test("refuses what would come between the calls of a step, and goes on", async () => {
+    await inWorld(2, async (comm) => {
+      const trainer = await sharded(comm, stage);
+      const state = structuredClone(trainer.state());
+      const between = async (): Promise<void> => {
+        for (const act of [
+          () => trainer.restore(state),
+          () => trainer.reshard([state], 0, 1),
+          () => trainer.releaseValues(),
+        ]) {
+          expect(act).toThrow(expect.objectContaining(closed));
+          expect(act).toThrow(/: a step is still running\nhint: await it first$/);
+        }
+        for (const call of [() => trainer.step([1], ones()), () => trainer.gatherValues()]) {
+          const refused = call();
+          await expect(refused).rejects.toMatchObject(closed);
+          await expect(refused).rejects.toThrow(/: a step is still running\nhint: await it first$/);
+        }
+      };
+      await trainer.step([1], ones(between));
+      await trainer.gatherValues();
+      expect(valuesOf(trainer)).toEqual([0, 1, 2]);
+      trainer.restore(state);
+      await trainer.gatherValues();
+      expect(valuesOf(trainer)).toEqual(start);
+    });
+  });
+
+  test("refuses a step of what is none, before anything is done", async () => {
+    await inWorld(2, async (comm) => {
+      const trainer = await sharded(comm, stage);
+      for (const [batches, backward, message] of [
+        [undefined, ones(), /^ShardedParallel.step: microBatches: found undefined, needs an arr/],
+        ["abc", ones(), /microBatches: found "abc", needs an array/],
+        [[1], undefined, /backward: found undefined, needs a function/],
+      ] as const) {
+        const refused = trainer.step(batches as never, backward as never);
+        await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_ARG" });
+        await expect(refused).rejects.toThrow(message);
+      }
+      await expect(trainer.step([1], ones())).resolves.toMatchObject({ step: 1 });
+    });
+  });
+
+  test("tells why values could not be gathered", async () => {
+    await inWorld(2, async (comm) => {
+      const line = (await comm.split({ color: 0 })) as Communicator;
+      const trainer = await sharded(line, stage);
+      await line.close();
+      trainer.restore(structuredClone(trainer.state()));
+      await expect(trainer.gatherValues()).rejects.toMatchObject(closed);
+      const after = trainer.step([1], ones());
+      await expect(after).rejects.toThrow(/an earlier gatherValues failed: .*closed/);
+    });
+  });
+});
+
+describe("a pipeline", () => {
+  const batchesOf = (x: number) => [
+    { input: [x, 1], target: [0] },
+    { input: [x, 2], target: [1] },
+  ];
+  const pipelineOf = (comm: Communicator) =>
+    PipelineParallel.create(comm, mlpStage(comm, { sizes: [2, 3, 1] }));
+  const lossOf = async (comm: Communicator, x: number): Promise<number> =>
+    (await (await pipelineOf(comm)).backward(batchesOf(x), () => {})).loss;
+
+  test("refuses a second step before the end of the first, which has its own numbers", async () => {
+    await inWorld(2, async (comm) => {
+      const expected = await lossOf(comm, 1);
+      const pipeline = await pipelineOf(comm);
+      const first = pipeline.backward(batchesOf(1), () => {});
+      const second = pipeline.backward(batchesOf(5), () => {});
+      await expect(second).rejects.toMatchObject(closed);
+      await expect(second).rejects.toThrow(/a step is still running\nhint: await it first$/);
+      expect((await first).loss).toBe(expected);
+      expect((await pipeline.backward(batchesOf(5), () => {})).loss).toBe(await lossOf(comm, 5));
+    });
+  });
+
+  test("that is disposed during a step ends it, and makes none after", async () => {
+    await inWorld(2, async (comm) => {
+      const expected = await lossOf(comm, 1);
+      const open = openBuffers(comm);
+      const pipeline = await pipelineOf(comm);
+      const running = pipeline.backward(batchesOf(1), () => pipeline[Symbol.dispose]());
+      expect((await running).loss).toBe(expected);
+      const after = pipeline.backward(batchesOf(1), () => {});
+      await expect(after).rejects.toMatchObject(closed);
+      await expect(after).rejects.toThrow(/it was disposed\nhint: create another one$/);
+      pipeline[Symbol.dispose]();
+      expect(open()).toBe(0);
+    });
+  });
+});
