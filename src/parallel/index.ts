@@ -6,13 +6,13 @@
  */
 export {
   type CheckpointOptions,
-  type CheckpointParts,
   Checkpoints,
   type SavedCheckpoint,
 } from "./checkpoint/checkpoints.ts";
 export { directoryFiles } from "./checkpoint/directory-files.ts";
 export { type CheckpointFiles, memoryFiles } from "./checkpoint/files.ts";
 export { decodeTensors, encodeTensors, type TensorFile } from "./checkpoint/safetensors.ts";
+export type { CheckpointParts } from "./checkpoint/states-of.ts";
 export type { MicroBatch, Ready } from "./data-parallel/backward.ts";
 export type { StepStats } from "./data-parallel/conclusion.ts";
 export { DataParallel } from "./data-parallel/data-parallel.ts";

@@ -7,7 +7,7 @@
  * is remembered as well: it is taken as the order of use, from which gradient buckets are made.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
 /** Element types that parameters have. Shorter floats exist on the wire only (`DataParallelOptions.wire`). */
@@ -255,6 +255,10 @@ class Flat {
   }
 }
 
+const kinds: OptionKinds<ParameterDeclaration> = {
+  ...{ name: true, dtype: true, shape: true, values: true },
+};
+
 function assertArray(declarations: unknown): void {
   if (Array.isArray(declarations)) return;
   const found = textOf(declarations);
@@ -269,6 +273,7 @@ function assertDeclared(
   at: number,
   all: readonly ParameterDeclaration[],
 ): void {
+  assertOptions("ParameterSet", declaration, kinds, { path: `declarations[${at}]` });
   const { name, dtype = "float32", shape, values } = declaration;
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
@@ -290,5 +295,11 @@ function assertDeclared(
   if (!Number.isSafeInteger(length)) throw fault("shape", `[${shape}]`, "fewer elements");
   if (values !== undefined && values.length !== length) {
     throw fault("values", `${values.length} elements`, `${length}, the product of [${shape}]`);
+  }
+  if (values === undefined) return;
+  if (values instanceof Float32Array || values instanceof Float64Array) return;
+  for (let each = 0; each < length; each++) {
+    if (typeof values[each] === "number") continue;
+    throw fault(`values[${each}]`, textOf(values[each]), "a number");
   }
 }

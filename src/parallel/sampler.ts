@@ -58,7 +58,8 @@ export class Sampler implements Stateful {
 
   constructor(options: SamplerOptions) {
     assertOptions("Sampler", options, kinds);
-    this.#options = { seed: 0, shuffle: true, partial: "keep", ...options };
+    const { seed = 0, shuffle = true, partial = "keep", ...sharing } = options;
+    this.#options = { ...sharing, seed, shuffle, partial };
     assertSharing(this.#options);
   }
 

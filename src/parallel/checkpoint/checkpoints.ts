@@ -7,8 +7,7 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
-import type { RankStateful, Stateful } from "../state.ts";
-import type { CheckpointFiles } from "./files.ts";
+import { assertFiles, type CheckpointFiles } from "./files.ts";
 import { completeSaves, nextSave, prune } from "./folders.ts";
 import { loadStates, type PartNames } from "./load.ts";
 import {
@@ -23,16 +22,8 @@ import {
 import { encodeRankFile, type RankContent, rankContent } from "./rank-file.ts";
 import { restoreTogether } from "./restore.ts";
 import { assertShared, sharedParts } from "./shared-state.ts";
-import { assertCount, byName, statesOf } from "./states-of.ts";
+import { assertCount, assertParts, byName, type CheckpointParts, statesOf } from "./states-of.ts";
 import { alone, named, together } from "./together.ts";
-
-/** What a checkpoint keeps, by names that stay the same between saving and loading. */
-export interface CheckpointParts {
-  /** What is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
-  readonly shared: Readonly<Record<string, Stateful>>;
-  /** What each rank has of its own: random numbers, the trainer with what it has not sent. */
-  readonly perRank?: Readonly<Record<string, RankStateful>>;
-}
 
 /** Options of `Checkpoints`. */
 export interface CheckpointOptions {
@@ -53,7 +44,7 @@ export interface SavedCheckpoint {
 /**
  * Saves and loads the state of a job.
  *
- * @throws InvalidArgumentError for a `keep` that is no count of at least 1.
+ * @throws InvalidArgumentError for a `keep` that is no count of at least 1, or files that lack a function.
  * @example
  * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
  * const found = await checkpoints.load(parts);
@@ -69,6 +60,7 @@ export class Checkpoints {
     assertOptions("Checkpoints", options, { keep: true });
     const { keep = 2 } = options;
     assertCount("Checkpoints", "keep", keep, 1);
+    assertFiles(files);
     this.#comm = comm;
     this.#files = files;
     this.#keep = keep;
@@ -82,7 +74,7 @@ export class Checkpoints {
    * - **A crash** at any moment leaves all earlier saves as they are.
    * - **Cost**: the shared state is copied while checksums are made of it, and a rank's share until it is written.
    *
-   * @throws InvalidArgumentError on this rank for a step or a state that is none, or while another call is running.
+   * @throws InvalidArgumentError on this rank for a step, a part or a state that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks, naming the part and tensor in which shared state differs.
    * @throws CheckpointError on all ranks when a file could not be written on any.
    * @example
@@ -91,6 +83,7 @@ export class Checkpoints {
   save(step: number, parts: CheckpointParts): Promise<SavedCheckpoint> {
     return this.#oneAtATime("save", async () => {
       assertCount("save", "step", step, 0);
+      assertParts("save", parts);
       const { rank, size } = this.#comm;
       // Until the first await, so that all of it is of one moment: what is compared, and what is written.
       const shared = statesOf(parts.shared);
@@ -152,7 +145,7 @@ export class Checkpoints {
    *   the new one.
    *
    * @returns What was loaded; `undefined` when there is no complete save and none was asked for.
-   * @throws InvalidArgumentError on this rank for a number that is none, or while another call is running.
+   * @throws InvalidArgumentError on this rank for a number or a part that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks when they ask for different saves.
    * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, or that a part
    * refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
@@ -164,6 +157,8 @@ export class Checkpoints {
     options: { readonly save?: number } = {},
   ): Promise<SavedCheckpoint | undefined> {
     return this.#oneAtATime("load", async () => {
+      assertOptions("load", options, { save: true });
+      assertParts("load", parts);
       if (options.save !== undefined) assertCount("load", "save", options.save, 1);
       const names = namesOf(parts);
       const loaded = await loadStates(this.#comm, this.#files, names, options.save);

@@ -4,7 +4,8 @@
  * Node's modules are asked for when they are used, so that this file loads anywhere. A written file is flushed to disk, and
  * so is the folder after a file or a folder in it got its name.
  */
-import { UnsupportedError } from "../../api/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import type { CheckpointFiles } from "./files.ts";
 
 interface Handle {
@@ -36,11 +37,21 @@ interface Runtime {
 /**
  * Keeps checkpoints in a directory, which is made when the first is written. Processes of a job must see the same one.
  *
+ * @throws InvalidArgumentError for what is no path: an empty text would be the root of the file system.
  * @throws UnsupportedError where there is no Node.
  * @example
  * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
  */
 export function directoryFiles(directory: string): CheckpointFiles {
+  if (typeof directory !== "string" || directory === "") {
+    throw new InvalidArgumentError(
+      {
+        headline: `directoryFiles: directory: found ${textOf(directory)}, needs a path`,
+        hint: 'such as "run-7"; of a file: URL, fileURLToPath gives it',
+      },
+      { field: "directory" },
+    );
+  }
   const runtime = (globalThis as Runtime).process;
   const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
   const paths = runtime?.getBuiltinModule?.("node:path") as Paths | undefined;

@@ -4,6 +4,9 @@
  * Paths are relative, their parts parted by `/`.
  */
 
+import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
+
 /** Where checkpoints are kept. All ranks see the same files. */
 export interface CheckpointFiles {
   /** Writes a whole file and the folders it lies in; when it resolves, the file outlives a crash. */
@@ -16,6 +19,21 @@ export interface CheckpointFiles {
   list(folder: string): Promise<string[]>;
   /** Removes a file, or a folder with all that is in it; does nothing where there is none. */
   remove(path: string): Promise<void>;
+}
+
+/** Refuses what lacks one of the five functions. */
+export function assertFiles(files: CheckpointFiles): void {
+  const found = (files ?? {}) as unknown as Readonly<Record<string, unknown>>;
+  const needed = ["write", "rename", "read", "list", "remove"];
+  const lacks = needed.find((name) => typeof found[name] !== "function");
+  if (lacks === undefined) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `Checkpoints: files: found ${textOf(files)} without ${lacks}(), needs a CheckpointFiles`,
+      hint: 'pass directoryFiles("run-7") or memoryFiles()',
+    },
+    { field: "files" },
+  );
 }
 
 /**

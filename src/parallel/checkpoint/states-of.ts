@@ -1,13 +1,22 @@
 /** The states of parts as they are at this moment, checked to survive being written. */
 import { bytesOf, InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import {
   elementsOf,
+  type RankStateful,
   type State,
   type Stateful,
   type StateTensor,
   type StateValue,
 } from "../state.ts";
+
+/** What a checkpoint keeps, by names that stay the same between saving and loading. */
+export interface CheckpointParts {
+  /** What is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
+  readonly shared: Readonly<Record<string, Stateful>>;
+  /** What each rank has of its own: random numbers, the trainer with what it has not sent. */
+  readonly perRank?: Readonly<Record<string, RankStateful>>;
+}
 
 /**
  * The states of all parts. Values are copies with their names in order, so that equal ones make equal text; tensors share
@@ -24,6 +33,30 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
     return [name, { values: kept, tensors }];
   });
   return Object.fromEntries(states);
+}
+
+/** Refuses parts of other kinds, and names beside them: what is not listed would be lost in silence. */
+export function assertParts(action: string, parts: CheckpointParts): void {
+  assertOptions(action, parts, { shared: "object", perRank: "object" });
+  if (parts.shared === undefined) {
+    throw partFault(action, "shared", "found undefined", "an object of parts by name");
+  }
+  assertMethods(action, parts.shared, ["state", "restore"]);
+  assertMethods(action, parts.perRank ?? {}, ["state", "restore", "reshard"]);
+}
+
+function assertMethods(
+  action: string,
+  parts: Readonly<Record<string, unknown>>,
+  methods: readonly string[],
+): void {
+  for (const [name, part] of Object.entries(parts)) {
+    const found = (part ?? {}) as Readonly<Record<string, unknown>>;
+    const lacks = methods.find((method) => typeof found[method] !== "function");
+    if (lacks === undefined) continue;
+    const what = `found ${textOf(part)} without ${lacks}()`;
+    throw partFault(action, name, what, `a part with ${methods.join(", ")}`);
+  }
 }
 
 /** Entries in the order of names, by code units. */
@@ -81,8 +114,17 @@ function isPlain(value: unknown): value is object {
 }
 
 function fault(part: string, found: string, needed: string): InvalidArgumentError {
+  return partFault("save", part, found, needed);
+}
+
+function partFault(
+  action: string,
+  part: string,
+  found: string,
+  needed: string,
+): InvalidArgumentError {
   return new InvalidArgumentError(
-    { headline: `save: part "${part}": ${found}, needs ${needed}` },
+    { headline: `${action}: part "${part}": ${found}, needs ${needed}` },
     { field: part },
   );
 }

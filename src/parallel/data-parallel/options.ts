@@ -67,6 +67,7 @@ export function settingsOf(
     now: options.now ?? (() => performance.now()),
   };
   const { wire, root } = settings;
+  if (typeof wire === "object") assertOptions(trainer, wire, { topK: true }, { path: "wire" });
   for (const field of ["bucketBytes", "maxGradientNorm"] as const) {
     refuseUnless(trainer, settings, field, isPositive(settings[field]), "a number above 0");
   }

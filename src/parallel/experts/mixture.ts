@@ -1,5 +1,6 @@
 /** A mixture of experts as a layer: a router, and layers of which each token takes the likeliest few. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { type Layer, sum } from "../layers/layer.ts";
 import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
 import type { ExpertParallel, Load } from "./expert-parallel.ts";
@@ -13,6 +14,11 @@ export interface MixtureParts extends TopKOptions {
   readonly own: readonly Layer[];
   readonly parallel: ExpertParallel;
 }
+
+const kinds: OptionKinds<MixtureParts> = {
+  ...{ router: "object", own: "array", parallel: "object" },
+  ...{ experts: true, choices: true, softmax: true },
+};
 
 /** A forward pass of a mixture. */
 export interface MixturePass extends ShardedPass {
@@ -32,7 +38,9 @@ export interface Mixture extends ShardedLayer {
  *
  * @throws InvalidArgumentError for another number of layers than this rank has experts.
  */
-export function mixtureOfExperts({ router, own, parallel, ...top }: MixtureParts): Mixture {
+export function mixtureOfExperts(parts: MixtureParts): Mixture {
+  assertOptions("mixtureOfExperts", parts, kinds);
+  const { router, own, parallel, ...top } = parts;
   const { begin, end } = parallel.own;
   if (own.length !== end - begin) {
     const needed = `${end - begin}: experts ${begin} to ${end - 1}`;

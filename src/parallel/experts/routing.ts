@@ -1,5 +1,6 @@
 /** Which experts each token goes to: the likeliest of a router's logits, with what their outputs are weighted. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { zerosLike } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
@@ -22,6 +23,8 @@ export interface TopKOptions {
   readonly softmax?: "all" | "chosen";
 }
 
+const kinds: OptionKinds<TopKOptions> = { experts: true, choices: true, softmax: true };
+
 /** Routes, and the way back from the gradient by the weights to that by the logits. */
 export interface TopKRoutes extends Routes {
   /** The gradient by the logits, given that by the weights. */
@@ -37,8 +40,9 @@ export interface TopKRoutes extends Routes {
  * const routes = routeTopK(logits, { experts: 8, choices: 2 });
  */
 export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRoutes {
+  assertOptions("routeTopK", options, kinds);
   const { experts, choices = 1, softmax = "all" } = options;
-  assertOptions(logits, { experts, choices, softmax });
+  assertRouting(logits, { experts, choices, softmax });
   const rows = logits.length / experts;
   const chosen = new Int32Array(rows * choices);
   const weights = zerosLike(logits, rows * choices);
@@ -88,18 +92,21 @@ export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRou
   };
 }
 
-function assertOptions(
+function assertRouting(
   logits: ParameterArray,
   { experts, choices, softmax }: Required<TopKOptions>,
 ): void {
   if (!Number.isSafeInteger(experts) || experts < 1) {
-    throw fault("experts", String(experts), "an integer of at least 1");
+    throw fault("experts", textOf(experts), "an integer of at least 1");
   }
   if (!Number.isSafeInteger(choices) || choices < 1 || choices > experts) {
-    throw fault("choices", String(choices), `an integer from 1 to ${experts}`);
+    throw fault("choices", textOf(choices), `an integer from 1 to ${experts}`);
   }
   if (softmax !== "all" && softmax !== "chosen") {
-    throw fault("softmax", `"${String(softmax)}"`, '"all" or "chosen"');
+    throw fault("softmax", textOf(softmax), '"all" or "chosen"');
+  }
+  if (!(logits instanceof Float32Array || logits instanceof Float64Array)) {
+    throw fault("logits", textOf(logits), "a Float32Array or Float64Array");
   }
   if (logits.length % experts !== 0) {
     throw fault("logits", `${logits.length} elements`, `whole rows of ${experts}`);

@@ -1,6 +1,14 @@
 /** Cross entropy of logits with target classes, weighted by class or not, as `torch.nn.functional.cross_entropy`. */
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertLength, type Loss, type Reduction, refuse } from "./loss.ts";
+import {
+  assertLength,
+  assertList,
+  assertReduction,
+  type Loss,
+  type Reduction,
+  refuse,
+} from "./loss.ts";
 
 /** Arguments of `crossEntropy`. */
 export interface CrossEntropyArgs {
@@ -17,18 +25,25 @@ export interface CrossEntropyArgs {
   readonly reduction?: Reduction;
 }
 
+const kinds: OptionKinds<CrossEntropyArgs> = {
+  ...{ logits: true, targets: true, classes: true },
+  ...{ weights: true, gradient: true, reduction: true },
+};
+
 /**
  * Σ w(t) · (log Σ exp logits − logit of t) / Σ w(t) over the rows, t being a row's target: the mean is divided by the sum of
  * the targets' weights, as PyTorch does. `weight` is that sum; without weights, the number of rows. Gradient:
  * w(t) · (softmax − 1 at t) / Σ w(t). Computed in float64, each row from its largest logit, so no logit overflows.
  *
  * @throws InvalidArgumentError for lengths that do not fit, a target that is no class, a weight that is negative or not a
- * number, or weights that are zero for all targets (the mean would be 0 / 0); nothing is written.
+ * number, weights that are zero for all targets (the mean would be 0 / 0), or a reduction that is none; nothing is written.
  * @example
  * const { value, weight } = crossEntropy({ logits, targets, classes: 10, gradient, reduction: "sum" });
  */
 export function crossEntropy(args: CrossEntropyArgs): Loss {
+  assertOptions("crossEntropy", args, kinds);
   const { logits, targets, classes, weights, gradient, reduction = "mean" } = args;
+  assertReduction("crossEntropy", reduction);
   const weight = totalWeight(args);
   const divisor = reduction === "mean" ? weight : 1;
   let sum = 0;
@@ -55,8 +70,10 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
 /** Checks all arguments; the sum of the targets' weights. */
 function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntropyArgs): number {
   if (!Number.isSafeInteger(classes) || classes < 1) {
-    throw refuse("crossEntropy", "classes", String(classes), "an integer of at least 1");
+    throw refuse("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
   }
+  assertList("crossEntropy", "logits", logits);
+  assertList("crossEntropy", "targets", targets);
   if (targets.length === 0) throw refuse("crossEntropy", "targets", "no rows", "at least one");
   assertLength("crossEntropy", "logits", logits.length, targets.length * classes);
   if (gradient !== undefined) {

@@ -1,5 +1,6 @@
 /** What a loss gives, and the checks that all losses share. */
 import { InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 
 /** A loss over some samples, and their weight. */
 export interface Loss {
@@ -14,6 +15,18 @@ export interface Loss {
 
 /** Whether value and gradient are those of the mean or of the sum; `DataParallel` takes sums and divides once. */
 export type Reduction = "mean" | "sum";
+
+/** Refuses a reduction that is none: anything else would pass for a sum. */
+export function assertReduction(loss: string, reduction: Reduction): void {
+  if (reduction === "mean" || reduction === "sum") return;
+  throw refuse(loss, "reduction", textOf(reduction), '"mean" or "sum"');
+}
+
+/** Refuses what has no length. */
+export function assertList(loss: string, field: string, list: ArrayLike<number>): void {
+  if (typeof list === "object" && typeof list?.length === "number") return;
+  throw refuse(loss, field, textOf(list), "an array of numbers");
+}
 
 /** Refuses an array of the wrong length. */
 export function assertLength(loss: string, field: string, found: number, needed: number): void {

@@ -1,6 +1,7 @@
 /** Mean squared error, as `torch.nn.functional.mse_loss` with its mean. */
+import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertLength, type Loss, type Reduction } from "./loss.ts";
+import { assertLength, assertList, assertReduction, type Loss, type Reduction } from "./loss.ts";
 
 /** Arguments of `mse`. */
 export interface MseArgs {
@@ -13,15 +14,24 @@ export interface MseArgs {
   readonly reduction?: Reduction;
 }
 
+const kinds: OptionKinds<MseArgs> = {
+  ...{ prediction: true, target: true, gradient: true, reduction: true },
+};
+
 /**
  * Σ (prediction − target)² / n, with its gradient 2 (prediction − target) / n. `weight` is n, the number of elements.
  * Summed in float64 in the order of the elements.
  *
- * @throws InvalidArgumentError for lengths that differ, or no elements; nothing is written.
+ * @throws InvalidArgumentError for lengths that differ, no elements, or a reduction that is none; nothing is written.
  * @example
  * const { value } = mse({ prediction, target, gradient });
  */
-export function mse({ prediction, target, gradient, reduction = "mean" }: MseArgs): Loss {
+export function mse(args: MseArgs): Loss {
+  assertOptions("mse", args, kinds);
+  const { prediction, target, gradient, reduction = "mean" } = args;
+  assertList("mse", "prediction", prediction);
+  assertList("mse", "target", target);
+  assertReduction("mse", reduction);
   const count = prediction.length;
   assertLength("mse", "prediction", count, Math.max(1, count));
   assertLength("mse", "target", target.length, count);

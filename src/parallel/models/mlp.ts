@@ -1,4 +1,5 @@
 /** A multilayer perceptron: linear layers with tanh between them. */
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { tanh } from "../layers/activation.ts";
 import { type Layer, type Pass, sequence, type TakeGradient, zerosLike } from "../layers/layer.ts";
@@ -46,7 +47,7 @@ export interface MlpBatch {
  * const model = mlp({ sizes: [2, 16, 1], seed: 7 });
  */
 export function mlp(options: MlpOptions): Model<MlpBatch> {
-  assertOptions(options);
+  assertMlp(options);
   const { sizes } = options;
   const { parameters, layers } = layersOf(options, { begin: 0, end: sizes.length - 1 });
   const network = sequence([...layers.values()]);
@@ -85,7 +86,7 @@ export function mlpStage(
   place: StagePlace,
   options: MlpOptions,
 ): Stage<MlpBatch> & { readonly parameters: ParameterSet } {
-  assertOptions(options);
+  assertMlp(options);
   const part = partOf(options.sizes.length - 1, place);
   const { parameters, layers } = layersOf(options, part);
   const named = [...layers].map(([name, layer]) => [name, replicated(layer)] as const);
@@ -111,18 +112,29 @@ export function mlpStage(
   };
 }
 
-function assertOptions({ sizes, loss = "mse", classWeights }: MlpOptions): void {
+const kinds: OptionKinds<MlpOptions> = {
+  ...{ sizes: "array", loss: true, classWeights: true, dtype: true, seed: true },
+};
+
+function assertMlp(options: MlpOptions): void {
+  assertOptions("mlp", options, kinds);
+  const { sizes = [], loss = "mse", classWeights } = options;
   if (sizes.length < 2) throw refusal("mlp", "sizes", `${sizes.length} of them`, "at least 2");
   for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
   if (loss !== "mse" && loss !== "crossEntropy") {
-    throw refusal("mlp", "loss", `"${String(loss)}"`, '"mse" or "crossEntropy"');
+    throw refusal("mlp", "loss", textOf(loss), '"mse" or "crossEntropy"');
   }
   if (loss === "mse" && classWeights !== undefined) {
     throw refusal("mlp", "classWeights", "some with mse", "none, or crossEntropy");
   }
 }
 
-function rowsIn({ sizes }: MlpOptions, { input }: MlpBatch): number {
+function rowsIn({ sizes }: MlpOptions, batch: MlpBatch): number {
+  const { input } = batch ?? {};
+  if (typeof input !== "object" || typeof input?.length !== "number") {
+    const needed = "an array of numbers: a batch is { input, target }";
+    throw refusal("mlp", "input", textOf(input), needed);
+  }
   const inputs = sizes[0] as number;
   const rows = input.length / inputs;
   if (Number.isInteger(rows) && rows > 0) return rows;

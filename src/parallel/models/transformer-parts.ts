@@ -1,4 +1,5 @@
 /** What every transformer here is made of, whole or divided: its shape, its parameters, its batches. */
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Extent } from "../layers/layer.ts";
 import { assertCount, Initial, type ModelOptions, refusal } from "./model.ts";
 
@@ -54,8 +55,14 @@ export function declare(options: TransformerShape & ModelOptions): Initial {
   return initial;
 }
 
-/** Refuses extents that are none, and heads that do not divide the width. */
-export function assertShape(shape: TransformerShape): void {
+const kinds: OptionKinds<TransformerShape & ModelOptions> = {
+  ...{ vocabulary: true, context: true, width: true, heads: true, blocks: true, hidden: true },
+  ...{ dtype: true, seed: true },
+};
+
+/** Refuses extents that are none, heads that do not divide the width, and options of other names. */
+export function assertShape(shape: TransformerShape & ModelOptions): void {
+  assertOptions("transformer", shape, kinds);
   const { vocabulary, context, width, heads, blocks, hidden = 4 * width } = shape;
   for (const [field, value] of Object.entries({
     vocabulary,
@@ -98,9 +105,14 @@ export function assertTokens(
 /** Divides every sequence into what is read and what is to be told. */
 export function shifted(
   shape: TransformerShape,
-  { tokens, sequences }: TokenBatch,
+  batch: TokenBatch,
 ): { inputs: Int32Array; targets: Int32Array; extent: Extent } {
+  const { tokens, sequences } = batch ?? {};
   assertCount("transformer", "sequences", sequences);
+  if (typeof tokens !== "object" || typeof tokens?.length !== "number") {
+    const needed = "an array of tokens: a batch is { tokens, sequences }";
+    throw refusal("transformer", "tokens", textOf(tokens), needed);
+  }
   const length = tokens.length / sequences - 1;
   assertTokens(shape, tokens, length);
   const inputs = new Int32Array(sequences * length);

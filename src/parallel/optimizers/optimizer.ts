@@ -5,7 +5,7 @@
  * is named, saved and cut with the parameters.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
   elementsOf,
@@ -94,7 +94,12 @@ export class Optimizer implements Stateful {
    *
    * @throws InvalidArgumentError for a skipped name that does not exist, or a schedule that gives no rate; nothing is changed.
    */
-  step({ skip = [] }: StepOptions = {}): void {
+  step(options: StepOptions = {}): void {
+    assertOptions("optimizer", options, { skip: true });
+    const { skip = [] } = options;
+    if (typeof skip === "string" || typeof skip[Symbol.iterator] !== "function") {
+      throw fault("skip", textOf(skip), "an array of names");
+    }
     const skipped = new Set(skip);
     for (const name of skipped) this.#get(name);
     const due = [...this.#slots].filter(([name]) => !skipped.has(name)).map(([, slot]) => slot);

@@ -15,17 +15,30 @@ import {
   adamW,
   Checkpoints,
   cosine,
+  crossEntropy,
   DataParallel,
   ExpertParallel,
   lion,
+  memoryFiles,
+  mse,
+  Optimizer,
   ParameterServer,
   ParameterSet,
   PipelineParallel,
+  routeTopK,
   Sampler,
   ShardedParallel,
+  type StepOptions,
   sgd,
   warmUp,
 } from "twinccl/parallel";
+import {
+  mixtureOfExperts,
+  mlp,
+  tanh,
+  transformer,
+  transformerStage,
+} from "twinccl/parallel/models";
 import { sim, wasm } from "twinccl/sim";
 import { checkProperty, programs, runProgram } from "twinccl/testing";
 import { webgpu } from "twinccl/webgpu";
@@ -36,7 +49,9 @@ const slip = <T>(options: object): T => options as T;
 
 const backend = sim();
 const rule = sgd({ learningRate: 0.1 });
-const files = {} as ConstructorParameters<typeof Checkpoints>[1];
+const files = memoryFiles();
+const one = () => Float32Array.of(1);
+const shape = { vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 };
 
 const entries: [string, string, () => unknown][] = [
   ["sim", "sead", () => sim(slip({ sead: 7 }))],
@@ -54,6 +69,25 @@ const entries: [string, string, () => unknown][] = [
   ["lion", "beta", () => lion(slip({ learningRate: 1, beta: 0.9 }))],
   ["warmUp", "begin", () => warmUp(slip({ steps: 1, after: 1, begin: 0 }))],
   ["cosine", "min", () => cosine(slip({ peak: 1, steps: 1, min: 0 }))],
+  ["mse", "reduce", () => mse(slip({ prediction: one(), target: one(), reduce: "sum" }))],
+  [
+    "crossEntropy",
+    "weight",
+    () => crossEntropy(slip({ logits: one(), targets: [0], classes: 1, weight: one() })),
+  ],
+  ["routeTopK", "k", () => routeTopK(one(), slip({ experts: 1, k: 1 }))],
+  ["mlp", "activation", () => mlp(slip({ sizes: [1, 1], activation: "relu" }))],
+  ["transformer", "layers", () => transformer(slip({ ...shape, layers: 2 }))],
+  [
+    "transformer",
+    "dropout",
+    () => transformerStage({ rank: 0, size: 1 }, slip({ ...shape, dropout: 0.1 })),
+  ],
+  [
+    "optimizer",
+    "skipped",
+    () => new Optimizer(model(), rule).step(slip<StepOptions>({ skipped: ["w"] })),
+  ],
   [
     "Sampler",
     "shuffel",
@@ -103,6 +137,31 @@ const onRank: [string, string, (comm: Communicator) => unknown][] = [
     "capasity",
     (comm) => ExpertParallel.create(comm, slip({ experts: 2, width: 2, capasity: 3 })),
   ],
+  [
+    "DataParallel",
+    "wire.share",
+    (comm) => DataParallel.create(comm, model(), { wire: slip({ topK: 0.5, share: 0.1 }) }),
+  ],
+  [
+    "mixtureOfExperts",
+    "capacity",
+    async (comm) => {
+      const parallel = await ExpertParallel.create(comm, { experts: 2, width: 1 });
+      const layer = tanh();
+      mixtureOfExperts(slip({ router: layer, own: [layer], parallel, experts: 2, capacity: 3 }));
+    },
+  ],
+  [
+    "save",
+    "perrank",
+    (comm) => new Checkpoints(comm, files).save(1, slip({ shared: {}, perrank: {} })),
+  ],
+  [
+    "load",
+    "perrank",
+    (comm) => new Checkpoints(comm, files).load(slip({ shared: {}, perrank: {} })),
+  ],
+  ["load", "step", (comm) => new Checkpoints(comm, files).load({ shared: {} }, slip({ step: 3 }))],
   ["Checkpoints", "keeps", (comm) => new Checkpoints(comm, files, slip({ keeps: 3 }))],
 ];
 
