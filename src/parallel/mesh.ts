@@ -6,6 +6,7 @@
 import { type Communicator, InvalidArgumentError } from "../api/index.ts";
 import { textOf } from "../api/option-kinds.ts";
 import { assertAgreed } from "./agreement.ts";
+import { assertCommunicator } from "./handles.ts";
 
 /**
  * A mesh over all ranks of a communicator. Made by `Mesh.create`.
@@ -49,6 +50,7 @@ export class Mesh<Axis extends string = string> {
     comm: Communicator,
     extents: Readonly<Record<Axis, number>>,
   ): Promise<Mesh<Axis>> {
+    assertCommunicator("Mesh.create", comm);
     assertExtents(comm, extents);
     const axes = Object.keys(extents) as Axis[];
     await assertAxes(
@@ -87,6 +89,12 @@ export class Mesh<Axis extends string = string> {
    * @throws CollectiveMismatchError on all ranks for axes that differ.
    */
   async across(axes: readonly Axis[]): Promise<Communicator> {
+    if (!Array.isArray(axes)) {
+      throw new InvalidArgumentError(
+        { headline: `Mesh.across: axes: found ${textOf(axes)}, needs an array of them` },
+        { field: "axes", rank: this.#parent.rank },
+      );
+    }
     for (const axis of axes) this.#of(this.#extents, axis);
     const inOrder = this.axes.filter((axis) => axes.includes(axis));
     await assertAxes(this.#parent, "across", inOrder);

@@ -216,7 +216,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
       {
         headline:
           "parameters: values and gradients of this set are held in shards, needs whole ones",
-        hint: "hand gradients to `ready`, and read values parameter by parameter",
+        hint: "a trainer holds them: hand gradients to `ready`, read values parameter by parameter, declare another set for another trainer",
       },
       { field: dtype },
     );

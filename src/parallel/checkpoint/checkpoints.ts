@@ -7,6 +7,7 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
+import { assertCommunicator } from "../handles.ts";
 import { assertFiles, type CheckpointFiles } from "./files.ts";
 import { completeSaves, nextSave, prune } from "./folders.ts";
 import { loadStates, type PartNames } from "./load.ts";
@@ -57,6 +58,7 @@ export class Checkpoints {
   #running: string | undefined;
 
   constructor(comm: Communicator, files: CheckpointFiles, options: CheckpointOptions = {}) {
+    assertCommunicator("Checkpoints", comm);
     assertOptions("Checkpoints", options, { keep: true });
     const { keep = 2 } = options;
     assertCount("Checkpoints", "keep", keep, 1);

@@ -1,5 +1,6 @@
 /** The states of parts as they are at this moment, checked to survive being written. */
 import { bytesOf, InvalidArgumentError } from "../../api/index.ts";
+import { nearest } from "../../api/nearest.ts";
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import {
   elementsOf,
@@ -35,9 +36,16 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
   return Object.fromEntries(states);
 }
 
-/** Refuses parts of other kinds, and names beside them: what is not listed would be lost in silence. */
+/**
+ * Refuses parts of other kinds, and names that are nearly theirs, whose parts would be lost in silence. Names of something else
+ * may stand beside them.
+ */
 export function assertParts(action: string, parts: CheckpointParts): void {
-  assertOptions(action, parts, { shared: "object", perRank: "object" });
+  const kinds = { shared: "object", perRank: "object" } as const;
+  const entries = Object.entries(parts ?? {});
+  const meant = entries.filter(([name]) => nearest(name, Object.keys(kinds)).length > 0);
+  const isObject = typeof parts === "object" && parts !== null;
+  assertOptions(action, isObject ? (Object.fromEntries(meant) as typeof parts) : parts, kinds);
   if (parts.shared === undefined) {
     throw partFault(action, "shared", "found undefined", "an object of parts by name");
   }

@@ -9,6 +9,7 @@
  * and back when the step ends.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { assertCommunicator, assertParameters } from "../handles.ts";
 import { Life } from "../life.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
@@ -79,6 +80,8 @@ export class DataParallel implements RankStateful {
     parameters: ParameterSet,
     options: DataParallelOptions = {},
   ): Promise<DataParallel> {
+    assertCommunicator("DataParallel.create", comm);
+    assertParameters("DataParallel.create", parameters);
     const settings = settingsOf(options, comm.size);
     const inUse = await startTogether(comm, parameters, {
       trainer: "DataParallel",

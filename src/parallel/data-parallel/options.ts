@@ -2,6 +2,7 @@
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
+import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { Wire } from "./wire.ts";
 
 /** Options of `DataParallel.create`; the same on every rank. */
@@ -80,6 +81,11 @@ export function settingsOf(
     refuseUnless(trainer, settings, "wire", fits, "a topK above 0 and at most 1");
   }
   refuseUnless(trainer, settings, "wireScale", isPower(settings.wireScale), "a power of two");
+  const { divided } = settings;
+  if (divided !== undefined) {
+    assertHasFunctions(trainer, "divided", divided, ["copies"]);
+    assertCommunicator(trainer, divided.comm, "divided.comm");
+  }
   const isRank = Number.isInteger(root) && root >= 0 && root < size;
   refuseUnless(trainer, settings, "root", isRank, `a rank from 0 to ${size - 1}`);
   return settings;

@@ -1,6 +1,8 @@
 /** How training starts: all ranks have the same model, the root's values, and one order of use. */
-import type { Communicator } from "../../api/index.ts";
+import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
+import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { Settings } from "./options.ts";
 
@@ -21,6 +23,14 @@ export async function startTogether(
   parameters: ParameterSet,
   { trainer, settings, options, also = () => "" }: Start,
 ): Promise<Parameter[]> {
+  // Before any call: what is refused here is refused by this rank alone.
+  const lines = new Map(
+    [...parameters].map(({ name, dtype, shape }) => {
+      const copies = copiesOf(trainer, settings.divided, name);
+      const held = copies === 1 ? "" : ` on ${copies} ranks`;
+      return [name, `${dtype} [${shape.join(", ")}]${held}${also(name)}`] as const;
+    }),
+  );
   await assertAgreed(comm, {
     action: `${trainer}.create`,
     kind: "option",
@@ -30,13 +40,7 @@ export async function startTogether(
   await assertAgreed(comm, {
     action: `${trainer}.create`,
     kind: "parameter",
-    lines: new Map(
-      [...parameters].map(({ name, dtype, shape }) => {
-        const copies = settings.divided?.copies(name) ?? 1;
-        const held = copies === 1 ? "" : ` on ${copies} ranks`;
-        return [name, `${dtype} [${shape.join(", ")}]${held}${also(name)}`];
-      }),
-    ),
+    lines,
     hint: "declare the same parameters on every rank, in any order",
   });
   const { root } = settings;
@@ -48,6 +52,22 @@ export async function startTogether(
     root,
   );
   return order.map((index) => parameters.get(parameters.names[index] as string));
+}
+
+/** How many ranks of a divided model have a parameter. */
+function copiesOf(trainer: string, divided: Divided | undefined, name: string): number {
+  if (divided === undefined) return 1;
+  const copies: unknown = divided.copies(name);
+  const { size } = divided.comm;
+  if (Number.isSafeInteger(copies) && (copies as number) >= 1 && (copies as number) <= size) {
+    return copies as number;
+  }
+  throw new InvalidArgumentError(
+    {
+      headline: `${trainer}: divided.copies("${name}"): found ${textOf(copies)}, needs a number of ranks from 1 to ${size}`,
+    },
+    { field: "divided" },
+  );
 }
 
 /** Gives every rank the root's values, bit for bit. */

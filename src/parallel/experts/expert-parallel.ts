@@ -8,6 +8,7 @@
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
+import { assertCommunicator } from "../handles.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type Part, partOf } from "../tensor/split.ts";
@@ -88,6 +89,7 @@ export class ExpertParallel {
    * const experts = await ExpertParallel.create(comm, { experts: 8, width: 64, capacity: 128 });
    */
   static async create(comm: Communicator, options: ExpertOptions): Promise<ExpertParallel> {
+    assertCommunicator("ExpertParallel.create", comm);
     assertOptions("ExpertParallel.create", options, kinds);
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
@@ -220,9 +222,10 @@ export class ExpertParallel {
   ): Promise<ParameterArray> {
     const { width, dtype } = this.#options;
     const { order, rows } = arrivalOrder(places);
-    if (given.length !== rows.length) {
+    if (!Array.isArray(given) || given.length !== rows.length) {
+      const found = Array.isArray(given) ? `${given.length} of them` : textOf(given);
       const needed = `${rows.length}, one for each expert of this rank`;
-      throw fault(this.#comm, action, "arrays", `${given.length} of them`, needed);
+      throw fault(this.#comm, action, "arrays", found, needed);
     }
     const length = order.length * width;
     const leaving = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
@@ -231,8 +234,7 @@ export class ExpertParallel {
       const count = rows[index] as number;
       const name = `expert ${this.own.begin + index}`;
       if (dtypeOf(array) !== dtype || array.length !== count * width) {
-        const found = `${dtypeOf(array)} with ${array.length} elements`;
-        throw fault(this.#comm, action, name, found, `${dtype} with ${count * width}`);
+        throw fault(this.#comm, action, name, lengthText(array), `${dtype} with ${count * width}`);
       }
       for (let row = 0; row < count; row++) {
         const to = (order[at++] as number) * width;
@@ -265,20 +267,25 @@ export class ExpertParallel {
 
   #assertTokens(tokens: ParameterArray, rows?: number): void {
     const { width, dtype } = this.#options;
-    const whole = rows === undefined ? tokens.length % width === 0 : tokens.length === rows * width;
-    if (dtypeOf(tokens) === dtype && whole) return;
-    const found = `${dtypeOf(tokens)} with ${tokens.length} elements`;
+    const fits = (length: number): boolean =>
+      rows === undefined ? length % width === 0 : length === rows * width;
+    if (dtypeOf(tokens) === dtype && fits(tokens.length)) return;
     const needed = `${dtype} with ${rows ?? "whole"} rows of ${width}`;
-    throw fault(this.#comm, "dispatch", rows === undefined ? "tokens" : "gradient", found, needed);
+    const field = rows === undefined ? "tokens" : "gradient";
+    throw fault(this.#comm, "dispatch", field, lengthText(tokens), needed);
   }
 
-  #assertRoutes(tokens: number, { choices, experts, weights }: Routes): void {
+  #assertRoutes(tokens: number, routes: Routes): void {
+    const { choices, experts, weights } = routes ?? {};
     const refuse = (field: string, found: unknown, needed: string): InvalidArgumentError =>
       fault(this.#comm, "dispatch", field, String(found), needed);
     if (!Number.isSafeInteger(choices) || choices < 1) {
       throw refuse("choices", choices, "an integer of at least 1");
     }
-    if (!(experts instanceof Int32Array)) throw refuse("experts", typeof experts, "an Int32Array");
+    if (!(experts instanceof Int32Array)) throw refuse("experts", textOf(experts), "an Int32Array");
+    if (dtypeOf(weights) === "something else") {
+      throw refuse("weights", textOf(weights), "a Float32Array or Float64Array");
+    }
     for (const [field, array] of Object.entries({ experts, weights })) {
       if (array.length === tokens * choices) continue;
       throw refuse(field, `${array.length} elements`, `${choices} for each of ${tokens} tokens`);
@@ -301,6 +308,11 @@ export class ExpertParallel {
 function dtypeOf(array: ParameterArray): string {
   if (array instanceof Float32Array) return "float32";
   return array instanceof Float64Array ? "float64" : "something else";
+}
+
+function lengthText(array: ParameterArray): string {
+  const dtype = dtypeOf(array);
+  return dtype === "something else" ? textOf(array) : `${dtype} with ${array.length} elements`;
 }
 
 function fault(

@@ -6,6 +6,7 @@
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { parametersHint } from "../handles.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
   elementsOf,
@@ -58,6 +59,7 @@ export class Optimizer implements Stateful {
     parameters: Iterable<Trainable>,
     rule: UpdateRule | ((parameter: Trainable) => UpdateRule),
   ) {
+    assertIterable(parameters);
     const slots = new Map<string, Slot>();
     for (const parameter of parameters) {
       const { name } = parameter;
@@ -186,9 +188,22 @@ function stateArrays(rule: UpdateRule, { value }: Trainable): Slot["arrays"] {
   return Object.fromEntries(rule.slots.map((slot) => [slot, zeros()]));
 }
 
+function assertIterable(parameters: Iterable<Trainable>): void {
+  if (typeof parameters === "object" && typeof parameters?.[Symbol.iterator] === "function") return;
+  throw new InvalidArgumentError(
+    {
+      headline: `optimizer: parameters: found ${textOf(parameters)}, needs a ParameterSet or several of its parameters`,
+      hint: parametersHint(parameters),
+    },
+    { field: "parameters" },
+  );
+}
+
 function assertGradient({ name, dtype, value, gradient, shape }: Trainable): void {
-  const describe = (array: ParameterArray): string =>
-    `${array instanceof Float32Array ? "float32" : "float64"} with ${array.length} elements`;
+  const describe = (array: ParameterArray): string => {
+    if (!(array instanceof Float32Array || array instanceof Float64Array)) return textOf(array);
+    return `${array instanceof Float32Array ? "float32" : "float64"} with ${array.length} elements`;
+  };
   const needed = `${dtype} with ${elementsOf(shape)} elements`;
   if (describe(value) !== needed) throw fault(name, `values of ${describe(value)}`, needed);
   if (describe(gradient) !== needed) {

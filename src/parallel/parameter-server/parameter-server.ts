@@ -9,6 +9,7 @@ import { CommClosedError, type Communicator, InvalidArgumentError } from "../../
 import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
+import { assertCommunicator, assertParameters } from "../handles.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
@@ -93,6 +94,8 @@ export class ParameterServer implements RankStateful {
     parameters: ParameterSet,
     options: ParameterServerOptions,
   ): Promise<ParameterServer> {
+    assertCommunicator("ParameterServer.create", comm);
+    assertParameters("ParameterServer.create", parameters);
     assertOptions("ParameterServer.create", options, kinds);
     const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
     if (!Number.isSafeInteger(server) || server < 0 || server >= comm.size) {

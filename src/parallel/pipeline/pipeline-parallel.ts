@@ -6,9 +6,10 @@
  * pipeline, is `DataParallel`'s.
  */
 import type { Communicator } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
+import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import { Life } from "../life.ts";
 import type { ParameterDType } from "../parameter-set.ts";
@@ -71,10 +72,16 @@ export class PipelineParallel<Batch> {
     stage: Stage<Batch>,
     options: PipelineOptions = {},
   ): Promise<PipelineParallel<Batch>> {
+    assertCommunicator("PipelineParallel.create", comm);
     assertOptions("PipelineParallel.create", options, kinds);
+    assertHasFunctions("PipelineParallel.create", "stage", stage, ["inputLength", "forward"]);
     const { schedule = "1f1b", dtype = "float32", work } = options;
     oneOf("schedule", schedule, ["gpipe", "1f1b"]);
     oneOf("dtype", dtype, ["float32", "float64"]);
+    if (work !== undefined) {
+      const known = { forwardNs: true, backwardNs: true } as const;
+      assertOptions("PipelineParallel.create", work, known, { path: "work" });
+    }
     for (const field of ["forwardNs", "backwardNs"] as const) {
       const value = work === undefined ? 0 : work[field];
       if (typeof value === "number" && value >= 0 && value < Number.POSITIVE_INFINITY) continue;
@@ -119,6 +126,14 @@ export class PipelineParallel<Batch> {
     take: TakeGradient,
     visit?: Visit,
   ): Promise<PipelineStep> {
+    if (!Array.isArray(microBatches)) {
+      throw fault(
+        "microBatches",
+        textOf(microBatches),
+        "an array of them, empty where there is none",
+      );
+    }
+    if (typeof take !== "function") throw fault("take", textOf(take), "a function");
     let begun = false;
     const act = async (): Promise<PipelineStep> => {
       await assertAgreed(this.#comm, {

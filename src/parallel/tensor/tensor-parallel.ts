@@ -5,6 +5,7 @@
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertAgreed } from "../agreement.ts";
 import { joinNorms } from "../divided.ts";
+import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import { allNumbers, sumOverRanks } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
@@ -31,6 +32,7 @@ export interface Shard<Batch> {
 /**
  * Runs a shard on every rank of a communicator and joins what they tell.
  *
+ * @throws InvalidArgumentError for a shard without a `step`.
  * @example
  * const model = new TensorParallel(comm, { step: (batch) => myShard(batch) });
  * const { output, loss } = await model.step(batch);
@@ -40,6 +42,8 @@ export class TensorParallel<Batch> {
   readonly #shard: Shard<Batch>;
 
   constructor(comm: Communicator, shard: Shard<Batch>) {
+    assertCommunicator("TensorParallel", comm);
+    assertHasFunctions("TensorParallel", "shard", shard, ["step"]);
     this.#comm = comm;
     this.#shard = shard;
   }
@@ -91,8 +95,8 @@ function assertPart(part: ShardStep): void {
     throw fault("output", typeof output, "a Float32Array or Float64Array");
   }
   if (!Array.isArray(shape) || output.length !== elementsOf(shape)) {
-    const needed = `as many as [${shape?.join(", ")}] has`;
-    throw fault("output", `${output.length} elements`, needed);
+    const of = Array.isArray(shape) ? `[${shape.join(", ")}]` : "its shape, an array,";
+    throw fault("output", `${output.length} elements`, `as many as ${of} has`);
   }
   if (!Number.isSafeInteger(samples) || samples < 0) {
     throw fault("samples", String(samples), "an integer of at least 0");

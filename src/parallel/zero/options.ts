@@ -58,6 +58,18 @@ export function shardedSettingsOf(options: ShardedParallelOptions, size: number)
   return { ...settingsOf(common, size, "ShardedParallel"), stage, rule, layerOf, prefetch };
 }
 
+/** The layer of a parameter. */
+export function layerName({ layerOf }: ShardedSettings, parameter: string): string {
+  const layer: unknown = layerOf(parameter);
+  if (typeof layer === "string") return layer;
+  throw new InvalidArgumentError(
+    {
+      headline: `ShardedParallel: layerOf("${parameter}"): found ${textOf(layer)}, needs the name of a layer`,
+    },
+    { field: "layerOf" },
+  );
+}
+
 /** The rule of a parameter. */
 export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): UpdateRule {
   const chosen = typeof rule === "function" ? rule(parameter) : rule;

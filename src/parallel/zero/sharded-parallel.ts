@@ -17,6 +17,7 @@ import {
 import { concludeStep, leavesInStep, type StepStats } from "../data-parallel/conclusion.ts";
 import { startTogether } from "../data-parallel/start.ts";
 import { exchangeSteps, type RankStep } from "../data-parallel/step-exchange.ts";
+import { assertCommunicator, assertParameters } from "../handles.ts";
 import { allNumbers } from "../host-calls.ts";
 import { Life } from "../life.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
@@ -26,6 +27,7 @@ import type { Visit } from "../visit.ts";
 import { LayerStore } from "./layer-store.ts";
 import { MemoryMeter, type ShardedMemory } from "./memory.ts";
 import {
+  layerName,
   ruleOf,
   type ShardedParallelOptions,
   type ShardedSettings,
@@ -90,13 +92,15 @@ export class ShardedParallel implements RankStateful {
     parameters: ParameterSet,
     options: ShardedParallelOptions,
   ): Promise<ShardedParallel> {
+    assertCommunicator("ShardedParallel.create", comm);
+    assertParameters("ShardedParallel.create", parameters);
     const settings = shardedSettingsOf(options, comm.size);
     const inUse = await startTogether(comm, parameters, {
       trainer: "ShardedParallel",
       settings,
       options: shardedLines(settings),
       also: (name) =>
-        ` in layer ${settings.layerOf(name)}, by ${ruleOf(settings, parameters.get(name)).name}`,
+        ` in layer ${layerName(settings, name)}, by ${ruleOf(settings, parameters.get(name)).name}`,
     });
     return new ShardedParallel(comm, parameters, inUse, settings);
   }

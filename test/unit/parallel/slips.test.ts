@@ -3,16 +3,23 @@ import type { Communicator } from "twinccl";
 import {
   Checkpoints,
   crossEntropy,
+  DataParallel,
   directoryFiles,
+  ExpertParallel,
+  Mesh,
   memoryFiles,
   mse,
   Optimizer,
+  ParameterServer,
   ParameterSet,
+  PipelineParallel,
   routeTopK,
   Sampler,
+  ShardedParallel,
   sgd,
+  TensorParallel,
 } from "twinccl/parallel";
-import { mlp, transformer } from "twinccl/parallel/models";
+import { mlp, mlpStage, transformer } from "twinccl/parallel/models";
 import { expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
@@ -145,8 +152,8 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
     (comm) => new Checkpoints(comm, memoryFiles()).save(1, undefined as Wrong),
   ],
   [
-    "model",
-    "save: model: it is not known here, needs one of shared, perRank",
+    "shared",
+    'save: part "shared": found undefined, needs an object of parts by name',
     (comm) => new Checkpoints(comm, memoryFiles()).save(1, { model: model() } as Wrong),
   ],
   [
@@ -178,7 +185,102 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
   ],
 ];
 
-test.each(checkpoints)("%s: %s", async (field, line, work) => {
+/** What is made of communicators, parameter sets and other things with functions. */
+const handles: readonly (readonly [string, string, (comm: Communicator) => unknown])[] = [
+  [
+    "parameters",
+    "DataParallel.create: parameters: found an object, needs a ParameterSet\nhint: pass the model's par",
+    (comm) => DataParallel.create(comm, perceptron() as Wrong),
+  ],
+  [
+    "comm",
+    "DataParallel.create: comm: found an object, needs a communicator\nhint: world.run hands",
+    (comm) => DataParallel.create(model() as Wrong, comm as Wrong),
+  ],
+  ["comm", "ShardedParallel.create: comm: found undefined", () => sharded(undefined as Wrong)],
+  [
+    "parameters",
+    "ShardedParallel.create: parameters: found undefined, needs a ParameterSet\nhint: new Par",
+    (comm) => ShardedParallel.create(comm, undefined as Wrong, { stage: 1, rule }),
+  ],
+  [
+    "layerOf",
+    'ShardedParallel: layerOf("w"): found undefined, needs the name of a layer',
+    (comm) => sharded(comm, { layerOf: () => undefined as Wrong }),
+  ],
+  [
+    "parameters",
+    "ParameterServer.create: parameters: found an object, needs a ParameterSet",
+    (comm) => ParameterServer.create(comm, perceptron() as Wrong, { rule, staleness: 1 }),
+  ],
+  [
+    "divided",
+    "DataParallel: divided: found an object without copies(), needs an object with copies",
+    (comm) => DataParallel.create(comm, model(), { divided: comm as Wrong }),
+  ],
+  [
+    "divided.comm",
+    "DataParallel: divided.comm: found undefined, needs a communicator",
+    (comm) => DataParallel.create(comm, model(), { divided: { copies: () => 1 } as Wrong }),
+  ],
+  [
+    "divided",
+    'DataParallel: divided.copies("w"): found 0, needs a number of ranks from 1 to 2',
+    (comm) => DataParallel.create(comm, model(), { divided: { comm, copies: () => 0 } }),
+  ],
+  [
+    "divided",
+    'ShardedParallel: divided.copies("w"): found undefined, needs a number of ranks',
+    (comm) => sharded(comm, { divided: { comm, copies: () => undefined as Wrong } }),
+  ],
+  ["comm", "Mesh.create: comm: found 2, needs a communicator", () => Mesh.create(2 as Wrong, {})],
+  [
+    "stage",
+    "PipelineParallel.create: stage: found an object without inputLength(), needs an object with",
+    (comm) => PipelineParallel.create(comm, perceptron() as Wrong),
+  ],
+  [
+    "work.forwardMs",
+    "PipelineParallel.create: work.forwardMs: it is not known here, needs one of forwardNs,",
+    (comm) => PipelineParallel.create(comm, stage, { work: { forwardMs: 1 } as Wrong }),
+  ],
+  [
+    "shard",
+    "TensorParallel: shard: found a function without step(), needs an object with step",
+    (comm) => new TensorParallel(comm, (() => {}) as Wrong),
+  ],
+  [
+    "comm",
+    "TensorParallel: comm: found undefined",
+    () => new TensorParallel(undefined as Wrong, stage as Wrong),
+  ],
+  [
+    "comm",
+    "ExpertParallel.create: comm: found undefined",
+    () => ExpertParallel.create(undefined as Wrong, { experts: 1, width: 1 }),
+  ],
+  [
+    "comm",
+    "Checkpoints: comm: found undefined",
+    () => new Checkpoints(undefined as Wrong, memoryFiles()),
+  ],
+  [
+    "parameters",
+    "optimizer: parameters: found an object, needs a ParameterSet or several of its parameters\nhint: pass",
+    () => new Optimizer(perceptron() as Wrong, rule),
+  ],
+  [
+    "w",
+    'optimizer: "w": found values of undefined, needs float32 with 2 elements',
+    () => new Optimizer([{ name: "w", dtype: "float32", shape: [2] } as Wrong], rule),
+  ],
+];
+
+const stage = { inputLength: () => 1, forward: () => ({}) } as Wrong;
+const sharded = (comm: Communicator, more: object = {}) =>
+  ShardedParallel.create(comm, model(), { stage: 1, rule, ...more });
+
+test.each([...checkpoints, ...handles])("%s: %s", async (field, line, work) => {
   await inWorld(2, async (comm) => {
     const refused = (async () => work(comm))();
     await expect(refused).rejects.toMatchObject(ofFault(field, line));
@@ -196,4 +298,54 @@ test("options of a sampler that are left out as undefined are none", () => {
     [...left].map(({ indexes }) => [...indexes]),
   );
   expect(given.state()).toEqual(left.state());
+});
+
+test("a pipeline's step of what is none is refused before anything is done", async () => {
+  await inWorld(2, async (comm) => {
+    const pipeline = await PipelineParallel.create(comm, mlpStage(comm, { sizes: [2, 2, 1] }));
+    const batch = { input: [1, 2], target: [1] };
+    for (const [batches, take, field] of [
+      [batch, () => {}, "microBatches"],
+      [undefined, () => {}, "microBatches"],
+      [[batch], undefined, "take"],
+    ] as const) {
+      const refused = pipeline.backward(batches as Wrong, take as Wrong);
+      await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_ARG", field });
+    }
+    await expect(pipeline.backward([batch], () => {})).resolves.toMatchObject({ samples: 1 });
+  });
+});
+
+test("axes that are no array are refused by a mesh", async () => {
+  await inWorld(2, async (comm) => {
+    const mesh = await Mesh.create(comm, { data: 2 });
+    for (const axes of [undefined, "data"]) {
+      const refused = mesh.across(axes as Wrong);
+      await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "axes" });
+    }
+    await mesh.close();
+  });
+});
+
+test("tokens, routes and outputs that are none are refused by experts", async () => {
+  await inWorld(1, async (comm) => {
+    const experts = await ExpertParallel.create(comm, { experts: 2, width: 1 });
+    const routes = { choices: 1, experts: Int32Array.of(0), weights: Float32Array.of(1) };
+    const token = Float32Array.of(1);
+    const sent = await experts.dispatch(token, routes);
+    for (const [field, found, call] of [
+      ["tokens", "undefined", () => experts.dispatch(undefined as Wrong, routes)],
+      ["choices", "undefined", () => experts.dispatch(token, undefined as Wrong)],
+      [
+        "weights",
+        "undefined",
+        () => experts.dispatch(token, { ...routes, weights: undefined } as Wrong),
+      ],
+      ["arrays", "undefined", () => sent.combine(undefined as Wrong)],
+      ["expert 0", "undefined", () => sent.combine([undefined, undefined] as Wrong)],
+      ["expert 0", "an array", () => sent.backward([[1], []] as Wrong)],
+    ] as const) {
+      await expect(call()).rejects.toMatchObject(ofFault(field, `${field}: found ${found}, needs`));
+    }
+  });
 });

@@ -1,0 +1,56 @@
+/** What trainers are made of: refused by name where it is something else, such as a world, or a model around its parameters. */
+import { type Communicator, InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
+import { ParameterSet } from "./parameter-set.ts";
+
+/** Refuses what makes no calls. */
+export function assertCommunicator(action: string, comm: Communicator, field = "comm"): void {
+  if (isObject(comm) && typeof comm.allGather === "function") return;
+  throw new InvalidArgumentError(
+    {
+      headline: `${action}: ${field}: found ${textOf(comm)}, needs a communicator`,
+      hint: "world.run hands every rank its own; in a job connect gives it",
+    },
+    { field },
+  );
+}
+
+/** Refuses what is no `ParameterSet`. */
+export function assertParameters(action: string, parameters: ParameterSet): void {
+  if (parameters instanceof ParameterSet) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `${action}: parameters: found ${textOf(parameters)}, needs a ParameterSet`,
+      hint: parametersHint(parameters),
+    },
+    { field: "parameters" },
+  );
+}
+
+/** What to pass in place of what was found. */
+export function parametersHint(found: unknown): string {
+  const isModel = isObject(found) && found["parameters"] instanceof ParameterSet;
+  return isModel ? "pass the model's parameters: model.parameters" : "new ParameterSet([…])";
+}
+
+/** Refuses an object without functions of these names. */
+export function assertHasFunctions(
+  action: string,
+  field: string,
+  found: unknown,
+  names: readonly string[],
+): void {
+  const has = (name: string): boolean => isObject(found) && typeof found[name] === "function";
+  const lacks = names.find((name) => !has(name));
+  if (lacks === undefined) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `${action}: ${field}: found ${textOf(found)} without ${lacks}(), needs an object with ${names.join(" and ")}`,
+    },
+    { field },
+  );
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null;
+}
