@@ -6,7 +6,9 @@
  *
  * @see {@link https://huggingface.co/docs/safetensors/index#format}
  */
-import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../../api/index.ts";
+import { typedArrayClass } from "../../api/host-array.ts";
+import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
+import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
 
 /** What a safetensors file holds. */
@@ -37,11 +39,19 @@ const MOST_HEADER_BYTES = 100_000_000;
 /**
  * The bytes of a safetensors file.
  *
- * @throws InvalidArgumentError for a tensor that is called `__metadata__`, or whose data are not those of its dtype and shape.
+ * @throws InvalidArgumentError for a tensor that is called `__metadata__`, or whose data are not those of its dtype and shape; for
+ * metadata that are no texts.
  * @example
  * const bytes = encodeTensors({ tensors: model.state().tensors, metadata: { format: "pt" } });
  */
-export function encodeTensors({ tensors, metadata }: TensorFile): Uint8Array<ArrayBuffer> {
+export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
+  assertOptions("encodeTensors", file, { tensors: "object", metadata: "object" });
+  const { tensors = {}, metadata } = file;
+  const texts = Object.entries(metadata ?? {});
+  for (const [name, text] of texts) {
+    if (typeof text === "string") continue;
+    throw encodeFault("metadata", name, `found ${textOf(text)}, needs a text`);
+  }
   for (const [name, tensor] of Object.entries(tensors)) assertTensor(name, tensor);
   const sorted = Object.entries(tensors).sort(
     ([a, { dtype: da }], [b, { dtype: db }]) => bytesOf(db) - bytesOf(da) || (a < b ? -1 : 1),
@@ -55,15 +65,15 @@ export function encodeTensors({ tensors, metadata }: TensorFile): Uint8Array<Arr
   const text = JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(entries) });
   const header = new TextEncoder().encode(text);
   const headerBytes = Math.ceil(header.length / 8) * 8;
-  const file = new Uint8Array(8 + headerBytes + end);
-  new DataView(file.buffer).setBigUint64(0, BigInt(headerBytes), true);
-  file.fill(0x20, 8, 8 + headerBytes).set(header, 8);
+  const bytes = new Uint8Array(8 + headerBytes + end);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(headerBytes), true);
+  bytes.fill(0x20, 8, 8 + headerBytes).set(header, 8);
   let at = 8 + headerBytes;
   for (const [, { data }] of sorted) {
-    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
+    bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
     at += data.byteLength;
   }
-  return file;
+  return bytes;
 }
 
 /**
@@ -74,6 +84,7 @@ export function encodeTensors({ tensors, metadata }: TensorFile): Uint8Array<Arr
  * const { tensors } = decodeTensors(readFileSync("model.safetensors"));
  */
 export function decodeTensors(file: Uint8Array): TensorFile {
+  if (!(file instanceof Uint8Array)) throw fault(`it is ${textOf(file)}, needs a Uint8Array`);
   // A Node Buffer's slices are no copies, and lie somewhere in shared memory: look at it as plain bytes.
   const { header, body } = split(new Uint8Array(file.buffer, file.byteOffset, file.byteLength));
   const { __metadata__: metadata = {}, ...entries } = header;
@@ -98,15 +109,26 @@ export function decodeTensors(file: Uint8Array): TensorFile {
   return { tensors, metadata };
 }
 
-function assertTensor(name: string, { dtype, shape, data }: StateTensor): void {
+function assertTensor(name: string, tensor: StateTensor): void {
+  const { dtype, shape, data } = tensor ?? {};
+  if (!isDType(dtype)) throw encodeFault("tensor", name, `found ${textOf(dtype)}, needs a dtype`);
+  const { host } = dtypeInfo[dtype];
+  if (!isCounts(shape) || typedArrayClass(data) !== host) {
+    const found = `found ${textOf(data)} of [${String(shape)}]`;
+    throw encodeFault("tensor", name, `${found}, needs the ${host} of a shape`);
+  }
   const needed = elementsOf(shape) * bytesOf(dtype);
   const fault =
     name === "__metadata__"
       ? "found a name that the format keeps for itself, needs another"
       : `found ${data.byteLength} bytes, needs ${needed}, those of ${dtype} [${shape.join(", ")}]`;
   if (name !== "__metadata__" && data.byteLength === needed) return;
-  throw new InvalidArgumentError(
-    { headline: `encodeTensors: tensor "${name}": ${fault}` },
+  throw encodeFault("tensor", name, fault);
+}
+
+function encodeFault(kind: string, name: string, fault: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `encodeTensors: ${kind} "${name}": ${fault}` },
     { field: name },
   );
 }

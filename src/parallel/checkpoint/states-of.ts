@@ -1,5 +1,5 @@
 /** The states of parts as they are at this moment, checked to survive being written. */
-import { bytesOf, InvalidArgumentError } from "../../api/index.ts";
+import { bytesOf, InvalidArgumentError, isDType } from "../../api/index.ts";
 import { nearest } from "../../api/nearest.ts";
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import {
@@ -85,6 +85,7 @@ export function assertCount(action: string, field: string, value: number, least:
 
 /** Refuses data that are not those of their dtype and shape: the rest of them would not be kept. */
 function assertTensor(part: string, name: string, { dtype, shape, data }: StateTensor): void {
+  if (!isDType(dtype)) throw fault(part, `tensor "${name}" is ${textOf(dtype)}`, "a dtype");
   const count = elementsOf(shape);
   if (data.length === count && data.byteLength === count * bytesOf(dtype)) return;
   const found = `tensor "${name}" is ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes`;
