@@ -8,7 +8,7 @@
  */
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
-import { elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
+import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
 /** Element types that parameters have. Shorter floats exist on the wire only (`DataParallelOptions.wire`). */
 export type ParameterDType = "float32" | "float64";
@@ -194,6 +194,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
    * @throws InvalidArgumentError for a parameter that is missing, unknown or of another dtype or shape; nothing is changed.
    */
   restore(state: State): void {
+    assertState("restore", state);
     const { tensors } = state;
     for (const name of Object.keys(tensors)) this.get(name);
     for (const { name, dtype, shape } of this) {

@@ -6,7 +6,7 @@
  */
 import { InvalidArgumentError } from "../api/index.ts";
 import { textOf } from "../api/option-kinds.ts";
-import type { RankStateful, State } from "./state.ts";
+import { assertState, type RankStateful, type State } from "./state.ts";
 
 /**
  * A stream of random numbers, fixed by its key.
@@ -79,6 +79,7 @@ export class Random implements RankStateful {
   }
 
   restore(state: State): void {
+    assertState("restore", state);
     const { low, high, drawn } = state.values;
     const words = [low, high].every(
       (each) => Number.isInteger(each) && (each as number) >= 0 && (each as number) < 2 ** 32,

@@ -8,7 +8,7 @@
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { Random } from "./random.ts";
-import type { State, Stateful } from "./state.ts";
+import { assertState, type State, type Stateful } from "./state.ts";
 
 /** Options of a sampler; all but `rank` are the same on every rank. */
 export interface SamplerOptions {
@@ -104,6 +104,7 @@ export class Sampler implements Stateful {
 
   /** Goes on where another sampler of the same data and seed was; the batch may be another. */
   restore(state: State): void {
+    assertState("restore", state);
     const { epoch, position, ...found } = state.values;
     for (const field of ["samples", "seed", "shuffle"] as const) {
       const needed = this.#options[field];

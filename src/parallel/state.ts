@@ -4,7 +4,8 @@
  * Everything that must come back bit for bit after an interruption (parameters, optimizers, schedules, samplers, random
  * numbers) says so by being `Stateful`. A state is plain data: it can be written, sent and compared without its owner.
  */
-import type { DType, HostArray } from "../api/index.ts";
+import { type DType, type HostArray, InvalidArgumentError } from "../api/index.ts";
+import { textOf } from "../api/option-kinds.ts";
 
 /** A value that JSON carries without loss. Numbers are finite; -0 and NaN belong into tensors. */
 export type StateValue =
@@ -50,6 +51,29 @@ export interface RankStateful extends Stateful {
    * @throws InvalidArgumentError for states of another shape, before anything is changed.
    */
   reshard(states: readonly State[], rank: number, size: number): void;
+}
+
+/**
+ * Refuses what no `state` gave, before anybody looks into it.
+ *
+ * @throws InvalidArgumentError for what is no `{ values, tensors }`, or a tensor without a shape or data.
+ */
+export function assertState(action: string, state: State): void {
+  const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
+    new InvalidArgumentError(
+      { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
+      { field },
+    );
+  const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
+  if (!isObject(state)) throw fault("state", state, "{ values, tensors }, as state() gives it");
+  for (const field of ["values", "tensors"] as const) {
+    if (!isObject(state[field])) throw fault(field, state[field], "those that state() gave");
+  }
+  for (const [name, tensor] of Object.entries(state.tensors)) {
+    const hasData = isObject(tensor?.data) && typeof tensor.data.length === "number";
+    if (Array.isArray(tensor?.shape) && hasData) continue;
+    throw fault(`tensor "${name}"`, tensor, "{ dtype, shape, data }");
+  }
 }
 
 /** Number of elements of a shape; 1 of an empty one. */

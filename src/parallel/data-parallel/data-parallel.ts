@@ -12,7 +12,7 @@ import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
 import { Life } from "../life.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
-import type { RankStateful, State } from "../state.ts";
+import { assertState, type RankStateful, type State } from "../state.ts";
 import {
   assertStepArguments,
   BackwardPass,
@@ -163,6 +163,7 @@ export class DataParallel implements RankStateful {
 
   restore(state: State): void {
     this.#life.assertIdle("restore");
+    assertState("restore", state);
     const { step } = state.values;
     if (!Number.isSafeInteger(step) || (step as number) < 0) {
       throw new InvalidArgumentError(

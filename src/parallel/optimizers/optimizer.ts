@@ -9,6 +9,7 @@ import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import { parametersHint } from "../handles.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
+  assertState,
   elementsOf,
   type State,
   type Stateful,
@@ -146,6 +147,7 @@ export class Optimizer implements Stateful {
    * dtype or shape; nothing is changed.
    */
   restore(state: State): void {
+    assertState("optimizer", state);
     const { steps, updates, rules } = state.values;
     const counts = record(updates);
     const names = record(rules);

@@ -12,7 +12,7 @@ import { NonFiniteGradientError } from "../errors.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
-import type { RankStateful, State } from "../state.ts";
+import { assertState, type RankStateful, type State } from "../state.ts";
 import { answers, asks, Line } from "./line.ts";
 import { type AcceptedPush, Service } from "./service.ts";
 import { type ServerReport, ServerStore } from "./store.ts";
@@ -235,6 +235,7 @@ export class ParameterServer implements RankStateful {
    */
   restore(state: State): void {
     this.#assertPresent("restore");
+    assertState("restore", state);
     const { server } = this.#options;
     const found = state.values["server"];
     if (found !== server) throw fault("restore", "server", String(found), `rank ${server}`);

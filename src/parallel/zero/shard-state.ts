@@ -7,7 +7,7 @@
 import { InvalidArgumentError } from "../../api/index.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import type { State, StateTensor, StateValue } from "../state.ts";
+import { assertState, type State, type StateTensor, type StateValue } from "../state.ts";
 import type { Stretch } from "./strips.ts";
 
 /** A stretch of a parameter with its live memory. */
@@ -58,6 +58,7 @@ export function restoreShards(
   stretches: readonly LiveStretch[],
   optimizer: Optimizer,
 ): number {
+  assertState("restore", state);
   const { step, optimizer: values } = state.values;
   if (!Number.isSafeInteger(step) || (step as number) < 0) {
     throw fault("step", `found ${String(step)}`, "the state of a ShardedParallel");
@@ -74,7 +75,7 @@ export function restoreShards(
   const known = new Set(stretches.map(({ name }) => `value/${name}`));
   const slots = Object.entries(state.tensors).filter(([name]) => !known.has(name));
   optimizer.restore({
-    values: values as Record<string, StateValue>,
+    values: (values ?? {}) as Record<string, StateValue>,
     tensors: Object.fromEntries(
       slots.map(([name, tensor]) => [name.replace(/^optimizer\//, ""), tensor]),
     ),

@@ -13,6 +13,7 @@ import {
   ParameterServer,
   ParameterSet,
   PipelineParallel,
+  Random,
   routeTopK,
   Sampler,
   ShardedParallel,
@@ -20,7 +21,7 @@ import {
   TensorParallel,
 } from "twinccl/parallel";
 import { mlp, mlpStage, transformer } from "twinccl/parallel/models";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: wrong values are the point
@@ -347,5 +348,41 @@ test("tokens, routes and outputs that are none are refused by experts", async ()
     ] as const) {
       await expect(call()).rejects.toMatchObject(ofFault(field, `${field}: found ${found}, needs`));
     }
+  });
+});
+
+describe("a state that is none", () => {
+  const sharing = { samples: 3, batch: 1, rank: 0, size: 1 };
+  const states: readonly (readonly [Wrong, string, string])[] = [
+    [undefined, "state", "found undefined, needs { values, tensors }, as state() gives it"],
+    [{}, "values", "found undefined, needs those that state() gave"],
+    [{ values: {} }, "tensors", "found undefined, needs those that state() gave"],
+    [
+      { values: {}, tensors: { w: { dtype: "float32" } } },
+      'tensor "w"',
+      "found an object, needs { dtype, shape, data }",
+    ],
+  ];
+
+  test.each(states)("%j", async (state, field, line) => {
+    await inWorld(1, async (comm) => {
+      const server = await ParameterServer.create(comm, model(), { rule, staleness: 1 });
+      for (const part of [
+        model(),
+        new Optimizer(model(), rule),
+        new Random(7),
+        new Sampler(sharing),
+        await DataParallel.create(comm, model()),
+        await sharded(comm),
+        server,
+      ]) {
+        const before = JSON.stringify(part.state());
+        expect(() => part.restore(state)).toThrow(
+          expect.objectContaining(ofFault(field, `${field}: ${line}`)),
+        );
+        expect(JSON.stringify(part.state())).toBe(before);
+      }
+      await server.serve();
+    });
   });
 });
