@@ -1,4 +1,5 @@
 /** A linear layer, laid out as PyTorch's: y = x Wᵀ + b with W of `outputs` rows and `inputs` columns. */
+import { InvalidArgumentError } from "../../api/index.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
@@ -11,12 +12,17 @@ export interface LinearParts {
   readonly outputs: number;
 }
 
-/** Rows of `inputs` numbers to rows of `outputs`. */
+/**
+ * Rows of `inputs` numbers to rows of `outputs`.
+ *
+ * @throws InvalidArgumentError by `forward`, for rows, a weight or a bias of another length: never cut or padded.
+ */
 export function linear(parts: LinearParts): Layer {
   const { weight, bias } = parts;
   return {
     forward(input, extent) {
       const rows = rowsOf(extent);
+      assertLengths(parts, input, rows);
       return {
         output: multiply(parts, input, rows),
         backward(gradient, take) {
@@ -29,6 +35,24 @@ export function linear(parts: LinearParts): Layer {
       };
     },
   };
+}
+
+/** What is missing would be read as no number, and spread. */
+function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {
+  const { weight, bias, inputs, outputs } = parts;
+  const lengths: [string, number, number][] = [
+    [weight.name, weight.value.length, inputs * outputs],
+    ["input", input.length, rows * inputs],
+  ];
+  if (bias !== undefined) lengths.push([bias.name, bias.value.length, outputs]);
+  for (const [field, found, needed] of lengths) {
+    if (found === needed) continue;
+    const of = `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
+    throw new InvalidArgumentError(
+      { headline: `linear: ${field}: found ${found} elements, needs ${needed} with ${of}` },
+      { field },
+    );
+  }
 }
 
 /** x Wᵀ + b. Four outputs at a time share the reading of x. */

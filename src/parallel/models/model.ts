@@ -1,7 +1,7 @@
 /** What the small models have in common: parameters, a loss, and a backward as `DataParallel` wants it. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
-import type { MicroBatch } from "../data-parallel/backward.ts";
+import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import type { ParameterDeclaration, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import { Random } from "../random.ts";
@@ -44,7 +44,9 @@ export interface ModelOptions {
  */
 export function addTo(parameters: ParameterSet): TakeGradient {
   return (name, gradient) => {
-    const sum = parameters.get(name).gradient;
+    const parameter = parameters.get(name);
+    assertGradient(parameter, gradient, 1);
+    const sum = parameter.gradient;
     for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (gradient[i] as number);
   };
 }

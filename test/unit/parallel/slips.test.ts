@@ -20,7 +20,7 @@ import {
   sgd,
   TensorParallel,
 } from "twinccl/parallel";
-import { mlp, mlpStage, transformer } from "twinccl/parallel/models";
+import { addTo, linear, mlp, mlpStage, transformer } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
@@ -385,4 +385,27 @@ describe("a state that is none", () => {
       await server.serve();
     });
   });
+});
+
+test("a linear layer of other lengths is refused, not filled with NaN", () => {
+  const weights = (name: string, length: number) => ({ name, value: new Float64Array(length) });
+  const run = (weight: number, bias: number, input: number) =>
+    linear({
+      weight: weights("w", weight),
+      bias: weights("b", bias),
+      inputs: 2,
+      outputs: 3,
+    }).forward(new Float64Array(input), { sequences: 2, length: 1 }).output.length;
+  expect(run(6, 3, 4)).toBe(6);
+  const of = "with 2 rows, 2 inputs and 3 outputs";
+  for (const [field, found, needed, work] of [
+    ["w", 5, 6, () => run(5, 3, 4)],
+    ["b", 2, 3, () => run(6, 2, 4)],
+    ["input", 6, 4, () => run(6, 3, 6)],
+  ] as const) {
+    const line = `linear: ${field}: found ${found} elements, needs ${needed} ${of}`;
+    expect(work).toThrow(expect.objectContaining(ofFault(field, line)));
+  }
+  const add = () => addTo(model())("w", Float32Array.of(1));
+  expect(add).toThrow(expect.objectContaining(ofFault("w", "found 1 elements, needs exactly 2")));
 });
