@@ -1,0 +1,130 @@
+/** Parameters that not every layer has for itself: frozen ones, and one that two layers use. */
+import {
+  adamW,
+  DataParallel,
+  Optimizer,
+  ParameterSet,
+  type Ready,
+  ShardedParallel,
+  type ShardingStage,
+  sgd,
+  type Visit,
+} from "twinccl/parallel";
+import { linear, type Pass } from "twinccl/parallel/models";
+import { describe, expect, test } from "vitest";
+import { inWorld } from "../../support/in-world.ts";
+
+const rule = adamW({ learningRate: 0.1, weightDecay: 0.5 });
+const stages: readonly ShardingStage[] = [1, 2, 3];
+
+describe("frozen parameters stay, and the others are as they are without them:", () => {
+  const declared = [
+    { name: "base", shape: [3], values: [3, 4, 5] },
+    { name: "head", shape: [2], values: [1, 2] },
+  ];
+  const backward = async (_: unknown, ready: Ready, visit?: Visit) => {
+    for (const layer of ["base", "head", "head"]) await visit?.(layer);
+    ready("head", Float32Array.of(1, -3));
+    await visit?.("base");
+    return { loss: 0, samples: 1 };
+  };
+  const valuesOf = (model: ParameterSet) => [...model].map(({ value }) => [...value]);
+  const alone = () => {
+    const head = new ParameterSet([declared[1]!]);
+    const optimizer = new Optimizer(head, rule);
+    for (let step = 0; step < 4; step++) {
+      head.get("head").gradient.set([1, -3]);
+      optimizer.step();
+    }
+    return [[3, 4, 5], ...valuesOf(head)];
+  };
+
+  test("skipped where no rank had a gradient", async () => {
+    const found = await inWorld(3, async (comm) => {
+      const model = new ParameterSet(declared);
+      const trainer = await DataParallel.create(comm, model, { unused: "zeros" });
+      const optimizer = new Optimizer(model, rule);
+      for (let step = 0; step < 4; step++) {
+        const { unused } = await trainer.step([1], (each, ready) => backward(each, ready));
+        optimizer.step({ skip: unused });
+      }
+      return valuesOf(model);
+    });
+    expect(found).toEqual(new Array(3).fill(alone()));
+  });
+
+  test.each(stages)("by a rule without state at stage %i", async (stage) => {
+    const ruleOf = ({ name }: { name: string }) =>
+      name === "base" ? sgd({ learningRate: 0 }) : rule;
+    const found = await inWorld(3, async (comm) => {
+      const model = new ParameterSet(declared);
+      const options = { stage, rule: ruleOf, unused: "zeros" } as const;
+      const trainer = await ShardedParallel.create(comm, model, options);
+      for (let step = 0; step < 4; step++) await trainer.step([1], backward);
+      await trainer.gatherValues();
+      // Two state arrays of this rank's one element of the head.
+      expect(trainer.memory.optimizer.nowBytes).toBe(comm.rank < 2 ? 8 : 0);
+      return valuesOf(model);
+    });
+    expect(found).toEqual(new Array(3).fill(alone()));
+  });
+});
+
+describe("a parameter that two layers use trains by the sum of both parts", () => {
+  const start = [0.5, -0.25, 1, 2];
+  const [input, target] = [
+    [1, 2],
+    [3, -1],
+  ];
+  /** y = w · (w · x): its loss and gradient, written out. */
+  const expected = () => {
+    const w = [...start] as [number, number, number, number];
+    const apply = ([a, b]: readonly number[]) => [w[0] * a! + w[1] * b!, w[2] * a! + w[3] * b!];
+    for (let step = 0; step < 3; step++) {
+      const hidden = apply(input!);
+      const gap = apply(hidden).map((each, at) => 2 * (each - target![at]!));
+      const below = [w[0] * gap[0]! + w[2] * gap[1]!, w[1] * gap[0]! + w[3] * gap[1]!];
+      const slopes = [0, 1, 2, 3].map(
+        (at) => gap[at >> 1]! * hidden[at & 1]! + below[at >> 1]! * input![at & 1]!,
+      );
+      for (const [at, slope] of slopes.entries()) w[at] = w[at]! - 0.01 * slope;
+    }
+    return w;
+  };
+
+  test.each(stages)("at stage %i", async (stage) => {
+    const found = await inWorld(2, async (comm) => {
+      const declaration = { name: "w", dtype: "float64", shape: [2, 2], values: start } as const;
+      const model = new ParameterSet([declaration]);
+      const options = { stage, rule: sgd({ learningRate: 0.01 }) };
+      const trainer = await ShardedParallel.create(comm, model, options);
+      const layer = linear({ weight: model.get("w"), inputs: 2, outputs: 2 });
+      const extent = { sequences: 1, length: 1 };
+      for (let step = 0; step < 3; step++) {
+        await trainer.step([1], async (_, ready, visit) => {
+          await visit("w");
+          const first = layer.forward(Float64Array.from(input!), extent);
+          const second: Pass = layer.forward(first.output, extent);
+          const gap = second.output.map((each, at) => 2 * (each - target![at]!));
+          await visit("w");
+          let part: Float32Array | Float64Array | undefined;
+          const above = second.backward(gap, (_name, gradient) => {
+            part = gradient;
+          });
+          first.backward(above, (name, gradient) => {
+            ready(
+              name,
+              gradient.map((each, at) => each + part![at]!),
+            );
+          });
+          return { loss: 0, samples: 1 };
+        });
+      }
+      await trainer.gatherValues();
+      return [...model.get("w").value];
+    });
+    for (const values of found) {
+      for (const [at, each] of expected().entries()) expect(values[at]).toBeCloseTo(each, 13);
+    }
+  });
+});
