@@ -2,6 +2,7 @@
 import type { Communicator } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { Divided } from "../divided.ts";
+import { assertCommunicator } from "../handles.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterSet } from "../parameter-set.ts";
 import { everythingIsHere, type VisitLayer } from "../visit.ts";
@@ -42,6 +43,7 @@ export function shardedTransformer(
   comm: Communicator,
   options: TransformerShape & ModelOptions,
 ): ShardedTransformer {
+  assertCommunicator("shardedTransformer", comm);
   const { parameters, layerOf, copies, forward } = transformerStage(
     { rank: 0, size: 1 },
     options,

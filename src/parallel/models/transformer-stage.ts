@@ -44,10 +44,10 @@ export function transformerStage(
   tensor?: Communicator,
 ): TransformerStage {
   assertShape(options);
+  const own = partOf(options.blocks, place);
   const { rank, size } = place;
-  const { vocabulary, width, blocks } = options;
+  const { vocabulary, width } = options;
   const [isFirst, isLast] = [rank === 0, rank === size - 1];
-  const own = partOf(blocks, place);
   const parameters = new ParameterSet(
     dividedDeclarations(tensor, options).filter(({ name }) => {
       const block = /^block(\d+)\./.exec(name)?.[1];

@@ -41,11 +41,15 @@ export function idealBubble(stages: number, microBatches: number): number {
  * Measures the bubble from the trace of a run whose stages told their virtual compute (`PipelineOptions.work`, or
  * `comm.work` of their own). Times are rounded to nanoseconds, which the simulation's fastest link keeps below.
  *
- * @throws InvalidArgumentError for a trace in which nobody computed.
+ * @throws InvalidArgumentError for what is no array of events, or a trace in which nobody computed.
  * @example
  * const { share } = measureBubble(trace.toChrome().traceEvents);
  */
 export function measureBubble(events: readonly TimelineEvent[]): Bubble {
+  if (!Array.isArray(events)) {
+    const needed = "an array of them: trace.toChrome().traceEvents";
+    throw fault("measureBubble", "events", textOf(events), needed);
+  }
   const rows = new Set(
     events
       .filter(

@@ -7,6 +7,7 @@
  * anything element-wise or head-wise between them. One all-reduce forward, one backward, however much lies between.
  */
 import type { Communicator } from "../../api/index.ts";
+import { assertCommunicator } from "../handles.ts";
 import { sumOverRanks } from "../host-calls.ts";
 import {
   type Extent,
@@ -54,6 +55,7 @@ export function replicated(layer: Layer): ShardedLayer {
  * @throws CollectiveMismatchError on all ranks when outputs, or gradients by the input, differ in length: never padded.
  */
 export function sharded(comm: Communicator, layer: Layer, bias?: Weights): ShardedLayer {
+  assertCommunicator("sharded", comm);
   return divided(layer, {
     forward: (partial) => sumOverRanks(comm, partial),
     backward: (partial) => sumOverRanks(comm, partial),
@@ -66,6 +68,7 @@ export function sharded(comm: Communicator, layer: Layer, bias?: Weights): Shard
  * call; backward sums the gradients by the input.
  */
 export function columnLinear(comm: Communicator, parts: LinearParts): ShardedLayer {
+  assertCommunicator("columnLinear", comm);
   return divided(linear(parts), { backward: (partial) => sumOverRanks(comm, partial) });
 }
 
@@ -74,6 +77,7 @@ export function columnLinear(comm: Communicator, parts: LinearParts): ShardedLay
  * on every rank. Forward sums the outputs; backward makes no call.
  */
 export function rowLinear(comm: Communicator, { bias, ...parts }: LinearParts): ShardedLayer {
+  assertCommunicator("rowLinear", comm);
   return divided(linear(parts), { forward: (partial) => sumOverRanks(comm, partial), bias });
 }
 

@@ -1,6 +1,8 @@
 /** Tensors cut along an axis into a part for each rank, and put together again. */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
+import { assertCommunicator } from "../handles.ts";
 import { allNumbers, gatherRanks } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
@@ -31,10 +33,11 @@ export interface SplitOptions {
  *
  * @throws InvalidArgumentError for a rank that is none, or a unit that does not divide the extent.
  */
-export function partOf(extent: number, { rank, size, unit = 1 }: SplitOptions): Part {
+export function partOf(extent: number, options: SplitOptions): Part {
+  const { rank, size, unit = 1 } = options ?? {};
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
-      { headline: `partOf: ${field}: found ${found}, needs ${needed}` },
+      { headline: `partOf: ${field}: found ${textOf(found)}, needs ${needed}` },
       { field },
     );
   if (!Number.isSafeInteger(extent) || extent < 0) {
@@ -88,6 +91,7 @@ export async function gatherTensor(
   part: Tensor,
   axis: number,
 ): Promise<Tensor> {
+  assertCommunicator("gatherTensor", comm);
   assertTensor("gatherTensor", part, axis);
   const { shape, data } = part;
   const dtype = data instanceof Float32Array ? "float32" : "float64";
@@ -123,14 +127,19 @@ export async function gatherTensor(
   return { shape: shape.with(axis, extent), data: whole };
 }
 
-function assertTensor(action: string, { shape, data }: Tensor, axis: number): void {
+function assertTensor(action: string, tensor: Tensor, axis: number): void {
+  const { shape, data } = tensor ?? {};
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
     new InvalidArgumentError(
       { headline: `${action}: ${field}: found ${found}, needs ${needed}` },
       { field },
     );
+  if (!Array.isArray(shape)) throw fault("shape", textOf(shape), "an array of extents");
+  if (!(data instanceof Float32Array || data instanceof Float64Array)) {
+    throw fault("data", textOf(data), "a Float32Array or Float64Array");
+  }
   if (!Number.isInteger(axis) || axis < 0 || axis >= shape.length) {
-    throw fault("axis", String(axis), `an axis of [${shape.join(", ")}]`);
+    throw fault("axis", textOf(axis), `an axis of [${shape.join(", ")}]`);
   }
   if (data.length === elementsOf(shape)) return;
   throw fault("data", `${data.length} elements`, `as many as [${shape.join(", ")}] has`);

@@ -7,20 +7,34 @@ import {
   directoryFiles,
   ExpertParallel,
   Mesh,
+  measureBubble,
   memoryFiles,
   mse,
   Optimizer,
   ParameterServer,
   ParameterSet,
   PipelineParallel,
+  partOf,
   Random,
   routeTopK,
   Sampler,
   ShardedParallel,
   sgd,
+  splitTensor,
   TensorParallel,
 } from "twinccl/parallel";
-import { addTo, linear, mlp, mlpStage, transformer } from "twinccl/parallel/models";
+import {
+  addTo,
+  columnLinear,
+  linear,
+  mlp,
+  mlpStage,
+  rowLinear,
+  sharded as shardedLayer,
+  shardedTransformer,
+  transformer,
+  transformerStage,
+} from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
@@ -32,8 +46,15 @@ const two = () => Float32Array.of(1, 2);
 const declared = (more: object) => new ParameterSet([{ name: "w", shape: [2], ...more }] as Wrong);
 const model = () => declared({});
 const perceptron = () => mlp({ sizes: [2, 1] });
-const language = () =>
-  transformer({ vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 }) as Wrong;
+const shape = { vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 };
+const language = () => transformer(shape) as Wrong;
+const divided = (what: "model" | "layer" | "column" | "row") => {
+  const parts = { weight: { name: "w", value: two() }, inputs: 1, outputs: 2 };
+  const none = undefined as Wrong;
+  if (what === "model") return shardedTransformer(none, shape);
+  if (what === "layer") return shardedLayer(none, linear(parts));
+  return (what === "row" ? rowLinear : columnLinear)(none, parts);
+};
 
 /** By the field that is told; what the message begins with. */
 const slips: readonly (readonly [string, string, () => unknown])[] = [
@@ -116,6 +137,28 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
     "options",
     "optimizer: options: found 7, needs",
     () => new Optimizer(model(), rule).step(7 as Wrong),
+  ],
+  ["size", "partOf: size: found undefined, needs an", () => partOf(4, undefined as Wrong)],
+  ["size", "partOf: size: found undefined", () => mlpStage(undefined as Wrong, { sizes: [1, 1] })],
+  ["size", "partOf: size: found undefined", () => transformerStage(undefined as Wrong, shape)],
+  ["comm", "shardedTransformer: comm: found undefined, needs a comm", () => divided("model")],
+  ["comm", "sharded: comm: found undefined, needs a communicator", () => divided("layer")],
+  ["comm", "columnLinear: comm: found undefined, needs a communicator", () => divided("column")],
+  ["comm", "rowLinear: comm: found undefined, needs a communicator", () => divided("row")],
+  [
+    "data",
+    "splitTensor: data: found an array, needs a Float32Array or Float64Array",
+    () => splitTensor({ shape: [2], data: [1, 2] as Wrong }, 0, { rank: 0, size: 1 }),
+  ],
+  [
+    "shape",
+    "splitTensor: shape: found undefined, needs an array of extents",
+    () => splitTensor(undefined as Wrong, 0, { rank: 0, size: 1 }),
+  ],
+  [
+    "events",
+    "measureBubble: events: found an object, needs an array of them: trace.toChrome().traceEvents",
+    () => measureBubble({ traceEvents: [] } as Wrong),
   ],
   ["directory", 'directoryFiles: directory: found "", needs a path', () => directoryFiles("")],
   [
