@@ -117,6 +117,13 @@ export class ShardedParallel implements RankStateful {
 
   /** The rate of the next update: of the named parameter, or of the first one. */
   learningRate(name?: string): number {
+    if (name !== undefined) {
+      // One without elements is in no strip, and may be so on this rank alone where the model is divided unevenly.
+      const parameter = this.parameters.get(name);
+      if (parameter.length === 0) {
+        return ruleOf(this.#settings, parameter).schedule(this.#optimizer.steps);
+      }
+    }
     return this.#optimizer.learningRate(name);
   }
 

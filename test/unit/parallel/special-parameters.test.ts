@@ -1,4 +1,4 @@
-/** Parameters that not every layer has for itself: frozen ones, and one that two layers use. */
+/** Parameters unlike others: frozen ones, one without elements, and one that two layers use. */
 import {
   adamW,
   DataParallel,
@@ -67,6 +67,27 @@ describe("frozen parameters stay, and the others are as they are without them:",
       return valuesOf(model);
     });
     expect(found).toEqual(new Array(3).fill(alone()));
+  });
+});
+
+test.each(stages)("one without elements, as an uneven division has, at stage %i", async (stage) => {
+  await inWorld(3, async (comm) => {
+    const model = new ParameterSet([
+      { name: "none", shape: [0, 4] },
+      { name: "w", shape: [2] },
+    ]);
+    const trainer = await ShardedParallel.create(comm, model, { stage, rule });
+    await trainer.step([1], async (_, ready, visit) => {
+      for (const layer of ["none", "w", "w"]) await visit(layer);
+      ready("w", Float32Array.of(1, 1));
+      await visit("none");
+      ready("none", new Float32Array(0));
+      return { loss: 0, samples: 1 };
+    });
+    await trainer.gatherValues();
+    expect([...model.get("none").value]).toEqual([]);
+    expect(trainer.learningRate("none")).toBe(0.1);
+    expect(() => trainer.learningRate("nobody")).toThrow(/no parameter has this name/);
   });
 });
 
