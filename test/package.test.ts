@@ -1,13 +1,20 @@
-/** What somebody gets who installs the package: files that lack nothing. */
+/** What somebody gets who installs the package: files that lack nothing, and types that need nothing but the language. */
 
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { beforeAll, describe, expect, test } from "vitest";
+import ts from "typescript";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
+const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+const entries: readonly string[] = Object.keys(manifest.exports)
+  .filter((key) => key !== "./package.json")
+  .map((key) => key.replace(/^\./, manifest.name));
+
+let folder = "";
 let packed: readonly string[] = [];
 
 beforeAll(() => {
@@ -16,7 +23,13 @@ beforeAll(() => {
   const args = ["pack", "--dry-run", "--json", "--ignore-scripts"];
   const [tarball] = JSON.parse(execFileSync("npm", args, { cwd: root, encoding: "utf8" }));
   packed = tarball.files.map(({ path }: { path: string }) => path);
+  folder = mkdtempSync(join(tmpdir(), "twinccl-package-"));
+  writeFileSync(join(folder, "package.json"), '{ "private": true, "type": "module" }');
+  mkdirSync(join(folder, "node_modules"));
+  symlinkSync(root, join(folder, "node_modules", manifest.name));
 });
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe("the tarball", () => {
   const textOf = (path: string): string => readFileSync(join(root, path), "utf8");
@@ -35,5 +48,46 @@ describe("the tarball", () => {
     });
     expect(named).toContain("docs/algorithms.md");
     expect(named.filter((each) => !packed.includes(each))).toEqual([]);
+  });
+});
+
+/** What the compiler says about a consumer of every entry; only of the package, whatever stands in other ones. */
+function complaints(lib: readonly string[], resolution: "NodeNext" | "Bundler"): string[] {
+  const path = join(folder, `consumer-${resolution}.ts`);
+  writeFileSync(path, entries.map((entry, at) => `export * as e${at} from "${entry}";\n`).join(""));
+  const program = ts.createProgram([path], {
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    noUncheckedIndexedAccess: true,
+    isolatedModules: true,
+    verbatimModuleSyntax: true,
+    noEmit: true,
+    skipLibCheck: false,
+    skipDefaultLibCheck: true,
+    types: [],
+    target: ts.ScriptTarget.ES2022,
+    lib: lib.map((name) => `lib.${name}.d.ts`),
+    module: resolution === "NodeNext" ? ts.ModuleKind.NodeNext : ts.ModuleKind.ESNext,
+    moduleResolution: ts.ModuleResolutionKind[resolution],
+  });
+  expect(
+    program.getSourceFiles().filter(({ fileName }) => fileName.includes("/dist/")).length,
+  ).toBeGreaterThan(100);
+  return ts
+    .getPreEmitDiagnostics(program)
+    .filter(({ file }) => !file?.fileName.includes("/node_modules/fast-check/"))
+    .map(({ file, messageText }) => {
+      const where = file === undefined ? "" : `${file.fileName.replace(/^.*\/dist\//, "")}: `;
+      return `${where}${ts.flattenDiagnosticMessageText(messageText, "\n")}`;
+    });
+}
+
+describe("the types", () => {
+  test("need ES2022 and nothing else", () => {
+    expect(complaints(["es2022"], "NodeNext")).toEqual([]);
+  });
+
+  test("get on with the DOM and the newest language, of a bundler", () => {
+    expect(complaints(["esnext", "dom"], "Bundler")).toEqual([]);
   });
 });

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** The public contract: what every program is written against, whatever backend runs it. */
 export type {
   Attempt,
@@ -113,3 +114,10 @@ export { type ConnectedCommunicator, type ConnectOptions, connect } from "./worl
 export { createWorld } from "./world/create-world.ts";
 export { firstAvailable } from "./world/first-available.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";
+
+declare global {
+  /** Every runtime has the class; of the types of the DOM or of Node.js, which have it too, a program may have neither. */
+  interface AbortSignal {
+    readonly aborted: boolean;
+  }
+}

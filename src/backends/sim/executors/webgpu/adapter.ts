@@ -6,9 +6,12 @@
  */
 import { BackendUnavailableError } from "../../../../api/index.ts";
 
+/** WebGPU's `GPUPowerPreference`. */
+export type PowerPreference = "low-power" | "high-performance";
+
 /** Which adapter is wanted. */
 export interface AdapterWish {
-  readonly powerPreference?: GPUPowerPreference | undefined;
+  readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
   readonly dawn?: readonly string[] | undefined;
 }

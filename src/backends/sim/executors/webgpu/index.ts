@@ -1,9 +1,11 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
 import { InvalidArgumentError } from "../../../../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
+import type { PowerPreference } from "./adapter.ts";
 import { alignment, type DeviceLimits, type LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
+export type { PowerPreference } from "./adapter.ts";
 export type { DeviceLimits, LimitWish } from "./device.ts";
 export { WebgpuError, type WebgpuErrorFacts, type WebgpuFault } from "./errors.ts";
 export { type BufferPlace, type ExecutorSettings, WebgpuExecutor } from "./executor.ts";
@@ -14,7 +16,7 @@ export interface WebgpuOptions {
   /** An own device, which stays the caller's; left out, one is opened with the first world and closed with the last. */
   readonly device?: GPUDevice;
   /** Which adapter is preferred where there are several. */
-  readonly powerPreference?: GPUPowerPreference;
+  readonly powerPreference?: PowerPreference;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
   readonly dawn?: readonly string[];
   /**
@@ -37,7 +39,7 @@ const limitKinds: OptionKinds<DeviceLimits> = {
   ...{ bufferBytes: true, windowBytes: true, windows: true, gridWidth: true },
 };
 
-const powerPreferences: readonly GPUPowerPreference[] = ["low-power", "high-performance"];
+const powerPreferences: readonly PowerPreference[] = ["low-power", "high-performance"];
 
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
@@ -81,4 +83,26 @@ function assertCount(field: string, value: number | undefined): void {
 function wrong(field: string, found: unknown, needs: string): InvalidArgumentError {
   const headline = `webgpu: ${field}: found ${textOf(found)}, needs ${needs}`;
   return new InvalidArgumentError({ headline }, { field });
+}
+
+/** The names of WebGPU that types of this entry have; its own types, where a program has them, say the rest. */
+declare global {
+  interface GPUAdapterInfo {
+    readonly vendor: string;
+    readonly architecture: string;
+    readonly device: string;
+    readonly description: string;
+  }
+  interface GPUAdapter {
+    readonly info: GPUAdapterInfo;
+  }
+  interface GPUDevice {
+    label: string;
+  }
+  interface GPUQueue {
+    label: string;
+  }
+  interface GPUBuffer {
+    label: string;
+  }
 }
