@@ -12,7 +12,7 @@ import {
   InvalidArgumentError,
   UnsupportedError,
 } from "./errors.ts";
-import { typedArrayClass } from "./host-array.ts";
+import { carries, type NamedArrays, typedArrayClass } from "./host-array.ts";
 import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
 import { textOf } from "./option-kinds.ts";
@@ -124,11 +124,12 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * Copies a host array of the same class and length into the buffer. Returns the buffer.
+   * Copies a host array of the dtype and the same length into the buffer; for float16 a `Float16Array` too, where there is
+   * one. Returns the buffer.
    *
    * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
    */
-  copyFrom(source: HostArray<D>): this {
+  copyFrom(source: HostArray<D> | NamedArrays[D]): this {
     this.assertLive("copyFrom");
     this.assertContents("copyFrom");
     this.assertHost("copyFrom", source);
@@ -154,7 +155,8 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * A copy of the contents in a new host array, once the operations posted with this memory are done.
+   * A copy of the contents in a new host array, once the operations posted with this memory are done. Of float16 it is
+   * always a `Uint16Array` of bits, which `new Float16Array(array.buffer)` shows as numbers.
    *
    * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`). InvalidArgumentError for more
    *   elements than the runtime's arrays hold, or there is host memory for.
@@ -167,11 +169,11 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * Copies the contents into a host array of the same class and length, once pending operations are done.
+   * Copies the contents into a host array as `copyFrom` takes it, once pending operations are done.
    *
    * @throws UnsupportedError where buffers have no contents (`comm.capabilities.phantom`).
    */
-  copyTo(target: HostArray<D>): Promise<void> {
+  copyTo(target: HostArray<D> | NamedArrays[D]): Promise<void> {
     return this.readInto("copyTo", target);
   }
 
@@ -190,7 +192,7 @@ export class DeviceBuffer<D extends DType = DType> {
     this.dispose();
   }
 
-  private async readInto(action: string, target: HostArray<D>): Promise<void> {
+  private async readInto(action: string, target: HostArray<D> | NamedArrays[D]): Promise<void> {
     this.assertLive(action);
     this.assertContents(action);
     this.assertHost(action, target);
@@ -257,10 +259,10 @@ export class DeviceBuffer<D extends DType = DType> {
     );
   }
 
-  private assertHost(action: string, array: HostArray<D>): void {
+  private assertHost(action: string, array: HostArray<D> | NamedArrays[D]): void {
     const needed = dtypeInfo[this.dtype].host;
     const found = typedArrayClass(array);
-    if (found !== needed) {
+    if (!carries(found, this.dtype)) {
       const why = dtypeInfo[this.dtype].bits ? ` (${this.dtype} travels as its bits)` : "";
       throw new InvalidArgumentError(
         {
@@ -357,7 +359,7 @@ function commonBytes(a: DeviceBuffer, b: DeviceBuffer): number {
 const pieceBytes = 2 ** 30;
 
 /** The bytes of a host array from one on, a piece at most. */
-function pieceAt(array: HostArray, at: number): Uint8Array {
+function pieceAt(array: ArrayBufferView, at: number): Uint8Array {
   const length = Math.min(pieceBytes, array.byteLength - at);
   return new Uint8Array(array.buffer, array.byteOffset + at, length);
 }

@@ -6,18 +6,18 @@
  * offsets, and those of an all-to-allv, may lie in a longer one.
  */
 import type { DeviceBuffer } from "./buffer.ts";
-import type { DType, HostArray } from "./dtype.ts";
-import type { TypedHost } from "./host-array.ts";
+import type { DType } from "./dtype.ts";
+import type { NamedArrays, TypedHost } from "./host-array.ts";
 import type { ReduceOp } from "./reduce-op.ts";
 
 /** Memory a call reads or writes: a buffer of this communicator, or host memory where the backend takes it. */
-export type Data<D extends DType = DType> = DeviceBuffer<D> | HostArray<D> | TypedHost<D>;
+export type Data<D extends DType = DType> = DeviceBuffer<D> | NamedArrays[D] | TypedHost<D>;
 
 /** The dtype of some memory, where its type tells. */
 export type DTypeOf<B> =
   B extends DeviceBuffer<infer D> ? D : B extends TypedHost<infer D> ? D : HostDType<B>;
 
-type HostDType<B> = { [D in DType]: B extends HostArray<D> ? D : never }[DType];
+type HostDType<B> = { [D in DType]: B extends NamedArrays[D] ? D : never }[DType];
 
 /** Accepted by every call. */
 export interface CallOptions {

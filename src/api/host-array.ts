@@ -1,10 +1,27 @@
 /**
  * Host memory given in place of a buffer: which TypedArrays are accepted, and as which dtype.
  *
- * A TypedArray whose class names one dtype is taken as that dtype. Arrays of bits (`Uint16Array`) name none, so the
+ * A TypedArray whose class names one dtype is taken as that dtype, a `Float16Array` as float16. Arrays of bits (`Uint16Array`) name none, so the
  * caller says which with `asDType`.
  */
-import { type DType, dtypeInfo, type HostArray } from "./dtype.ts";
+import { type DType, dtypeInfo, type HostArray, type HostArrays } from "./dtype.ts";
+
+/** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
+export interface Float16Host extends ArrayBufferView {
+  readonly BYTES_PER_ELEMENT: number;
+  readonly length: number;
+  readonly [Symbol.toStringTag]: "Float16Array";
+  [index: number]: number;
+}
+
+/** The TypedArray whose class alone names a dtype; none does for those that travel as bits, but a `Float16Array`. */
+export interface NamedArrays
+  extends Omit<HostArrays, "float16" | "bfloat16" | "float8e4m3" | "float8e5m2"> {
+  readonly float16: Float16Host;
+  readonly bfloat16: never;
+  readonly float8e4m3: never;
+  readonly float8e5m2: never;
+}
 
 /** A TypedArray together with the dtype its memory holds. */
 export interface TypedHost<D extends DType = DType> {
@@ -19,9 +36,18 @@ const byClass: Readonly<Record<string, DType>> = {
   Uint32Array: "uint32",
   BigInt64Array: "int64",
   BigUint64Array: "uint64",
+  Float16Array: "float16",
   Float32Array: "float32",
   Float64Array: "float64",
 };
+
+/** Whether a class of TypedArrays carries a dtype: its own, or that which the class names (`Float16Array`). */
+export function carries(found: string | undefined, dtype: DType): boolean {
+  if (found === undefined) return false;
+  return (
+    found === dtypeInfo[dtype].host || (Object.hasOwn(byClass, found) && byClass[found] === dtype)
+  );
+}
 
 /**
  * Says which dtype the bits of a TypedArray are, for the dtypes that JavaScript has no array for:
@@ -43,7 +69,8 @@ export function typedHost(value: unknown): TypedHost | { readonly fault: string 
     const found = typedArrayClass(value.array);
     const needed = dtypeInfo[value.dtype]?.host;
     if (needed === undefined) return { fault: `"${String(value.dtype)}" is no dtype` };
-    if (found !== needed) return { fault: `${value.dtype} needs a ${needed}, found ${found}` };
+    if (!carries(found, value.dtype))
+      return { fault: `${value.dtype} needs a ${needed}, found ${found}` };
     return memoryFault(value.array) ?? value;
   }
   const found = typedArrayClass(value);

@@ -96,7 +96,7 @@ export {
   type SymmetricOffsets,
 } from "./explanation.ts";
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
-export { asDType, type TypedHost } from "./host-array.ts";
+export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./host-array.ts";
 export type { LastUse } from "./last-use.ts";
 export type { LiveResources } from "./ledger/watch/resources.ts";
 export type { Memory } from "./memory.ts";

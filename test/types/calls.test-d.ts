@@ -63,6 +63,21 @@ test("a recording is disposable", () => {
   expectTypeOf<Graph["dispose"]>().toEqualTypeOf<() => void>();
 });
 
+describe("arrays of bits", () => {
+  test("name no dtype, and have to be told theirs", () => {
+    const bits = new Uint16Array(4);
+    comm.allReduce({ send: asDType(bits, "float16"), op: "sum" });
+    comm.allToAll({ send: bf16, recv: asDType(bits, "bfloat16") });
+    // @ts-expect-error: float16 or bfloat16
+    comm.allReduce({ send: bits, op: "sum" });
+    // @ts-expect-error: a Uint8Array alone is uint8
+    comm.allToAll({ send: asDType(new Uint8Array(4), "float8e4m3"), recv: new Uint8Array(4) });
+    expectTypeOf(comm.allToAllv({ send: new Uint8Array(4), sendCounts: [4] })).toEqualTypeOf<
+      CommOp<AllToAllvResult<DeviceBuffer<"uint8">>>
+    >();
+  });
+});
+
 describe("operators", () => {
   test("have the names of the contract", () => {
     for (const op of ["sum", "prod", "min", "max", "avg"] as const)
