@@ -22,9 +22,9 @@ type HostDType<B> = { [D in DType]: B extends NamedArrays[D] ? D : never }[DType
 /** Accepted by every call. */
 export interface CallOptions {
   /** Cancels the call before it is submitted, or other processes were told of it; after that it aborts the communicator. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Deadline in milliseconds from this call on, `Infinity` for none; virtual time on the simulation. */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
 }
 
 /** Arguments of `allReduce`; `recv` left out: in place. */
@@ -41,7 +41,7 @@ export interface ReduceArgs<S extends Data = Data, R extends Data = S> extends A
 
 /** Arguments of `broadcast`: the root gives `send`, or `recv` alone for in place; the others give `recv`. */
 export interface BroadcastArgs<S extends Data = Data, R extends Data = S> extends CallOptions {
-  readonly send?: S;
+  readonly send?: S | undefined;
   readonly recv?: R & Data<DTypeOf<S>>;
   readonly root: number;
 }
@@ -56,7 +56,7 @@ export interface AllGatherArgs<S extends Data = Data, R extends Data = S> extend
 export interface AllGathervArgs<S extends Data = Data, R extends Data = S>
   extends AllGatherArgs<S, R> {
   readonly recvCounts: readonly number[];
-  readonly recvOffsets?: readonly number[];
+  readonly recvOffsets?: readonly number[] | undefined;
 }
 
 /** Arguments of `reduceScatter`: `send` is `size` times as long as `recv`. */
@@ -87,11 +87,11 @@ export interface AllToAllvArgs<S extends Data = Data, R extends Data = DeviceBuf
   /** Elements for each rank. */
   readonly sendCounts: readonly number[];
   /** Where each rank's elements start in `send`; left out: one after another. */
-  readonly sendOffsets?: readonly number[];
+  readonly sendOffsets?: readonly number[] | undefined;
   /** Elements from each rank; left out: exchanged first. */
-  readonly recvCounts?: readonly number[];
+  readonly recvCounts?: readonly number[] | undefined;
   /** Where each rank's elements start in `recv`; left out: one after another. */
-  readonly recvOffsets?: readonly number[];
+  readonly recvOffsets?: readonly number[] | undefined;
 }
 
 /** What an all-to-allv resolves to. */
@@ -106,17 +106,17 @@ export interface GatherArgs<S extends Data = Data, R extends Data = S> extends C
   readonly send: S;
   readonly recv?: R & Data<DTypeOf<S>>;
   readonly root: number;
-  readonly recvCounts?: readonly number[];
-  readonly recvOffsets?: readonly number[];
+  readonly recvCounts?: readonly number[] | undefined;
+  readonly recvOffsets?: readonly number[] | undefined;
 }
 
 /** Arguments of `scatter`; `send` and the counts (for ranks that receive different lengths) are the root's. */
 export interface ScatterArgs<S extends Data = Data, R extends Data = S> extends CallOptions {
-  readonly send?: S;
+  readonly send?: S | undefined;
   readonly recv: R & Data<DTypeOf<S>>;
   readonly root: number;
-  readonly sendCounts?: readonly number[];
-  readonly sendOffsets?: readonly number[];
+  readonly sendCounts?: readonly number[] | undefined;
+  readonly sendOffsets?: readonly number[] | undefined;
 }
 
 /** Arguments of `send`. */
@@ -146,5 +146,5 @@ export interface SplitArgs extends CallOptions {
   /** Ranks with the same color, a safe integer from 0 on, form a communicator; `undefined` joins none. */
   readonly color: number | undefined;
   /** Order of the ranks in it: any safe integer, 0 when left out; equal keys keep the parent's order. */
-  readonly key?: number;
+  readonly key?: number | undefined;
 }

@@ -58,7 +58,7 @@ export interface AllocOptions {
    *
    * @throws UnsupportedError where the backend has none (`capabilities.symmetricMemory`).
    */
-  readonly symmetric?: boolean;
+  readonly symmetric?: boolean | undefined;
 }
 
 /** A recorded sequence of calls; see `capture`. */
@@ -153,10 +153,12 @@ export interface Communicator extends AsyncDisposable {
    * @example
    * await comm.allReduce({ send: gradients, op: "avg" });
    */
-  allReduce<S extends Data, R extends Data = S>(args: AllReduceArgs<S, R>): CommOp<R>;
+  allReduce<S extends Data, R extends Data = S>(args: AllReduceArgs<S, R>): CommOp<NoInfer<R>>;
 
   /** Folds the inputs of all ranks and gives the result to `root`; lengths and order as `allReduce`. */
-  reduce<S extends Data, R extends Data = S>(args: ReduceArgs<S, R>): CommOp<R | undefined>;
+  reduce<S extends Data, R extends Data = S>(
+    args: ReduceArgs<S, R>,
+  ): CommOp<NoInfer<R> | undefined>;
 
   /**
    * Gives every rank a copy of the root's data, bit for bit, NaN payloads included.
@@ -172,7 +174,7 @@ export interface Communicator extends AsyncDisposable {
    * @example
    * await comm.broadcast({ recv: weights, root: 0 });
    */
-  broadcast<S extends Data, R extends Data = S>(args: BroadcastArgs<S, R>): CommOp<R>;
+  broadcast<S extends Data, R extends Data = S>(args: BroadcastArgs<S, R>): CommOp<NoInfer<R>>;
 
   /** Concatenates the inputs of all ranks on every rank: `recv.length = size · send.length`. */
   allGather<S extends Data, R extends Data = S>(args: AllGatherArgs<S, R>): CommOp<R>;
@@ -222,7 +224,7 @@ export interface Communicator extends AsyncDisposable {
    */
   allToAllv<S extends Data, R extends Data = DeviceBuffer<DTypeOf<S>>>(
     args: AllToAllvArgs<S, R>,
-  ): CommOp<AllToAllvResult<R>>;
+  ): CommOp<AllToAllvResult<NoInfer<R>>>;
 
   /**
    * Concatenates the inputs of all ranks at `root`, which alone gives `recv`, `recvCounts` and `recvOffsets`.
@@ -236,7 +238,9 @@ export interface Communicator extends AsyncDisposable {
    * @throws InvalidArgumentError for a `recv` of another length, a block outside of it, or blocks that overlap.
    * @throws CollectiveMismatchError on all ranks when a rank sends another length than the root has for it.
    */
-  gather<S extends Data, R extends Data = S>(args: GatherArgs<S, R>): CommOp<R | undefined>;
+  gather<S extends Data, R extends Data = S>(
+    args: GatherArgs<S, R>,
+  ): CommOp<NoInfer<R> | undefined>;
 
   /**
    * Gives every rank its block of the root's data; the root alone gives `send`, `sendCounts` and `sendOffsets`.

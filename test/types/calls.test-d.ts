@@ -78,6 +78,18 @@ describe("arrays of bits", () => {
   });
 });
 
+test("what is left out may be undefined", () => {
+  const some: { readonly timeoutMs?: number; readonly seed?: number } = {};
+  const recvCounts = comm.rank === 0 ? [1, 2] : undefined;
+  comm.gather({ send: i32, recvCounts, root: 0, timeoutMs: some.timeoutMs });
+  comm.barrier({ timeoutMs: some.timeoutMs, signal: undefined });
+  sim({ seed: some.seed, trace: undefined, link: { latencyNs: undefined } });
+  void createWorld({ backend: sim(), size: 2, name: undefined, stallMs: undefined });
+  expectTypeOf(comm.broadcast({ send: undefined, recv: i32, root: 0 })).toEqualTypeOf<
+    CommOp<DeviceBuffer<"int32">>
+  >();
+});
+
 describe("operators", () => {
   test("have the names of the contract", () => {
     for (const op of ["sum", "prod", "min", "max", "avg"] as const)
@@ -141,6 +153,9 @@ describe("buffers", () => {
 describe("results", () => {
   test("have the type of what receives", () => {
     expectTypeOf(comm.barrier()).toEqualTypeOf<CommOp<void>>();
+    // @ts-expect-error: in place the result is the buffer, whatever type it is wanted as
+    const op: CommOp<Float32Array> = comm.allReduce({ send: f32, op: "sum" });
+    expectTypeOf(op).toBeObject();
     expectTypeOf(comm.allToAllv({ send: i32, recv: i32, sendCounts: [1] })).toEqualTypeOf<
       CommOp<AllToAllvResult<DeviceBuffer<"int32">>>
     >();

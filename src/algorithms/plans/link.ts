@@ -7,9 +7,9 @@ import type { LinkModel } from "../engine/index.ts";
 /** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
 export interface LinkOptions {
   /** From one rank to another, in nanoseconds; 1,000 when left out. */
-  readonly latencyNs?: number;
+  readonly latencyNs?: number | undefined;
   /** What a port carries in each direction, in 10⁹ bytes a second; 400 when left out. */
-  readonly gigabytesPerSecond?: number;
+  readonly gigabytesPerSecond?: number | undefined;
 }
 
 /** A checked link. */

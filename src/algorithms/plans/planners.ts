@@ -28,10 +28,10 @@ import { TwinPlanner } from "./twin.ts";
 
 /** What decides the plans. */
 export interface PlanOptions {
-  readonly algorithms?: AlgorithmChoice;
-  readonly like?: "nccl-2.28";
-  readonly topology?: keyof typeof topologies | { readonly xml: string };
-  readonly nccl?: NcclPin;
+  readonly algorithms?: AlgorithmChoice | undefined;
+  readonly like?: "nccl-2.28" | undefined;
+  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
+  readonly nccl?: NcclPin | undefined;
 }
 
 /** What is followed when nothing is named. */

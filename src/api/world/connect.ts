@@ -15,18 +15,18 @@ export interface ConnectOptions {
   /** The backend, as a value. */
   readonly backend: Backend;
   /** Number of ranks of the whole job; left out: what the launcher says, or 1. */
-  readonly size?: number;
+  readonly size?: number | undefined;
   /** Shown in errors and traces. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /**
    * How long to wait for the other ranks, in milliseconds; 60,000 when left out, and 25 days at most. `close` waits as long for calls that are
    * open, then aborts the communicator.
    */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
   /** Gives up waiting for the others. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Keeps where in the program every call is made, as `createWorld` does; off when left out. */
-  readonly callSites?: boolean;
+  readonly callSites?: boolean | undefined;
 }
 
 /** This process's end of a job. Closing it closes everything. */

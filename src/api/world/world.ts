@@ -19,25 +19,25 @@ export interface WorldOptions {
   /** Number of ranks. */
   readonly size: number;
   /** Shown in errors and traces. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /**
    * Called when ranks wait and nothing has moved for `stallMs`; left out: a process warning. What it throws aborts the world,
    * with that as the reason.
    */
-  readonly onStall?: (report: StallReport) => void;
+  readonly onStall?: ((report: StallReport) => void) | undefined;
   /** Real time after which a stall is reported; 10,000 when left out. */
-  readonly stallMs?: number;
+  readonly stallMs?: number | undefined;
   /**
    * Keeps where in the program every call is made: a call that fails has the stack of whoever made it, and the tables of a
    * deadlock and of a mismatch name each rank's line. Costs some 2 us a call and rank; off when left out.
    */
-  readonly callSites?: boolean;
+  readonly callSites?: boolean | undefined;
 }
 
 /** Options of `rebuild`. */
 export interface RebuildOptions {
   /** Ranks that are left out: lost ones, or none. */
-  readonly without?: readonly number[];
+  readonly without?: readonly number[] | undefined;
 }
 
 /** All ranks of one job in this process. */

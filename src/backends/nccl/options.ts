@@ -8,15 +8,15 @@ export interface NcclOptions {
    * CUDA devices among those that are visible, by rank; 0..size-1 when left out. For `connect` one for this process, or one
    * for each local rank; left out, that of the local rank, or the only one that the process sees.
    */
-  readonly devices?: readonly number[];
+  readonly devices?: readonly number[] | undefined;
   /** The stream of the caller on which this process's only rank works; `comm.stream` in any case. Short for `streams`. */
-  readonly stream?: bigint;
+  readonly stream?: bigint | undefined;
   /**
    * The caller's own streams, by rank of this process: handles of live streams on the ranks' devices that are no default
    * streams of CUDA. Everything that a rank does takes place there, in call order, and so in order with what the caller
    * queues there. They are used until the world is closed, and never destroyed.
    */
-  readonly streams?: readonly bigint[];
+  readonly streams?: readonly bigint[] | undefined;
   /**
    * `copy` has calls take TypedArrays: they are copied to device memory of the library when the call is submitted, and what
    * it wrote is back in them when it settles. A convenience: every call then costs copies between host and device. Left out,
@@ -24,23 +24,23 @@ export interface NcclOptions {
    */
   readonly staging?: "copy" | undefined;
   /** Path of libnccl; else `TWINCCL_NCCL_LIBRARY`, the loader's path, CUDA's folders, Python's wheels. */
-  readonly ncclLibrary?: string;
+  readonly ncclLibrary?: string | undefined;
   /** Path of libcudart; else `TWINCCL_CUDART_LIBRARY` and the same places. */
-  readonly cudartLibrary?: string;
+  readonly cudartLibrary?: string | undefined;
   /** Deadline of a call that gives none, in milliseconds. */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
   /**
    * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The
    * same object as `nccl` of `sim({ like: "nccl-2.28", nccl })` gives the same bits there. Algorithm, protocol and rings
    * are told to NCCL by variables that are set while it starts a communicator and put back afterwards; buffer sizes hold
    * for the whole process, so that another size later is refused. Rings are those of the world: a split has NCCL's own.
    */
-  readonly plan?: NcclPin;
+  readonly plan?: NcclPin | undefined;
   /**
    * Has NCCL log the plans it takes, for `NcclBackend.plans`. NCCL reads its log settings once per process: a process
    * that used NCCL without is refused. Its log goes to a private file, also where NCCL_DEBUG_FILE says otherwise.
    */
-  readonly readPlan?: boolean;
+  readonly readPlan?: boolean | undefined;
   /**
    * Whether the ranks of several processes compare their calls before NCCL sees them: `once` for every new kind of call of
    * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
@@ -48,13 +48,13 @@ export interface NcclOptions {
    * the others do not make is told on its own rank alone, and kinds that were agreed on are not compared again. Messages,
    * and communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
    */
-  readonly checks?: "off" | "once" | "always";
+  readonly checks?: "off" | "once" | "always" | undefined;
   /**
    * In-switch reduction, whose bits cannot be predicted: nothing is claimed of them then. Off unless asked for, also where
    * NCCL_NVLS_ENABLE says otherwise. Asking for it leaves that variable as it is; a process that was started with it
    * at 0 is refused. Settled for the process by its first world.
    */
-  readonly nvls?: boolean;
+  readonly nvls?: boolean | undefined;
 }
 
 /** All of them. */

@@ -13,45 +13,45 @@ export interface SimOptions {
    * Fixes the order in which ranks resume; 0 when left out. Any safe integer, and each one another order. Results do
    * not depend on it.
    */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /**
    * Which algorithm does a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
    * verified for each number of ranks, and root, before the first call runs by it. What `like` says when left out.
    */
-  readonly algorithms?: AlgorithmChoice;
+  readonly algorithms?: AlgorithmChoice | undefined;
   /**
    * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
    * to 8 ranks; in larger ones the catalogue's first algorithms run, and no claim is made about NCCL. Named, a world
    * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
-  readonly like?: "nccl-2.28";
+  readonly like?: "nccl-2.28" | undefined;
   /**
    * The machine whose plans are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
    * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
    */
-  readonly topology?: keyof typeof topologies | { readonly xml: string };
+  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
   /** How NCCL is set up there, as `nccl({ plan })` sets it up: algorithm, protocol, channels, rings, buffer sizes. */
-  readonly nccl?: NcclPin;
+  readonly nccl?: NcclPin | undefined;
   /** How ranks are connected, for virtual time. */
-  readonly link?: LinkOptions;
+  readonly link?: LinkOptions | undefined;
   /**
    * Who moves the data; where the runtime has WebAssembly with SIMD, left out, one `wasm()` that all such worlds share, and
    * `cpu()` elsewhere. Results do not depend on it.
    */
-  readonly executor?: Executor;
+  readonly executor?: Executor | undefined;
   /** Collects every event. */
-  readonly trace?: Trace;
+  readonly trace?: Trace | undefined;
   /** Calls that fail when they are made: `[failAt(2, 5)]`. Each strikes once, also when the world is rebuilt. */
-  readonly faults?: readonly Fault[];
+  readonly faults?: readonly Fault[] | undefined;
   /** Compares checksums: a buffer that was written between its call and the move of the data is an error. Slow; for tests. */
-  readonly strict?: boolean;
+  readonly strict?: boolean | undefined;
   /**
    * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
    * virtual time on a machine that could not hold them. Calls are checked, matched, timed and traced as ever, and take
    * the same virtual time; nothing is moved. `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and
    * TypedArrays in calls are refused, and `comm.capabilities.phantom` tells. Goes with neither `executor` nor `strict`.
    */
-  readonly phantom?: boolean;
+  readonly phantom?: boolean | undefined;
 }
 
 const kinds: OptionKinds<SimOptions> = {

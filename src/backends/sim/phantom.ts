@@ -40,7 +40,7 @@ export class PhantomMemory implements SimMemory {
 /** Refuses options that ask for contents. */
 export function assertPhantom(options: {
   readonly executor?: unknown;
-  readonly strict?: boolean;
+  readonly strict?: boolean | undefined;
 }): void {
   const field = options.executor !== undefined ? "executor" : "strict";
   if (options.executor === undefined && options.strict !== true) return;

@@ -23,7 +23,7 @@ export interface WasmOptions {
    * Threads that may work on one call, the calling one included; left out, as many as the machine has, up to 8. One where
    * memory cannot be shared. No number changes a result.
    */
-  readonly threads?: number;
+  readonly threads?: number | undefined;
 }
 
 /** Threads beyond these wait for the same memory. */

@@ -14,20 +14,20 @@ export type { NativeAdd, NativeAdds } from "./wgsl/float-native.ts";
 /** Options of `webgpu`. */
 export interface WebgpuOptions {
   /** An own device, which stays the caller's; left out, one is opened with the first world and closed with the last. */
-  readonly device?: GPUDevice;
+  readonly device?: GPUDevice | undefined;
   /** Which adapter is preferred where there are several. */
-  readonly powerPreference?: PowerPreference;
+  readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
-  readonly dawn?: readonly string[];
+  readonly dawn?: readonly string[] | undefined;
   /**
    * Keeps the device, and its compiled kernels, when the last world is closed, for the next one: until `release()`. It
    * does not keep a process from ending.
    */
-  readonly keepDevice?: boolean;
+  readonly keepDevice?: boolean | undefined;
   /** Bytes of the buffers that ranks' memory is cut from; as much as is needed, in few pieces, when left out. */
-  readonly slabBytes?: number;
+  readonly slabBytes?: number | undefined;
   /** Stays below the device's own limits. */
-  readonly limits?: LimitWish;
+  readonly limits?: LimitWish | undefined;
 }
 
 const kinds: OptionKinds<WebgpuOptions> = {
