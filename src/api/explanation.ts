@@ -2,6 +2,7 @@
 import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import { argumentNames } from "./member/argument-names.ts";
 import { namesText } from "./nearest.ts";
 import { type OptionKinds, textOf } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
@@ -12,7 +13,7 @@ export interface Question {
   readonly collective: CollectiveName;
   /** Left out for a barrier. */
   readonly dtype?: DType | undefined;
-  /** For collectives that reduce. */
+  /** For collectives that reduce, which need it to be explained or estimated. */
   readonly op?: ReduceOp | undefined;
   /** Elements as NCCL counts them for the collective; for an all-to-all the elements per peer. */
   readonly count?: number | undefined;
@@ -92,7 +93,7 @@ export function checkedQuestion(
 export function questionFault(
   question: Question | undefined,
   size: number,
-  action: string,
+  action: "explain" | "estimate" | "supports",
 ): InvalidArgumentError | undefined {
   const { collective, dtype, op, count, root, counts, symmetric } = question ?? ({} as Question);
   const refusal = (field: string, what: string, needed: string): InvalidArgumentError =>
@@ -132,6 +133,9 @@ export function questionFault(
   if (symmetric !== undefined && typeof symmetric !== "boolean") {
     const whole = isCount(symmetric?.sendOffset) && isCount(symmetric.recvOffset);
     if (!whole) return fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
+  }
+  if (op === undefined && action !== "supports" && "op" in argumentNames[collective]) {
+    return refusal("op", "it was left out", "sum, prod, min, max, avg or { preMul: scalar }");
   }
   return undefined;
 }

@@ -110,7 +110,9 @@ async function explainCall(
     try {
       const explanation = world.explain(question);
       const isJson = parsed.has("json");
-      const text = isJson ? jsonText(explanation, element) : plainText(explanation, element);
+      const text = isJson
+        ? jsonText(question, explanation, element)
+        : plainText(explanation, element);
       progress.clear();
       context.out(text);
       // The explanation itself tells what it can, but not what is left unjudged.
@@ -221,9 +223,13 @@ function plainText(explanation: Explanation, element: number | undefined): strin
   ].join("\n");
 }
 
-function jsonText(explanation: Explanation, element: number | undefined): string {
+function jsonText(
+  { collective, dtype, op, count, root }: Question,
+  explanation: Explanation,
+  element: number | undefined,
+): string {
   // JSON leaves its two functions out by itself.
-  const document =
-    element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
+  const told = element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
+  const document = { collective, dtype, op, count, root, ...told };
   return `${JSON.stringify(document, null, 2)}\n`;
 }

@@ -50,6 +50,24 @@ test("so does the backend of GPUs", () =>
     });
   }));
 
+test.each(["allReduce", "reduce", "reduceScatter", "reduceScatterv"] as const)(
+  "a %s is explained and estimated with its operator alone",
+  async (collective) => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const asked = { collective, dtype: "float32", count: 4, root: 0 } as const;
+    const refused = (action: string) =>
+      expect.objectContaining({
+        code: "ERR_COMM_ARG",
+        field: "op",
+        message: `${action}: op: it was left out, needs sum, prod, min, max, avg or { preMul: scalar }`,
+      });
+    expect(() => world.explain(asked)).toThrow(refused("explain"));
+    await expect(world.estimate(asked)).rejects.toEqual(refused("estimate"));
+    expect(await world.estimate({ ...asked, op: "sum" })).toBeGreaterThan(0);
+    await world.close();
+  },
+);
+
 test("what moves as it is has no plan to explain", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   expect(() => world.explain({ collective: "send", dtype: "int8", count: 4 })).toThrow(

@@ -49,7 +49,12 @@ describe("a call through symmetric memory", () => {
 
   test("is explained as one", async () => {
     const [texts] = await onRanks(4, async (comm) => {
-      const question = { collective: "allReduce", dtype: "float32", count: 1000 } as const;
+      const question = {
+        collective: "allReduce",
+        dtype: "float32",
+        op: "sum",
+        count: 1000,
+      } as const;
       return [
         comm.explain({ ...question, symmetric: true }),
         comm.explain({ ...question, count: 1e6, symmetric: { sendOffset: 4, recvOffset: 4 } }),

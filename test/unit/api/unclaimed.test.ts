@@ -12,7 +12,7 @@ async function traced(size: number, program: (comm: Communicator) => Promise<unk
 }
 
 describe("a split", () => {
-  const question = { collective: "allReduce", dtype: "float32", count: 10 } as const;
+  const question = { collective: "allReduce", dtype: "float32", op: "sum", count: 10 } as const;
   const splitBy = (key: (rank: number) => number, color = (_rank: number) => 0) =>
     traced(6, async (comm) => {
       const part = await comm.split({ color: color(comm.rank), key: key(comm.rank) });

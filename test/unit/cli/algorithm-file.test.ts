@@ -121,7 +121,7 @@ describe("an algorithm in a file", () => {
       `export default async (comm) => {
         const send = comm.alloc("int32", 1).fill(comm.rank);
         await comm.allReduce({ send, op: "sum" });
-        return comm.explain({ collective: "allReduce", dtype: "int32", count: 1 }).algorithm;
+        return comm.explain({ collective: "allReduce", dtype: "int32", op: "sum", count: 1 }).algorithm;
       };`,
     );
     expect(await fine(`run ${program} -n 2 --backend ${backend}`)).toContain("rank 1: 'line'\n");
