@@ -1,9 +1,9 @@
 /** How NCCL is started so that it takes the pinned plans: its configuration, its variables, its graph file. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
+import { privateFolder, withFiles } from "./private-files.ts";
 import { startWithVariables, type Variables, withVariables } from "./variables.ts";
 
 /** The limits on channels, as a configuration says them. */
@@ -35,7 +35,7 @@ export function isToldByVariables(pin: NcclPin): boolean {
 
 /** A private folder for graph files, while a communicator starts. */
 class GraphFolder {
-  readonly #path = mkdtempSync(join(tmpdir(), "twinccl-graph-"));
+  readonly #path = privateFolder("twinccl-graph-");
 
   /** Has rank 0 write the graphs that NCCL finds. */
   get dumping(): Variables {
@@ -44,13 +44,14 @@ class GraphFolder {
 
   /** What rank 0 wrote. */
   found(): string {
-    return readFileSync(join(this.#path, "found.xml"), "utf8");
+    const path = join(this.#path, "found.xml");
+    return withFiles("NCCL wrote no graphs", () => readFileSync(path, "utf8"));
   }
 
   /** Has NCCL take these graphs. */
   taking(xml: string): Variables {
     const path = join(this.#path, "wanted.xml");
-    writeFileSync(path, xml, { mode: 0o600 });
+    withFiles(`${path} cannot be written`, () => writeFileSync(path, xml, { mode: 0o600 }));
     return { NCCL_GRAPH_FILE: path };
   }
 

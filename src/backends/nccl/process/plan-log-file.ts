@@ -1,7 +1,7 @@
 /** The private file that NCCL logs to, read from where the last look ended. */
-import { closeSync, mkdtempSync, openSync, readSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, openSync, readSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { privateFolder, withFiles } from "./private-files.ts";
 import type { Variables } from "./variables.ts";
 
 /** NCCL writes each line at once, so that whatever a finished call logged is there. */
@@ -16,10 +16,10 @@ export class PlanLogFile {
   readonly #remove = (): void => rmSync(this.#folder, { recursive: true, force: true });
 
   constructor() {
-    this.#folder = mkdtempSync(join(tmpdir(), "twinccl-plan-"));
+    this.#folder = privateFolder("twinccl-plan-");
     const path = join(this.#folder, "nccl.log");
     // NCCL opens it again and empties it.
-    this.#file = openSync(path, "w+", 0o600);
+    this.#file = withFiles(`${path} cannot be opened`, () => openSync(path, "w+", 0o600));
     this.variables = {
       NCCL_DEBUG: "INFO",
       NCCL_DEBUG_SUBSYS: "INIT,GRAPH,TUNING",

@@ -142,13 +142,14 @@ export class ProcessSettings {
       ...(readPlan ? ["NCCL_DEBUG"] : []),
     ];
     if (named.length > 0) assertReachesNccl(named);
+    // Fails where no file can be made; then nothing is settled.
+    const log = readPlan ? this.#makeLog() : undefined;
     for (const field of pinned) this.#env[bufferVariables[field]] = text(pin[field]);
     const values = this.#sizes();
-    if (!readPlan) {
+    if (log === undefined) {
       this.#settled = { given, values };
       return undefined;
     }
-    const log = this.#makeLog();
     Object.assign(this.#env, log.variables);
     this.#settled = { given, values, log };
     return log;
