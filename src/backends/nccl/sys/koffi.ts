@@ -10,19 +10,43 @@ let loading: Promise<KoffiModule> | undefined;
 /**
  * The koffi package, with the C types of both libraries declared once.
  *
- * @throws BackendUnavailableError when the package is not installed or has no build for this platform.
+ * @throws BackendUnavailableError when the package is not installed, is too old or has no build for this platform.
  */
 export function koffi(): Promise<KoffiModule> {
-  loading ??= import("koffi").then(declareTypes, (cause: unknown) => {
-    throw new BackendUnavailableError(
-      {
-        headline: `the package koffi cannot be loaded: ${firstLine(cause)}`,
-        hint: "npm install koffi: the NCCL backend reaches native libraries through it",
-      },
-      { cause },
-    );
-  });
+  loading ??= import("koffi").then(
+    (module) => declareTypes(recent(module)),
+    (cause: unknown) => {
+      throw new BackendUnavailableError(
+        {
+          headline: `the package koffi cannot be loaded: ${firstLine(cause)}`,
+          hint: "npm install koffi: the NCCL backend reaches native libraries through it",
+        },
+        { cause },
+      );
+    },
+  );
   return loading;
+}
+
+/** The least version, as the package's peer dependency has it. */
+const least = [3, 3] as const;
+
+/**
+ * The module, which must be recent enough: an old one is found, and has other functions.
+ *
+ * @internal
+ */
+export function recent<M extends { readonly version?: string }>(
+  module: M & { readonly default?: { readonly version?: string } },
+): M {
+  const version = module.version ?? module.default?.version ?? "unknown";
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  if (major > least[0] || (major === least[0] && minor >= least[1])) return module;
+  const needed = least.join(".");
+  throw new BackendUnavailableError({
+    headline: `the package koffi is version ${version}, needs ${needed} or newer`,
+    hint: `npm install koffi@^${needed}.0: the NCCL backend reaches native libraries through it`,
+  });
 }
 
 /** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
