@@ -67,12 +67,27 @@ async function dawn(): Promise<typeof import("webgpu")> {
   try {
     return await import("webgpu");
   } catch (cause) {
-    throw new BackendUnavailableError(
-      {
-        headline: "webgpu: there is no navigator.gpu, and the package `webgpu` (Dawn) did not load",
-        hint: "in Node: npm install webgpu; in a browser: one with WebGPU, on a secure page",
-      },
-      { cause },
-    );
+    throw notLoaded(cause);
   }
+}
+
+/**
+ * Why there is no WebGPU at all: nothing brings it, or what does cannot be loaded here.
+ *
+ * @internal
+ */
+export function notLoaded(cause: unknown): BackendUnavailableError {
+  const [reason = ""] = (cause instanceof Error ? cause.message : String(cause)).split("\n");
+  const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
+  // What a browser says, which looks for no packages, has no such code.
+  const isBroken = code === "ERR_DLOPEN_FAILED";
+  return new BackendUnavailableError(
+    {
+      headline: `webgpu: there is no navigator.gpu, and the package \`webgpu\` (Dawn) did not load: ${reason}`,
+      hint: isBroken
+        ? "its build does not fit this system: another version of webgpu, or a newer system"
+        : "in Node: npm install webgpu; in a browser: one with WebGPU, on a secure page",
+    },
+    { cause },
+  );
 }
