@@ -1,5 +1,14 @@
 /** Files that a command line names: read and written with errors that say which option and what to do. */
-import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, resolve } from "node:path";
 import { UsageError } from "./context.ts";
 
@@ -26,16 +35,25 @@ export function outputFile(
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {
     throw new UsageError(`${option} ${path}: there is no folder ${folder}; make it first`);
   }
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) {
-    throw new UsageError(`${option} ${path}: is a folder; name a file in it`);
-  }
-  return (text) => {
+  const orRefuse = <T>(action: () => T): T => {
     try {
-      writeFileSync(path, text);
+      return action();
     } catch (error) {
       throw new UsageError(`${option} ${path}: cannot be written: ${reasonOf(error)}`);
     }
   };
+  const found = orRefuse(() => statSync(path, { throwIfNoEntry: false }));
+  if (found?.isDirectory())
+    throw new UsageError(`${option} ${path}: is a folder; name a file in it`);
+  orRefuse(() => assertWritable(path, found));
+  return (text) => orRefuse(() => writeFileSync(path, text));
+}
+
+/** Opens a file as writing it will, and leaves all as it was. Pipes and devices are not touched: their readers would see it. */
+function assertWritable(path: string, found: Stats | undefined): void {
+  if (found !== undefined && !found.isFile()) return;
+  closeSync(openSync(path, "a"));
+  if (found === undefined) rmSync(path);
 }
 
 function reasonOf(error: unknown): string {
