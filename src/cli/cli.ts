@@ -51,18 +51,14 @@ export async function runCli(args: readonly string[], context: Context): Promise
     return status.fine;
   }
   if (name === "help" || name === "--help" || name === "-h") {
-    const wanted = commands.find((command) => command.name === rest[0]);
+    const [about] = rest;
+    const wanted = commands.find((command) => command.name === about);
+    if (about !== undefined && wanted === undefined) return unknown(about, context);
     context.out(wanted?.help ?? overallHelp());
     return status.fine;
   }
   const command = commands.find((each) => each.name === name);
-  if (command === undefined) {
-    const names = commands.map((each) => each.name);
-    const meant = meantBy(name, names);
-    const hint = meant === undefined ? "" : `\nhint: use twinccl ${meant}`;
-    context.err(`twinccl: unknown command "${name}"; commands are ${names.join(", ")}${hint}\n`);
-    return status.usage;
-  }
+  if (command === undefined) return unknown(name, context);
   const own = command.own?.(rest) ?? rest;
   if (own.includes("--help") || own.includes("-h")) {
     context.out(command.help);
@@ -73,6 +69,14 @@ export async function runCli(args: readonly string[], context: Context): Promise
   } catch (error) {
     return report(command, error, context);
   }
+}
+
+function unknown(name: string, { err }: Context): number {
+  const names = commands.map((each) => each.name);
+  const meant = meantBy(name, names);
+  const hint = meant === undefined ? "" : `\nhint: use twinccl ${meant}`;
+  err(`twinccl: unknown command "${name}"; commands are ${names.join(", ")}${hint}\n`);
+  return status.usage;
 }
 
 /** That of the package. */

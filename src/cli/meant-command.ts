@@ -1,10 +1,11 @@
 /** Which command line somebody may have meant whose first word is no command. */
+import type { CollectiveName } from "../api/index.ts";
+import { nearest } from "../api/nearest.ts";
 import { findCollective } from "../bench/index.ts";
 
 /** What to write behind `twinccl` instead; `undefined` where nothing is near. */
 export function meantBy(word: string, names: readonly string[]): string | undefined {
-  // A program of nccl-tests, such as all_reduce_perf, or its collective alone.
-  const collective = findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
+  const collective = meantCollective(word);
   if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;
   if (/\.[cm]?[jt]s$/.test(word)) return `run ${word}, or launch -n N ${word}`;
   const near = names
@@ -12,6 +13,19 @@ export function meantBy(word: string, names: readonly string[]): string | undefi
     .filter(({ name, apart }) => apart <= Math.min(2, name.length - 2))
     .sort((a, b) => a.apart - b.apart);
   return near[0]?.name;
+}
+
+/** The collective of a program of nccl-tests, such as `all_reduce_perf`, or that which is named in any spelling. */
+function meantCollective(word: string): CollectiveName | undefined {
+  return findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
+}
+
+/** A hint at the collectives, of those that a command takes, that a word which names none may have been meant for. */
+export function collectiveHint(word: string, names: readonly string[]): string {
+  const meant = meantCollective(word);
+  const near = meant === undefined ? nearest(word.replace(/[-_]/g, ""), names) : [meant];
+  const [first] = near.filter((name) => names.includes(name));
+  return first === undefined ? "" : `\nhint: write ${first}`;
 }
 
 /** Letters to insert, delete or replace that make one word of the other. */

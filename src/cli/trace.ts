@@ -3,13 +3,14 @@ import { existsSync } from "node:fs";
 import { linkBounds } from "../algorithms/plans/link.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { findCollective, type MeasuredCollective } from "../bench/index.ts";
+import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
 import { namedBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { outputFile } from "./files.ts";
+import { collectiveHint } from "./meant-command.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram } from "./program-file.ts";
 import { mostRanks, refuseUnused, rootOf, wantedDtype } from "./wanted.ts";
@@ -106,7 +107,11 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
 }
 
 function refuseCallOptions(what: string, parsed: TraceOptions): void {
-  if (!existsSync(what)) throw new UsageError(`"${what}" is neither a collective nor a file`);
+  if (!existsSync(what)) {
+    const names = measuredCollectives.map(({ collective }) => collective);
+    const hint = collectiveHint(what, names);
+    throw new UsageError(`"${what}" is neither a collective nor a file${hint}`);
+  }
   for (const name of ["count", "dtype", "op", "root", "algorithm"] as const) {
     if (parsed.has(name)) throw new UsageError(`--${name} is of a collective, not of a file`);
   }

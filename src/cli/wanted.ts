@@ -9,6 +9,7 @@ import {
 } from "../bench/index.ts";
 import type { benchOptions } from "./bench-options.ts";
 import { UsageError } from "./context.ts";
+import { collectiveHint } from "./meant-command.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
 /** nccl-tests' names where they differ. */
@@ -32,7 +33,8 @@ export function wantedCollective(
   const row = name === undefined ? undefined : findCollective(name);
   if (row !== undefined) return row;
   const what = name === undefined ? "name a collective" : `"${name}" is no collective`;
-  throw new UsageError(`${what}; collectives are ${names.join(", ")}`);
+  const hint = name === undefined ? "" : collectiveHint(name, names);
+  throw new UsageError(`${what}; collectives are ${names.join(", ")}${hint}`);
 }
 
 /** One dtype by either name. */

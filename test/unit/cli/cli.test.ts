@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
@@ -69,6 +69,48 @@ describe("a word that is no command", () => {
   test("bogus is near to none", async () => {
     expect((await cli("bogus")).err).not.toContain("hint");
   });
+});
+
+describe("a word that is no collective", () => {
+  test.each([
+    ["bench all_reduce_perf -b 8", "allReduce"],
+    ["explain alltoall_perf_mpi", "allToAll"],
+    ["predict all_redude", "allReduce"],
+    ["trace all_gather_perf", "allGather"],
+  ])("%s: write %s", async (line, meant) => {
+    const { status, out, err } = await cli(line);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(`\nhint: write ${meant}\nsee twinccl `);
+  });
+  test.each(["bench bogus", "predict all_gatherv_perf"])("%s: no hint", async (line) => {
+    const { status, err } = await cli(line);
+    expect(status).toBe(2);
+    expect(err).not.toContain("hint");
+  });
+});
+
+test("help about no command says so", async () => {
+  const { status, out, err } = await cli("help lauch");
+  expect({ status, out }).toEqual({ status: 2, out: "" });
+  expect(err).toMatch(/unknown command "lauch".*\nhint: use twinccl launch\n/);
+});
+
+test("a place where no file can be written is refused before the work, and a file stays as it is", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "twinccl-out-"));
+  try {
+    const long = join(folder, "x".repeat(300));
+    const { status, out, err } = await cli(`bench all-reduce -e 8 --out ${long}`);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toMatch(/^twinccl bench: --out .*: cannot be written: ENAMETOOLONG/);
+    const kept = join(folder, "kept");
+    writeFileSync(kept, "as it was");
+    await cli(`bench all-reduce -e 8 --op bogus --out ${kept}`);
+    await cli(`bench all-reduce -e 8 --op bogus --out ${join(folder, "fresh")}`);
+    expect(readFileSync(kept, "utf8")).toBe("as it was");
+    expect(readdirSync(folder)).toEqual(["kept"]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
