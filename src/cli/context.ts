@@ -46,6 +46,8 @@ export interface Context {
   readonly err: (text: string) => void;
   /** True when standard error is a terminal, so that a progress line makes sense. */
   readonly terminal: boolean;
+  /** Letters in a line of that terminal, as it is now; any number when left out. */
+  readonly columns?: () => number;
   readonly backends: BackendTable;
 }
 

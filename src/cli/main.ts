@@ -16,5 +16,6 @@ process.exitCode = await runCli(process.argv.slice(2), {
   out: (text) => process.stdout.write(text),
   err: (text) => process.stderr.write(text),
   terminal: process.stderr.isTTY === true,
+  columns: () => process.stderr.columns,
   backends,
 });

@@ -13,7 +13,9 @@ export class Progress {
   /** Replaces the line. */
   show(text: string): void {
     if (!this.#context.terminal) return;
-    this.#context.err(`\r\x1b[K${text}`);
+    // A line that the terminal breaks could not be taken away again.
+    const most = Math.max(0, (this.#context.columns?.() ?? Number.POSITIVE_INFINITY) - 1);
+    this.#context.err(`\r\x1b[K${text.slice(0, most)}`);
     this.#shown = true;
   }
 

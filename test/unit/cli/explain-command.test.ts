@@ -181,3 +181,19 @@ describe("NCCL's plans", () => {
     expect((await cli(`${twin} --against symmetric --json`)).status).toBe(2);
   });
 });
+
+test("a document says which call it is about", async () => {
+  const ofCall = async (line: string) => JSON.parse((await cli(`explain ${line} --json`)).out);
+  const sum = { collective: "allReduce", dtype: "float32", op: "sum", count: 1024 };
+  expect(await ofCall("all-reduce")).toMatchObject({ ...sum, ranks: 8 });
+  expect(await ofCall("all-reduce --algorithm ring --element 3")).toMatchObject({
+    ...sum,
+    chunk: 0,
+  });
+  expect(await ofCall("broadcast --root 2")).toMatchObject({ collective: "broadcast", root: 2 });
+});
+
+test("progress stays within a line of the terminal", async () => {
+  const { err } = await cli("explain all-reduce -n 9", { terminal: true, columns: () => 20 });
+  expect(err).toBe("\r\x1b[Kexplaining allReduc\r\x1b[K");
+});
