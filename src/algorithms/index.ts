@@ -9,6 +9,7 @@ export {
 export {
   averageScalar,
   bitsToNumber,
+  bitsToNumbers,
   canonicalise,
   canonicalNaN,
   type FloatDType,
@@ -18,6 +19,7 @@ export {
   type Lanes,
   lanesOf,
   lanesPerElement,
+  numbersToBits,
   numberToBits,
   roundScalar,
   type ScalarRounding,

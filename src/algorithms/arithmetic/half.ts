@@ -19,7 +19,8 @@ import {
 import { pickHalves } from "./half-extreme.ts";
 import { addScaledToBlock, fuseIntoBlock } from "./half-scaled.ts";
 import { canonicalise16 } from "./nan.ts";
-import { bitsToNumber, smallFormats } from "./small-float.ts";
+import { valuesOf } from "./small-arrays.ts";
+import { smallFormats } from "./small-float.ts";
 
 /** The two 2-byte formats. */
 export type HalfDType = "float16" | "bfloat16";
@@ -121,9 +122,7 @@ const known: { [D in HalfDType]?: Half } = {};
 function halfOf(dtype: HalfDType): Half {
   let half = known[dtype];
   if (half === undefined) {
-    const decode = new Float32Array(0x10000);
-    for (let bits = 0; bits < decode.length; bits++) decode[bits] = bitsToNumber(dtype, bits);
-    half = { format: smallFormats[dtype], decode };
+    half = { format: smallFormats[dtype], decode: valuesOf(dtype) };
     known[dtype] = half;
   }
   return half;

@@ -4,4 +4,5 @@ export { foldFor } from "./fold-for.ts";
 export { lanesOf, lanesPerElement } from "./lanes.ts";
 export { canonicalise, canonicalNaN, type FloatDType } from "./nan.ts";
 export { averageScalar, roundScalar, scalarBits } from "./scalar.ts";
+export { bitsToNumbers, numbersToBits } from "./small-arrays.ts";
 export { bitsToNumber, numberToBits, type SmallFloat } from "./small-float.ts";
