@@ -17,7 +17,9 @@ export function childrenOf(
   const { nccl } = libraries;
   const variables = pinnedVariables(pin);
   if (job === undefined) {
-    const splitHere = () => split(nccl, current, parent, calls, children, config);
+    // Where it has to wait, the parent may be over by then, and its handles with it: nothing is made of it.
+    const splitHere = () =>
+      parent.isOver ? [] : split(nccl, current, parent, calls, children, config);
     return unpinned(() => withVariables(variables, splitHere));
   }
   let begun: Promise<NcclCommunicator[]> | undefined;
