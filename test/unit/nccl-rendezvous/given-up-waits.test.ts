@@ -1,0 +1,66 @@
+/** What one rank gives up is its own affair: the others' waits go on, and its words do not count. */
+import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
+import { describe, expect, test } from "vitest";
+import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { within } from "../../support/planted.ts";
+import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
+
+describe("a wait that is given up by its signal", () => {
+  test("is no other rank's, although that one's request has the same number", async () => {
+    const [zero, one, two] = await (await place(3)).joinAll();
+    const giveUp = new AbortController();
+    const given = errorOf(zero!.get("k", { signal: giveUp.signal }));
+    const waiting = one!.get("k");
+    // The store answers in order: both wait there.
+    await Promise.all([zero, one].map((member) => member!.set(`${member!.rank}`, bytes(""))));
+    giveUp.abort();
+    expect(await given).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0 });
+    await zero!.set("behind it", bytes(""));
+    await two!.set("k", bytes("v"));
+    expect(text(await within(15_000, waiting))).toBe("v");
+  });
+
+  test("takes the value of an exchange back", async () => {
+    const [zero, one] = await (await place(2)).joinAll();
+    const giveUp = new AbortController();
+    const given = errorOf(zero!.exchange("e", bytes("given up"), { signal: giveUp.signal }));
+    giveUp.abort();
+    expect(await given).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    const both = [zero!.exchange("e", bytes("again")), one!.exchange("e", bytes("1"))];
+    for (const values of await Promise.all(both)) expect(values.map(text)).toEqual(["again", "1"]);
+  });
+
+  test("leaves no part of an exchange with other ranks behind", async () => {
+    const [zero, one, two] = await (await place(3)).joinAll();
+    const giveUp = new AbortController();
+    const patient = one!.exchange("e", bytes("1"));
+    const given = errorOf(zero!.exchange("e", bytes("given up"), { signal: giveUp.signal }));
+    giveUp.abort();
+    await given;
+    const all = [zero!.exchange("e", bytes("0")), patient, two!.exchange("e", bytes("2"))];
+    for (const values of await Promise.all(all)) expect(values.map(text)).toEqual(["0", "1", "2"]);
+  });
+});
+
+test("a rank leaves, although the store says no farewell and keeps the connection", async () => {
+  const at = await place(1);
+  let isSilent = false;
+  const ends: Socket[] = [];
+  const server = createServer({ allowHalfOpen: true }, (near) => {
+    const far = createConnection({ host: "127.0.0.1", port: at.server.port });
+    for (const socket of [near, far]) ends.push(socket.on("error", () => undefined));
+    near.on("data", (chunk) => far.write(chunk));
+    far.on("data", (chunk) => isSilent || near.write(chunk));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  closeAfter(async () => {
+    for (const socket of ends) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
+  const member = await rendezvous.join({ jobId: at.jobId, rank: 0, size: 1 });
+  isSilent = true;
+  await within(15_000, member.leave());
+  expect(await errorOf(member.get("k"))).toMatchObject({ code: "ERR_COMM_CLOSED" });
+});
