@@ -322,6 +322,9 @@ function windowCalls(
       throw ncclError("ncclCommWindowRegister", 4, "ncclInvalidArgument");
     }
   };
+  const assertCurrent = ({ device }: End, what: string): void => {
+    if (machine.current !== device) machine.complain(`a window is ${what} on another device`);
+  };
   return {
     hasWindows: machine.ncclVersion >= 22700,
     memAlloc(bytes) {
@@ -341,6 +344,7 @@ function windowCalls(
       state.inGroup((group) => {
         state.cover(group, end);
         if (end.clique.isApart) machine.complain("a window is registered on JavaScript's thread");
+        assertCurrent(end, "registered");
         assertSymmetric(ptr, bytes);
         group.later.push(() => {
           slot[0] = machine.newHandle();
@@ -362,7 +366,9 @@ function windowCalls(
       return window;
     },
     deregisterWindow(comm, window) {
-      if (!state.end(comm).windows.delete(window)) machine.complain("a window is given back twice");
+      const end = state.end(comm);
+      assertCurrent(end, "given back");
+      if (!end.windows.delete(window)) machine.complain("a window is given back twice");
     },
   };
 }
