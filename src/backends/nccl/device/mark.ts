@@ -58,12 +58,10 @@ export class Mark {
     this.#last = undefined;
   }
 
-  /** Tells everyone: the work is done, or will not be. */
+  /** Tells everyone: the work is done, or will not be. Comes after `close`. */
   settle(error?: unknown): void {
     const parties = this.#parties;
     this.#parties = [];
-    this.#party = undefined;
-    this.close();
     tell(parties, error);
   }
 
