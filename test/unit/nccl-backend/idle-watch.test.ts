@@ -1,6 +1,7 @@
 /** What goes wrong in the background while nobody waits: it is found soon, by a timer that keeps nothing alive and ends. */
 import { type Communicator, createWorld } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
 import { cleanGpus, seen, turns } from "./gpus.ts";
@@ -103,6 +104,23 @@ describe("the timer", () => {
     vi.advanceTimersByTime(10 * everyMs);
     expect(machine.count("checkAsync")).toBe(looks);
   });
+
+  test.each(["release", "abandon"] as const)(
+    "is gone with the work that it looks after: %s",
+    (end) => {
+      vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+      let looks = 0;
+      const progress = new Progress(() => {
+        looks += 1;
+      });
+      progress.watchIdle();
+      vi.advanceTimersByTime(everyMs);
+      expect([looks, vi.getTimerCount()]).toEqual([1, 1]);
+      progress[end](new Error("it does not end"));
+      vi.advanceTimersByTime(everyMs);
+      expect([looks, vi.getTimerCount()]).toEqual([1, 0]);
+    },
+  );
 
   test("is never set for a world that could not be opened", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
