@@ -1,0 +1,71 @@
+/** The books of failed calls: each counts once, those that nobody has looked at are held against their rank, until a new run. */
+import { expect, test } from "vitest";
+import { Failures } from "../../../src/api/ledger/calls/failures.ts";
+import { CommOp, type OpMaker } from "../../../src/api/op.ts";
+
+const comm = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
+
+function books() {
+  let unseen = 0;
+  const failures = new Failures(comm, () => {
+    unseen += 1;
+  });
+  const watcher = { observed: () => undefined, woken: () => undefined };
+  const op = (rank: number): CommOp => {
+    const maker = { rank, worldRank: rank, asker: rank, watcher, faulted: () => undefined };
+    return new CommOp(maker as OpMaker);
+  };
+  return { failures, op, unseen: () => unseen };
+}
+
+test("an operation that is over does not fail any more", () => {
+  const { failures, op, unseen } = books();
+  const done = op(0);
+  done.complete(undefined);
+  failures.add(done, new Error("too late"));
+  expect([failures.count(0), unseen(), failures.poison(0)]).toEqual([0, 0, undefined]);
+  const failed = op(0);
+  failures.add(failed, new Error("first"));
+  failures.add(failed, new Error("second"));
+  expect([failures.count(0), unseen()]).toEqual([1, 1]);
+});
+
+test("a call of two halves that both fail is one that failed", () => {
+  const { failures, op } = books();
+  const whole = op(1);
+  for (const half of [op(1), op(1)]) failures.add(half.halfOf(whole), new Error("gone"));
+  expect([failures.count(0), failures.count(1)]).toEqual([0, 1]);
+  failures.add(op(1), new Error("another"));
+  expect(failures.count(1)).toBe(2);
+});
+
+test("one that nobody has looked at is held against its rank alone, until somebody has", async () => {
+  const { failures, op } = books();
+  const cause = new Error("gone");
+  const failed = op(0);
+  failures.add(failed, cause);
+  expect(failures.poison(1)).toBeUndefined();
+  expect(failures.poison(0)).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, cause });
+  await expect(failed).rejects.toBe(cause);
+  expect(failures.poison(0)).toBeUndefined();
+});
+
+test("who has told is told no more in that run, and again in the next one", async () => {
+  const { failures, op } = books();
+  for (const run of [0, 1]) {
+    failures.add(op(0), new Error(`in run ${run}`));
+    expect(failures.untold(0)).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    failures.tell(0);
+    expect(failures.untold(0)).toBeUndefined();
+    // A later call is refused for it: whoever looks at that one has been told as well.
+    failures.forgive();
+    expect(failures.poison(0)).toBeUndefined();
+  }
+  const later = op(0);
+  failures.add(op(0), new Error("once more"));
+  failures.refuse(later, new Error("refused"));
+  expect(failures.untold(0)).toBeDefined();
+  await expect(later).rejects.toThrow("refused");
+  expect(failures.untold(0)).toBeUndefined();
+  expect(failures.count(0)).toBe(4);
+});
