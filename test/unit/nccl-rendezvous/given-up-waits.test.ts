@@ -3,7 +3,7 @@ import { type AddressInfo, createConnection, createServer, type Socket } from "n
 import { describe, expect, test } from "vitest";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { within } from "../../support/planted.ts";
-import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
+import { bytes, closeAfter, errorOf, place, relay, text } from "./stores.ts";
 
 describe("a wait that is given up by its signal", () => {
   test("is no other rank's, although that one's request has the same number", async () => {
@@ -42,14 +42,16 @@ describe("a wait that is given up by its signal", () => {
   });
 });
 
-test("a rank leaves, although the store says no farewell and keeps the connection", async () => {
+/** A rank of a job of one whose store says nothing more from some moment on, and keeps the connections. */
+async function silenced() {
   const at = await place(1);
   let isSilent = false;
   const ends: Socket[] = [];
   const server = createServer({ allowHalfOpen: true }, (near) => {
     const far = createConnection({ host: "127.0.0.1", port: at.server.port });
-    for (const socket of [near, far]) ends.push(socket.on("error", () => undefined));
-    near.on("data", (chunk) => far.write(chunk));
+    for (const socket of [near, far]) socket.on("error", () => undefined);
+    ends.push(near);
+    near.on("data", (chunk) => far.write(chunk)).on("close", () => far.destroy());
     far.on("data", (chunk) => isSilent || near.write(chunk));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -61,6 +63,38 @@ test("a rank leaves, although the store says no farewell and keeps the connectio
   const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
   const member = await rendezvous.join({ jobId: at.jobId, rank: 0, size: 1 });
   isSilent = true;
+  return { member, ends };
+}
+
+describe("where the store is silent and keeps the connection", () => {
+  test("a rank leaves, and ends its connections", async () => {
+    const { member, ends } = await silenced();
+    await within(15_000, member.leave());
+    expect(await errorOf(member.get("k"))).toMatchObject({ code: "ERR_COMM_CLOSED" });
+    await expect.poll(() => ends.map(({ readableEnded }) => readableEnded)).toEqual([true, true]);
+    expect(member.lost).toEqual([]);
+  });
+
+  test("a rank is not kept in a meeting that it gives up", async () => {
+    const { member } = await silenced();
+    const giveUp = new AbortController();
+    const meeting = errorOf(member.meet([{ key: "k", ranks: [0] }], { signal: giveUp.signal }));
+    giveUp.abort();
+    expect(await within(15_000, meeting)).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    await member.leave();
+  });
+});
+
+test("who leaves has lost nobody, although its connection ends before the farewell", async () => {
+  const at = await place(1);
+  const { port, cut } = await relay(at.server.port, (chunk, from) => {
+    if (isLeaving && from === "rank") cut();
+    return chunk;
+  });
+  let isLeaving = false;
+  const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
+  const member = await rendezvous.join({ jobId: at.jobId, rank: 0, size: 1 });
+  isLeaving = true;
   await within(15_000, member.leave());
-  expect(await errorOf(member.get("k"))).toMatchObject({ code: "ERR_COMM_CLOSED" });
+  expect(member.lost).toEqual([]);
 });
