@@ -90,6 +90,27 @@ describe("a peer that goes", () => {
   });
 });
 
+describe("ranks that mean the same", () => {
+  test("say how many they are, from the first one on", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    for (const size of [2, 4]) {
+      const peer = new Noting("another job");
+      expect(join(store, peer, 0, size)).toBe(false);
+      const headline = `join: this job has 3 ranks, not ${size}`;
+      expect(peer.last).toMatchObject({ kind: "failed", code: "refused", headline });
+    }
+  });
+
+  test("may name those that are gone in any order, and twice", () => {
+    const { store, peers } = joined(4);
+    const [zero, , , three] = peers as [Noting, Noting, Noting, Noting];
+    ask(store, zero, rejoin(2, 0, [2, 1, 2]));
+    ask(store, three, rejoin(2, 0, [1, 2]));
+    expect(zero.last).toMatchObject({ kind: "joined", origins: [0, 3] });
+    expect(three.last).toMatchObject({ kind: "joined", rank: 1 });
+  });
+});
+
 describe("a rank that gives up", () => {
   test("its way into the next generation is waited for anew", () => {
     const { store, peers } = joined(2);
@@ -125,6 +146,24 @@ describe("what is asked of a generation that is over", () => {
     ask(store, zero, { kind: "set", id: 8, generation: 1, key, value: bytes("new") });
     expect(zero.last).toEqual({ kind: "done", id: 8 });
   });
+});
+
+test("who waits in a generation that others leave behind is told who went on", () => {
+  const { store, peers } = joined(3);
+  const [zero, one, two] = peers as [Noting, Noting, Noting];
+  const meetings = [{ key: "m", ranks: [0, 1] }];
+  for (const request of [
+    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: undefined },
+    { kind: "exchange", id: 3, generation: 0, key: "e", value: bytes("0"), timeoutMs: 10 },
+    { kind: "meet", id: 4, generation: 0, meetings, timeoutMs: 10 },
+  ] as const) {
+    ask(store, zero, request);
+  }
+  for (const peer of [one, two]) ask(store, peer, rejoin(2, 0, [0]));
+  expect(zero.told.slice(1)).toMatchObject(
+    [2, 3, 4].map((id) => ({ kind: "failed", id, code: "went on", ranks: [1, 2] })),
+  );
+  expect(vi.getTimerCount()).toBe(0);
 });
 
 describe("the end of the store", () => {
