@@ -78,6 +78,34 @@ describe("a connection is ended by the store", () => {
   });
 });
 
+test("of whatever strangers say a store keeps little", async () => {
+  const at = await place(1, { handshakeMs: 60_000 });
+  for (let number = 0; number < 80; number++) {
+    const socket = createConnection({ host: "127.0.0.1", port: at.server.port });
+    closeAfter(async () => socket.destroy());
+    const closed = new Promise((resolve) => socket.once("close", resolve));
+    const head = Buffer.alloc(4);
+    head.writeUInt32BE(1_000 + number);
+    socket
+      .on("error", () => undefined)
+      .resume()
+      .write(head);
+    await within(15_000, closed);
+  }
+  const { dropped } = at.server;
+  expect([...dropped.values()].reduce((sum, count) => sum + count, 0)).toBe(80);
+  expect([dropped.size, dropped.get("other")]).toEqual([65, 16]);
+});
+
+test("the ranks of a large job may all be on their way at once", async () => {
+  const at = await place(40, { handshakeMs: 60_000 });
+  // Each of them with two connections, and again where it has to try again.
+  for (let i = 0; i < 160; i++) await greeting(at);
+  expect([...at.server.dropped]).toEqual([]);
+  await greeting(at);
+  expect([...at.server.dropped]).toEqual([["too many connections", 1]]);
+});
+
 describe("words of another version, or of no meaning", () => {
   const hello = { jobId: "j", rank: 1, nonce: freshNonce() };
 
