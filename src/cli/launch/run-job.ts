@@ -38,6 +38,8 @@ export async function runJob(
   const watch = watchReasonsToStop(job);
   try {
     const ends = await job.ended;
+    // A signal of whoever reads this at once must not come to listeners that are about to go: it would be lost.
+    watch.close();
     context.err(summary(ends, watch.reason()));
     return firstFailure(ends)?.status ?? 0;
   } finally {
