@@ -65,7 +65,7 @@ function hide(error: CommError, details: Readonly<Record<string, unknown>>): voi
 /** Base of every error raised on purpose. */
 export abstract class CommError extends Error {
   abstract readonly code: CommErrorCode;
-  // Those that an error lacks are not there, so that nothing empty is printed with it.
+  // Those that an error lacks are not listed, so that nothing empty is printed with it.
   declare readonly rank: number | undefined;
   declare readonly size: number | undefined;
   declare readonly comm: string | undefined;
@@ -80,8 +80,8 @@ export abstract class CommError extends Error {
     super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
     const { rank, size, comm, collective, call, device, ranks = [], field } = facts;
     const own: Facts = { rank, size, comm, collective, call, device, field };
-    for (const [name, fact] of Object.entries(own)) {
-      if (fact !== undefined) Object.defineProperty(this, name, { value: fact, enumerable: true });
+    for (const [name, value] of Object.entries(own)) {
+      Object.defineProperty(this, name, { value, enumerable: value !== undefined });
     }
     Object.defineProperty(this, "ranks", { value: ranks, enumerable: ranks.length > 0 });
     hide(this, { hint: text.hint });
