@@ -38,20 +38,34 @@ export async function runJob(
   const watch = watchReasonsToStop(job);
   try {
     const ends = await job.ended;
-    // A signal of whoever reads this at once must not come to listeners that are about to go: it would be lost.
-    watch.close();
     context.err(summary(ends, watch.reason()));
     return firstFailure(ends)?.status ?? 0;
   } finally {
-    watch.close();
+    watch.over();
     await server.close();
   }
 }
 
 /** Stops the job for a signal, and when nobody reads its output any more. */
-function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): void } {
+interface Watch {
+  /** Why it was stopped; `undefined` when it was not. */
+  reason(): string | undefined;
+  /**
+   * The job has ended: signals mean this process from here on. Who reads of the end may send one at once, which would be lost
+   * if the listeners went while it is on its way: they stay, and do what would have been done without them.
+   */
+  over(): void;
+}
+
+function watchReasonsToStop(job: Job): Watch {
   let reason: string | undefined;
+  let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
+    if (isOver) {
+      for (const each of forwarded) process.removeListener(each, onSignal);
+      process.kill(process.pid, signal);
+      return;
+    }
     reason ??= `${signal} was handed on`;
     job.stop(signal);
   };
@@ -61,13 +75,9 @@ function watchReasonsToStop(job: Job): { reason(): string | undefined; close(): 
   };
   for (const signal of forwarded) process.on(signal, onSignal);
   for (const stream of [process.stdout, process.stderr]) stream.once("error", onClosed);
-  return {
-    reason: () => reason,
-    close: () => {
-      for (const signal of forwarded) process.removeListener(signal, onSignal);
-      for (const stream of [process.stdout, process.stderr]) {
-        stream.removeListener("error", onClosed);
-      }
-    },
+  const over = (): void => {
+    isOver = true;
+    for (const stream of [process.stdout, process.stderr]) stream.removeListener("error", onClosed);
   };
+  return { reason: () => reason, over };
 }
