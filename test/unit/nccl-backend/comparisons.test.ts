@@ -171,6 +171,22 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
           ),
         { field: "place of send", values: ["byte 0 of it", "byte 4 of it"] },
       );
+      // In a recording as well, whose calls come one after another.
+      await expectMismatch(
+        comms,
+        (comm) =>
+          comm.capture(() => {
+            void reduce(comm, of(b, comm));
+            void reduce(
+              comm,
+              comm.rank === 0 ? comm.alloc("float32", 64, { symmetric: true }) : of(b, comm),
+            );
+          }),
+        {
+          field: "calls[1].symmetric send",
+          values: ["a new window of 256 bytes", "window 1"],
+        },
+      );
       const good = await outcomes(comms, (comm) => reduce(comm, of(b, comm)));
       expect(good).toEqual([expect.objectContaining({ length: 64 }), expect.anything()]);
       await expectMismatch(

@@ -101,28 +101,29 @@ test("where the devices are lost, that they take nothing back is no further news
 });
 
 test("memory stays that NCCL may use for ever, since its abort does not return", async () => {
-  const gpus = fakeGpus();
-  const world = await createWorld({ backend: gpus.backend(), size: 2 });
-  const memory: DeviceBuffer[] = [];
-  const codes = await abortUnder(gpus, world, async (comm) => {
-    const data = comm.alloc("int8", 1, { symmetric: true });
-    memory.push(data);
-    const call = () => comm.allReduce({ send: data, op: "sum" });
-    await call();
-    gpus.nccl.hangAborts();
-    return call;
-  });
-  expect(codes).toEqual(aborted);
-  for (const each of memory) each.dispose();
-  gpus.machine.release();
+  // Before anything waits for an abort.
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   try {
+    const gpus = fakeGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    const memory: DeviceBuffer[] = [];
+    const codes = await abortUnder(gpus, world, async (comm) => {
+      const data = comm.alloc("int8", 1, { symmetric: true });
+      memory.push(data);
+      const call = () => comm.allReduce({ send: data, op: "sum" });
+      await call();
+      gpus.nccl.hangAborts();
+      return call;
+    });
+    expect(codes).toEqual(aborted);
+    for (const each of memory) each.dispose();
+    gpus.machine.release();
     for (let i = 0; i < 20; i++) {
       await vi.advanceTimersByTimeAsync(1_000);
       await turns();
     }
+    expect(gpus.machine.count("memFree")).toBe(0);
   } finally {
     vi.useRealTimers();
   }
-  expect(gpus.machine.count("memFree")).toBe(0);
 });
