@@ -9,6 +9,7 @@ import {
 } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { openBuffers } from "../../support/open-buffers.ts";
 
 async function run<T>(size: number, program: (comm: Communicator) => Promise<T>): Promise<T[]> {
   const world = await createWorld({ backend: sim(), size });
@@ -74,22 +75,16 @@ describe("another step is refused", () => {
 
   test("after disposal, which lets a step that is running end and then gives its buffers back", async () => {
     const sums = await run(3, async (comm) => {
-      const buffers: { readonly disposed: boolean }[] = [];
-      const alloc = comm.alloc.bind(comm);
-      comm.alloc = (dtype, length) => {
-        const buffer = alloc(dtype, length);
-        buffers.push(buffer);
-        return buffer;
-      };
+      const open = openBuffers(comm);
       const model = await trainer(comm, { bucketBytes: 8 });
-      expect(buffers.filter(({ disposed }) => !disposed)).toHaveLength(3);
+      expect(open()).toBe(3);
       const running = model.step([1], fine);
       model[Symbol.dispose]();
       await expect(running).resolves.toMatchObject({ step: 1 });
       const after = model.step([1], fine);
       await expect(after).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
       await expect(after).rejects.toThrow(/it was disposed/);
-      expect(buffers.filter(({ disposed }) => !disposed)).toEqual([]);
+      expect(open()).toBe(0);
       model[Symbol.dispose]();
       return [...model.parameters.gradients("float32")];
     });

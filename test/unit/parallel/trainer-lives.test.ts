@@ -13,6 +13,7 @@ import {
 import { mlpStage } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
+import { openBuffers } from "../../support/open-buffers.ts";
 
 const rule = sgd({ learningRate: 1 });
 const start = [1, 2, 3];
@@ -35,18 +36,6 @@ const ones =
   };
 
 const valuesOf = ({ parameters }: ShardedParallel): number[] => [...parameters.get("w").value];
-
-/** Buffers that a rank has made and not given back. */
-function openBuffers(comm: Communicator): () => number {
-  const buffers: { readonly disposed: boolean }[] = [];
-  const alloc = comm.alloc.bind(comm);
-  comm.alloc = (dtype, length) => {
-    const buffer = alloc(dtype, length);
-    buffers.push(buffer);
-    return buffer;
-  };
-  return () => buffers.filter(({ disposed }) => !disposed).length;
-}
 
 const closed = { code: "ERR_COMM_CLOSED" };
 
