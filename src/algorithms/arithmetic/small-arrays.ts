@@ -8,10 +8,10 @@ import { bitsToNumber, numberToBits, type SmallFloat, smallFormats } from "./sma
 /**
  * The bits of numbers, each rounded to `dtype` as `numberToBits` and `fill` round: to the nearest, ties to even. A NaN is the
  * canonical one; what is too large is infinite, in 8 bits the largest value. What is no number is a NaN.
+ * Costs some 10 ns a number.
  *
  * @returns A new array of the class that carries `dtype`, as long as `numbers`; for `copyFrom` and `asDType`.
  * @throws InvalidArgumentError for a dtype that is no small float, and for numbers that are no array, or bigints.
- * Costs some 10 ns a number.
  * @example
  * buffer.copyFrom(numbersToBits("bfloat16", Float32Array.of(0.5, -2)));
  */
@@ -36,10 +36,10 @@ export function numbersToBits<D extends SmallFloat>(
 
 /**
  * The numbers that bits stand for, exactly, as `bitsToNumber` tells them; every NaN is NaN.
+ * Costs a nanosecond or two a number, and 256 KiB for each 2-byte dtype from its first use on.
  *
  * @returns A new array as long as `bits`.
  * @throws InvalidArgumentError for a dtype that is no small float, and for an array of another class than carries it.
- * Costs a nanosecond or two a number, and 256 KiB for each 2-byte dtype from its first use on.
  * @example
  * const mean = bitsToNumbers("bfloat16", await buffer.toHost());
  */
