@@ -76,7 +76,7 @@ describe("src", () => {
   test("has no clock, timer or randomness where results must be pure", () => {
     expect(src.flatMap((each) => impureCalls(each, EXCEPTIONS))).toEqual([]);
   });
-  test("has files of at most 400 lines", () => {
+  test("has files of at most 600 lines of code", () => {
     expect(src.flatMap((each) => tooLong(each))).toEqual([]);
   });
   test("has no dead file", () => {
@@ -216,9 +216,9 @@ describe("the checkers notice", () => {
   });
 
   test("long files, except C tables", () => {
-    const text = "x;\n".repeat(401);
+    const text = "x;\n".repeat(601);
     expect(tooLong(file("src/api/x.ts", text))).toHaveLength(1);
-    expect(tooLong(file("src/api/x.ts", "x;\n".repeat(400)))).toEqual([]);
+    expect(tooLong(file("src/api/x.ts", "x;\n// why\n\n".repeat(600)))).toEqual([]);
     expect(tooLong(file("src/backends/nccl/sys/x.ts", text))).toEqual([]);
   });
 
