@@ -17,6 +17,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, isStale } from "./build.mjs";
+import { callPaths, countLines } from "./call-path.mjs";
 import { number, options as optionsOf, plain, whole } from "./options.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
@@ -131,6 +132,11 @@ if (values.out !== undefined) mkdirSync(values.out, { recursive: true });
 const found = environment();
 console.log(`# ${environmentText(found)}`);
 const summaries = names.map(summaryOf);
+if (wanted.length === 0) {
+  for (const backend of ["sim", "nccl"]) {
+    console.log(`\n${countLines(backend, callPaths(backend)).join("\n")}`);
+  }
+}
 if (values.out !== undefined) {
   const text = JSON.stringify({ ...found, paths: summaries }, null, 2);
   writeFileSync(join(values.out, "summary.json"), `${text}\n`);
