@@ -1,4 +1,4 @@
-/** README.md's speeds are those of results in bench/results, and the tool that writes them tells when they are not. */
+/** docs/benchmarks.md and README.md hold the speeds of results in bench/results; the tool that writes them finds a difference. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,7 +13,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const tool = (...args: string[]) =>
   spawnSync(process.execPath, [`${root}tools/speed-section.mjs`, ...args], { encoding: "utf8" });
 
-test("README.md says what the result file says", () => {
+test("the pages hold the figures of the result files", () => {
   const { status, stderr } = tool("--check");
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
 });
@@ -65,7 +65,7 @@ describe("the section of a result of NCCL", () => {
     expect(stdout).toContain("| 8 B | 7.0 | 12.0 | 1.20 |");
     expect(stdout).toContain("| broadcast | 2 KiB | 7.0 | 12.0 |  | 1.20 |");
   });
-  test("tells the middle and the largest ratio of all rows of a kind", () => {
+  test("gives the median and the largest ratio of all rows of a kind", () => {
     const times = (us: number) => ({ twinccl: cell(us), native: cell(10) });
     const rows = [
       row("allReduce", "eager", 8, { ...times(11), "twinccl, one process": cell(14) }),
@@ -92,32 +92,39 @@ describe("the section of a result of NCCL", () => {
     );
     expect(written({})).toContain("resident host memory grew by 4,321 bytes.");
     expect(written({ host_bytes_per_cycle: -7.2 })).toContain("memory shrank by 7 bytes.");
-    expect(text).toMatch(/Measured as well: .*\[4 × NVIDIA H200 at commit \w{7}\]\(bench/);
+    expect(text).toMatch(/Measured as well: .*\[4 × NVIDIA H200 at commit \w{7}\]\(..\/bench/);
   });
-  test("is written where it belongs, again without a change, and a wrong figure is found", () => {
+  test("is written once, in its place, and a wrong figure is found", () => {
     const page = join(folder, "PAGE.md");
-    const before = "# Name\n\n## Measured\n\nText.\n\n## How it is tested\n\nMore.\n";
-    writeFileSync(page, before);
-    expect(tool(file, "--page", page).status).toBe(0);
+    const readme = join(folder, "README.md");
+    const pages = ["--page", page, "--readme", readme];
+    writeFileSync(page, "# Name\n\nText.\n");
+    writeFileSync(readme, "# Name\n\n<!-- speed: summary -->\n<!-- end of speed -->\n");
+    expect(tool(file, ...pages).status).toBe(0);
     const once = readFileSync(page, "utf8");
     expect(once.indexOf("## Speed on GPUs")).toBeGreaterThan(once.indexOf("Text."));
-    expect(once.indexOf("## Speed on GPUs")).toBeLessThan(once.indexOf("## How it is tested"));
-    expect(tool(file, "--page", page).status).toBe(0);
+    expect(tool(file, ...pages).status).toBe(0);
     expect(readFileSync(page, "utf8")).toBe(once);
-    expect(tool("--check", "--page", page).stderr).toMatch(
-      /^README.md has no section for webgpu-.*\nREADME.md has no section for peers-.*\n$/,
+    expect(tool("--check", ...pages).stderr).toMatch(
+      /^PAGE.md has no section for webgpu-.*\nPAGE.md has no section for peers-.*\n$/,
     );
-    expect(tool("bench/results/webgpu-h200.json", "--page", page).status).toBe(0);
-    expect(tool("bench/results/peers-epyc-2-cores.json", "--page", page).status).toBe(0);
-    expect(tool("--check", "--page", page).status).toBe(0);
+    expect(tool("bench/results/webgpu-h200.json", ...pages).status).toBe(0);
+    expect(tool("bench/results/peers-epyc-2-cores.json", ...pages).status).toBe(0);
+    expect(tool("--check", ...pages).status).toBe(0);
     const both = readFileSync(page, "utf8");
     expect(both.indexOf("## Speed through WebGPU")).toBeGreaterThan(
       both.indexOf("## Speed on GPUs"),
     );
+    const short = readFileSync(readme, "utf8");
+    expect(short).toContain(
+      "| every collective below 1 MiB, one process per GPU | the same loop in C++ | 0.90 times as long, at most 1.10 | 2 × H200, NCCL 2.28.9, commit 0123456 |",
+    );
+    writeFileSync(readme, short.replace("0.90", "0.80"));
+    expect(tool("--check", ...pages).stderr).toMatch(/^README.md's table differs from PAGE.md/);
     writeFileSync(page, both.replace("13.3", "10.3"));
-    const { status, stderr } = tool("--check", "--page", page);
+    const { status, stderr } = tool("--check", ...pages);
     expect(status).toBe(1);
-    expect(stderr).toMatch(/^README.md's section differs from .*result.json: .*\n$/);
+    expect(stderr).toMatch(/^PAGE.md's section differs from .*result.json: .*\n$/);
   });
 });
 

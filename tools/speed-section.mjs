@@ -1,28 +1,26 @@
-// The sections of README.md on speed, made from results of `npm run bench:peers`, `bench:gpu` and `bench:webgpu` (`--out
-// FILE`).
+// docs/benchmarks.md and the speed table of README.md, made from results of `npm run bench:peers`, `bench:gpu` and
+// `bench:webgpu` (`--out FILE`).
 // npm run docs:speed -- --help
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { options, plain } from "./options.mjs";
-import { gpuSection } from "./speed/gpu.mjs";
-import { peersSection } from "./speed/peers.mjs";
+import { gpuSection, gpuSummary, table } from "./speed/gpu.mjs";
+import { peersSection, peersSummary } from "./speed/peers.mjs";
 import { webgpuSection } from "./speed/webgpu.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const results = join(root, "bench", "results");
 const beginning = /<!-- speed: (\S+) -->\n/g;
 const end = "<!-- end of speed -->\n";
-/** The section that they stand before. */
-const follower = "## How it is tested\n";
 
 const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
 
-/** What a result is of. */
+/** The kind of a result, which its file name begins with. */
 const kindOf = (path) =>
-  ["webgpu", "peers"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
+  ["webgpu", "peers", "summary"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
 
-/** What was measured on other machines with GPUs. */
+/** Results of other machines with GPUs. */
 function otherGpuResults(path) {
   return readdirSync(results)
     .filter((name) => /^gpu-\w+\.json$/.test(name) && name !== basename(path))
@@ -44,7 +42,15 @@ function marked(path) {
   return `<!-- speed: ${path} -->\n${textOf[kindOf(path)](path)}\n${end}`;
 }
 
-/** The section of a kind as README.md has it, with the file that it names; `undefined` when there is none. */
+/** Three rows of the results that the page of benchmarks shows. */
+function summary(page) {
+  const document = (kind) => read(present(page, kind).path);
+  const rows = [...gpuSummary(document("gpu")), ...peersSummary(document("peers"))];
+  const head = ["twinccl", "beside", "takes", "measured on"];
+  return `<!-- speed: summary -->\n${table(head, rows)}${end}`;
+}
+
+/** The section of a kind as a page has it, with the file that it names; `undefined` when there is none. */
 function present(text, kind) {
   const found = [...text.matchAll(beginning)].find(([, path]) => kindOf(path) === kind);
   if (found === undefined) return undefined;
@@ -52,42 +58,67 @@ function present(text, kind) {
   return { path: found[1], start: found.index, stop, text: text.slice(found.index, stop) };
 }
 
-function fault(text, kind) {
+const replaced = (text, { start, stop }, section) =>
+  text.slice(0, start) + section + text.slice(stop);
+
+function fault(page, text, kind) {
   const section = present(text, kind);
   if (section === undefined) {
     const files = readdirSync(results).filter((name) => name.startsWith(`${kind}-`));
-    return files.length === 0 ? undefined : `README.md has no section for ${files.join(", ")}`;
+    return files.length === 0 ? undefined : `${page} has no section for ${files.join(", ")}`;
   }
   if (section.text === marked(section.path)) return undefined;
-  return `README.md's section differs from ${section.path}: run node tools/speed-section.mjs ${section.path}`;
+  return `${page}'s section differs from ${section.path}: run node tools/speed-section.mjs ${section.path}`;
 }
 
-function write(readme, path) {
-  const text = readFileSync(readme, "utf8");
+/** The faults of both pages. */
+function faults() {
+  const text = readFileSync(values.page, "utf8");
+  const page = basename(values.page);
+  const found = Object.keys(textOf).flatMap((kind) => fault(page, text, kind) ?? []);
+  if (found.length > 0) return found;
+  const short = present(readFileSync(values.readme, "utf8"), "summary");
+  if (short?.text === summary(text)) return [];
+  return [`${basename(values.readme)}'s table differs from ${page}: run npm run docs:speed`];
+}
+
+/** Writes the section of a result into the page, at its end where the page has none of that kind yet. */
+function writeSection(path) {
+  const text = readFileSync(values.page, "utf8");
   const section = present(text, kindOf(path));
-  const at = section?.start ?? text.indexOf(follower);
-  if (at < 0) throw new Error(`README.md has no line "${follower.trim()}"`);
-  const rest = section === undefined ? `\n${text.slice(at)}` : text.slice(section.stop);
-  writeFileSync(readme, text.slice(0, at) + marked(path) + rest);
+  const added = `${text}\n${marked(path)}`;
+  writeFileSync(values.page, section ? replaced(text, section, marked(path)) : added);
+}
+
+/** Writes the table of README.md, where both results that it takes rows from have a section. */
+function writeSummary() {
+  const page = readFileSync(values.page, "utf8");
+  const readme = readFileSync(values.readme, "utf8");
+  const section = present(readme, "summary");
+  if (section === undefined || !present(page, "gpu") || !present(page, "peers")) return;
+  writeFileSync(values.readme, replaced(readme, section, summary(page)));
 }
 
 const values = options({
   name: "docs:speed",
-  about: "Writes the section on speed of README.md out of a file of measurements.",
+  about:
+    "Writes a section of docs/benchmarks.md out of a file of measurements, and the speed table of README.md.",
   options: {
-    check: { help: "only says whether the section is that of the file it names" },
+    check: { help: "compares both pages with the files that they name, and writes nothing" },
     print: { help: "prints the section instead" },
-    page: { is: plain("FILE"), default: join(root, "README.md"), help: "another page" },
+    page: { is: plain("FILE"), default: join(root, "docs/benchmarks.md"), help: "another page" },
+    readme: { is: plain("FILE"), default: join(root, "README.md"), help: "another README" },
   },
   positionals: "FILE",
 });
+const path = values._[0] === undefined ? undefined : relative(root, values._[0]);
 if (values.check) {
-  const text = readFileSync(values.page, "utf8");
-  const faults = Object.keys(textOf).flatMap((kind) => fault(text, kind) ?? []);
-  for (const each of faults) process.stderr.write(`${each}\n`);
-  if (faults.length > 0) process.exitCode = 1;
+  const found = faults();
+  for (const each of found) process.stderr.write(`${each}\n`);
+  if (found.length > 0) process.exitCode = 1;
+} else if (values.print) {
+  process.stdout.write(marked(path ?? ""));
 } else {
-  const path = relative(root, values._[0] ?? "");
-  if (values.print) process.stdout.write(marked(path));
-  else write(values.page, path);
+  if (path !== undefined) writeSection(path);
+  writeSummary();
 }

@@ -1,4 +1,4 @@
-// A result of `npm run bench:gpu -- --out FILE` as a section of README.md.
+// A result of `npm run bench:gpu -- --out FILE` as a section of docs/benchmarks.md.
 
 import { ratioOf } from "../../bench/gpu/ratio.mjs";
 
@@ -17,7 +17,7 @@ const medianOf = (row, peer) => row?.peers[peer]?.median_us;
 export const table = (head, rows) =>
   [head, head.map(() => "--:"), ...rows].map((cells) => `| ${cells.join(" | ")} |\n`).join("");
 
-/** How an all-reduce is issued, and who does it. */
+/** Columns: how an all-reduce is issued, and by which program. */
 const allReduceColumns = [
   ["eager", "twinccl"],
   ["eager", "native"],
@@ -71,7 +71,7 @@ function othersTable(rows) {
   return table(["", "size", ...peers, "twinccl / native"], lines);
 }
 
-/** What is compared with C++: who, and beside whom. */
+/** Programs that are compared with C++, each with its peer. */
 const besideNative = [
   ["one process for each GPU", "twinccl", "native"],
   ["one process drives all", "twinccl, one process", "native, one process"],
@@ -84,14 +84,20 @@ const classes = [
   ["from 1 MiB", (row) => row.bytes >= 2 ** 20],
 ];
 
-/** All collectives, modes and sizes beside C++: the middle and the largest ratio. */
+/** The median and the largest of ratios, and their number. */
+export function spread(ratios) {
+  const sorted = ratios.toSorted((a, b) => a - b);
+  const median = sorted[Math.floor((sorted.length - 1) / 2)];
+  return { median, largest: sorted.at(-1), count: sorted.length };
+}
+
+/** All collectives, modes and sizes beside C++: the median and the largest ratio. */
 function ratiosTable(rows) {
   const columns = besideNative.filter(([, ...pair]) => rows.some((row) => ratioOf(row, ...pair)));
   if (columns.length === 0) return "";
   const cell = (ratios) => {
-    const sorted = ratios.sort((a, b) => a - b);
-    const middle = sorted[Math.floor((sorted.length - 1) / 2)];
-    return `${middle.toFixed(2)}, at most ${sorted.at(-1).toFixed(2)} (${sorted.length} rows)`;
+    const { median, largest, count } = spread(ratios);
+    return `${median.toFixed(2)}, at most ${largest.toFixed(2)} (${count} rows)`;
   };
   const lines = classes.flatMap(([name, isIn]) => {
     const ratios = columns.map(([, ...pair]) =>
@@ -100,7 +106,7 @@ function ratiosTable(rows) {
     return ratios.some(({ length }) => length === 0) ? [] : [[name, ...ratios.map(cell)]];
   });
   const text = table(["all, twinccl / native", ...columns.map(([name]) => name)], lines);
-  return `\nEvery collective in every mode and size beside C++, the middle ratio and the largest:\n\n${text}`;
+  return `\nEvery collective in every mode and size beside C++, the median ratio and the largest:\n\n${text}`;
 }
 
 function latencyTable(rows) {
@@ -135,12 +141,37 @@ function enduranceText({ cycles, ends }) {
   return lines.length === 0 ? "" : `\n${lines.join("\n")}\n`;
 }
 
-/** Where else it was measured. */
+/** Links to results of other machines. */
 function othersText(others) {
   const links = others.map(({ path, document: { ranks, gpus, commit } }) => {
-    return `[${ranks} × ${gpus[0]} at commit ${commit?.slice(0, 7) ?? "unknown"}](${path})`;
+    return `[${ranks} × ${gpus[0]} at commit ${commit?.slice(0, 7) ?? "unknown"}](../${path})`;
   });
   return links.length === 0 ? "" : `\nMeasured as well: ${links.join(", ")}.\n`;
+}
+
+/** `NCCL 2.28.9` of 22809. */
+const ncclText = (code) =>
+  code === undefined
+    ? "NCCL"
+    : `NCCL ${Math.floor(code / 10000)}.${Math.floor(code / 100) % 100}.${code % 100}`;
+
+/** Ratio to C++ of one process for each GPU, calls issued one by one: below 1 MiB and from there on. */
+export function gpuSummary({ results, peers, gpus, ranks, commit }) {
+  const nccl = ncclText(peers.find(({ name }) => name === "native")?.nccl);
+  const machine = `${ranks} × ${gpus[0].replace("NVIDIA ", "")}, ${nccl}, commit ${commit.slice(0, 7)}`;
+  const sides = [
+    ["below 1 MiB", (bytes) => bytes < 2 ** 20],
+    ["from 1 MiB", (bytes) => bytes >= 2 ** 20],
+  ];
+  return sides.flatMap(([name, isIn]) => {
+    const rows = results.filter(({ bytes, mode }) => isIn(bytes) && !mode.includes("graph"));
+    const ratios = rows.flatMap((row) => ratioOf(row, "twinccl", "native") ?? []);
+    if (ratios.length === 0) return [];
+    const { median, largest } = spread(ratios);
+    const figure = `${median.toFixed(2)} times as long, at most ${largest.toFixed(2)}`;
+    const subject = `every collective ${name}, one process per GPU`;
+    return [[subject, "the same loop in C++", figure, machine]];
+  });
 }
 
 /** The section of a result; `others` are results of other machines. */
@@ -148,11 +179,7 @@ export function gpuSection(document, path, others = []) {
   const { gpus, ranks, driver, peers, versions, commit, date, rounds, pinned, results } = document;
   const native = peers.find(({ name }) => name === "native");
   const torch = peers.find(({ name }) => name === "torch");
-  const code = native?.nccl ?? torch?.nccl;
-  const nccl =
-    code === undefined
-      ? "NCCL"
-      : `NCCL ${Math.floor(code / 10000)}.${Math.floor(code / 100) % 100}.${code % 100}`;
+  const nccl = ncclText(native?.nccl ?? torch?.nccl);
   const facts = [
     `${ranks} × ${gpus[0]}`,
     `driver ${driver}`,
@@ -174,12 +201,12 @@ ${facts.join(", ")}. Microseconds per call of float32, least is best: medians of
 all were measured in turn${together}${more}, with the same sizes, numbers of calls and library. One process for each GPU unless one process
 drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
 neighbouring measurements. \`native\` is a C++ loop over NCCL
-([bench/native](bench/native)), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. [The figures](${path}) hold every size, the spread and
-what was left out; \`npm run bench:gpu -- --out FILE\` makes them anew.
+([bench/native](../bench/native)), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. [The figures](../${path}) hold every size, the spread and
+what was left out; \`npm run bench:gpu -- --out FILE\` measures them again.
 
 ${allReduceTable(document.results)}
 ${othersTable(document.results)}${ratiosTable(document.results)}
-An all-reduce that is awaited before the next one is made: median, and in brackets the 99th percentile.
+An all-reduce that is awaited before the next one: median, and in brackets the 99th percentile.
 
 ${latencyTable(document.latency)}${enduranceText(document)}${othersText(others)}`;
 }

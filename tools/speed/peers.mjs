@@ -1,4 +1,4 @@
-// A result of `npm run bench:peers -- --out FILE` as a section of README.md.
+// A result of `npm run bench:peers -- --out FILE` as a section of docs/benchmarks.md.
 import { table } from "./gpu.mjs";
 
 /** A number with three digits, or all of those before the point. */
@@ -66,8 +66,24 @@ export function peersSection(document, path) {
   return `## Speed on a CPU
 
 ${facts.join(", ")}. All ranks are simulated in one process. Medians of ${rounds} rounds in which all ran in turn; a
-ratio compares what ran in the same round. Open MPI runs 8 processes on these cores. [The figures](${path}) hold
-every sample; \`npm run bench:peers -- --out FILE\` makes them anew, and [docs/performance.md](docs/performance.md) says where the time goes.
+ratio compares what ran in the same round. Open MPI runs 8 processes on these cores. [The figures](../${path}) hold
+every sample; \`npm run bench:peers -- --out FILE\` measures them again.
 
 ${ratiosTable(document)}${scaleTable(document)}`;
+}
+
+/** The all-reduce of 64 MiB on 8 simulated ranks beside Open MPI. */
+export function peersSummary({ machine, ratios, commit }) {
+  const row = ratios.find(
+    ({ name, peer }) => name === "all-reduce, float32, 8 x 64 MiB" && peer.startsWith("Open MPI"),
+  );
+  const place = `${machine.cpu}, ${machine.cores} cores, commit ${commit.slice(0, 7)}`;
+  return [
+    [
+      "simulated: all-reduce, float32, 8 x 64 MiB",
+      "Open MPI",
+      `${row.times_faster.toFixed(1)} times as fast`,
+      place,
+    ],
+  ];
 }

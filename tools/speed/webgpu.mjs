@@ -1,4 +1,4 @@
-// A result of `npm run bench:webgpu -- --out FILE` as a section of README.md, with that of `npm run verify:webgpu` beside it.
+// A result of `npm run bench:webgpu -- --out FILE` as a section of docs/benchmarks.md, with that of `npm run verify:webgpu` beside it.
 import { sizeText, table } from "./gpu.mjs";
 
 const whole = (number) => Math.round(number).toLocaleString("en-US");
@@ -72,7 +72,7 @@ export function webgpuSection(document, path, verified, verifiedPath) {
           `${whole(verified.elements)} elements of ${whole(verified.calls)} random calls were compared with \`cpu()\` there: ${verified.fine ? "none differs" : "some differ"}.`,
         ]),
   ];
-  const comparison = verified === undefined ? "" : `, [the comparison](${verifiedPath})`;
+  const comparison = verified === undefined ? "" : `, [the comparison](../${verifiedPath})`;
   return `## Speed through WebGPU
 
 ${facts.join(", ")}. Bytes moved are those that
@@ -80,7 +80,7 @@ are read and written, and percentages are of the device's own buffer-to-buffer c
 
 ${table(head, folds)}${formsText(results)}
 ${sentences.join("\n")}
-[The figures](${path})${comparison}; \`npm run bench:webgpu -- --out FILE\` makes them anew, and
-[docs/webgpu.md](docs/webgpu.md) says how it works.
+[The figures](../${path})${comparison}; \`npm run bench:webgpu -- --out FILE\` measures them again.
+[webgpu.md](webgpu.md) explains the executor.
 `;
 }
