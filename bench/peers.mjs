@@ -15,7 +15,10 @@ const values = options({
   name: "bench:peers",
   about: "Measures the simulation beside Open MPI, SimGrid's SMPI and a plain copy, and at scale.",
   options: {
-    out: { is: plain("FILE"), help: "keeps all figures as JSON; docs:speed FILE writes docs/benchmarks.md" },
+    out: {
+      is: plain("FILE"),
+      help: "keeps all figures as JSON; docs:speed FILE writes docs/benchmarks.md",
+    },
     rounds: { is: whole(1), default: "5", help: "in which everything runs once" },
     only: { is: plain("PART"), help: "only rows with this in their name; nothing else runs" },
   },
