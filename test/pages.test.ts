@@ -1,0 +1,99 @@
+/** The pages name only files and symbols that exist. */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+
+const root = fileURLToPath(new URL("../", import.meta.url));
+const read = (path: string): string => readFileSync(`${root}${path}`, "utf8");
+const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
+  cwd: root,
+  encoding: "utf8",
+})
+  .trim()
+  .split("\n");
+const folders = new Set(
+  tracked.flatMap((path) => path.split("/").map((_, at, parts) => parts.slice(0, at).join("/"))),
+);
+const sources = tracked.filter((path) => /^(src|test|tools|bench)\/.*\.(ts|mjs)$/.test(path));
+const pages = tracked.filter((path) =>
+  /^([A-Z]+|docs\/.*|src\/.*README|test\/.*README)\.md$/.test(path),
+);
+
+/** Inline code of a page, without its fenced blocks. */
+function spans(markdown: string): string[] {
+  const prose = markdown.replace(/^```[\s\S]*?^```$/gm, "");
+  return [...prose.matchAll(/`([^`\n]+)`/g)].map(([, span]) => span as string);
+}
+
+/** True for a file of the checkout, given by the end of its path, or for a folder of it. */
+function exists(path: string): boolean {
+  const bare = path.replace(/\/$/, "");
+  const isEnd = (each: string) => each === bare || each.endsWith(`/${bare}`);
+  return tracked.some(isEnd) || [...folders].some(isEnd);
+}
+
+/** Paths of source files and folders that a page names in code. */
+const pathsIn = (markdown: string): string[] =>
+  spans(markdown).filter(
+    (span) =>
+      /^(src|test|tools|bench|assembly|web|docs)(\/[\w.-]+)*\/?$/.test(span) ||
+      /^[\w./-]+\.(ts|c|hpp|cpp)$/.test(span),
+  );
+
+/** Links of a page to files, resolved from the folder that the page is in. */
+function linksIn(page: string, markdown: string): string[] {
+  const folder = page.split("/").slice(0, -1);
+  return [...markdown.matchAll(/\]\((?!https?:|#)([^)#\s]+)[^)]*\)/g)].map(([, link]) => {
+    const parts = [...folder];
+    for (const part of (link as string).split("/")) {
+      if (part === "..") parts.pop();
+      else if (part !== ".") parts.push(part);
+    }
+    return parts.join("/");
+  });
+}
+
+/** Symbols written as `Owner.member` or as a name of ARCHITECTURE.md's tables that begins with a capital. */
+const symbolsIn = (markdown: string): string[] =>
+  spans(markdown).filter((span) => /^[A-Z][A-Za-z]+(\.[a-z]\w+)?$/.test(span));
+
+const texts = sources.map(read);
+/** True where one source file declares the owner and, where given, has the member. */
+function isDeclared(symbol: string): boolean {
+  const [owner, member] = symbol.split(".");
+  const declaration = new RegExp(`\\b(class|interface|type|const|function|enum) ${owner}\\b`);
+  const use = new RegExp(`\\b${member}\\b`);
+  return texts.some((text) => declaration.test(text) && (member === undefined || use.test(text)));
+}
+
+test("there are pages to judge", () => {
+  expect(pages).toEqual(expect.arrayContaining(["README.md", "ARCHITECTURE.md", "docs/calls.md"]));
+});
+
+describe.each(pages)("%s", (page) => {
+  const markdown = read(page);
+  test("names files and folders that exist", () => {
+    expect(pathsIn(markdown).filter((path) => !exists(path))).toEqual([]);
+  });
+  test("links to files that exist", () => {
+    const missing = linksIn(page, markdown).filter((path) => !exists(path) && path !== "");
+    expect(missing).toEqual([]);
+  });
+});
+
+test("ARCHITECTURE.md names symbols that exist", () => {
+  const symbols = symbolsIn(read("ARCHITECTURE.md"));
+  expect(symbols.length).toBeGreaterThan(10);
+  expect(symbols.filter((symbol) => !isDeclared(symbol))).toEqual([]);
+});
+
+test("a missing file, link and symbol are noticed", () => {
+  expect(
+    pathsIn("see `src/api/gone.ts` and `ledger/runs.ts`").filter((path) => !exists(path)),
+  ).toEqual(["src/api/gone.ts", "ledger/runs.ts"]);
+  expect(linksIn("docs/a.md", "[x](../src/b.md#c) [y](https://z)")).toEqual(["src/b.md"]);
+  expect(symbolsIn("`Ledger.gone`").filter((symbol) => !isDeclared(symbol))).toEqual([
+    "Ledger.gone",
+  ]);
+});
