@@ -6,10 +6,9 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { type Fold, type Lanes, lanesOf } from "../../src/algorithms/arithmetic/index.ts";
-import { planFolds } from "../../src/algorithms/nccl/folds.ts";
+import { planFolds, takeSeparate } from "../../src/algorithms/nccl/folds.ts";
 import { ncclPlan } from "../../src/algorithms/nccl/plan.ts";
-import type { NcclPlan } from "../../src/algorithms/nccl/plan-shape.ts";
-import { takeSeparate } from "../../src/algorithms/nccl/select.ts";
+import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { h200x8 } from "../../src/algorithms/nccl/topology.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
 import { canonicalForm } from "../../src/golden/canonical.ts";

@@ -9,9 +9,8 @@ import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { reduceOpName } from "../../api/reduce-op.ts";
 import { roundingAt } from "./explain.ts";
-import type { FoldOrder } from "./orders.ts";
-import type { NcclPlan, Piece } from "./plan-shape.ts";
-import { patternBytes } from "./rounding.ts";
+import { patternBytes } from "./folds.ts";
+import type { FoldOrder, NcclPlan, Piece } from "./plan-types.ts";
 
 /** How two plans of one call differ. */
 export interface Difference {

@@ -2,8 +2,8 @@
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { assertIndex } from "../indexes.ts";
-import type { NcclPlan, Piece } from "./plan-shape.ts";
-import { isFusedAt } from "./rounding.ts";
+import { isFusedAt } from "./folds.ts";
+import type { NcclPlan, Piece } from "./plan-types.ts";
 
 /** How the products of an element's pre-multiplied contributions are rounded; `none` where there are none. */
 export type ElementRounding = "none" | "fused" | "separate";

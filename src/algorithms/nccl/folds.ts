@@ -1,9 +1,10 @@
 /** The arithmetic of a plan: which fold an executor runs, and which second one where rounding goes by position. */
-import { bytesOf } from "../../api/dtype.ts";
+import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import type { Fold } from "../arithmetic/fold.ts";
+import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import type { NcclPlan } from "./plan-shape.ts";
+import type { HopRounding, NcclPlan } from "./plan-types.ts";
+import type { NcclProtocol } from "./protocol.ts";
 import { symmetricFold } from "./symmetric-fold.ts";
 
 /** The folds of a plan. */
@@ -29,4 +30,69 @@ export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
   if (rounding === "separate") return { fold: separate, separate: undefined, accumulator };
   const fold = foldFor(dtype, op, ranks, "fused");
   return { fold, separate: rounding === "byPosition" ? separate : undefined, accumulator };
+}
+
+// How a hop of a float average or pre-multiplied sum rounds: `x * s + partial` in one step or in two.
+//
+// The operator's source leaves that to the compiler; this is what NCCL 2.28.9's library does on sm_90. Over LL128 the
+// lanes of a warp that carry the flag hand the second half of their 16 bytes to others, and only there the product is
+// rounded by itself: for 4- and 8-byte floats it depends on where in the chunk an element lies.
+
+/** Bytes after which the positions repeat: what half a warp moves in one LL128 line of data. */
+export const patternBytes = 960;
+
+/** Packs of 16 bytes, within a pattern, that are fused whole; of the others the second 8 bytes are not. */
+const wholePacks: readonly number[] = [7, 15, 23, 31];
+
+/** How the hops of a call round. */
+export function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
+  const { kind, bytes } = dtypeInfo[dtype];
+  const scales = op === "avg" || typeof op === "object";
+  if (!scales || kind !== "float" || bytes === 1) return "none";
+  if (protocol !== "LL128") return "fused";
+  return bytes === 2 ? "separate" : "byPosition";
+}
+
+/** Whether an element of a 4- or 8-byte float is fused over LL128, by its byte offset in its chunk. */
+export function isFusedAt(byteOffset: number): boolean {
+  const inPattern = byteOffset % patternBytes;
+  return inPattern % 16 < 8 || wholePacks.includes(Math.floor(inPattern / 16));
+}
+
+const masks = new Map<number, Uint8Array>();
+
+/** One pattern, by element: 1 where the product is rounded by itself. */
+export function separateMask(elementBytes: number): Uint8Array {
+  let mask = masks.get(elementBytes);
+  if (mask === undefined) {
+    mask = Uint8Array.from({ length: patternBytes / elementBytes }, (_, i) =>
+      isFusedAt(i * elementBytes) ? 0 : 1,
+    );
+    masks.set(elementBytes, mask);
+  }
+  return mask;
+}
+
+// Joins the two ways a block was folded, fused and separate, where the way depends on the position.
+//
+// An executor folds each block both ways and takes, element by element, the one that NCCL's lanes take.
+
+/**
+ * Puts into `fused` the elements of `separate` that are not fused. `first` is the position of element 0 of both in its
+ * piece. To be called before `finish`: a NaN may change its bits on the way.
+ */
+export function takeSeparate(
+  fused: Lanes,
+  separate: Lanes,
+  count: number,
+  elementBytes: number,
+  first: number,
+): void {
+  const mask = separateMask(elementBytes);
+  let at = first % mask.length;
+  for (let i = 0; i < count; i++) {
+    if (mask[at] === 1) fused[i] = separate[i] as number;
+    at++;
+    if (at === mask.length) at = 0;
+  }
 }

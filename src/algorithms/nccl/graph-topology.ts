@@ -6,9 +6,8 @@
  * chooses algorithms is Hopper's over NVLink, so other links are refused.
  */
 import { UnsupportedError } from "../../api/errors.ts";
-import { parseXml, type XmlElement, xmlFault } from "./graph-xml.ts";
-import { at } from "./orders.ts";
-import type { ChannelPaths, SearchResult, Topology } from "./topology.ts";
+import { parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
+import { at, type ChannelPaths, type SearchResult, type Topology } from "./topology.ts";
 
 /** One graph of the file: what the search found, and the devices of every channel. */
 interface Graph extends SearchResult {

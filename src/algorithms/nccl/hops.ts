@@ -1,7 +1,7 @@
 /** The hops of one element in words: which rank's contribution is folded when, and what is rounded there. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { elementPlan } from "./explain.ts";
-import type { NcclPlan } from "./plan-shape.ts";
+import type { NcclPlan } from "./plan-types.ts";
 
 /** A line for each rank of the fold order, and one more where the end does something. */
 export function elementHops(plan: NcclPlan, element: number, block = 0): string[] {

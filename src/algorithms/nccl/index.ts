@@ -1,5 +1,6 @@
 /** The pure half of the twin: for one call, the plan that a known version of NCCL takes, and its two other forms. */
 export type { Choice, Forced } from "./choice.ts";
+export type { Part } from "./chunks.ts";
 export { type Difference, differenceText, differing } from "./differing.ts";
 export {
   type ElementPlan,
@@ -9,34 +10,34 @@ export {
   pieceAt,
 } from "./explain.ts";
 export { fastestPath, fastestPathText } from "./fastest-path.ts";
-export { type PlanFolds, planFolds } from "./folds.ts";
-export { ncclFused } from "./fused.ts";
+export { type PlanFolds, planFolds, separateMask, takeSeparate } from "./folds.ts";
+export { ncclFused, ncclLayout } from "./fused.ts";
 export { graphFile } from "./graph-file.ts";
 export { graphTopology } from "./graph-topology.ts";
 export { elementHops } from "./hops.ts";
-export { ncclLayout } from "./layout.ts";
-export type { FoldOrder } from "./orders.ts";
 export { planOutline } from "./outline.ts";
-export type { Part } from "./partition.ts";
-export { assertRingSize, type NcclPin, resolvePin } from "./pin.ts";
+export { assertRingSize, type NcclPin, type NcclSettings, resolvePin } from "./pin.ts";
 export { ncclPlan } from "./plan.ts";
 export type {
   ChannelPlan,
   CopyPlan,
+  FoldOrder,
+  HopRounding,
   NcclPlan,
   Piece,
   PlannedPart,
   PlanRequest,
+  SymmetricKernel,
   SymmetricPlan,
-} from "./plan-shape.ts";
+} from "./plan-types.ts";
 export { ncclProgram, programName } from "./program.ts";
-export type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
-export { withRing } from "./ring-order.ts";
-export { type HopRounding, separateMask } from "./rounding.ts";
-export { takeSeparate } from "./select.ts";
-export type { NcclSettings } from "./settings.ts";
-export type { SymmetricKernel } from "./symmetric-choice.ts";
-export { undefinedReason } from "./symmetric-defect.ts";
+export {
+  type NcclAlgorithm,
+  type NcclCollective,
+  type NcclProtocol,
+  ncclVersions,
+} from "./protocol.ts";
+export { undefinedReason } from "./symmetric.ts";
 export {
   type ChannelPaths,
   h200x8,
@@ -44,5 +45,5 @@ export {
   type SearchResult,
   type Topology,
   topologies,
+  withRing,
 } from "./topology.ts";
-export { ncclVersions } from "./version.ts";

@@ -2,7 +2,7 @@
 import { bytesOf } from "../../api/dtype.ts";
 import { alignedTable } from "../../api/error-text.ts";
 import { operatorSign } from "./hops.ts";
-import type { ChannelPlan, NcclPlan, PlannedPart } from "./plan-shape.ts";
+import type { ChannelPlan, NcclPlan, PlannedPart } from "./plan-types.ts";
 
 /** Tables of at most some dozens of lines, however large the call is. */
 export function planOutline(plan: NcclPlan): string[] {

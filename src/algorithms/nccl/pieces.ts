@@ -1,13 +1,11 @@
 /** The pieces of a plan: which elements are folded in which order. */
-
 import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
-import { at, type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./orders.ts";
-import type { ChannelPlan, Piece, PlannedPart, SymmetricPlan } from "./plan-shape.ts";
-import { stretchesOf } from "./symmetric-stretches.ts";
-import type { ChannelPaths } from "./topology.ts";
+import type { ChannelPlan, FoldOrder, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
+import { stretchesOf } from "./symmetric.ts";
+import { at, type ChannelPaths } from "./topology.ts";
 
 /** What pieces of a plan on channels are made from. */
 type ChannelFacts = Pick<
@@ -120,4 +118,32 @@ export function symmetricPieces(
 export function copyPieces(count: number): Piece[] {
   if (count === 0) return [];
   return [{ block: 0, channel: 0, loop: 0, chunk: 0, offset: 0, length: count, order: [0] }];
+}
+
+// Who is folded before whom.
+//
+// All of Ring's collectives start just after the owner of an element and go round to it; the owner of chunk k of an
+// all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root. Orders
+// of a ring are made once and shared.
+
+const rotations = new WeakMap<readonly number[], readonly FoldOrder[]>();
+
+/** The order that ends at ring position `position`. */
+function orderEndingAt(ring: readonly number[], position: number): FoldOrder {
+  let known = rotations.get(ring);
+  if (known === undefined) {
+    known = ring.map((_, end) => ring.map((_, step) => at(ring, end + 1 + step)));
+    rotations.set(ring, known);
+  }
+  return known[position] as FoldOrder;
+}
+
+/** The order that ends at a rank. */
+function orderEndingAtRank(ring: readonly number[], rank: number): FoldOrder {
+  return orderEndingAt(ring, ring.indexOf(rank));
+}
+
+/** The order of a tree on one node. */
+function treeOrder({ chain }: ChannelPaths): FoldOrder {
+  return chain;
 }

@@ -10,11 +10,11 @@ import { bytesOf } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { textOf } from "../../api/option-kinds.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
-import { channelBudget } from "./budget.ts";
-import { choose } from "./choice.ts";
-import { chunkElements } from "./chunks.ts";
-import { partition } from "./partition.ts";
+import { channelBudget, choose } from "./choice.ts";
+import { chunkElements, partition } from "./chunks.ts";
+import { hopRounding } from "./folds.ts";
 import { channelPieces, copyPieces, symmetricPieces } from "./pieces.ts";
+import { channelsOf, type ResolvedSettings, resolveSettings } from "./pin.ts";
 import type {
   ChannelPlan,
   CopyPlan,
@@ -23,17 +23,14 @@ import type {
   PlanFacts,
   PlanRequest,
   SymmetricPlan,
-} from "./plan-shape.ts";
-import { modelBytes } from "./protocol.ts";
-import { hopRounding } from "./rounding.ts";
-import { channelsOf, type ResolvedSettings, resolveSettings } from "./settings.ts";
+} from "./plan-types.ts";
+import { modelBytes, rulesOf } from "./protocol.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
   type SymmetricCollective,
-} from "./symmetric-choice.ts";
-import { undefinedBlocks } from "./symmetric-defect.ts";
-import { rulesOf } from "./version.ts";
+  undefinedBlocks,
+} from "./symmetric.ts";
 
 /** The plan NCCL takes; versions, worlds and demands it has no plan for are refused. */
 export function ncclPlan(request: PlanRequest): NcclPlan {

@@ -81,3 +81,21 @@ function presetChain(ranks: number, channel: number): readonly number[] {
   if (ranks === 3 && channel >= 6) return [0, 2, 1];
   return Array.from({ length: ranks }, (_, place) => ranks - 1 - place);
 }
+
+/** Ring position `i`, counted round and round. */
+export function at(ring: readonly number[], i: number): number {
+  return ring[((i % ring.length) + ring.length) % ring.length] as number;
+}
+
+// The facts about a node with other rings than the search found: what a graph file with permuted rings does to NCCL.
+
+/** The same node with one ring in every channel: the ranks in the order of their `next` pointers. */
+export function withRing(topology: Topology, order: readonly number[]): Topology {
+  const start = order.indexOf(0);
+  const ring = order.map((_, i) => at(order, start + i));
+  return {
+    ...topology,
+    name: `${topology.name} with rings ${ring.join("-")}`,
+    channels: topology.channels.map(({ chain }) => ({ ring, chain })),
+  };
+}

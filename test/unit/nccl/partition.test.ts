@@ -1,16 +1,19 @@
 /** The partition, chunk and budget examples of nccl-internals sections 3.1 to 3.5. */
 import { describe, expect, test } from "vitest";
-import { channelBudget } from "../../../src/algorithms/nccl/budget.ts";
-import { chunkElements, ringAllReduceChunks } from "../../../src/algorithms/nccl/chunks.ts";
-import { partition } from "../../../src/algorithms/nccl/partition.ts";
-import type {
-  NcclAlgorithm,
-  NcclCollective,
-  NcclProtocol,
+import { channelBudget } from "../../../src/algorithms/nccl/choice.ts";
+import {
+  chunkElements,
+  partition,
+  ringAllReduceChunks,
+} from "../../../src/algorithms/nccl/chunks.ts";
+import { resolveSettings } from "../../../src/algorithms/nccl/pin.ts";
+import {
+  type NcclAlgorithm,
+  type NcclCollective,
+  type NcclProtocol,
+  rulesOf,
 } from "../../../src/algorithms/nccl/protocol.ts";
-import { resolveSettings } from "../../../src/algorithms/nccl/settings.ts";
 import { h200x8 } from "../../../src/algorithms/nccl/topology.ts";
-import { rulesOf } from "../../../src/algorithms/nccl/version.ts";
 
 const rules = rulesOf("2.28");
 

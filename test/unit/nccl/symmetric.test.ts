@@ -1,14 +1,14 @@
 /** The symmetric kernels of nccl-internals 4.7: choice, blocks, stretches, defect, arithmetic. */
 import { describe, expect, test } from "vitest";
 import { lanesOf } from "../../../src/algorithms/arithmetic/index.ts";
+import { resolveSettings } from "../../../src/algorithms/nccl/pin.ts";
 import { ncclPlan } from "../../../src/algorithms/nccl/plan.ts";
-import { resolveSettings } from "../../../src/algorithms/nccl/settings.ts";
 import {
   chooseSymmetric,
   type SymmetricCollective,
-} from "../../../src/algorithms/nccl/symmetric-choice.ts";
+  stretchesOf,
+} from "../../../src/algorithms/nccl/symmetric.ts";
 import { symmetricFold } from "../../../src/algorithms/nccl/symmetric-fold.ts";
-import { stretchesOf } from "../../../src/algorithms/nccl/symmetric-stretches.ts";
 import { h200x8 } from "../../../src/algorithms/nccl/topology.ts";
 
 const settings = resolveSettings();

@@ -3,13 +3,19 @@ import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import type { Forced } from "./choice.ts";
-import type { FoldOrder } from "./orders.ts";
-import type { Part } from "./partition.ts";
+import type { Part } from "./chunks.ts";
+import type { NcclSettings } from "./pin.ts";
 import type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
-import type { HopRounding } from "./rounding.ts";
-import type { NcclSettings } from "./settings.ts";
-import type { SymmetricKernel } from "./symmetric-choice.ts";
 import type { ChannelPaths, Topology } from "./topology.ts";
+
+/** Ranks in the order in which their contributions are folded. */
+export type FoldOrder = readonly number[];
+
+/** `none` where nothing is multiplied, or never fused; `byPosition`: see `isFusedAt`. */
+export type HopRounding = "none" | "fused" | "separate" | "byPosition";
+
+/** The two symmetric kernels that do without multicast. */
+export type SymmetricKernel = "LL" | "LD";
 
 /** A range of one output block that is folded in one order. */
 export interface Piece {

@@ -1,0 +1,214 @@
+/**
+ * Which symmetric kernel runs, and on how many blocks, when both buffers lie in symmetric windows.
+ *
+ * In the low-latency kernel (LL) every rank sends everything and the receiver folds; in the direct one (LD) a rank
+ * loads from all others what it folds. NCCL models the time of both and charges a little for every block.
+ */
+import type { DType } from "../../api/dtype.ts";
+import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { SymmetricPlace } from "../../api/symmetric.ts";
+import { mostChannels, type ResolvedSettings } from "./pin.ts";
+import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
+import type { NcclCollective } from "./protocol.ts";
+
+/** Collectives that have symmetric kernels which fold. */
+export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;
+
+/** Bytes of a cell; blocks share whole cells. */
+const symmetricCell = 1024;
+
+/** Bytes a microsecond, for each GiB/s. */
+const gibPerSecond = 2 ** 30 / 1e6;
+const peak = 320 * gibPerSecond;
+
+const types: readonly DType[] = ["float32", "float16", "bfloat16", "float8e4m3", "float8e5m2"];
+
+/** True for calls that take a symmetric kernel once their buffers allow it: plain sums of floats up to 4 bytes. */
+export function hasSymmetricKernel(
+  collective: NcclCollective,
+  dtype: DType,
+  op: ReduceOp | undefined,
+): collective is SymmetricCollective {
+  const folds = collective === "allReduce" || collective === "reduceScatter";
+  return folds && op === "sum" && types.includes(dtype);
+}
+
+/** The kernel NCCL takes for a lone call, and the blocks it runs on. */
+export function chooseSymmetric(
+  collective: SymmetricCollective,
+  ranks: number,
+  bytes: number,
+  settings: ResolvedSettings,
+): { readonly kernel: SymmetricKernel; readonly blocks: number } {
+  const cells = Math.ceil(bytes / symmetricCell);
+  const score = (kernel: SymmetricKernel): { budget: number; score: number } => {
+    const time = (blocks: number): number =>
+      predictedTime(collective, kernel, ranks, cells * symmetricCell, blocks);
+    const budget = enoughBlocks(time, settings);
+    const penalty = Math.fround(1 + 0.025 * budget);
+    return { budget, score: Math.fround(Math.fround(time(budget)) * penalty) };
+  };
+  const ll = score("LL");
+  const ld = score("LD");
+  const direct = ld.score < ll.score;
+  const budget = direct ? ld.budget : ll.budget;
+  const blocks = Math.ceil(cells / Math.ceil(cells / budget));
+  return { kernel: direct ? "LD" : "LL", blocks };
+}
+
+/** The fewest blocks that come close to the time of the most. */
+function enoughBlocks(
+  time: (blocks: number) => number,
+  { minChannels, maxChannels }: ResolvedSettings,
+): number {
+  const most = Math.min(mostChannels, maxChannels);
+  const limit = 1.025 * Math.fround(time(most));
+  let blocks = minChannels;
+  while (blocks < most && time(blocks) > limit) blocks++;
+  return blocks;
+}
+
+/** NCCL's model, in microseconds. */
+function predictedTime(
+  collective: SymmetricCollective,
+  kernel: SymmetricKernel,
+  ranks: number,
+  bytes: number,
+  blocks: number,
+): number {
+  const softness = (collective === "allReduce" ? 65 : 44) * gibPerSecond;
+  const bandwidth =
+    peak - softness * Math.log1p((Math.exp(peak / softness) - 1) * Math.exp(-blocks));
+  const base = kernel === "LL" ? 4.5 : 7.8;
+  return base + softplus(busBytes(collective, kernel, ranks, bytes) / bandwidth - 1);
+}
+
+function busBytes(
+  collective: SymmetricCollective,
+  kernel: SymmetricKernel,
+  ranks: number,
+  bytes: number,
+): number {
+  if (kernel === "LL") return 9 * ranks * bytes;
+  if (collective === "reduceScatter") return (ranks - 1) * bytes;
+  return Math.floor((2 * bytes * (ranks - 1)) / ranks);
+}
+
+function softplus(z: number): number {
+  return z >= 100 ? z : Math.log1p(Math.exp(z));
+}
+
+// How the direct symmetric all-reduce deals the buffer to the ranks.
+//
+// Most of it goes out in stretches, long ones first, one to each rank in turn; a stretch is folded by its rank, which
+// begins with its own contribution. What is left at both ends goes out in runs of 32 elements.
+
+/** Elements that begin their fold at one rank. */
+interface Stretch {
+  readonly offset: number;
+  readonly length: number;
+  /** The rank that folds them, and begins with itself. */
+  readonly first: number;
+}
+
+/** The call as far as its stretches depend on it. */
+interface StretchQuestion {
+  readonly ranks: number;
+  readonly blocks: number;
+  readonly count: number;
+  readonly elementBytes: number;
+  /** Bytes from the start of its window to each buffer. */
+  readonly sendOffset: number;
+  readonly recvOffset: number;
+}
+
+/** Bytes of the stretches of both stages; four of them are dealt at a time. */
+const spans = [2048, 512] as const;
+const together = 4;
+const runElements = 32;
+
+/** The stretches of a call, in the order of their elements. */
+export function stretchesOf(question: StretchQuestion): Stretch[] {
+  const { ranks, blocks, count, elementBytes, sendOffset } = question;
+  const bytes = count * elementBytes;
+  const prefix = Math.min((16 - (sendOffset % 16)) % 16, bytes);
+  const dealt: Stretch[] = [];
+  let at = prefix;
+  for (const span of spans) {
+    if (!stageRuns(span, question)) continue;
+    let quads = Math.floor((bytes - at) / (together * span));
+    quads -= quads % (ranks * blocks);
+    for (let number = 0; number < together * quads; number++, at += span) {
+      const offset = at / elementBytes;
+      dealt.push({ offset, length: span / elementBytes, first: number % ranks });
+    }
+  }
+  const head = prefix / elementBytes;
+  const tail = at / elementBytes;
+  return [...runs(0, head, 0, ranks), ...dealt, ...runs(tail, count, head, ranks)];
+}
+
+/** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */
+function stageRuns(
+  span: (typeof spans)[number],
+  { elementBytes, sendOffset, recvOffset }: StretchQuestion,
+): boolean {
+  if (span === 2048) return sendOffset % 16 === recvOffset % 16;
+  return elementBytes === 4 || sendOffset % 4 === recvOffset % 4;
+}
+
+/** Elements `from` to `to` as runs; `number` of the left-over elements lie before them. */
+function runs(from: number, to: number, number: number, ranks: number): Stretch[] {
+  const found: Stretch[] = [];
+  for (let offset = from, index = number; offset < to; ) {
+    const length = Math.min(runElements - (index % runElements), to - offset);
+    found.push({ offset, length, first: Math.floor(index / runElements) % ranks });
+    offset += length;
+    index += length;
+  }
+  return found;
+}
+
+// Which results of the low-latency symmetric kernels NCCL does not define.
+//
+// From 2.27.3 to 2.29.7 these kernels load packs of 8 bytes wrongly from addresses that are no multiple of 4, which only
+// 1- and 2-byte elements can have: the last bytes of a pack come from a register that was never filled. What they hold
+// is an accident, so such a call is marked, and refused before it runs, and not imitated.
+
+/** What tells the addresses that blocks are loaded from. */
+type LoadedBlocks = Pick<PlanFacts, "collective" | "ranks"> & {
+  /** Bytes of a block. */
+  readonly bytes: number;
+};
+
+/** Bytes that are loaded at a time. */
+const packBytes = 8;
+const wordBytes = 4;
+
+/** The output blocks that a low-latency kernel computes from wrong loads. */
+export function undefinedBlocks(call: LoadedBlocks, place: SymmetricPlace): number[] {
+  const starts = startsOf(call, place);
+  return starts.flatMap((start, block) => (loadsWrong(start, call.bytes) ? [block] : []));
+}
+
+/** Why a call through symmetric memory must not run; `undefined` when NCCL defines its result. */
+export function undefinedReason(plan: NcclPlan): string | undefined {
+  const { undefinedBlocks: blocks, collective, dtype, version } = plan;
+  if (blocks.length === 0) return undefined;
+  const where = collective === "reduceScatter" ? ` (blocks ${blocks.join(", ")})` : "";
+  return `symmetric ${dtype} at an address that is no multiple of 4${where}: NCCL ${version} gives wrong bits for it; align buffers and blocks to 4 bytes, or allocate without symmetric`;
+}
+
+/** Bytes from an aligned base to what each output block is loaded from; in a gather that is the caller's own. */
+function startsOf({ collective, ranks, bytes }: LoadedBlocks, { send }: SymmetricPlace): number[] {
+  if (collective === "allReduce") return [send];
+  const stride = collective === "reduceScatter" ? bytes : 0;
+  return Array.from({ length: ranks }, (_, rank) => send + rank * stride);
+}
+
+/** The last `shift` bytes of a pack are lost, and of one that fits into a word whatever lies beyond that word. */
+function loadsWrong(start: number, bytes: number): boolean {
+  const shift = start % wordBytes;
+  if (shift === 0 || bytes === 0) return false;
+  return shift + bytes > (bytes <= wordBytes ? wordBytes : packBytes);
+}
