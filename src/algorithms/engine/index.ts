@@ -2,7 +2,7 @@
 
 export { type BriefBlock, type BriefStep, briefLane } from "./brief-lane.ts";
 export { type EventOptions, type EventTiming, runEvents } from "./event-engine.ts";
-export { type FoldedTiming, foldedTiming } from "./fold.ts";
+export { type FoldedTiming, foldedTiming } from "./representative-rank.ts";
 export { type LaneSource, lanesOfProgram, writtenLanes } from "./lanes.ts";
 export { type Lockstep, runLockstep } from "./lockstep.ts";
 export { type MessageEvent, MessageLog } from "./message-log.ts";
