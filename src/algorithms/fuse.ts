@@ -9,7 +9,8 @@ import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./in-place.ts";
 import { assertFusible } from "./limits.ts";
 import { none, type Program, stepCount } from "./program.ts";
-import { type Execution, execute, type Problem } from "./verify/execution.ts";
+import { type Execution, execute } from "./verify/execution.ts";
+import type { Problem } from "./verify/matching.ts";
 import type { ValueId, ValueTable } from "./verify/values.ts";
 
 /** A chunk on a rank. */

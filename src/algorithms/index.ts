@@ -187,6 +187,7 @@ export {
 } from "./program.ts";
 export { evaluate } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
-export { type Execution, execute, type Problem } from "./verify/execution.ts";
+export { type Execution, execute } from "./verify/execution.ts";
+export type { Problem } from "./verify/matching.ts";
 export { type Room, type Value, type ValueId, ValueTable } from "./verify/values.ts";
 export { type Verdict, verifyAlgorithm, verifyProgram } from "./verify/verify.ts";

@@ -8,11 +8,10 @@
  * a recurrence without any queue gives the same times.
  */
 import { runEvents } from "./engine/event-engine.ts";
-import { lanesOfProgram } from "./engine/lanes.ts";
 import { type MessageEvent, MessageLog } from "./engine/message-log.ts";
 import type { LinkModel, Timing } from "./engine/model.ts";
 import { runRecurrence } from "./engine/recurrence.ts";
-import { type Traffic, trafficOf } from "./engine/traffic.ts";
+import { lanesOfProgram, type Traffic, trafficOf } from "./engine/traffic.ts";
 import type { Layout } from "./layout.ts";
 import type { Program } from "./program.ts";
 

@@ -9,11 +9,9 @@
  */
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
-import { InFlight } from "./in-flight.ts";
-import { Journeys } from "./journeys.ts";
+import { InFlight, Journeys, Slots } from "./in-flight.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
 import type { RunOptions } from "./recurrence.ts";
-import { Slots } from "./slots.ts";
 import type { Traffic } from "./traffic.ts";
 
 /** What may contend. */

@@ -4,12 +4,12 @@
  * Steps that only move data inside a rank take no time and are left out, and steps that differ in nothing but the chunk
  * are one *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
  */
-import type { Symmetry } from "../algorithm.ts";
+
+import type { SpecifiedCollective } from "../../api/collectives/index.ts";
+import { type Algorithm, builderOf, type Symmetry } from "../algorithm.ts";
 import type { Layout } from "../layout.ts";
 import { tooMuchTraffic } from "../limits.ts";
-import { bufferOf, chunkOf, column, none, stepWidth } from "../program.ts";
-import { EdgeTable } from "./edges.ts";
-import type { LaneSource } from "./lanes.ts";
+import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "../program.ts";
 
 /** Runs that are kept: some 500 MB of them with their edges. */
 const mostRuns = 2 ** 23;
@@ -222,5 +222,120 @@ class RunTable {
 
 function grown<T extends Int32Array | Float64Array>(old: T, longer: T): T {
   longer.set(old);
+  return longer;
+}
+
+// The lanes of a program, one at a time: read from a finished program, or written afresh by its algorithm.
+//
+// An algorithm writes each rank's steps from the rank's number alone, so a program of a million ranks need never lie in
+// memory as a whole.
+
+/** What a program is for, without its steps. */
+type ProgramFrame = Pick<
+  Program,
+  "collective" | "algorithm" | "ranks" | "root" | "channels" | "chunksPerBlock" | "scratchChunks"
+>;
+
+/** A program, lane by lane. */
+export interface LaneSource extends ProgramFrame {
+  /** Steps of one lane, packed as in `Program.code`; good until the next lane is asked for. */
+  steps(rank: number, channel: number): Int32Array;
+}
+
+/** The lanes of a finished program. */
+export function lanesOfProgram(program: Program): LaneSource {
+  const { starts, code, channels } = program;
+  return {
+    ...frameOf(program),
+    steps: (rank, channel) => {
+      const lane = rank * channels + channel;
+      return code.subarray(
+        (starts[lane] as number) * stepWidth,
+        (starts[lane + 1] as number) * stepWidth,
+      );
+    },
+  };
+}
+
+/** The lanes that an algorithm writes for a number of ranks. */
+export function writtenLanes(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  ranks: number,
+  root = -1,
+): LaneSource {
+  const builder = builderOf(collective, algorithm, ranks, root);
+  return {
+    ...builder.frame,
+    steps: (rank, channel) => builder.stepsOf(algorithm.write, rank, channel),
+  };
+}
+
+function frameOf(program: Program): ProgramFrame {
+  const { collective, algorithm, ranks, root, channels, chunksPerBlock, scratchChunks } = program;
+  return { collective, algorithm, ranks, root, channels, chunksPerBlock, scratchChunks };
+}
+
+// Numbers for the pairs of lanes that messages go between: an open-addressing table in typed arrays.
+
+/** The edges seen so far. */
+class EdgeTable {
+  #from = new Int32Array(64);
+  #to = new Int32Array(64);
+  #size = 0;
+  /** Edge number plus one; 0 where a slot is free. At least twice as many as edges. */
+  #slots = new Int32Array(128);
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Number of the edge between two lanes, or places; the next free one when it is new. */
+  edge(from: number, to: number): number {
+    const slots = this.#slots;
+    const mask = slots.length - 1;
+    let slot = hash(from, to) & mask;
+    for (let found = slots[slot] as number; found !== 0; found = slots[slot] as number) {
+      if (this.#from[found - 1] === from && this.#to[found - 1] === to) return found - 1;
+      slot = (slot + 1) & mask;
+    }
+    if (this.#size === this.#from.length) {
+      this.#grow();
+      return this.edge(from, to);
+    }
+    this.#from[this.#size] = from;
+    this.#to[this.#size] = to;
+    slots[slot] = ++this.#size;
+    return this.#size - 1;
+  }
+
+  /** Where each edge begins and ends. */
+  ends(): { readonly from: Int32Array; readonly to: Int32Array } {
+    return { from: this.#from.slice(0, this.#size), to: this.#to.slice(0, this.#size) };
+  }
+
+  #grow(): void {
+    this.#from = doubled(this.#from);
+    this.#to = doubled(this.#to);
+    const slots = new Int32Array(2 * this.#slots.length);
+    const mask = slots.length - 1;
+    for (let edge = 0; edge < this.#size; edge++) {
+      let slot = hash(this.#from[edge] ?? none, this.#to[edge] ?? none) & mask;
+      while (slots[slot] !== 0) slot = (slot + 1) & mask;
+      slots[slot] = edge + 1;
+    }
+    this.#slots = slots;
+  }
+}
+
+function hash(from: number, to: number): number {
+  const mixed = Math.imul(from ^ Math.imul(to, 0x9e3779b1), 0x85ebca6b);
+  return (mixed ^ (mixed >>> 15)) >>> 0;
+}
+
+/** A copy with as much room again. */
+export function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
+  const longer = new Int32Array(2 * array.length);
+  longer.set(array);
   return longer;
 }

@@ -3,7 +3,7 @@ import { specifications } from "../../api/collectives/index.ts";
 import type { InputBlock } from "../../api/collectives/spec.ts";
 import { none, type Program } from "../program.ts";
 import type { Execution } from "./execution.ts";
-import type { Problem } from "./problem.ts";
+import type { Problem } from "./matching.ts";
 import type { ValueId, ValueTable } from "./values.ts";
 
 /** What an output chunk must hold. */

@@ -7,7 +7,6 @@
  */
 import { assertMatchable } from "../limits.ts";
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
-import type { Problem } from "./problem.ts";
 
 /** The messages of a program. Steps are numbered over all lanes, -1 is none. */
 export interface Matching {
@@ -176,4 +175,18 @@ function stepProblem(program: Program, lane: Int32Array, step: number, text: str
   const rank = Math.floor((lane[step] as number) / program.channels);
   const what = stepText(stepAt(program, step));
   return { pass: "match", text: `rank ${rank} (${what}): ${text}` };
+}
+
+/** Something wrong with a program. */
+export interface Problem {
+  readonly pass:
+    | "match"
+    | "contribution"
+    | "hazard"
+    | "fusion"
+    | "deadlock"
+    | "cost"
+    | "association"
+    | "symmetry";
+  readonly text: string;
 }

@@ -12,14 +12,12 @@ import type { SpecifiedCollective } from "../../api/collectives/index.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
 import { proveFused } from "../fuse.ts";
 import type { Program } from "../program.ts";
-import { associationProblems } from "./association.ts";
 import { contributionProblems } from "./contributions.ts";
-import { costOf, costProblems, noCost } from "./cost.ts";
 import { cycleOf, smallestSafeCredits } from "./credits.ts";
-import { type Execution, executeMatched, type Problem } from "./execution.ts";
+import { type Execution, executeMatched } from "./execution.ts";
+import { associationProblems, costOf, costProblems, noCost, symmetryProblems } from "./header.ts";
 import { laneHazards } from "./lane-hazards.ts";
-import { type Matching, matchSteps } from "./matching.ts";
-import { symmetryProblems } from "./symmetry.ts";
+import { type Matching, matchSteps, type Problem } from "./matching.ts";
 import { hashAll } from "./values.ts";
 
 /** What the verifier found out about one program. */

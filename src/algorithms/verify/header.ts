@@ -1,0 +1,247 @@
+/** Does a program take the steps, and send the elements, that its algorithm's header states? */
+
+import { specifications } from "../../api/collectives/index.ts";
+import type { Algorithm, Symmetry } from "../algorithm.ts";
+import type { Folds } from "../association.ts";
+import { type BriefBlock, briefLane } from "../engine/representative-rank.ts";
+import { layoutOf } from "../layout.ts";
+import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
+import { evaluate } from "../timing.ts";
+import type { Execution } from "./execution.ts";
+import type { Matching, Problem } from "./matching.ts";
+import type { ValueId, ValueTable } from "./values.ts";
+
+/** What a program costs. */
+interface ProgramCost {
+  /** Rounds on the longest path, one message per port and round. */
+  readonly steps: number;
+  /** Elements that the busiest rank sends when every chunk has `chunkElements`. */
+  readonly sentElements: number;
+}
+
+/** Of a program that is not sound. */
+export const noCost: ProgramCost = { steps: 0, sentElements: 0 };
+
+/** Elements of every chunk: the count divides evenly, so that closed forms are exact. */
+const chunkElements = 4;
+
+/** Steps and elements of the busiest rank of a sound program, whose messages take one round of both ports each. */
+export function costOf(program: Program, matching: Matching): ProgramCost {
+  if (program.channels > 1) return costOfLanes(program);
+  const { code, ranks } = program;
+  const { order, lane, sender } = matching;
+  // By step that sends: the round in which it does, and what.
+  const sentIn = new Float64Array(lane.length);
+  const sentWhat = new Float64Array(lane.length);
+  // By rank: when it has come so far, its ports are free again, and what it has sent.
+  const now = new Float64Array(ranks);
+  const sendPort = new Float64Array(ranks);
+  const recvPort = new Float64Array(ranks);
+  const sent = new Float64Array(ranks);
+  for (let i = 0; i < order.length; i++) {
+    const step = order[i] as number;
+    const rank = lane[step] as number;
+    const from = sender[step] as number;
+    let elements = 0;
+    if (from === none) {
+      const reads = code[step * stepWidth + column.read] !== none;
+      elements = reads ? chunkElements * (code[step * stepWidth + column.span] as number) : 0;
+    } else {
+      const taken = Math.max(sentIn[from] as number, recvPort[rank] as number) + 1;
+      recvPort[rank] = taken;
+      now[rank] = Math.max(now[rank] as number, taken);
+      elements = sentWhat[from] as number;
+    }
+    if (code[step * stepWidth + column.to] === none) continue;
+    const begins = Math.max(now[rank] as number, sendPort[rank] as number);
+    sendPort[rank] = begins + 1;
+    sentIn[step] = begins;
+    sentWhat[step] = elements;
+    sent[rank] = (sent[rank] as number) + elements;
+  }
+  const ends = now.map((time, rank) => Math.max(time, sendPort[rank] as number));
+  return { steps: Math.max(...ends), sentElements: Math.max(...sent) };
+}
+
+/** The same where lanes share the ports of their rank: which goes first, the engine says. */
+function costOfLanes(program: Program): ProgramCost {
+  const layout = layoutOf(program, { count: chunkElements * program.chunksPerBlock });
+  const oneRound = { latency: 0, occupancy: () => 1 };
+  const start = new Float64Array(program.ranks);
+  const { finished, sentElements } = evaluate(program, layout, start, oneRound);
+  return { steps: Math.max(...finished), sentElements: Math.max(...sentElements) };
+}
+
+/** Where a program's cost is not the closed form in its algorithm's header. */
+export function costProblems(
+  program: Program,
+  algorithm: Algorithm,
+  found: ProgramCost,
+): Problem[] {
+  const count = chunkElements * program.chunksPerBlock;
+  const stated = algorithm.cost({ ranks: program.ranks, count });
+  return (["steps", "sentElements"] as const).flatMap((figure): Problem[] => {
+    const within = found[figure] <= stated[figure] && stated[figure] <= 2 * found[figure];
+    const isBound = stated.bound === true && figure === "steps";
+    if (isBound ? within : found[figure] === stated[figure]) return [];
+    const text = `${figure}: the header says ${stated[figure]}, the program takes ${found[figure]}`;
+    return [{ pass: "cost", text }];
+  });
+}
+
+// Does a program fold in the order that its algorithm's header states?
+
+/** Outputs that were folded in another order than stated; of a sound program, whose ranks agree on every chunk. */
+export function associationProblems(
+  program: Program,
+  { order }: Algorithm,
+  { values, outputs }: Execution,
+): Problem[] {
+  const { collective, ranks, root, chunksPerBlock } = program;
+  const { reduces } = specifications[collective];
+  if (!reduces) return [];
+  if (order === undefined) {
+    return [{ pass: "association", text: "the header states no order of folding" }];
+  }
+  const problems: Problem[] = [];
+  const report = (text: string): void => void problems.push({ pass: "association", text });
+  const stated: ValueId[] = [];
+  for (let rank = 0; rank < ranks; rank++) {
+    const chunks = outputs[rank] as Int32Array;
+    for (let out = 0; out < chunks.length; out++) {
+      // Of a sound program, so it is about the input chunk that is wanted here.
+      const value = chunks[out] as ValueId;
+      const source = values.chunkOf(value);
+      let wanted = stated[source];
+      if (wanted === undefined) {
+        const chunk = source % chunksPerBlock;
+        const place = { ranks, root, block: (source - chunk) / chunksPerBlock, chunk };
+        wanted = values.final(order(foldsOf(values, source, report), place));
+        stated[source] = wanted;
+      }
+      if (wanted === value) continue;
+      report(`out[${out}] of rank ${rank} was folded in another order than the header states`);
+    }
+  }
+  return problems;
+}
+
+/** The verbs of an order, making values of one input chunk. */
+function foldsOf(
+  values: ValueTable,
+  chunk: number,
+  report: (text: string) => void,
+): Folds<ValueId> {
+  const folded = (left: ValueId, right: ValueId): ValueId => {
+    const value = values.fold(left, right);
+    if (typeof value === "number") return value;
+    report(`the header's order ${value.fault}`);
+    return left;
+  };
+  return {
+    own: (rank) => values.partial(values.leaf(rank, chunk)),
+    into: (partial, rank) => folded(partial, values.leaf(rank, chunk)),
+    join: folded,
+  };
+}
+
+// Do all ranks send what rank 0 sends, renumbered as the algorithm says, and does its brief lane tell the same?
+
+/** What is wrong with the symmetry that a program's algorithm states; nothing where it states none. */
+export function symmetryProblems(program: Program, algorithm: Algorithm): Problem[] {
+  const { ranks, collective } = program;
+  const symmetry = algorithm.symmetry?.(ranks);
+  if (symmetry === undefined) return [];
+  const problems: Problem[] = [];
+  for (let rank = 1; rank < ranks && problems.length === 0; rank++) {
+    const text = rankDifference(program, symmetry, rank);
+    if (text !== undefined) problems.push({ pass: "symmetry", text });
+  }
+  const blocks = briefLane(collective, algorithm, ranks) ?? [];
+  const text = problems.length === 0 ? briefDifference(program, symmetry, blocks) : undefined;
+  return text === undefined ? problems : [...problems, { pass: "symmetry", text }];
+}
+
+/** The first message step of a rank that is not rank 0's, renumbered. */
+function rankDifference(program: Program, symmetry: Symmetry, rank: number): string | undefined {
+  const { ranks, starts, code } = program;
+  const renumbered = (peer: number): number => {
+    if (peer === none) return none;
+    return symmetry === "rotation" ? (peer + rank) % ranks : peer ^ rank;
+  };
+  let first = nextMessage(program, 0, starts[0] as number);
+  let own = nextMessage(program, rank, starts[rank] as number);
+  while (first !== none && own !== none) {
+    const [a, b] = [first * stepWidth, own * stepWidth];
+    const alike =
+      renumbered(code[a + column.from] as number) === code[b + column.from] &&
+      renumbered(code[a + column.to] as number) === code[b + column.to] &&
+      code[a + column.span] === code[b + column.span];
+    if (!alike) break;
+    first = nextMessage(program, 0, first + 1);
+    own = nextMessage(program, rank, own + 1);
+  }
+  if (first === own) return undefined;
+  const words = (step: number): string =>
+    step === none ? "has no more messages" : stepText(stepAt(program, step));
+  return `${symmetry}: rank 0 (${words(first)}), rank ${rank} (${words(own)})`;
+}
+
+/** The next step of a rank from `step` on that sends or receives. */
+function nextMessage({ starts, code }: Program, rank: number, step: number): number {
+  const end = starts[rank + 1] as number;
+  let at = step;
+  while (at < end) {
+    if (code[at * stepWidth + column.from] !== none || code[at * stepWidth + column.to] !== none) {
+      return at;
+    }
+    at++;
+  }
+  return none;
+}
+
+/** Where the brief lane, written out, parts from rank 0's: in its messages, or in which of them meet. */
+function briefDifference(
+  program: Program,
+  symmetry: Symmetry,
+  blocks: readonly BriefBlock[],
+): string | undefined {
+  const { ranks, code } = program;
+  const [brief, full] = [new Meetings(), new Meetings()];
+  let at = nextMessage(program, 0, 0);
+  for (const { times, steps } of blocks) {
+    for (let time = 0; time < times; time++) {
+      for (const { receive, send, span } of steps) {
+        if (at === none) return "the brief lane has more messages than rank 0";
+        const from = code[at * stepWidth + column.from] as number;
+        const back = symmetry === "rotation" ? (ranks - from) % ranks : from;
+        const met = brief.step(receive, send);
+        const meets = full.step(
+          from === none ? none : back,
+          code[at * stepWidth + column.to] as number,
+        );
+        if (met !== meets || span !== code[at * stepWidth + column.span]) {
+          return `the brief lane differs from rank 0 (${stepText(stepAt(program, at))})`;
+        }
+        at = nextMessage(program, 0, at + 1);
+      }
+    }
+  }
+  return at === none ? undefined : "the brief lane has fewer messages than rank 0";
+}
+
+/** Which message each receive meets, where what is received on an offset was sent on it before. */
+class Meetings {
+  readonly #flights = new Map<number, number[]>();
+  #sent = 0;
+
+  /** Says, as one text, what a step receives and whether it sends. */
+  step(receive: number, send: number): string {
+    const met = receive === none ? none : (this.#flights.get(receive)?.shift() ?? "nothing");
+    if (send === none) return `${met}`;
+    const flight = this.#flights.get(send) ?? [];
+    this.#flights.set(send, flight);
+    flight.push(this.#sent++);
+    return `${met}, sends`;
+  }
+}
