@@ -8,8 +8,7 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { InvalidArgumentError } from "../api/errors.ts";
 import { textOf } from "../api/option-kinds.ts";
-import { assertIndex } from "./indexes.ts";
-import { mostSteps, tooManySteps } from "./limits.ts";
+import { assertIndex, mostSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Marks the step whose value is complete. */

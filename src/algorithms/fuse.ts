@@ -6,7 +6,7 @@
  * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
  */
 import { specifications } from "../api/collectives/index.ts";
-import { coveredInputs } from "./in-place.ts";
+import { coveredInputs } from "./layout.ts";
 import { assertFusible } from "./limits.ts";
 import { none, type Program, stepCount } from "./program.ts";
 import { type Execution, execute } from "./verify/execution.ts";

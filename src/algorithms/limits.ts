@@ -3,7 +3,8 @@
  *
  * The limits leave room for a ring of 2,048 ranks, and of 1,448 where its folds are wanted too.
  */
-import { UnsupportedError } from "../api/errors.ts";
+import { InvalidArgumentError, UnsupportedError } from "../api/errors.ts";
+import { textOf } from "../api/option-kinds.ts";
 
 /** Steps of all ranks together. */
 export const mostSteps = 2 ** 23;
@@ -69,5 +70,18 @@ function tooLarge({ collective, algorithm, ranks }: ProgramSize, what: string): 
       hint: "take fewer ranks, or an algorithm of fewer steps",
     },
     { field: "program", collective, size: ranks },
+  );
+}
+
+// Indexes that callers give: a fraction would silently mean something else in packed integers.
+
+/** Throws, naming the helper and the field, unless `value` is an integer from 0 up to `end`, exclusive. */
+export function assertIndex(helper: string, field: string, value: unknown, end?: number): void {
+  const isIndex = Number.isSafeInteger(value) && (value as number) >= 0;
+  if (isIndex && (end === undefined || (value as number) < end)) return;
+  const needed = end === undefined ? "an integer of at least 0" : `an integer in 0..${end - 1}`;
+  throw new InvalidArgumentError(
+    { headline: `${helper}: ${field}: found ${textOf(value)}, needs ${needed}` },
+    { field },
   );
 }

@@ -10,7 +10,7 @@
  * it somewhere (into a buffer, to a peer, or both).
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
-import { assertIndex } from "./indexes.ts";
+import { assertIndex } from "./limits.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
 const bufferNames = ["in", "out", "scratch"] as const;

@@ -1,7 +1,13 @@
 /** Arithmetic of every dtype and operator: the one owner of all executors' rounding rules. */
-export type { Fold, FoldTerms, Lanes, ScalarRounding } from "./fold.ts";
+export {
+  type Fold,
+  type FoldTerms,
+  type Lanes,
+  lanesOf,
+  lanesPerElement,
+  type ScalarRounding,
+} from "./fold.ts";
 export { foldFor } from "./fold-for.ts";
-export { lanesOf, lanesPerElement } from "./lanes.ts";
 export { canonicalise, canonicalNaN, type FloatDType } from "./nan.ts";
 export { averageScalar, roundScalar, scalarBits } from "./scalar.ts";
 export { bitsToNumbers, numbersToBits } from "./small-arrays.ts";

@@ -6,8 +6,6 @@
  * apart.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
-import { addScaledWords, multiplyWords, scaleWords } from "./words64-product.ts";
-import { addFourMorePairs, addFourPairs, addPairs, addTwoPairs } from "./words64-sum.ts";
 
 type PairHop = Hop<Int32Array>;
 
@@ -121,5 +119,164 @@ function divide(
     const lowQuotient = Math.trunc(rest / ranks) | 0;
     acc[at] = negative ? -lowQuotient : lowQuotient;
     acc[at + 1] = negative ? ~highQuotient + (lowQuotient === 0 ? 1 : 0) : highQuotient;
+  }
+}
+
+// Sums of 64-bit integers held as pairs of 32-bit words.
+//
+// The unsigned low words are added as doubles, which hold the sum of thousands of them exactly;
+// what lies above 32 bits is the carry. Wrapping sums may be taken in any order, so the high words
+// go two by two.
+
+/** `2^-32`: moves the carry of a sum of low words down to the units. */
+const carryPlace = 2 ** -32;
+
+/** `acc = acc + source`. */
+function addPairs(
+  acc: Int32Array,
+  accAt: number,
+  source: Int32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  const to = 2 * accAt;
+  const from = 2 * sourceAt;
+  for (let i = 0; i < 2 * count; i += 2) {
+    const low = ((acc[to + i] as number) >>> 0) + ((source[from + i] as number) >>> 0);
+    const high = (acc[to + i + 1] as number) + (source[from + i + 1] as number);
+    acc[to + i] = low;
+    acc[to + i + 1] = (high | 0) + ((low * carryPlace) | 0);
+  }
+}
+
+/** `acc = s0 + s1`. */
+function addTwoPairs(acc: Int32Array, a: Int32Array, b: Int32Array): void {
+  for (let i = 0; i < acc.length; i += 2) {
+    const low = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const high = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
+  }
+}
+
+/** `acc = s0 + s1 + s2 + s3`. */
+function addFourPairs(
+  acc: Int32Array,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
+): void {
+  for (let i = 0; i < acc.length; i += 2) {
+    const abLow = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const abHigh = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    const cdLow = ((c[i] as number) >>> 0) + ((d[i] as number) >>> 0);
+    const cdHigh = ((c[i + 1] as number) + (d[i + 1] as number)) | 0;
+    const low = abLow + cdLow;
+    const high = (abHigh + cdHigh) | 0;
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
+  }
+}
+
+/** `acc = acc + s0 + s1 + s2 + s3`. */
+function addFourMorePairs(
+  acc: Int32Array,
+  a: Int32Array,
+  b: Int32Array,
+  c: Int32Array,
+  d: Int32Array,
+): void {
+  for (let i = 0; i < acc.length; i += 2) {
+    const abLow = ((a[i] as number) >>> 0) + ((b[i] as number) >>> 0);
+    const abHigh = ((a[i + 1] as number) + (b[i + 1] as number)) | 0;
+    const cdLow = ((c[i] as number) >>> 0) + ((d[i] as number) >>> 0);
+    const cdHigh = ((c[i + 1] as number) + (d[i + 1] as number)) | 0;
+    const low = ((acc[i] as number) >>> 0) + abLow + cdLow;
+    const high = ((((acc[i + 1] as number) + abHigh) | 0) + cdHigh) | 0;
+    acc[i] = low;
+    acc[i + 1] = high + ((low * carryPlace) | 0);
+  }
+}
+
+// Products of 64-bit integers held as pairs of 32-bit words: the low 64 bits, signed or not.
+//
+// `Math.imul` gives the low word of a product of two words. The high one is put together from
+// products of 16-bit halves; of the cross terms only low words count.
+
+/** The high word of the unsigned product of two words. */
+function highProduct(a: number, b: number): number {
+  const aLow = a & 0xffff;
+  const aHigh = a >>> 16;
+  const bLow = b & 0xffff;
+  const bHigh = b >>> 16;
+  // Each term fits a double: 32 bits, and less than 2^34 in the sum.
+  const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
+  const cross = aLow * bHigh + (middle & 0xffff);
+  return (aHigh * bHigh + Math.floor(middle / 0x10000) + Math.floor(cross / 0x10000)) | 0;
+}
+
+/** `acc = acc * source`. */
+function multiplyWords(
+  acc: Int32Array,
+  accAt: number,
+  source: Int32Array,
+  sourceAt: number,
+  count: number,
+): void {
+  const to = 2 * accAt;
+  const from = 2 * sourceAt;
+  for (let i = 0; i < 2 * count; i += 2) {
+    const a = acc[to + i] as number;
+    const b = source[from + i] as number;
+    const cross =
+      (Math.imul(a, source[from + i + 1] as number) + Math.imul(acc[to + i + 1] as number, b)) | 0;
+    acc[to + i] = Math.imul(a, b);
+    acc[to + i + 1] = highProduct(a, b) + cross;
+  }
+}
+
+/** `acc = source * scalar`. */
+function scaleWords(
+  acc: Int32Array,
+  accAt: number,
+  source: Int32Array,
+  sourceAt: number,
+  count: number,
+  scalarLow: number,
+  scalarHigh: number,
+): void {
+  const to = 2 * accAt;
+  const from = 2 * sourceAt;
+  for (let i = 0; i < 2 * count; i += 2) {
+    const a = source[from + i] as number;
+    const high = source[from + i + 1] as number;
+    const cross = (Math.imul(a, scalarHigh) + Math.imul(high, scalarLow)) | 0;
+    acc[to + i] = Math.imul(a, scalarLow);
+    acc[to + i + 1] = highProduct(a, scalarLow) + cross;
+  }
+}
+
+/** `acc = acc + source * scalar`. */
+function addScaledWords(
+  acc: Int32Array,
+  accAt: number,
+  source: Int32Array,
+  sourceAt: number,
+  count: number,
+  scalarLow: number,
+  scalarHigh: number,
+): void {
+  const to = 2 * accAt;
+  const from = 2 * sourceAt;
+  for (let i = 0; i < 2 * count; i += 2) {
+    const a = source[from + i] as number;
+    const high = source[from + i + 1] as number;
+    const cross = (Math.imul(a, scalarHigh) + Math.imul(high, scalarLow)) | 0;
+    const productHigh = (highProduct(a, scalarLow) + cross) | 0;
+    const low = ((acc[to + i] as number) >>> 0) + (Math.imul(a, scalarLow) >>> 0);
+    const sumHigh = ((acc[to + i + 1] as number) + productHigh) | 0;
+    acc[to + i] = low;
+    acc[to + i + 1] = sumHigh + ((low * 2 ** -32) | 0);
   }
 }

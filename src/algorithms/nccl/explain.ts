@@ -1,7 +1,7 @@
 /** What a plan says about one element, for people. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { assertIndex } from "../indexes.ts";
+import { assertIndex } from "../limits.ts";
 import { isFusedAt } from "./folds.ts";
 import type { NcclPlan, Piece } from "./plan-types.ts";
 

@@ -6,7 +6,7 @@
  * of each other's way is `lane-hazards.ts`'s.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
-import { coveredInputs } from "../in-place.ts";
+import { coveredInputs } from "../layout.ts";
 import {
   bufferOf,
   chunkOf,

@@ -2,7 +2,7 @@
  * Lanes of one rank run side by side, so no chunk may be written by one and touched by another: which came first would
  * depend on timing. In place, an output chunk and the input chunk under it are one.
  */
-import { coveredInputs } from "../in-place.ts";
+import { coveredInputs } from "../layout.ts";
 import {
   bufferOf,
   chunkOf,
