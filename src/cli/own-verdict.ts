@@ -1,6 +1,6 @@
 /** The verdict on a user's own algorithm, before a command uses it: the one that `sim({ algorithms })` goes by. */
 import { type Algorithm, builtCollectives, isTooLarge } from "../algorithms/index.ts";
-import { assertAlgorithm, soundProgram } from "../algorithms/plans/own-algorithm.ts";
+import { assertAlgorithm, soundProgram } from "../algorithms/plans/catalogue-planner.ts";
 import { InvalidArgumentError, type SpecifiedCollective, specifications } from "../api/index.ts";
 import { UsageError } from "./context.ts";
 

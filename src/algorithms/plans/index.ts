@@ -2,5 +2,12 @@
 export { namesOf } from "./explain-reduces.ts";
 export { type Link, type LinkOptions, linkModel, linkOf } from "./link.ts";
 export { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
-export { type PlanOptions, plannersOf, unclaimedPlanner } from "./planners.ts";
-export { explainCall, isOrdered, planOf, symmetricRefusal } from "./planning.ts";
+export {
+  explainCall,
+  isOrdered,
+  type PlanOptions,
+  plannersOf,
+  planOf,
+  symmetricRefusal,
+  unclaimedPlanner,
+} from "./planners.ts";

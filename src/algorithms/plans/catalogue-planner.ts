@@ -1,0 +1,242 @@
+/** Plans of the catalogue's algorithms, and of algorithms that a caller wrote. */
+import {
+  type CollectiveName,
+  CommError,
+  type DType,
+  InvalidArgumentError,
+  type ReduceOp,
+  type SpecifiedCollective,
+  specifications,
+} from "../../api/index.ts";
+import { namesText } from "../../api/nearest.ts";
+import { textOf } from "../../api/option-kinds.ts";
+import { type Algorithm, buildProgram, type Cost } from "../algorithm.ts";
+import { foldFor } from "../arithmetic/index.ts";
+import {
+  type AlgorithmChoice,
+  algorithmsOf,
+  builtCollectives,
+  findAlgorithm,
+} from "../catalogue.ts";
+import { type FusedPlan, fuse } from "../fuse.ts";
+import { type CallShape, type Layout, layoutOf } from "../layout.ts";
+import type { PlanFolds } from "../nccl/index.ts";
+import type { Program } from "../program.ts";
+import { verifyProgram } from "../verify/verify.ts";
+import { isBuilt, type Plan, type PlanQuestion } from "./plan.ts";
+
+/** Layouts kept per plan; the oldest goes first. */
+const mostLayouts = 256;
+
+/** Plans of the catalogue's algorithms, and of those that the caller wrote. */
+export class CataloguePlanner {
+  readonly #choice: AlgorithmChoice;
+  readonly #plans = new Map<string, Plan>();
+
+  constructor(choice: AlgorithmChoice) {
+    this.#choice = choice;
+  }
+
+  /** `why` says why nothing is claimed, and `unclaimed` that something was to be. */
+  of({ collective, ranks, root }: PlanQuestion, why: string, unclaimed = false): Plan {
+    const key = `${collective}/${ranks}/${root}/${why}`;
+    const known = this.#plans.get(key);
+    if (known !== undefined) return known;
+    const algorithm = chosen(collective, this.#choice[collective]);
+    const isOwn = typeof this.#choice[collective] === "object";
+    const plan = new CataloguePlan(
+      { algorithm, isOwn },
+      { collective, ranks, root },
+      why,
+      unclaimed || isOwn,
+    );
+    this.#plans.set(key, plan);
+    return plan;
+  }
+}
+
+/** What a program depends on. */
+type ProgramQuestion = Pick<PlanQuestion, "collective" | "ranks" | "root">;
+
+/** What a plan is made from. */
+interface Chosen {
+  readonly algorithm: Algorithm;
+  /** The caller wrote it. */
+  readonly isOwn: boolean;
+}
+
+class CataloguePlan implements Plan {
+  readonly name: string;
+  readonly protocol = undefined;
+  readonly summary: string;
+  readonly claim: string;
+  readonly unclaimed: boolean;
+  readonly refusal = undefined;
+  readonly ranks: number;
+  readonly channels: number;
+  readonly cost: (count: number) => Cost;
+  readonly outline = undefined;
+  readonly #chosen: Chosen;
+  readonly #question: ProgramQuestion;
+  readonly #layouts = new Map<number, Layout>();
+  #program: Program | undefined;
+  /** Why the program cannot be made: finding that out takes long enough for once. */
+  #refused: unknown;
+  #fused: FusedPlan | undefined;
+
+  constructor(from: Chosen, question: ProgramQuestion, why: string, unclaimed: boolean) {
+    const { collective, ranks } = question;
+    const { algorithm } = from;
+    const { reduces } = specifications[collective];
+    this.name = algorithm.name;
+    this.unclaimed = unclaimed && reduces;
+    this.claim = reduces
+      ? `a generic plan, no claim is made about NCCL's bits: ${why}`
+      : "copies bytes, as every plan does: the same result as NCCL's";
+    this.summary = algorithm.summary;
+    this.ranks = ranks;
+    this.channels = algorithm.channels ?? 1;
+    this.cost = (count) => algorithm.cost({ ranks, count });
+    this.#chosen = from;
+    this.#question = question;
+  }
+
+  get program(): Program {
+    const { collective, ranks, root } = this.#question;
+    const { algorithm, isOwn } = this.#chosen;
+    if (this.#refused !== undefined) throw this.#refused;
+    try {
+      const build = isOwn ? soundProgram : buildProgram;
+      this.#program ??= build(collective, algorithm, ranks, root);
+      return this.#program;
+    } catch (error) {
+      this.#refused = error;
+      throw error;
+    }
+  }
+
+  get fused(): FusedPlan {
+    this.#fused ??= fuse(this.program);
+    return this.#fused;
+  }
+
+  layout(shape: CallShape): Layout {
+    if (shape.blocks !== undefined) return layoutOf(this.program, shape);
+    const known = this.#layouts.get(shape.count);
+    if (known !== undefined) return known;
+    const layout = layoutOf(this.program, shape);
+    const oldest = this.#layouts.keys().next();
+    if (this.#layouts.size >= mostLayouts && !oldest.done) this.#layouts.delete(oldest.value);
+    this.#layouts.set(shape.count, layout);
+    return layout;
+  }
+
+  folds(dtype: DType, op: ReduceOp): PlanFolds {
+    const fold = foldFor(dtype, op, this.#question.ranks, "fused");
+    return { fold, separate: undefined, accumulator: "element" };
+  }
+}
+
+/** Refuses a choice that names a collective or algorithm which does not exist. */
+export function checkChoice(choice: AlgorithmChoice): void {
+  for (const [collective, name] of Object.entries(choice)) {
+    if (!isBuilt(collective as CollectiveName)) {
+      throw new InvalidArgumentError(
+        {
+          headline: `sim: algorithms.${collective}: it is not known here, needs one of ${namesText(collective, builtCollectives)}`,
+        },
+        { field: `algorithms.${collective}` },
+      );
+    }
+    if (name !== undefined) chosen(collective as SpecifiedCollective, name);
+  }
+}
+
+function chosen(
+  collective: SpecifiedCollective,
+  choice: AlgorithmChoice[SpecifiedCollective] | undefined,
+): Algorithm {
+  if (typeof choice === "object" && choice !== null) {
+    assertAlgorithm(collective, choice);
+    return choice;
+  }
+  const algorithm = findAlgorithm(collective, choice);
+  if (algorithm !== undefined) return algorithm;
+  const names = algorithmsOf(collective).map(({ name }) => name);
+  throw new InvalidArgumentError(
+    {
+      headline: `sim: algorithms.${collective}: found ${textOf(choice)}, needs one of ${namesText(String(choice), names)}, or an algorithm`,
+      hint: "docs/algorithms.md tells what they do, and how to write one",
+    },
+    { field: `algorithms.${collective}` },
+  );
+}
+
+// Algorithms that a caller wrote: judged before anything runs by them.
+
+/** So many problems are told of one that is not sound. */
+const mostProblems = 8;
+
+/**
+ * Refuses what is no algorithm. `where` says in which option or file it stands.
+ *
+ * @throws InvalidArgumentError that names the first field that is missing.
+ */
+export function assertAlgorithm(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  where = `sim: algorithms.${collective}.`,
+): void {
+  const needs: Readonly<Partial<Record<keyof Algorithm, "string" | "function">>> = {
+    ...{ name: "string", summary: "string", credits: "function", chunksPerBlock: "function" },
+    ...{ cost: "function", write: "function" },
+    ...(specifications[collective].reduces && { order: "function" }),
+  };
+  for (const [key, type] of Object.entries(needs)) {
+    const found = typeof Reflect.get(algorithm, key);
+    if (found === type) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `${where}${key}: found ${found}, needs a ${type}`,
+        hint: "docs/algorithms.md tells how to write an algorithm",
+      },
+      { field: `algorithms.${collective}` },
+    );
+  }
+}
+
+/**
+ * The program of a caller's algorithm, which is verified first: what it leaves out would be wrong results, or a deadlock.
+ * `where` says in which option or file it stands.
+ *
+ * @throws InvalidArgumentError when it is not sound, or cannot be written for so many ranks.
+ */
+export function soundProgram(
+  collective: SpecifiedCollective,
+  algorithm: Algorithm,
+  ranks: number,
+  root: number,
+  where = `sim: algorithms.${collective}: `,
+): Program {
+  const what = `${where}"${algorithm.name}"`;
+  const field = `algorithms.${collective}`;
+  const on = `${ranks === 1 ? "1 rank" : `${ranks} ranks`}${root < 0 ? "" : `, root ${root}`}`;
+  try {
+    const program = buildProgram(collective, algorithm, ranks, root);
+    const { problems } = verifyProgram(program, algorithm);
+    if (problems.length === 0) return program;
+    throw new InvalidArgumentError(
+      {
+        headline: `${what} is not sound on ${on}`,
+        table: problems.slice(0, mostProblems).map(({ pass, text }) => [pass, text]),
+        hint: "verifyAlgorithm() of twinccl/algorithms tells all that is wrong with it",
+      },
+      { field, collective, size: ranks },
+    );
+  } catch (error) {
+    if (error instanceof CommError) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    const headline = `${what} cannot be written for ${on}: ${why.split("\n", 1)[0]}`;
+    throw new InvalidArgumentError({ headline }, { field, collective, size: ranks, cause: error });
+  }
+}
