@@ -180,6 +180,8 @@ export interface Session {
   forget?(comm: CommInfo): void;
   /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
   wakeOrder(set: CallSet | undefined): readonly number[];
+  /** Present where ranks resume one at a time; elsewhere the ranks of a call resume together, in `wakeOrder`. */
+  readonly schedule?: Schedule;
   /** Present where time is virtual. */
   readonly clock?: VirtualClock;
   /** Gives everything back. Idempotent. */
@@ -267,6 +269,14 @@ export interface Lending {
 export interface LendingFault {
   readonly rank: number;
   readonly field: "send" | "recv";
+}
+
+/** Picks the rank that resumes next. Ranks are those of the world. */
+export interface Schedule {
+  /** A rank becomes ready: an operation that its program awaits has settled, or its program is to start. */
+  add(rank: number): void;
+  /** Removes and returns the ready rank that resumes next; called only while at least one is ready. */
+  next(): number;
 }
 
 /** Virtual time of each rank, in integer picoseconds. */

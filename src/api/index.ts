@@ -22,6 +22,7 @@ export type {
   RankCall,
   Rebuilt,
   RecordedCalls,
+  Schedule,
   Session,
   Transfer,
   VirtualClock,

@@ -20,6 +20,12 @@ export interface OpWatcher {
   woken(op: CommOp): void;
 }
 
+/** Resumes the programs that await settled operations, one at a time. */
+export interface Resumption {
+  /** Has `resume` run when it is the turn of that world rank. */
+  add(worldRank: number, resume: () => void): void;
+}
+
 /** Whose calls operations are: made once for all calls of a rank. */
 export interface OpMaker {
   /** Rank in the communicator. */
@@ -32,6 +38,8 @@ export interface OpMaker {
    */
   readonly asker: number;
   readonly watcher: OpWatcher;
+  /** Present where ranks resume one at a time. */
+  readonly ready?: Resumption | undefined;
   /** Whether operations keep where they were asked for. */
   readonly callSites?: boolean;
   /** Told of an operation that would be done, and failed with what a callback threw that was told of it. */
@@ -299,8 +307,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#leaveDeadline();
     if (this.#extras !== undefined) this.#tellDone(this.#extras);
     if (this.#observed) this.#maker.watcher.woken(this);
-    if (this.#status === "done") this.#native?.resolve(value);
-    else this.#native?.reject(this.#outcome);
+    if (this.#native !== undefined) this.#resume(this.#native);
   }
 
   /** The call failed. */
@@ -317,7 +324,7 @@ export class CommOp<T = unknown> implements Promise<T> {
       tellFinal(this.#extras, error);
     }
     if (this.#observed) this.#maker.watcher.woken(this);
-    this.#native?.reject(error);
+    if (this.#native !== undefined) this.#resume(this.#native);
   }
 
   /** It holds the call, which must not stay in memory for as long as the operation. */
@@ -357,6 +364,18 @@ export class CommOp<T = unknown> implements Promise<T> {
     tellFinal(extras, this.error);
   }
 
+  /** The program that awaits the operation goes on: at once, or when it is its rank's turn. */
+  #resume(native: NativePromise<T>): void {
+    const { ready, worldRank } = this.#maker;
+    if (ready !== undefined) ready.add(worldRank, () => this.#deliver(native));
+    else this.#deliver(native);
+  }
+
+  #deliver(native: NativePromise<T>): void {
+    if (this.#status === "done") native.resolve(this.#outcome);
+    else native.reject(this.#outcome);
+  }
+
   #virtual(): Times {
     this.#times ??= { submittedPs: 0, finishedPs: 0 };
     return this.#times;
@@ -364,9 +383,13 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   #promise(): Promise<T> {
     if (this.#native !== undefined) return this.#native.promise;
-    if (this.#status === "done") return Promise.resolve(this.#outcome as T);
-    if (this.#status === "failed") return Promise.reject(this.#outcome);
+    const { ready } = this.#maker;
+    if (ready === undefined) {
+      if (this.#status === "done") return Promise.resolve(this.#outcome as T);
+      if (this.#status === "failed") return Promise.reject(this.#outcome);
+    }
     this.#native = new NativePromise<T>();
+    if (!this.pending) this.#resume(this.#native);
     return this.#native.promise;
   }
 }

@@ -2,19 +2,22 @@
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
 import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
-import { type SimOptions, sim, Trace } from "../backends/sim/index.ts";
+import { type ScheduleName, type SimOptions, sim, Trace } from "../backends/sim/index.ts";
+import { scheduleNames } from "../backends/sim/schedule.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithm-choice.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 import { namedExecutor } from "./executors.ts";
 import { isNcclSetting, joined, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
+import { oneOf } from "./options.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl, executor }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl, ...rest }) =>
     sim({
       seed,
+      schedule: rest.schedule,
       // sim() itself refuses what it does not know.
       ...(like !== undefined && { like: like as "nccl-2.28" }),
       ...(topology !== undefined && { topology }),
@@ -22,16 +25,17 @@ export const backends: BackendTable = {
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),
-      ...(executor !== undefined && { executor: namedExecutor(executor) }),
+      ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
     }),
   nccl: ncclBackend,
 };
 
 /** Real GPUs. What is the simulation's alone is refused by name. */
 function ncclBackend(settings: BackendSettings): NcclBackend {
-  const { algorithms = {}, like, topology, link, trace, executor, ...own } = settings;
+  const { algorithms = {}, like, topology, link, trace, schedule, executor, ...own } = settings;
   const { devices, nccl: plan, readPlan } = own;
-  const given = { algorithm: Object.keys(algorithms)[0], like, topology, link, trace, executor };
+  const algorithm = Object.keys(algorithms)[0];
+  const given = { algorithm, like, topology, link, trace, schedule, executor };
   const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
   if (setting === undefined) {
     return nccl({
@@ -64,13 +68,31 @@ export function namedBackend(
   });
 }
 
+/** The row of `--schedule` in a command's table. */
+export const scheduleOption = {
+  schedule: { value: "NAME", help: `sim: how ranks resume: ${scheduleNames.join(", ")} (fair)` },
+} as const;
+
+/**
+ * The schedule that `--schedule` names; `undefined` where it was left out.
+ *
+ * @throws UsageError for another name.
+ */
+export function scheduleIn(parsed: {
+  readonly text: (name: "schedule") => string | undefined;
+}): ScheduleName | undefined {
+  const name = parsed.text("schedule");
+  return name === undefined ? undefined : oneOf("--schedule", name, scheduleNames);
+}
+
 /** How `variantBackend` reads a name, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
 fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue or of
 a file (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans. Settings pin NCCL's
 plans, and those that are followed: algorithm=Ring, protocol=LL, channels=4, rings=0+2+1.
-devices=0+1 are the GPUs of nccl, executor=cpu is who moves the data of sim.
+devices=0+1 are the GPUs of nccl, executor=cpu is who moves the data of sim, schedule=random the
+order in which its ranks resume.
 `;
 
 /**
@@ -86,13 +108,15 @@ export async function variantBackend(
   settings: BackendSettings = {},
 ): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
-  let { seed, like, algorithms, devices, executor } = settings;
+  let { seed, schedule, like, algorithms, devices, executor } = settings;
   let said: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
-    else if (key === "like") like = libraryOf(`${option}: like`, value);
+    else if (key === "schedule" && name === "sim") {
+      schedule = oneOf(`${option}: schedule`, value, scheduleNames);
+    } else if (key === "like") like = libraryOf(`${option}: like`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) said = joined(option, said, ncclSetting(option, key, value));
@@ -101,13 +125,14 @@ export async function variantBackend(
       algorithms = { ...algorithms, [row.collective]: choice };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, schedule=NAME, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
       );
     }
   }
   return namedBackend(table, name, {
     ...settings,
     seed,
+    schedule,
     algorithms,
     like,
     nccl: Object.keys(said).length === 0 ? settings.nccl : { ...settings.nccl, ...said },

@@ -2,6 +2,7 @@
 
 import type { Algorithm } from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
+import type { ScheduleName } from "../backends/sim/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 
 /** Algorithms by collective: names of the catalogue, or the user's own. */
@@ -20,6 +21,8 @@ export interface BackendSettings {
   /** The plans that NCCL takes are to be read from its log. */
   readonly readPlan?: boolean | undefined;
   readonly seed?: number | undefined;
+  /** The order in which simulated ranks resume. */
+  readonly schedule?: ScheduleName | undefined;
   readonly algorithms?: NamedAlgorithms | undefined;
   /** Where events go, for `--trace`. */
   readonly trace?: TraceSink | undefined;

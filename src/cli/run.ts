@@ -10,7 +10,7 @@ import {
 } from "../api/index.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { variantBackend, variantHelp } from "./backends.ts";
+import { scheduleIn, scheduleOption, variantBackend, variantHelp } from "./backends.ts";
 import { startRanks } from "./bench-ranks.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { tellingEarlyEnd, type Watch } from "./early-end.ts";
@@ -25,6 +25,7 @@ const options = {
   backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
   ...executorOption,
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  ...scheduleOption,
   processes: { help: "nccl: start one process for each rank" },
   "call-sites": { help: "errors name the line of each call; the simulation's always do" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
@@ -66,7 +67,12 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const executor = parsed.text("executor");
-  const settings = { seed: parsed.integer("seed", 0), trace, executor };
+  const settings = {
+    seed: parsed.integer("seed", 0),
+    schedule: scheduleIn(parsed),
+    trace,
+    executor,
+  };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.
   const writeTrace = (): void => {

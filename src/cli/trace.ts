@@ -6,7 +6,7 @@ import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
-import { namedBackend } from "./backends.ts";
+import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { outputFile } from "./files.ts";
@@ -25,6 +25,7 @@ const options = {
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  ...scheduleOption,
   "latency-ns": { value: "NS", help: "from one rank to another (1000)" },
   "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },
   format: { value: "NAME", help: "text, chrome (chrome://tracing, Perfetto) or svg (text)" },
@@ -73,6 +74,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const trace = new Trace();
   const backend = namedBackend(context.backends, "sim", {
     seed: parsed.integer("seed", 0),
+    schedule: scheduleIn(parsed),
     algorithms: chosen?.algorithms,
     trace,
     link: {

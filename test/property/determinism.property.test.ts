@@ -6,7 +6,7 @@
  */
 import fc from "fast-check";
 import { type Communicator, createWorld } from "twinccl";
-import { sim, Trace } from "twinccl/sim";
+import { type ScheduleName, sim, Trace } from "twinccl/sim";
 import { type CallOutcome, type Program, programs, runProgram } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import { holds } from "../support/seed.ts";
@@ -19,9 +19,13 @@ interface Recorded {
   readonly chrome: string;
 }
 
-async function record(program: Program, seed: number): Promise<Recorded> {
+async function record(
+  program: Program,
+  seed: number,
+  schedule: ScheduleName = "fair",
+): Promise<Recorded> {
   const trace = new Trace();
-  const { outcomes } = await runProgram(sim({ seed, trace }), program);
+  const { outcomes } = await runProgram(sim({ seed, schedule, trace }), program);
   return { outcomes, text: trace.toText(), chrome: JSON.stringify(trace.toChrome()) };
 }
 
@@ -71,6 +75,22 @@ describe("a seed", () => {
         expect((await record(program, a)).outcomes).toEqual((await record(program, b)).outcomes);
       },
       120,
+    );
+  });
+
+  test("gives the same trace every time, and the same results, with each schedule", async () => {
+    const cases = fc.record({ program: programs({ payload: "bits" }), seed: seeds });
+    await holds(
+      cases,
+      async ({ program, seed }) => {
+        const { outcomes } = await record(program, seed);
+        for (const schedule of ["random", "virtual-time"] as const) {
+          const first = await record(program, seed, schedule);
+          expect(await record(program, seed, schedule)).toEqual(first);
+          expect(first.outcomes).toEqual(outcomes);
+        }
+      },
+      60,
     );
   });
 

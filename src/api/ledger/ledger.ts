@@ -25,6 +25,7 @@ import { errorByCall, UnservedError } from "./calls/unserved.ts";
 import { headWait, type OpenWait, openWaits } from "./calls/waits.ts";
 import { CallQueue, type QueuedCall } from "./serve/call-queue.ts";
 import { ComingTogether } from "./serve/coming-together.ts";
+import type { ReadyQueue } from "./serve/ready-queue.ts";
 import { serveSlot } from "./serve/serve.ts";
 import type { ServeHost } from "./serve/serve-host.ts";
 import { serveTransfers } from "./serve/transfers.ts";
@@ -39,6 +40,8 @@ import { Quiet } from "./watch/quiet.ts";
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
   /** An operation of this ledger has failed that nobody has looked at. */
   unseen(ledger: Ledger): void;
+  /** Present where ranks resume one at a time. */
+  readonly ready: ReadyQueue | undefined;
 }
 
 /** Matches the calls of all ranks of one communicator. */
@@ -59,6 +62,7 @@ export class Ledger {
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
   readonly #quiet: Quiet;
+  readonly #ready: ReadyQueue | undefined;
   /** Where this process has one rank of several. */
   readonly #turns: Turns | undefined;
   /** So many of its calls have had their turn. */
@@ -70,6 +74,7 @@ export class Ledger {
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost, turns?: Turns) {
     this.comm = comm;
     this.#turns = turns;
+    this.#ready = host.ready;
     this.#quiet = new Quiet(monitor, () => this.#atRest);
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
@@ -77,7 +82,7 @@ export class Ledger {
     this.#queued = new CallQueue(host.session, monitor, (call, error) => this.#left(call, error));
     const { clock } = host.session;
     this.failures = new Failures(comm, () => this.#unseen(host));
-    this.makers = new Makers(comm, monitor, clock, (op) => this.failures.note(op));
+    this.makers = new Makers(comm, monitor, clock, (op) => this.failures.note(op), host.ready);
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.numbers = new CallNumbers(comm);
     this.#repeatsFreely = repeatsFreely(host.session);
@@ -389,10 +394,12 @@ export class Ledger {
   #follow(served: Promise<void>, then: () => void): Promise<void> {
     this.#executing = true;
     this.#monitor.executing(1);
+    this.#ready?.executing(1);
     return served.then(() => {
       this.#executing = false;
       this.#monitor.executing(-1);
       then();
+      this.#ready?.executing(-1);
     });
   }
 }

@@ -19,6 +19,7 @@ import { assertLent } from "../ledger/agree/lent.ts";
 import { recordedSets } from "../ledger/agree/recorded.ts";
 import { assertTargetsApart } from "../ledger/agree/targets.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { ReadyQueue } from "../ledger/serve/ready-queue.ts";
 import { deadlockErrors, type Situation, stallText, waitsOf } from "../ledger/watch/diagnosis.ts";
 import { Monitor, type MonitorHost } from "../ledger/watch/monitor.ts";
 import { absent, ownRanks } from "../ledger/watch/overdue.ts";
@@ -70,6 +71,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   readonly size: number;
   readonly generation: number;
   readonly origins: readonly number[];
+  readonly ready: ReadyQueue | undefined;
   readonly #opening: Opening;
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
@@ -98,6 +100,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#onStall = onStall ?? (({ text }) => emitWarning(text, "TwincclStall"));
     this.#monitor = new Monitor(session.size, this, opening.callSites);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
+    this.ready = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
     this.#communicators = new Communicators(name, this.#monitor, this);
     session.onLost?.((rank, reason) => this.#communicators.lose(rank, reason));
   }
@@ -350,6 +353,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     results: T[],
   ): Promise<void> {
     try {
+      if (this.ready !== undefined) await this.ready.turnOf(rank);
       const member = this.#communicators.members[rank] as Member;
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {

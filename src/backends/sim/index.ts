@@ -16,6 +16,7 @@ export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
 export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
 export type { SimOptions } from "./options.ts";
+export type { ScheduleName } from "./schedule.ts";
 export { Trace, type TracedMessage } from "./trace.ts";
 export type { TransferTimes } from "./transfers.ts";
 
@@ -33,6 +34,7 @@ export function sim(options: SimOptions = {}): Backend {
   assertSimOptions(options);
   const {
     seed = 0,
+    schedule = "fair",
     phantom = false,
     executor = (phantom ? undefined : commonWasm()) ?? cpu(),
     trace,
@@ -54,7 +56,7 @@ export function sim(options: SimOptions = {}): Backend {
       const world = last?.trace && { world: last.trace, ranks };
       const traced = trace && new WorldTrace(trace, size, world);
       await executor.open?.(size);
-      const settings = { seed, link, executor, planner, strict, phantom };
+      const settings = { seed, schedule, link, executor, planner, strict, phantom };
       return new SimSession(size, settings, plan, traced);
     },
   };

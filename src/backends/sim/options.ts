@@ -5,6 +5,7 @@ import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { assertPhantom } from "./phantom.ts";
+import { type ScheduleName, scheduleNames } from "./schedule.ts";
 import { Trace } from "./trace.ts";
 
 /** Options of `sim`. */
@@ -14,6 +15,20 @@ export interface SimOptions {
    * not depend on it.
    */
   readonly seed?: number | undefined;
+  /**
+   * The order in which ready ranks resume; `"fair"` when left out. A rank is ready while an operation that it awaits has
+   * settled and its program has not gone on. Results do not depend on it; the same seed and schedule give the same order.
+   *
+   * - `"fair"`: all ranks of a call resume together, in an order by seed, and advance side by side.
+   * - `"random"`: one ready rank is picked at each step by seed, and runs until it awaits something else. A rank may get
+   *   many calls ahead of another one, so many seeds reach many interleavings.
+   * - `"virtual-time"`: the ready rank whose virtual clock shows the least time runs until it awaits something else. A rank
+   *   that is late in virtual time (`comm.work`, a slow link) is late in its effects on shared JavaScript state too.
+   *   Ranks at equal times resume in an order by seed.
+   *
+   * The latter two resume one rank per turn of the event loop, some microseconds each.
+   */
+  readonly schedule?: ScheduleName | undefined;
   /**
    * Which algorithm does a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
    * verified for each number of ranks, and root, before the first call runs by it. What `like` says when left out.
@@ -63,14 +78,28 @@ const kinds: OptionKinds<SimOptions> = {
     nccl: "object",
     link: "object",
   },
-  ...{ executor: true, trace: true, faults: "array", strict: "boolean", phantom: "boolean" },
+  ...{
+    schedule: true,
+    executor: true,
+    trace: true,
+    faults: "array",
+    strict: "boolean",
+    phantom: "boolean",
+  },
 };
 
 /** Refuses options that make no sense; plans, links and rings are looked at by those who make them. */
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds);
-  const { seed = 0, executor, trace, faults = [], phantom = false } = options;
+  const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;
   if (!Number.isSafeInteger(seed)) throw refused("seed", textOf(seed), "an integer");
+  if (!scheduleNames.includes(schedule)) {
+    throw refused(
+      "schedule",
+      textOf(schedule),
+      scheduleNames.map((name) => `"${name}"`).join(", "),
+    );
+  }
   if (executor !== undefined && typeof executor?.execute !== "function") {
     throw refused("executor", textOf(executor), "an executor, such as wasm()");
   }

@@ -3,6 +3,9 @@
  * so that leaving one out does not shift the others.
  */
 
+/** Purposes that random choices are keyed by. */
+export const purpose = { start: 1, wake: 2, resume: 3 } as const;
+
 /** 32 random bits for a key; every bit of a safe integer counts. */
 function randomBits(seed: number, ...key: readonly number[]): number {
   let state = mix(seed ^ 0x9e3779b9);
@@ -11,6 +14,11 @@ function randomBits(seed: number, ...key: readonly number[]): number {
   if (high !== 0) state = mix(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
   for (const part of key) state = mix(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;
+}
+
+/** An integer in 0..count-1 for a key; each is about equally likely. */
+export function randomBelow(count: number, seed: number, ...key: readonly number[]): number {
+  return randomBits(seed, ...key) % count;
 }
 
 /** A permutation of 0..size-1 for a key; every permutation is about equally likely. */

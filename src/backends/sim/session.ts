@@ -36,9 +36,10 @@ import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { allocateHost, HostMemory } from "./memory.ts";
 import { PhantomMemory } from "./phantom.ts";
-import { randomOrder } from "./random.ts";
+import { purpose, randomOrder } from "./random.ts";
 import { Recording } from "./recording.ts";
 import { inTurn, reducesOf } from "./reduces.ts";
+import { type RunSchedule, type ScheduleName, scheduleOf } from "./schedule.ts";
 import { Streams } from "./streams.ts";
 import { StrictLending } from "./strict.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
@@ -47,6 +48,7 @@ import type { WorldTrace } from "./world-trace.ts";
 /** What `sim()` was given, checked. */
 export interface SimSettings {
   readonly seed: number;
+  readonly schedule: ScheduleName;
   readonly link: Link;
   readonly executor: Executor;
   readonly planner: Planner;
@@ -66,9 +68,6 @@ interface Ready {
   readonly bound: readonly BoundCall[];
 }
 
-/** Purposes that random choices are keyed by. */
-const purpose = { start: 1, wake: 2 } as const;
-
 /** Addresses are multiples of this, as CUDA's are. */
 const alignment = 256n;
 
@@ -77,6 +76,7 @@ export class SimSession implements Session {
   readonly backend = "sim";
   readonly size: number;
   readonly clock: SimClock;
+  readonly schedule?: RunSchedule;
   readonly lending: StrictLending | undefined;
   /** Present where the executor's own memory can be handed in. */
   readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
@@ -113,6 +113,8 @@ export class SimSession implements Session {
       };
     }
     this.clock = new SimClock(size, trace);
+    const schedule = scheduleOf(settings.schedule, settings.seed, this.clock);
+    if (schedule !== undefined) this.schedule = schedule;
     this.#durations = new Durations(settings.link);
     this.capabilities = {
       hostArrays: !settings.phantom,
@@ -175,7 +177,11 @@ export class SimSession implements Session {
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
     const { seed } = this.#settings;
-    if (set === undefined) return randomOrder(this.size, seed, purpose.start, this.#runs++);
+    if (set === undefined) {
+      const run = this.#runs++;
+      this.schedule?.begin(run);
+      return randomOrder(this.size, seed, purpose.start, run);
+    }
     return randomOrder(set.calls.length, seed, purpose.wake, set.comm.id, set.number);
   }
 

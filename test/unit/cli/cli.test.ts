@@ -181,8 +181,11 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["verify --against sim:sede=1", /--against: found "sede=1" in "sim:sede=1", needs seed=N/],
     [
       "verify --against sim:seed=x",
-      /needs seed=N, like=LIBRARY, executor=NAME, a setting of NCCL or/,
+      /needs seed=N, schedule=NAME, like=LIBRARY, executor=NAME, a setting of NCCL or/,
     ],
+    ["verify --against sim:schedule=slow", /schedule: found "slow", needs one of fair, random, v/],
+    ["trace all-reduce --schedule slow", /--schedule: found "slow", needs one of fair, random, v/],
+    ["run package.json --schedule fast", /--schedule: found "fast", needs one of fair, random, v/],
     ["verify --against sim:allReduce=magic", /found "magic", needs one of ring/],
     ["verify --against sim --counts 1,x", /--counts: found "x"/],
     ["verify --against sim --collective shuffle", /"shuffle" is no collective/],

@@ -28,6 +28,22 @@ test("results are printed by rank, buffers with their contents", async () => {
   });
 });
 
+test("--schedule chooses how ranks resume, as schedule= does in the backend's name", async () => {
+  const path = program(
+    "resumed",
+    `comm.work(comm.rank === 0 ? 1e9 : 1);
+     const own = await comm.split({ color: comm.rank });
+     for (let step = 0; step < 3; step++) await own.barrier();
+     globalThis.resumed = (globalThis.resumed ?? "") + comm.rank;
+     return globalThis.resumed;`,
+  );
+  const chosen = [`${path} --schedule virtual-time`, `${path} --backend sim:schedule=virtual-time`];
+  for (const [at, line] of chosen.entries()) {
+    const { out } = await cli(`run ${line} -n 2 --seed 4`);
+    expect(out).toBe(`rank 0: '${"10".repeat(at + 1)}'\nrank 1: '${"10".repeat(at)}1'\n`);
+  }
+});
+
 test("a mistake in the use of the library is shown with the lines of the program alone", async () => {
   const path = program("stuck", "if (comm.rank !== 2) await comm.barrier();");
   const { status, out, err } = await cli(`run ${path} -n 3`);

@@ -47,6 +47,12 @@ describe("a collective", () => {
     expect(await cli(line)).toEqual(await cli(line));
   });
 
+  test("--schedule changes no time of a collective", async () => {
+    const line = "trace all-reduce --ranks 4 --count 9 --format chrome";
+    const { out } = await cli(line);
+    expect((await cli(`${line} --schedule virtual-time`)).out).toBe(out);
+  });
+
   test("--out takes the document, standard output a line about it", async () => {
     const path = join(folder, "ring.svg");
     const line = "trace all-reduce --ranks 2 --count 4 --format svg";

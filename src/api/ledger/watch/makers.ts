@@ -1,6 +1,6 @@
 /** Whose calls operations are: worked out once for every rank, as far as it can be. */
 import type { CommInfo, VirtualClock } from "../../backend.ts";
-import type { CommOp, OpMaker } from "../../op.ts";
+import type { CommOp, OpMaker, Resumption } from "../../op.ts";
 import type { Monitor } from "./monitor.ts";
 
 /** Who makes the calls of one communicator's ranks. */
@@ -15,12 +15,13 @@ export class Makers {
     monitor: Monitor,
     clock: VirtualClock | undefined,
     faulted: (op: CommOp) => void,
+    ready: Resumption | undefined,
   ) {
     this.#monitor = monitor;
     this.#isVirtual = clock !== undefined;
     this.#makers = ranks.map((worldRank, rank) => {
       const { callSites } = monitor;
-      return { rank, worldRank, asker: worldRank, watcher: monitor, callSites, faulted };
+      return { rank, worldRank, asker: worldRank, watcher: monitor, callSites, faulted, ready };
     });
   }
 

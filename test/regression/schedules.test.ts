@@ -1,0 +1,44 @@
+/** Interleavings of ranks that share JavaScript state: those that seeds could not reach. */
+import { describe, expect, test } from "vitest";
+import { marks, pipeline, threeSteps } from "../support/marks.ts";
+
+describe("seeds with the schedule random", () => {
+  test("reach all 20 interleavings of two independent ranks with three steps each, once 2 of them", async () => {
+    const found = new Map<string, number>();
+    for (let seed = 0; seed < 500; seed++) {
+      const order = await marks({ schedule: "random", seed, size: 2 }, threeSteps);
+      found.set(order, (found.get(order) ?? 0) + 1);
+    }
+    expect(found.size).toBe(20);
+    for (const order of found.keys()) expect([...order].sort().join("")).toBe("000111");
+  });
+
+  test("reach many interleavings of a pipeline, once 1 of them, and no message is ahead of its sender", async () => {
+    const found = new Set<string>();
+    for (let seed = 0; seed < 300; seed++) {
+      found.add(await marks({ schedule: "random", seed, size: 3 }, pipeline));
+    }
+    expect(found.size).toBeGreaterThan(10);
+    for (const order of found) {
+      const seen = [0, 0, 0];
+      for (const rank of order) {
+        const nth = (seen[Number(rank)] as number) + 1;
+        seen[Number(rank)] = nth;
+        if (rank !== "0") expect(seen[Number(rank) - 1]).toBeGreaterThanOrEqual(nth);
+      }
+    }
+  });
+
+  test("start ranks one at a time, so that one may be done before another begins", async () => {
+    const found = new Set<string>();
+    for (let seed = 0; seed < 64; seed++) {
+      const order = await marks({ schedule: "random", seed, size: 2 }, async ({ rank }, mark) => {
+        mark(`b${rank}`);
+        for (let hop = 0; hop < 20; hop++) await undefined;
+        mark(`e${rank}`);
+      });
+      found.add(order);
+    }
+    expect([...found].sort()).toEqual(["b0e0b1e1", "b1e1b0e0"]);
+  });
+});
