@@ -26,6 +26,8 @@ import { assertShared, sharedParts } from "./shared-state.ts";
 import { assertCount, assertParts, byName, type CheckpointParts, statesOf } from "./states-of.ts";
 import { alone, named, together } from "./together.ts";
 
+const AS_BEFORE = "earlier saves are as they were";
+
 /** Options of `Checkpoints`. */
 export interface CheckpointOptions {
   /** How many complete saves are kept; older ones are removed after a save. 2 when left out. */
@@ -118,7 +120,7 @@ export class Checkpoints {
     const lines = await together(comm, "save", async () => {
       const bytes = encodeRankFile({ save, rank, size }, content);
       const path = rankPath(save, rank, size);
-      await named(path, "could not be written", () => files.write(path, bytes));
+      await named(path, "could not be written", AS_BEFORE, () => files.write(path, bytes));
       const line: FileLine = { path, bytes: bytes.length, sha256: await sha256Of(bytes) };
       return JSON.stringify(line);
     });
@@ -127,7 +129,7 @@ export class Checkpoints {
       const written = lines.map((line) => JSON.parse(line) as FileLine);
       const path = manifestPath(save);
       const write = (): Promise<void> => writeManifest(files, { ...draft, save, files: written });
-      await named(path, "could not be written", write);
+      await named(path, "could not be written", AS_BEFORE, write);
       return "";
     });
     await together(comm, `save ${save} is complete, but earlier ones remain`, async () => {
@@ -149,8 +151,8 @@ export class Checkpoints {
    * @returns What was loaded; `undefined` when there is no complete save and none was asked for.
    * @throws InvalidArgumentError on this rank for a number or a part that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks when they ask for different saves.
-   * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, or that a part
-   * refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
+   * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, a manifest that does
+   * not describe exactly its files and their tensors, or that a part refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
    * @example
    * const begun = (await checkpoints.load(parts))?.step ?? 0;
    */

@@ -18,7 +18,15 @@ interface Handle {
 interface FileSystem {
   mkdir(path: string, options: { readonly recursive: true }): Promise<string | undefined>;
   open(path: string, flags: string): Promise<Handle>;
-  readFile(path: string): Promise<Uint8Array>;
+  readFile(path: string, options: { readonly flag: number }): Promise<Uint8Array>;
+  realpath(path: string): Promise<string>;
+  lstat(path: string): Promise<{ isFile(): boolean }>;
+  /** The last two are not there on every system. */
+  readonly constants: {
+    readonly O_RDONLY: number;
+    readonly O_NOFOLLOW?: number;
+    readonly O_NONBLOCK?: number;
+  };
   readdir(path: string): Promise<string[]>;
   rename(from: string, to: string): Promise<void>;
   rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
@@ -28,6 +36,8 @@ interface FileSystem {
 interface Paths {
   resolve(path: string): string;
   dirname(path: string): string;
+  join(...paths: string[]): string;
+  readonly sep: string;
 }
 
 interface Runtime {
@@ -36,6 +46,9 @@ interface Runtime {
 
 /**
  * Keeps checkpoints in a directory, which is made when the first is written. Processes of a job must see the same one.
+ *
+ * The directory may be a link. Only regular files in it are read, and no link below it is followed: `read` rejects with an
+ * `InvalidArgumentError` before it opens anything else.
  *
  * @throws InvalidArgumentError for what is no path: an empty text would be the root of the file system.
  * @throws UnsupportedError where there is no Node.
@@ -78,7 +91,12 @@ export function directoryFiles(directory: string): CheckpointFiles {
       await fs.rename(at(from), at(to));
       await syncFolder(fs, at(parent(to)));
     },
-    read: (path) => fs.readFile(at(path)),
+    read: async (path) => {
+      await assertInside(fs, paths, directory, path);
+      // Between the look and the opening a link or a FIFO may have taken its place.
+      const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = fs.constants;
+      return await fs.readFile(at(path), { flag: O_RDONLY | O_NOFOLLOW | O_NONBLOCK });
+    },
     list: async (folder) => {
       try {
         return await fs.readdir(at(folder));
@@ -89,6 +107,27 @@ export function directoryFiles(directory: string): CheckpointFiles {
     },
     remove: (path) => fs.rm(at(path), { recursive: true, force: true }),
   };
+}
+
+/** Refuses what is no regular file, and a path whose real one is another, through a link or `..`: nothing of it is opened. */
+async function assertInside(
+  fs: FileSystem,
+  paths: Paths,
+  directory: string,
+  path: string,
+): Promise<void> {
+  const real = await fs.realpath(`${directory}/${path}`);
+  const root = paths.join(await fs.realpath(directory), paths.sep);
+  const isInside = real === root + path.replaceAll("/", paths.sep);
+  if (isInside && (await fs.lstat(real)).isFile()) return;
+  const found = isInside ? "what is no file" : `what is at ${JSON.stringify(real)}`;
+  throw new InvalidArgumentError(
+    {
+      headline: `directoryFiles: ${JSON.stringify(path)}: found ${found}, needs a regular file, not behind a link`,
+      hint: "put the file itself there; the directory may be a link, what lies in it may not",
+    },
+    { field: "path" },
+  );
 }
 
 function parent(path: string): string {

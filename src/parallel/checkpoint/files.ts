@@ -13,7 +13,7 @@ export interface CheckpointFiles {
   write(path: string, bytes: Uint8Array): Promise<void>;
   /** Gives a file another name in its folder, at once: whatever happens, it has the old name or the new one. */
   rename(from: string, to: string): Promise<void>;
-  /** All bytes of a file; rejects where there is none. */
+  /** All bytes of a file; rejects where there is none. The path is one that `write` or `rename` has had. */
   read(path: string): Promise<Uint8Array>;
   /** The names in a folder, in any order; none where there is no such folder. `""` is the topmost one. */
   list(folder: string): Promise<string[]>;

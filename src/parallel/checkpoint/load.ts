@@ -65,7 +65,7 @@ export async function loadStates(
     );
     takePieces(file, manifest, writer, whole);
     if (of !== "own" || writer === comm.rank) {
-      perRank.push(ownStates(file, manifest.perRank));
+      perRank.push(ownStates(file, manifest, writer));
     }
   }
   return { manifest, shared: sharedStates(manifest, whole), perRank, of };
@@ -78,13 +78,11 @@ async function readShare(
   manifest: Manifest,
   names: PartNames,
 ): Promise<Map<number, Uint8Array>> {
-  const { save, size, files: lines } = manifest;
   const mine = new Map<number, Uint8Array>();
   await together(comm, "load", async () => {
     assertParts(manifest, names);
-    for (const [writer, line] of lines.entries()) {
-      if (writer % comm.size !== comm.rank) continue;
-      mine.set(writer, await readRankFile(files, line, { save, rank: writer, size }));
+    for (let writer = comm.rank; writer < manifest.size; writer += comm.size) {
+      mine.set(writer, await readRankFile(files, manifest, writer));
     }
     return "";
   });

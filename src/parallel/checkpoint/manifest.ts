@@ -4,10 +4,12 @@
  * A checkpoint exists from the moment its manifest has its name. The manifest carries a checksum of itself, so that it is
  * whole or refused.
  */
-import { type DType, isDType } from "../../api/index.ts";
-import type { StateValue } from "../state.ts";
+import { bytesOf, type DType, isDType } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
+import { elementsOf, type StateValue } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
-import { FileFault } from "./together.ts";
+import { isPartName } from "./states-of.ts";
+import { FileFault, named } from "./together.ts";
 
 /** A tensor as the manifest lists it. */
 export interface TensorLine {
@@ -55,10 +57,10 @@ export function folderOf(save: number): string {
   return `save-${String(save).padStart(8, "0")}`;
 }
 
-/** The save a folder is for; `undefined` for a name that is none. */
+/** The save a folder is for; `undefined` for a name that `folderOf` does not give. */
 export function saveOf(folder: string): number | undefined {
-  const found = /^save-(\d{8,})$/.exec(folder)?.[1];
-  return found === undefined ? undefined : Number(found);
+  const save = Number(/^save-(\d{8,})$/.exec(folder)?.[1] ?? 0);
+  return isCount(save, 1) && folderOf(save) === folder ? save : undefined;
 }
 
 /** The file of a rank. */
@@ -85,7 +87,7 @@ export async function writeManifest(files: CheckpointFiles, manifest: Manifest):
 /**
  * Reads the manifest of a save.
  *
- * @throws FileFault when it is not there, not whole, or of another format.
+ * @throws FileFault when it is not there, not whole, of another format, or describes what no save writes.
  */
 export async function readManifest(files: CheckpointFiles, save: number): Promise<Manifest> {
   const path = manifestPath(save);
@@ -98,28 +100,119 @@ export async function readManifest(files: CheckpointFiles, save: number): Promis
       "a save that was interrupted is worth nothing: load another one",
     );
   }
-  const text = new TextDecoder().decode(await files.read(path));
+  const bytes = await named(path, "cannot be read", DAMAGED, () => files.read(path));
+  const text = new TextDecoder().decode(bytes);
   const found = /^\{"sha256":"([0-9a-f]{64})","manifest":(.*)\}\n$/s.exec(text);
   const [, sha256, body = ""] = found ?? [];
   if (sha256 === undefined || (await sha256Of(new TextEncoder().encode(body))) !== sha256) {
     throw new FileFault(path, "is torn: its checksum does not fit", DAMAGED);
   }
-  const manifest = JSON.parse(body) as Manifest;
+  return checkedManifest(parsed(path, body), save);
+}
+
+function parsed(path: string, body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch (error) {
+    throw new FileFault(path, "is no JSON", DAMAGED, error);
+  }
+}
+
+/**
+ * A manifest whose every name, number and path is one that a save of this number has. Its checksum says that it is whole, not
+ * that it was written by a save.
+ */
+function checkedManifest(value: unknown, save: number): Manifest {
+  const need: Need = (field, found, isRight, needed) => {
+    if (isRight) return;
+    const fault = `${field}: found ${textOf(found)}, needs ${needed}`;
+    throw new FileFault(manifestPath(save), `is no manifest of a save: ${fault}`, DAMAGED);
+  };
+  need("manifest", value, isRecord(value), "an object");
+  const manifest = value as Manifest;
   if (manifest.format !== format) {
-    throw new FileFault(
-      path,
-      `has the format "${manifest.format}"`,
-      "read it with its own program",
-    );
+    const fault = `has the format ${textOf(manifest.format)}`;
+    throw new FileFault(manifestPath(save), fault, "read it with its own program");
   }
   if (manifest.save !== save) {
-    throw new FileFault(path, `belongs to save ${manifest.save}`, DAMAGED);
+    const fault = `belongs to save ${textOf(manifest.save)}`;
+    throw new FileFault(manifestPath(save), fault, DAMAGED);
   }
-  for (const [, { tensors }] of manifest.shared) {
-    const unknown = tensors.find(([, { dtype }]) => !isDType(dtype));
-    if (unknown !== undefined) throw new FileFault(path, `has an unknown dtype`, DAMAGED);
+  const { step, size, shared, perRank, files } = manifest;
+  need("step", step, isCount(step, 0), "an integer of at least 0");
+  need("size", size, isCount(size, 1), "an integer of at least 1");
+  needParts(need, shared);
+  needNames(need, "perRank", perRank, isPartName);
+  need("files", files, Array.isArray(files), "an array");
+  need("files", files.length, files.length === size, `${size}, one of each rank`);
+  for (const [rank, line] of files.entries()) {
+    const path = rankPath(save, rank, size);
+    need(`files.${rank}`, line, isRecord(line), "an object");
+    need(`files.${rank}.path`, line.path, line.path === path, JSON.stringify(path));
+    need(`files.${rank}.bytes`, line.bytes, isCount(line.bytes, 1), "an integer of at least 1");
+    const isSum = typeof line.sha256 === "string" && /^[0-9a-f]{64}$/.test(line.sha256);
+    need(`files.${rank}.sha256`, line.sha256, isSum, "64 hexadecimal digits");
   }
   return manifest;
+}
+
+/** Throws for a field that is not right. */
+type Need = (field: string, found: unknown, isRight: boolean, needed: string) => void;
+
+function needParts(need: Need, shared: Manifest["shared"]): void {
+  needPairs(need, "shared", shared, isPartName);
+  for (const [part, { values, tensors }] of shared) {
+    need(`values of "${part}"`, values, isRecord(values), "an object");
+    needPairs(need, `tensors of "${part}"`, tensors, (name) => typeof name === "string");
+    for (const [name, { dtype, shape }] of tensors) {
+      const field = `tensor "${part}/${name}"`;
+      need(field, dtype, isDType(dtype), "a dtype");
+      const isShape = Array.isArray(shape) && shape.every((extent) => isCount(extent, 0));
+      need(field, shape, isShape, "a shape of integers of at least 0");
+      const bytes = elementsOf(shape) * bytesOf(dtype);
+      need(field, bytes, isCount(bytes, 0), "bytes that an integer counts");
+    }
+  }
+}
+
+/** Pairs of a name, each once, and an object. */
+function needPairs(
+  need: Need,
+  field: string,
+  pairs: unknown,
+  isName: (value: unknown) => boolean,
+): void {
+  need(field, pairs, Array.isArray(pairs), "an array");
+  for (const pair of pairs as unknown[]) {
+    const isPair = Array.isArray(pair) && pair.length === 2 && isRecord(pair[1]);
+    need(field, pair, isPair, "pairs of a name and an object");
+  }
+  const names = (pairs as unknown[][]).map(([name]) => name);
+  needNames(need, field, names, isName);
+}
+
+/** Names, each once. */
+function needNames(
+  need: Need,
+  field: string,
+  names: unknown,
+  isName: (value: unknown) => boolean,
+): void {
+  need(field, names, Array.isArray(names), "an array");
+  const seen = new Set<unknown>();
+  for (const name of names as unknown[]) {
+    need(field, name, isName(name), "a name");
+    need(field, name, !seen.has(name), "each name once");
+    seen.add(name);
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isCount(value: unknown, least: number): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= least;
 }
 
 /** SHA-256 in hexadecimal digits. */

@@ -1,11 +1,18 @@
 /** One rank's file of a checkpoint: its pieces of what all ranks share, and what it has of its own. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import type { State, StateTensor } from "../state.ts";
+import { type DType, InvalidArgumentError } from "../../api/index.ts";
+import { elementsOf, type State, type StateTensor } from "../state.ts";
 import { type Piece, piecesOf } from "./cut.ts";
 import type { CheckpointFiles } from "./files.ts";
-import { type FileLine, format, type Manifest, type SharedPart, sha256Of } from "./manifest.ts";
+import {
+  type FileLine,
+  format,
+  type Manifest,
+  type SharedPart,
+  sha256Of,
+  type TensorLine,
+} from "./manifest.ts";
 import { decodeTensors, encodeTensors, type TensorFile } from "./safetensors.ts";
-import { FileFault } from "./together.ts";
+import { FileFault, named } from "./together.ts";
 
 /** States by the names of their parts. */
 export type States = Readonly<Record<string, State>>;
@@ -22,9 +29,9 @@ const HINT = "load an earlier save by its number, or restore the file";
 /** All shared tensors, by `part/tensor`, in the order that the cut follows. */
 export function sharedTensors(
   shared: readonly (readonly [string, Pick<SharedPart, "tensors">])[],
-): [string, SharedPart["tensors"][number][1]][] {
+): [string, TensorLine][] {
   return shared.flatMap(([part, { tensors }]) =>
-    tensors.map(([name, line]): [string, typeof line] => [`${part}/${name}`, line]),
+    tensors.map(([name, line]): [string, TensorLine] => [`${part}/${name}`, line]),
   );
 }
 
@@ -86,9 +93,13 @@ export function encodeRankFile(
 }
 
 /** A whole tensor keeps its shape; a piece is a row of elements. */
-function cutOut({ dtype, shape, data }: StateTensor, { begin, end }: Piece): StateTensor {
-  const whole = begin === 0 && end === data.length;
-  return { dtype, shape: whole ? shape : [end - begin], data: data.subarray(begin, end) };
+function cutOut({ dtype, shape, data }: StateTensor, piece: Piece): StateTensor {
+  const { begin, end } = piece;
+  return { dtype, shape: shapeOf(shape, piece), data: data.subarray(begin, end) };
+}
+
+function shapeOf(shape: readonly number[], { begin, end }: Piece): readonly number[] {
+  return begin === 0 && end === elementsOf(shape) ? shape : [end - begin];
 }
 
 function tooLarge(rank: number, bytes: number): InvalidArgumentError {
@@ -102,48 +113,101 @@ function tooLarge(rank: number, bytes: number): InvalidArgumentError {
 }
 
 /**
- * Reads a rank's file and makes sure that it is the one the manifest means.
+ * Reads a rank's file and makes sure that it is the one the manifest means, and holds what the manifest puts there.
  *
- * @throws FileFault when it is missing, torn, or belongs to another save.
+ * @throws FileFault when it is missing, torn, belongs to another save, or holds anything else.
  */
 export async function readRankFile(
   files: CheckpointFiles,
-  line: FileLine,
-  of: FileOf,
+  manifest: Manifest,
+  rank: number,
 ): Promise<Uint8Array> {
-  let bytes: Uint8Array;
-  try {
-    bytes = await files.read(line.path);
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new FileFault(line.path, `cannot be read: ${why}`, HINT, error);
-  }
-  const stranger = strangerFault(bytes, of);
-  if (stranger !== undefined) {
-    throw new FileFault(line.path, `is mixed in: ${stranger}`, HINT);
-  }
+  const line = manifest.files[rank] as FileLine;
+  const bytes = await named(line.path, "cannot be read", HINT, () => files.read(line.path));
+  const [file, why] = decoded(bytes);
+  const fault = strangerFault(file, { ...manifest, rank });
+  if (fault !== undefined) throw new FileFault(line.path, `is mixed in: ${fault}`, HINT);
   if (bytes.length !== line.bytes) {
     throw new FileFault(line.path, `is torn: ${bytes.length} bytes of ${line.bytes}`, HINT);
   }
   if ((await sha256Of(bytes)) !== line.sha256) {
     throw new FileFault(line.path, "is torn: its checksum is another than when it was saved", HINT);
   }
+  if (file === undefined) throw new FileFault(line.path, `is no safetensors file: ${why}`, HINT);
+  assertTensors(line.path, file, manifest, rank);
+  valuesOf(line.path, file, manifest.perRank);
   return bytes;
 }
 
-/** Says whose file it is when it is whole, but another one's. */
-function strangerFault(bytes: Uint8Array, { save, rank, size }: FileOf): string | undefined {
-  let metadata: TensorFile["metadata"];
+/** The file, or what is wrong with it. */
+function decoded(bytes: Uint8Array): [TensorFile] | [undefined, string] {
   try {
-    ({ metadata } = decodeTensors(bytes));
-  } catch {
-    return undefined;
+    return [decodeTensors(bytes)];
+  } catch (error) {
+    return [undefined, error instanceof Error ? error.message : String(error)];
   }
+}
+
+/** Says whose file it is when it is whole, but another one's. */
+function strangerFault(
+  file: TensorFile | undefined,
+  { save, rank, size }: FileOf,
+): string | undefined {
+  if (file === undefined) return undefined;
+  const { metadata } = file;
   const needed = { save: String(save), rank: String(rank), size: String(size) };
   const same = Object.entries(needed).every(([name, value]) => metadata[name] === value);
   const text = (of: Readonly<Record<string, string>>): string =>
     `save ${of["save"]}, rank ${of["rank"]} of ${of["size"]}`;
   return same ? undefined : `it belongs to ${text(metadata)}, needs ${text(needed)}`;
+}
+
+/** Refuses a file that has not exactly the pieces of the cut, with their dtypes and lengths, and tensors of the rank's own parts. */
+function assertTensors(
+  path: string,
+  file: TensorFile,
+  { shared, size, perRank }: Manifest,
+  rank: number,
+): void {
+  const text = (dtype: DType, shape: readonly number[]): string => `${dtype} [${shape.join(", ")}]`;
+  const lines = sharedTensors(shared);
+  const whole = new Map(lines);
+  const needed = new Map<string, string>();
+  for (const piece of piecesOf(lines, rank, size)) {
+    const { dtype, shape } = whole.get(piece.name) as TensorLine;
+    needed.set(`shared/${piece.name}`, text(dtype, shapeOf(shape, piece)));
+  }
+  for (const [name, { dtype, shape }] of Object.entries(file.tensors)) {
+    const found = text(dtype, shape);
+    if (needed.get(name) !== found && !perRank.some((part) => name.startsWith(`rank/${part}/`))) {
+      const fault = `has another tensor "${name}": found ${found}, needs ${needed.get(name) ?? "none"}`;
+      throw new FileFault(path, fault, HINT);
+    }
+    needed.delete(name);
+  }
+  for (const [name, line] of needed) throw new FileFault(path, `lacks "${name}": ${line}`, HINT);
+}
+
+/** Values of a rank's own parts, by the names of these. */
+function valuesOf(
+  path: string,
+  { metadata }: TensorFile,
+  parts: readonly string[],
+): Readonly<Record<string, State["values"]>> {
+  const isRecord = (value: unknown): value is object =>
+    typeof value === "object" && value !== null && !Array.isArray(value);
+  let values: unknown;
+  try {
+    values = JSON.parse(metadata["values"] ?? "");
+  } catch {
+    // Refused below.
+  }
+  const found = new Map(isRecord(values) ? Object.entries(values) : []);
+  if (isRecord(values) && found.size === parts.length) {
+    if (parts.every((part) => isRecord(found.get(part)))) return Object.fromEntries(found);
+  }
+  const needed = `objects of ${parts.join(", ") || "no parts"}`;
+  throw new FileFault(path, `has other values of parts than the manifest, needs ${needed}`, HINT);
 }
 
 /** Copies the shared pieces of a file to where they belong. */
@@ -161,14 +225,21 @@ export function takePieces(
 }
 
 /** What a rank had of its own. */
-export function ownStates(file: TensorFile, parts: readonly string[]): States {
-  const values = JSON.parse(file.metadata["values"] as string) as Record<string, State["values"]>;
+export function ownStates(
+  file: TensorFile,
+  { files, perRank: parts }: Manifest,
+  rank: number,
+): States {
+  const values = valuesOf((files[rank] as FileLine).path, file, parts);
   const states = parts.map((part): [string, State] => {
     const begin = `rank/${part}/`;
     const tensors = Object.entries(file.tensors)
       .filter(([name]) => name.startsWith(begin))
       .map(([name, tensor]): [string, StateTensor] => [name.slice(begin.length), tensor]);
-    return [part, { values: values[part] ?? {}, tensors: Object.fromEntries(tensors) }];
+    return [
+      part,
+      { values: values[part] as State["values"], tensors: Object.fromEntries(tensors) },
+    ];
   });
   return Object.fromEntries(states);
 }

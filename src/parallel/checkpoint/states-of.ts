@@ -25,7 +25,7 @@ export interface CheckpointParts {
  */
 export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<string, State> {
   const states = byName(Object.entries(parts)).map(([name, part]): [string, State] => {
-    if (name === "" || name.includes("/")) {
+    if (!isPartName(name)) {
       throw fault(name, "found that name", 'a name without "/" that is not empty');
     }
     const { values, tensors } = part.state();
@@ -34,6 +34,11 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
     return [name, { values: kept, tensors }];
   });
   return Object.fromEntries(states);
+}
+
+/** Names of parts have no "/": it parts them from the names of their tensors. */
+export function isPartName(name: unknown): boolean {
+  return typeof name === "string" && name !== "" && !name.includes("/");
 }
 
 /**

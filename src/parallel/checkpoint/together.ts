@@ -50,12 +50,17 @@ export async function alone<T>(
 }
 
 /** Does something with a file; what goes wrong names it. */
-export async function named<T>(file: string, fault: string, act: () => Promise<T>): Promise<T> {
+export async function named<T>(
+  file: string,
+  fault: string,
+  hint: string,
+  act: () => Promise<T>,
+): Promise<T> {
   try {
     return await act();
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw new FileFault(file, `${fault}: ${why}`, "earlier saves are as they were", error);
+    throw new FileFault(file, `${fault}: ${why}`, hint, error);
   }
 }
 
