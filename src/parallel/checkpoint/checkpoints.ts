@@ -152,7 +152,8 @@ export class Checkpoints {
    * @throws InvalidArgumentError on this rank for a number or a part that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks when they ask for different saves.
    * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, a manifest that does
-   * not describe exactly its files and their tensors, or that a part refuses: then that rank's own error is the cause. A newest save that is damaged is never passed over in silence.
+   * not describe exactly its files and their tensors, or that a part refuses: then that rank's own error is the cause. A
+   * newest save that is damaged is never passed over in silence.
    * @example
    * const begun = (await checkpoints.load(parts))?.step ?? 0;
    */

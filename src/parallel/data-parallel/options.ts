@@ -26,7 +26,10 @@ export interface DataParallelOptions {
    * every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
    */
   readonly wire?: Wire;
-  /** Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. */
+  /**
+   * Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. Another one is
+   * refused where `wire` rounds nothing.
+   */
   readonly wireScale?: number;
   /** The rank whose values and order of declaration all ranks start with; 0 when left out. */
   readonly root?: number;
@@ -81,6 +84,9 @@ export function settingsOf(
     refuseUnless(trainer, settings, "wire", fits, "a topK above 0 and at most 1");
   }
   refuseUnless(trainer, settings, "wireScale", isPower(settings.wireScale), "a power of two");
+  const scales = wire === "float16" || wire === "bfloat16" || settings.wireScale === 1;
+  const halfWire = 'a wire of "float16" or "bfloat16", which it scales for; leave it out otherwise';
+  refuseUnless(trainer, settings, "wireScale", scales, halfWire);
   const { divided } = settings;
   if (divided !== undefined) {
     assertHasFunctions(trainer, "divided", divided, ["copies"]);

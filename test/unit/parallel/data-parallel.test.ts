@@ -109,7 +109,11 @@ describe("the start", () => {
       root: 1,
     };
     for (const [field, value] of Object.entries(others)) {
-      const running = run(4, (comm) => trainer(comm, comm.rank === 3 ? { [field]: value } : {}));
+      // On a wire of 16 bits, which a scale belongs to.
+      const alike: DataParallelOptions = field === "wireScale" ? { wire: "float16" } : {};
+      const running = run(4, (comm) =>
+        trainer(comm, comm.rank === 3 ? { ...alike, [field]: value } : alike),
+      );
       for (const { error } of await failures(running)) {
         expect(error).toBeInstanceOf(CollectiveMismatchError);
         expect((error as Error).message).toMatch(new RegExp(`option "${field}": rank 3 differs`));
@@ -136,6 +140,9 @@ describe("the start", () => {
       [{ bucketBytes: "16" as never }, /bucketBytes: found "16"/],
       [{ wire: { topK: "1" as never } }, /wire: found {"topK":"1"}/],
       [{ wireScale: 3 }, /wireScale: found 3, needs a power of two/],
+      [{ wireScale: 2 }, /wireScale: found 2, needs a wire of "float16" or "bfloat16"/],
+      [{ wire: "full", wireScale: 0.5 }, /wireScale: found 0.5, needs a wire of/],
+      [{ wire: { topK: 0.5 }, wireScale: 4 }, /wireScale: found 4, needs a wire of/],
       // Their logarithms are rounded to whole numbers.
       [{ wireScale: 2 ** 52 + 1 }, /wireScale: found 4503599627370497/],
       [{ wireScale: Number.POSITIVE_INFINITY }, /wireScale: found Infinity/],
