@@ -91,6 +91,8 @@ export interface Communicator extends AsyncDisposable {
   readonly rank: number;
   /** Number of ranks. */
   readonly size: number;
+  /** The ranks that live in this process, ascending: all of them, or this one alone in a job of several processes. */
+  readonly localRanks: readonly number[];
   /**
    * That of the world, or of the job; of a communicator from `split` its parent's, its color and, from the second split of the
    * parent on, which one it was: `world/0`, `world/0#2`. Alike on all its ranks, and no other one's of the same world.

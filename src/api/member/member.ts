@@ -61,6 +61,10 @@ export class Member implements Communicator {
     this.hooks = this.#poster.hooks;
   }
 
+  get localRanks(): readonly number[] {
+    return this.#comm.local;
+  }
+
   get backend(): string {
     return this.#session.backend;
   }

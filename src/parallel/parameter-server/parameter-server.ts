@@ -2,10 +2,16 @@
  * A parameter server: one rank keeps the parameters and the optimizer, the others pull values and push gradients when they
  * like. How old the values of a push may be is bounded.
  *
- * Every worker has a communicator of its own with the server, so none waits for another's messages. Where ranks share a
- * process this holds on every backend; across processes a GPU's stream would wait for the worker it listened to first.
+ * Every worker has a communicator of its own with the server, so none waits for another's messages. This needs all ranks in one
+ * process: there a receive is put on the server's stream when its message is sent. With the sender in another process it is
+ * put there at once, and the stream waits for that worker before it serves any other.
  */
-import { CommClosedError, type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import {
+  CommClosedError,
+  type Communicator,
+  InvalidArgumentError,
+  UnsupportedError,
+} from "../../api/index.ts";
 import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
@@ -85,6 +91,7 @@ export class ParameterServer implements RankStateful {
    *   and a split for each worker.
    *
    * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws UnsupportedError on all ranks, before any call, where they live in several processes.
    * @throws CollectiveMismatchError on all ranks for a parameter or option that differs.
    * @example
    * const server = await ParameterServer.create(comm, model, { rule: adamW({ learningRate: 1e-3 }), staleness: 4 });
@@ -95,6 +102,7 @@ export class ParameterServer implements RankStateful {
     options: ParameterServerOptions,
   ): Promise<ParameterServer> {
     assertCommunicator("ParameterServer.create", comm);
+    assertOneProcess(comm);
     assertParameters("ParameterServer.create", parameters);
     assertOptions("ParameterServer.create", options, kinds);
     const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
@@ -313,6 +321,21 @@ export class ParameterServer implements RankStateful {
       { parameters, rank: this.#comm.rank, field: parameters[0] },
     );
   }
+}
+
+/** Refuses ranks in several processes, where the server would wait for the worker that it listened to first. */
+function assertOneProcess({ rank, size, name, localRanks }: Communicator): void {
+  const ranks = Array.from({ length: size }, (_, each) => each).filter(
+    (each) => !localRanks.includes(each),
+  );
+  if (ranks.length === 0) return;
+  throw new UnsupportedError(
+    {
+      headline: `ParameterServer.create: found ${localRanks.length} of ${size} ranks in this process, needs all`,
+      hint: "drive all GPUs from one process: createWorld({ backend: nccl(), size }). With a process for each rank use DataParallel",
+    },
+    { rank, size, comm: name, ranks },
+  );
 }
 
 function fault(
