@@ -39,6 +39,7 @@ const config: ViteUserConfig = defineConfig({
             "test/regression/**/*.test.ts",
             "test/seeds/**/*.test.ts",
           ],
+          globalSetup: ["./tools/build-before-tests.mjs"],
           testTimeout: 120_000,
           hookTimeout: 60_000,
         },

@@ -123,6 +123,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#state = "running";
     this.#failures = [];
     this.#communicators.reset();
+    // What the caller opens right behind this call, such as a timer beside the run, is there before the ranks begin.
+    await undefined;
     this.#monitor.start();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);

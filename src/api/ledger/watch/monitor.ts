@@ -3,19 +3,21 @@
  *
  * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can
  * ever wake the parked ranks is certain, and decided without a timeout, in two cases: the runtime has nothing left to wait for
- * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, no timer is alive and
- * nothing else that was not there when the run began, no other thread works, and one more turn brings no event. Otherwise it
- * is only a stall, which is reported after a delay, looked at again and again, and never turned into an error while something
- * lives that may still wake a rank.
+ * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, nothing is alive that a
+ * rank opened in this run, no other thread works, and one more turn brings no event. Where it is not known what ranks have
+ * opened, any timer that is alive counts, and everything else that was not there when the run began. Otherwise it is a stall,
+ * which is reported after a delay and looked at again and again.
  */
 import type { VirtualClock } from "../../backend.ts";
 import type { CommOp, OpWatcher } from "../../op.ts";
+import { giveUpTurn, later, nextTurn, ownTimers } from "./loop-turn.ts";
 import { openRankContext, type RankContext } from "./rank-context.ts";
 import {
   type LiveResources,
   liveResources,
   nothingNew,
   onLastTurn,
+  openStandardStreams,
   staysAlive,
 } from "./resources.ts";
 import { eventsSoFar, othersWork } from "./threads.ts";
@@ -41,7 +43,8 @@ const longestLookMs = 250;
 /** A look further ahead than this is given up when something moves: what is waited for next is timed from its beginning. */
 const shortLookMs = 4;
 
-type Timer = { unref?: () => void } | number;
+/** Other threads that work are waited for by timers that keep the runtime alive: at most for this long. */
+const longestWorkMs = 1_000;
 
 type RankState = "idle" | "running" | "finished";
 
@@ -57,8 +60,8 @@ export class Monitor implements OpWatcher {
   #executing = 0;
   #activity = 0;
   #looking = false;
-  /** A look far ahead, while it is due. */
-  #farLook: Timer | undefined;
+  /** Stops a look far ahead, while it is due. */
+  #farLook: (() => void) | undefined;
   /** What it does in the next turn, while it is looking. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
@@ -78,11 +81,12 @@ export class Monitor implements OpWatcher {
     this.#parked.fill(0);
     this.#running = this.#states.length;
     this.#parkedRanks = 0;
+    openStandardStreams();
     this.#atStart = liveResources();
-    // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known who waits.
-    // Where time is real that would cost more than small calls take.
+    // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known which rank
+    // waits, and what it has opened. Where time is real that would cost more than small calls take.
     const isVirtual = this.#host.clock !== undefined;
-    if (isVirtual && staysAlive(this.#atStart, turnsToCome)) this.#context = openRankContext();
+    if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = openRankContext();
     this.moved();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
@@ -94,7 +98,7 @@ export class Monitor implements OpWatcher {
     this.#context?.close();
     this.#context = undefined;
     // The world need not wait for a turn to be collected.
-    if (this.#step !== undefined && steps.delete(this.#step)) this.#looking = false;
+    if (this.#step !== undefined && giveUpTurn(this.#step)) this.#looking = false;
     this.#step = undefined;
   }
 
@@ -192,20 +196,20 @@ export class Monitor implements OpWatcher {
     const now = liveResources();
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#consider();
-    else if (!this.#allParked() || !this.#nothingElse(now) || isWorkedNow()) {
-      this.#lookAgain(seen, waitedMs, now);
-    } else if (atRest === undefined) {
+    else if (!this.#allParked() || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
+    else if (isWorkedNow()) this.#lookAgain(seen, waitedMs, now, waitedMs < longestWorkMs);
+    else if (atRest === undefined) {
       // What others had done by now is an event of the next turn.
       this.#looking = true;
       this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
     } else if (atRest.events === events) this.#host.deadlocked();
-    else this.#lookAgain(seen, waitedMs, now);
+    else this.#lookAgain(seen, waitedMs, now, waitedMs < longestWorkMs);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
     const start = this.#atStart;
     if (now === undefined || start === undefined || this.#host.wakeable) return false;
-    return nothingNew(start, now, turnsToCome);
+    return nothingNew(start, now, ownTimers, this.#context?.opened);
   }
 
   /** Nothing will ever happen again: ranks that have not returned by then never will. */
@@ -219,28 +223,35 @@ export class Monitor implements OpWatcher {
     }
   }
 
-  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
+  /**
+   * Looks again after as long as has been waited. That keeps the process alive only where threads are at work whose end
+   * decides: else, when nothing keeps it alive, the last turn decides.
+   */
+  #lookAgain(
+    seen: number,
+    waitedMs: number,
+    alive: LiveResources | undefined,
+    keepsAlive = false,
+  ): void {
     this.#looking = true;
     const { stallMs } = this.#host;
     // A stall is reported in time, whatever the looks before it.
     const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);
     const waited = waitedMs + lookMs;
-    const timer: Timer = setTimeout(() => {
+    const look = (): void => {
       this.#farLook = undefined;
       const same = seen === this.#activity && this.#waiting();
       if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
-      found = undefined;
       this.#decide(seen, waited);
-    }, lookMs);
-    if (lookMs > shortLookMs) this.#farLook = timer;
-    // Looking must not keep the process alive: when nothing else does, the last turn decides.
-    if (typeof timer === "object") timer.unref?.();
+    };
+    const stop = later(look, lookMs, keepsAlive);
+    if (lookMs > shortLookMs) this.#farLook = stop;
   }
 
   /** What was waited for has come: whoever waits now has not waited for long. */
-  #lookAnew(farLook: Timer): void {
-    clearTimeout(farLook as number);
+  #lookAnew(stop: () => void): void {
+    stop();
     this.#farLook = undefined;
     this.#looking = false;
     this.#consider();
@@ -251,46 +262,13 @@ export class Monitor implements OpWatcher {
 let found: { readonly othersWork: boolean } | undefined;
 
 function isWorkedNow(): boolean {
-  found ??= { othersWork: othersWork() === true };
+  if (found === undefined) {
+    found = { othersWork: othersWork() === true };
+    queueMicrotask(forget);
+  }
   return found.othersWork;
 }
 
-/** How many turns monitors wait for: they end by themselves, and keep the runtime alive no longer. */
-let turnsToCome = 0;
-
-/** What all monitors do in the next turn: one turn for all of them, however many worlds begin before it. */
-let steps = new Set<() => void>();
-let isDue = false;
-
-/** Runs `step` in the next turn of the event loop. */
-function nextTurn(step: () => void): void {
-  steps.add(step);
-  if (isDue) return;
-  isDue = true;
-  if (typeof setImmediate !== "function") {
-    setTimeout(takeTurn, 0);
-    return;
-  }
-  turnsToCome++;
-  setImmediate(() => {
-    turnsToCome--;
-    takeTurn();
-  });
-}
-
-function takeTurn(): void {
-  isDue = false;
+function forget(): void {
   found = undefined;
-  const due = [...steps];
-  steps = new Set();
-  let at = 0;
-  const go = (): void => {
-    while (at < due.length) (due[at++] as () => void)();
-  };
-  try {
-    go();
-  } finally {
-    // One that throws keeps nobody else from its turn.
-    if (at < due.length) nextTurn(go);
-  }
 }

@@ -1,10 +1,13 @@
 /**
- * Which rank's program is running: known through the runtime's async context, where it has one.
+ * Which rank's program is running, and what the programs of ranks have opened: known through the runtime's async context,
+ * where it has one.
  *
  * A communicator handed from one rank's program to another one's makes the wrong rank look as if it waited. The context
- * tells who really does. It costs time at every `await` in some runtimes, so it is opened only where it can decide
- * something; see the monitor.
+ * tells who really does. A timer or a socket that was opened outside of every rank's context wakes no rank. Following both
+ * costs time at every `await` in some runtimes, so a context is opened only where it can decide something; see the monitor.
  */
+import { isSettingOwn } from "./loop-turn.ts";
+import type { Opened } from "./resources.ts";
 
 interface Storage {
   run<T>(rank: number, callback: () => T): T;
@@ -12,16 +15,56 @@ interface Storage {
   disable(): void;
 }
 
+interface Hook {
+  enable(): Hook;
+  disable(): Hook;
+}
+
+type Init = (id: number, type: string, trigger: number, resource: object) => void;
+
+interface AsyncHooks {
+  readonly AsyncLocalStorage: new () => Storage;
+  readonly AsyncResource: new (type: string) => object;
+  createHook(callbacks: { readonly init: Init }): Hook;
+}
+
 interface Runtime {
   readonly process?: { getBuiltinModule?: (name: string) => unknown };
 }
 
+/** A timer as the runtime gives it to a hook. */
+interface Timer {
+  readonly _destroyed?: boolean;
+  hasRef?(): boolean;
+}
+
+/** Kinds that are no more than the program's own steps. */
+const steps: readonly string[] = ["PROMISE", "TickObject", "Microtask"];
+
+/** So many timers are kept before those that have ended are dropped. */
+const fewTimers = 64;
+
 /** The ranks of one world, as async contexts. */
 export class RankContext {
   readonly #storage: Storage;
+  readonly #hook: Hook;
+  #timers: Timer[] = [];
+  /** As many timers are looked through again at the next one. */
+  #mostTimers = fewTimers;
+  #others = false;
+  #isFollowed = false;
 
-  constructor(storage: Storage) {
-    this.#storage = storage;
+  constructor({ AsyncLocalStorage, AsyncResource, createHook }: AsyncHooks) {
+    this.#storage = new AsyncLocalStorage();
+    this.#hook = createHook({
+      init: (_id, type, _trigger, resource) => {
+        if (!steps.includes(type)) this.#note(type, resource);
+      },
+    }).enable();
+    // Some runtimes accept a hook and never call it.
+    this.#storage.run(0, () => new AsyncResource("TwincclProbe"));
+    this.#isFollowed = this.#others;
+    this.#others = false;
   }
 
   /** Runs a rank's program: whatever it starts belongs to that rank. */
@@ -34,16 +77,39 @@ export class RankContext {
     return this.#storage.getStore();
   }
 
-  /** Nobody is asked any more: awaiting costs what it did before. */
+  /** What ranks have opened so far; `undefined` where the runtime does not tell. */
+  get opened(): Opened | undefined {
+    if (!this.#isFollowed) return undefined;
+    return { timers: this.#timers.some(isAlive), others: this.#others };
+  }
+
+  /** Awaiting costs what it did before. */
   close(): void {
     this.#storage.disable();
+    this.#hook.disable();
   }
+
+  #note(type: string, resource: object): void {
+    if (isSettingOwn || this.#storage.getStore() === undefined) return;
+    if (type !== "Timeout" && type !== "Immediate") {
+      this.#others = true;
+      return;
+    }
+    if (this.#timers.length >= this.#mostTimers) {
+      this.#timers = this.#timers.filter(isAlive);
+      this.#mostTimers = Math.max(fewTimers, 2 * this.#timers.length);
+    }
+    this.#timers.push(resource);
+  }
+}
+
+/** A timer that has neither ended nor been told to keep nothing alive. */
+function isAlive(timer: Timer): boolean {
+  return timer._destroyed !== true && timer.hasRef?.() !== false;
 }
 
 /** A context for one run; `undefined` where the runtime has none. */
 export function openRankContext(): RankContext | undefined {
-  const module = (globalThis as Runtime).process?.getBuiltinModule?.("node:async_hooks") as
-    | { readonly AsyncLocalStorage: new () => Storage }
-    | undefined;
-  return module && new RankContext(new module.AsyncLocalStorage());
+  const hooks = (globalThis as Runtime).process?.getBuiltinModule?.("node:async_hooks");
+  return hooks === undefined ? undefined : new RankContext(hooks as AsyncHooks);
 }

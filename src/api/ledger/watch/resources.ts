@@ -5,8 +5,12 @@
  * answer is `undefined`, and the monitor reports a stall instead of deciding.
  */
 
+import type { OwnTimers } from "./loop-turn.ts";
+
 interface RuntimeProcess {
   readonly connected?: boolean;
+  readonly stdout?: unknown;
+  readonly stderr?: unknown;
   getActiveResourcesInfo?: () => readonly string[];
   on?: (event: "beforeExit", listener: () => void) => void;
   off?: (event: "beforeExit", listener: () => void) => void;
@@ -28,30 +32,57 @@ export function liveResources(): LiveResources | undefined {
   return counts;
 }
 
-/** Kinds that a rank may well have started, whenever they began: while one lives, nothing is certain. */
-const wakers: readonly string[] = ["Timeout", "Immediate"];
+/** How many of a kind are the monitors' own; `undefined` for what is no timer. */
+function ownOf(kind: string, own: OwnTimers): number | undefined {
+  return kind === "Immediate" || kind === "Timeout" ? own[kind] : undefined;
+}
 
-/** True when no timer is alive, and nothing else that was not already waited for at `start`; `turns` as below. */
-export function nothingNew(start: LiveResources, now: LiveResources, turns: number): boolean {
+/** What the programs of ranks have opened during a run, where that is followed. */
+export interface Opened {
+  /** A timer is alive. */
+  readonly timers: boolean;
+  /** Something else was opened; it may be closed again. */
+  readonly others: boolean;
+}
+
+/**
+ * True when nothing that is alive can wake a rank.
+ *
+ * Where `opened` is known, only what ranks have opened counts. Elsewhere every timer counts, and everything else that was not
+ * alive at `start`. Timers of the monitors themselves, `own`, never count.
+ */
+export function nothingNew(
+  start: LiveResources,
+  now: LiveResources,
+  own: OwnTimers,
+  opened?: Opened,
+): boolean {
+  if (opened?.timers === true) return false;
   for (const [kind, count] of now) {
-    const own = kind === "Immediate" ? turns : 0;
-    const before = wakers.includes(kind) ? 0 : (start.get(kind) ?? 0);
-    if (count > Math.max(own, before)) return false;
+    const ownTimers = ownOf(kind, own);
+    if (opened !== undefined && (ownTimers !== undefined || !opened.others)) continue;
+    if (count > (ownTimers ?? start.get(kind) ?? 0)) return false;
   }
   return true;
+}
+
+/**
+ * Opens the standard output streams, as the first print does. Their handles are listed from then on and wake no rank, so they
+ * must not first appear during a run.
+ */
+export function openStandardStreams(): void {
+  const runtime = runtimeProcess();
+  void [runtime?.stdout, runtime?.stderr];
 }
 
 /** Kinds that are listed without keeping the runtime alive: handles that are closing, standard streams. */
 const idle: readonly string[] = ["CloseReq", "TTYWrap", "PipeWrap"];
 
-/**
- * True when the runtime stays alive whatever the ranks do: a server, a test runner, a parent process that may write.
- * `turns` is the number of turns of the event loop that monitors wait for, which end by themselves.
- */
-export function staysAlive(start: LiveResources | undefined, turns: number): boolean {
+/** True when the runtime stays alive whatever the ranks do: a server, a timer, a test runner, a parent process that may write. */
+export function staysAlive(start: LiveResources | undefined, own: OwnTimers): boolean {
   if (start === undefined || runtimeProcess()?.connected === true) return true;
   return [...start].some(
-    ([kind, count]) => !idle.includes(kind) && !(kind === "Immediate" && count <= turns),
+    ([kind, count]) => !idle.includes(kind) && count > (ownOf(kind, own) ?? 0),
   );
 }
 

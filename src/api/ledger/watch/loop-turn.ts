@@ -1,0 +1,118 @@
+/**
+ * The next turn of the runtime's event loop, and timers of the monitors.
+ *
+ * The runtime lists them like those of programs. They are counted here, and wake no rank.
+ */
+
+interface Runtime {
+  readonly setImmediate?: (callback: () => void) => unknown;
+  readonly MessageChannel?: new () => {
+    readonly port1: { onmessage?: (() => void) | null; close(): void };
+    readonly port2: { postMessage(message: unknown): void };
+  };
+}
+
+// Taken once: tests may put timers that stand still in their place later.
+const { setImmediate: immediate, MessageChannel: Channel } = globalThis as Runtime;
+
+/** How many of its own timers keep the runtime alive, by the runtime's names. They end by themselves. */
+export interface OwnTimers {
+  Immediate: number;
+  Timeout: number;
+}
+
+/** Those of all monitors. */
+export const ownTimers: OwnTimers = { Immediate: 0, Timeout: 0 };
+
+/** True while such a timer is set: whatever context that happens in, it belongs to no rank. */
+export let isSettingOwn = false;
+
+function setOwn<T>(set: () => T): T {
+  isSettingOwn = true;
+  try {
+    return set();
+  } finally {
+    isSettingOwn = false;
+  }
+}
+
+/** What is done in the next turn: one turn for all of it, however many worlds begin before it. */
+let steps = new Set<() => void>();
+let isDue = false;
+
+/** Runs `step` in the next turn of the event loop, behind events and timers that are due by then. */
+export function nextTurn(step: () => void): void {
+  steps.add(step);
+  if (isDue) return;
+  isDue = true;
+  setOwn(setTurn);
+}
+
+/** Gives up a step; false where it was not to come. */
+export function giveUpTurn(step: () => void): boolean {
+  return steps.delete(step);
+}
+
+function setTurn(): void {
+  if (immediate !== undefined) {
+    ownTimers.Immediate++;
+    immediate(() => {
+      ownTimers.Immediate--;
+      takeTurn();
+    });
+  } else if (Channel !== undefined) {
+    // Browsers make a timer that another one sets wait for 4 ms.
+    const { port1, port2 } = new Channel();
+    port1.onmessage = () => {
+      port1.close();
+      takeTurn();
+    };
+    port2.postMessage(undefined);
+  } else setTimeout(takeTurn, 0);
+}
+
+function takeTurn(): void {
+  isDue = false;
+  const due = [...steps];
+  steps = new Set();
+  let at = 0;
+  const go = (): void => {
+    while (at < due.length) (due[at++] as () => void)();
+  };
+  try {
+    go();
+  } finally {
+    // One that throws keeps no other from its turn.
+    if (at < due.length) nextTurn(go);
+  }
+}
+
+/** Runs `step` after a while, unless the function that this gives is called before. */
+export function later(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
+  if (keepsAlive) return laterForSure(step, delayMs);
+  const timer = setOwn(() => setTimeout(step, delayMs)) as { unref?: () => void } | number;
+  if (typeof timer === "object") timer.unref?.();
+  return () => clearTimeout(timer as number);
+}
+
+/** The same with a timer that keeps the runtime alive. */
+function laterForSure(step: () => void, delayMs: number): () => void {
+  let isSet = true;
+  const end = (): void => {
+    if (isSet) ownTimers.Timeout--;
+    isSet = false;
+  };
+  const timer = setOwn(() =>
+    setTimeout(() => {
+      end();
+      // The runtime lists a timer until its callback has returned.
+      nextTurn(step);
+    }, delayMs),
+  );
+  ownTimers.Timeout++;
+  return () => {
+    end();
+    clearTimeout(timer);
+    giveUpTurn(step);
+  };
+}
