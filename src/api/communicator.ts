@@ -285,7 +285,10 @@ export interface Communicator extends AsyncDisposable {
    * Divides the ranks into communicators by color; ranks whose color is `undefined`, which has to be said, get none. A
    * communicator lives on after the one it was split from, and takes memory until all its ranks have closed it, or one has
    * aborted it.
+   *
+   * - **Resolves** to the communicator of this rank's color, and to `undefined` where the color is `undefined`.
    */
+  split(args: SplitArgs & { readonly color: number }): CommOp<Communicator>;
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 
   /**

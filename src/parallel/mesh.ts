@@ -151,8 +151,7 @@ async function along(
   for (const [axis, extent] of Object.entries(extents)) {
     if (!axes.includes(axis)) color = color * extent + (place[axis] as number);
   }
-  // A rank that gives a color is in a communicator.
-  return (await comm.split({ color, key: comm.rank })) as Communicator;
+  return await comm.split({ color, key: comm.rank });
 }
 
 function placeOf<Axis extends string>(

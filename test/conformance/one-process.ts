@@ -61,7 +61,7 @@ export function oneProcess({ name, backend, size, cycles }: OneProcess): void {
       const world = await createWorld({ backend: backend(), size });
       const kept: { comm: Communicator; sub: Communicator; buffer: DeviceBuffer<"int32"> }[] = [];
       await world.run(async (comm) => {
-        const sub = (await comm.split({ color: 0 })) as Communicator;
+        const sub = await comm.split({ color: 0 });
         kept[comm.rank] = { comm, sub, buffer: comm.alloc("int32", 2).fill(5) };
       });
       const next = await world.rebuild();

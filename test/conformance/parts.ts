@@ -159,7 +159,7 @@ async function replays(
 
 /** A communicator of all ranks, closed twice and used then. */
 async function closedTwice(comm: Communicator): Promise<string> {
-  const own = (await comm.split({ color: 0 })) as Communicator;
+  const own = await comm.split({ color: 0 });
   await own.barrier();
   await own.close();
   await own.close();
@@ -168,12 +168,12 @@ async function closedTwice(comm: Communicator): Promise<string> {
 
 /** What the communicators of splits are called by their hooks: one color again and again, and splits of only some ranks. */
 async function splitNames(comm: Communicator): Promise<string[]> {
-  const half = (await comm.split({ color: comm.rank === 0 ? 0 : 1 })) as Communicator;
+  const half = await comm.split({ color: comm.rank === 0 ? 0 : 1 });
   // Only some of the ranks make more communicators than the others.
   const more = comm.rank > 0 ? await half.split({ color: 0 }) : undefined;
   const names: string[] = [];
   for (let time = 0; time < 3; time++) {
-    const whole = (await comm.split({ color: 0 })) as Communicator;
+    const whole = await comm.split({ color: 0 });
     whole.hooks.after((info) => names.push(info.comm));
     await whole.barrier();
     await whole.close();

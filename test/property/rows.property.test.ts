@@ -56,7 +56,7 @@ function targetOf({ kind, from, to }: Call): number {
 }
 
 async function runRank(world: Communicator, { calls, host }: Row): Promise<number[][]> {
-  const child = (await world.split({ color: world.rank % 2 })) as Communicator;
+  const child = await world.split({ color: world.rank % 2 });
   const pending: CommOp<unknown>[] = [];
   const memory = [false, true].map((half) => {
     const array = contents(world.rank, half);

@@ -100,7 +100,7 @@ function act(comm: Communicator, worldRank: number, each: Act): PromiseLike<unkn
 }
 
 async function runRank(world: Communicator, { steps }: Timed): Promise<void> {
-  const half = (await world.split({ color: world.rank % 2 })) as Communicator;
+  const half = await world.split({ color: world.rank % 2 });
   const open: PromiseLike<unknown>[] = [];
   for (const step of steps) {
     const comm = step.half ? half : world;

@@ -90,6 +90,18 @@ test("what is left out may be undefined", () => {
   >();
 });
 
+test("a split gives a rank with a color its communicator", () => {
+  expectTypeOf(comm.split({ color: 0, key: 1 })).toEqualTypeOf<CommOp<Communicator>>();
+  expectTypeOf(comm.split({ color: undefined })).toEqualTypeOf<CommOp<Communicator | undefined>>();
+  expectTypeOf(comm.split({ color: comm.rank > 0 ? 0 : undefined })).toEqualTypeOf<
+    CommOp<Communicator | undefined>
+  >();
+  // @ts-expect-error: a rank that joins none says so
+  comm.split({});
+  // @ts-expect-error: that is `undefined`
+  comm.split({ color: null });
+});
+
 describe("operators", () => {
   test("have the names of the contract", () => {
     for (const op of ["sum", "prod", "min", "max", "avg"] as const)

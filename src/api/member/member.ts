@@ -206,6 +206,8 @@ export class Member implements Communicator {
     return postGroup(this.#poster, callback);
   }
 
+  split(args: calls.SplitArgs & { readonly color: number }): CommOp<Communicator>;
+  split(args: calls.SplitArgs): CommOp<Communicator | undefined>;
   split(args: calls.SplitArgs): CommOp<Communicator | undefined> {
     return this.#poster.post("split", args, (check, given) =>
       prepareSplit(check, given, (call) => this.#host.child(call)),

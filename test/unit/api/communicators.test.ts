@@ -11,7 +11,7 @@ async function openWorld(size: number): Promise<LocalWorld> {
 }
 
 async function half(comm: Communicator): Promise<Communicator> {
-  return (await comm.split({ color: comm.rank % 2 })) as Communicator;
+  return await comm.split({ color: comm.rank % 2 });
 }
 
 describe("a world keeps", () => {
@@ -38,7 +38,7 @@ describe("a world keeps", () => {
     const world = await openWorld(2);
     await world.run(async (comm) => {
       for (let split = 0; split < 50; split++) {
-        const sub = (await comm.split({ color: 0 })) as Communicator;
+        const sub = await comm.split({ color: 0 });
         const op = sub.barrier();
         if (comm.rank === split % 2) sub.abort("enough");
         await op.catch(() => undefined);
@@ -71,7 +71,7 @@ describe("a world keeps", () => {
   test("no wrong call of a closed one from the run: it is still told", async () => {
     const world = await openWorld(2);
     const run = world.run(async (comm) => {
-      const sub = (await comm.split({ color: 0 })) as Communicator;
+      const sub = await comm.split({ color: 0 });
       await sub.close();
       await comm.barrier();
       if (comm.rank === 1) void sub.barrier();

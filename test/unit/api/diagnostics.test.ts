@@ -135,7 +135,7 @@ describe("hooks", () => {
   test("of a subgroup are its own", async () => {
     const seen: string[] = [];
     await inWorld(async (comm) => {
-      const sub = (await comm.split({ color: 0, key: -comm.rank })) as Communicator;
+      const sub = await comm.split({ color: 0, key: -comm.rank });
       comm.hooks.before((info) => seen.push(`world ${info.comm} ${info.rank}`));
       sub.hooks.before((info) => seen.push(`sub ${info.comm} ${info.rank}`));
       if (comm.rank === 1) await sub.barrier();
@@ -294,7 +294,7 @@ describe("stats", () => {
 
   test("of a subgroup and of the world are apart; a group counts its parts", async () => {
     const results = await inWorld(async (comm) => {
-      const sub = (await comm.split({ color: 0 })) as Communicator;
+      const sub = await comm.split({ color: 0 });
       await sub.group(() => {
         void sub.allReduce({ send: i8(4), op: "sum" });
         void sub.send({ send: i8(2), peer: 1 - sub.rank });

@@ -121,8 +121,8 @@ describe("failAt", () => {
     const results = await world
       .run(async (comm) => {
         const sub = await comm.split({ color: comm.rank % 2 });
-        await sub?.barrier();
-        await sub?.barrier();
+        await sub.barrier();
+        await sub.barrier();
         return "done";
       })
       .catch((error: WorldError) =>

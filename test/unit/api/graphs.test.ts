@@ -272,7 +272,7 @@ describe("capture and replay", () => {
       const sub = await comm.split({ color: comm.rank % 2 });
       const [a, b] = [ints(1), ints(comm.rank)];
       const sum = await comm.capture(() => void comm.allReduce({ send: a, op: "sum" }));
-      const max = await sub?.capture(() => void sub.allReduce({ send: b, op: "max" }));
+      const max = await sub.capture(() => void sub.allReduce({ send: b, op: "max" }));
       for (let round = 0; round < 2; round++) await sum.replay();
       await max?.replay();
       return [a[0], b[0]];
@@ -408,7 +408,7 @@ describe("a recording that was disposed", () => {
   test("comes with the world's end, also for those of splits", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const graphs = await world.run(async (comm) => {
-      const half = (await comm.split({ color: 0 })) as Communicator;
+      const half = await comm.split({ color: 0 });
       return Promise.all([comm, half].map((on) => on.capture(() => void on.barrier())));
     });
     const disposed = () => graphs.flat().map((graph) => graph.disposed);
@@ -420,7 +420,7 @@ describe("a recording that was disposed", () => {
 
   test("comes with a connected communicator's, for those of its splits", async () => {
     const comm = await connect({ backend: sim() });
-    const half = (await comm.split({ color: 0 })) as Communicator;
+    const half = await comm.split({ color: 0 });
     const graph = await half.capture(() => void half.barrier());
     await comm.close();
     expect(graph.disposed).toBe(true);

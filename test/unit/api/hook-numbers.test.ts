@@ -126,7 +126,7 @@ describe("the number of a call", () => {
   test("of one that is refused for what became of the communicator is told both times", async () => {
     const { lines } = await toldOf(async (comm) => {
       await sum(comm);
-      const sub = (await comm.split({ color: 0 })) as Communicator;
+      const sub = await comm.split({ color: 0 });
       const told = listen(sub);
       sub.abort("enough");
       await expect(sub.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });

@@ -52,7 +52,7 @@ describe("without a name", () => {
     const world = await createWorld({ backend: sim(), size: 10 });
     const claims = await world.run(async (comm) => {
       const part = await comm.split({ color: comm.rank % 2 });
-      return part?.explain(question).claim;
+      return part.explain(question).claim;
     });
     await world.close();
     expect(new Set(claims).size).toBe(1);

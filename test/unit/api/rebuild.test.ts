@@ -76,7 +76,7 @@ describe("rebuild", () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const kept: { comm: Communicator; sub: Communicator; buffer: DeviceBuffer<"int32"> }[] = [];
     await world.run(async (comm) => {
-      const sub = (await comm.split({ color: 0 })) as Communicator;
+      const sub = await comm.split({ color: 0 });
       kept[comm.rank] = { comm, sub, buffer: comm.alloc("int32", 2).fill(5) };
     });
     const next = await world.rebuild();

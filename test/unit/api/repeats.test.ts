@@ -391,15 +391,15 @@ describe.each([
           send.fill(1);
           await comm.allReduce({ send, recv, op: "sum" });
           expect((await recv.toHost())[0]).toBe(4);
-          await half?.allReduce({ send, recv, op: "sum" });
+          await half.allReduce({ send, recv, op: "sum" });
           expect((await recv.toHost())[0]).toBe(2);
         }
         // The same ranks the other way round: another one is the root.
         const turned = await comm.split({ color: 0, key: -comm.rank });
         for (const each of [comm, turned, comm, turned]) {
           send.fill(comm.rank);
-          const root = each?.rank === 0;
-          expect(await each?.reduce({ send, op: "sum", root: 0 })).toBe(root ? send : undefined);
+          const root = each.rank === 0;
+          expect(await each.reduce({ send, op: "sum", root: 0 })).toBe(root ? send : undefined);
           expect((await send.toHost())[0]).toBe(root ? 6 : comm.rank);
         }
       },

@@ -155,7 +155,7 @@ describe("windows", () => {
     const sums = await onRanks(4, async (comm) => {
       const half = await comm.split({ color: comm.rank < 2 ? 0 : 1 });
       const send = comm.alloc("float32", 4, { symmetric: true }).fill(1);
-      await half?.allReduce({ send, op: "sum" });
+      await half.allReduce({ send, op: "sum" });
       await comm.allReduce({ send, op: "sum" });
       return (await send.toHost())[0];
     });

@@ -429,7 +429,7 @@ describe("a callback that cannot be grouped or recorded", () => {
       async (action) => {
         const world = await createWorld({ backend: backend(), size: 2 });
         await world.run(async (comm) => {
-          const half = (await comm.split({ color: comm.rank })) as Communicator;
+          const half = await comm.split({ color: comm.rank });
           const parts: CommOp[] = [];
           const whole = half[action](() => {
             parts.push(half.barrier());
@@ -668,7 +668,7 @@ describe("a call on another communicator", () => {
     async (_, call) => {
       const world = await createWorld({ backend: sim(), size: 1 });
       await world.run(async (comm) => {
-        const half = (await comm.split({ color: 0 })) as Communicator;
+        const half = await comm.split({ color: 0 });
         const graph = await half.capture(() => void half.barrier());
         for (let i = 0; i < 3; i++) {
           await half.allReduce({ send: again, op: "sum" });

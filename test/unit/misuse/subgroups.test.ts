@@ -27,11 +27,8 @@ function ints(guard: Guard, length = 2): Int32Array {
   return guard.array(new Int32Array(length + 4).fill(7)).subarray(2, 2 + length);
 }
 
-async function subgroup(comm: Communicator, color: number): Promise<Communicator> {
-  const sub = await comm.split({ color });
-  if (sub === undefined) throw new Error("no subgroup");
-  return sub;
-}
+const subgroup = (comm: Communicator, color: number): PromiseLike<Communicator> =>
+  comm.split({ color });
 
 /** A subgroup of the first ranks, whose numbers are those of the world; the others get `undefined`. */
 const firsts = (comm: Communicator, count: number): PromiseLike<Communicator | undefined> =>

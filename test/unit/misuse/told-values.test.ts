@@ -1,5 +1,5 @@
 /** What is found is told as it was written: a text in quotes and a bigint with its n are not taken for the number that is needed. */
-import { type Communicator, connect, createWorld } from "twinccl";
+import { connect, createWorld } from "twinccl";
 import { bench } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";
 import { Mesh, sgd } from "twinccl/parallel";
@@ -150,7 +150,7 @@ describe("the field and the method that are named are those of the caller:", () 
   test("the communicator whose rank is none", async () => {
     const world = await createWorld({ backend, size: 3 });
     const messages = await world.run(async (comm) => {
-      const half = (await comm.split({ color: Math.min(comm.rank, 1) })) as Communicator;
+      const half = await comm.split({ color: Math.min(comm.rank, 1) });
       return told(() => half.broadcast({ recv: two(), root: 2 }));
     });
     await world.close();

@@ -78,7 +78,7 @@ test("a rank hears NCCL's own words where nobody knows more, and the others hear
   const gpus = fakeGpus();
   const ranks = await joinAll(2, "off", gpus);
   const [a, b] = ranks as [Joined, Joined];
-  await onAll(ranks, async ({ comm }) => (await comm.split({ color: 0 }))?.barrier());
+  await onAll(ranks, async ({ comm }) => (await comm.split({ color: 0 })).barrier());
   const waiting = told(a.comm.barrier());
   await turns();
   blame(gpus, 0);

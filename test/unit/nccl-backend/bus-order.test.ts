@@ -18,7 +18,7 @@ test("ranks on GPUs in another order have nothing claimed, and splits of them wh
     (world) =>
       world.run(async (comm) => {
         const split = await comm.split({ color: comm.rank === 0 ? 0 : 1, key: -comm.rank });
-        return [claimIn(comm), claimIn(split as Communicator)];
+        return [claimIn(comm), claimIn(split)];
       }),
     [0, 5, 2],
   );

@@ -231,7 +231,7 @@ describe("a late call", () => {
         world.run(async (comm) => {
           const child = await comm.split({ color: 0 });
           const late =
-            comm.rank === 0 && (await outcome(() => child?.barrier({ timeoutMs: 40 }) as never));
+            comm.rank === 0 && (await outcome(() => child.barrier({ timeoutMs: 40 }) as never));
           await comm.barrier({ timeoutMs: 20_000 });
           return late ? late.code : undefined;
         }),

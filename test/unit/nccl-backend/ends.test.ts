@@ -25,7 +25,7 @@ const splits = (ranks: readonly Joined[], count: number): Promise<Communicator[]
   onAll(ranks, async ({ comm }) => {
     const made: Communicator[] = [];
     for (let at = 0; at < count; at++) {
-      made.push((await comm.split({ color: 0 })) as Communicator);
+      made.push(await comm.split({ color: 0 }));
     }
     return made;
   });

@@ -156,7 +156,7 @@ test("what was recorded ends with the communicator that it was recorded on", asy
           void on.allReduce({ send: data, op: "sum" });
         });
       const [own, child] = [await record(), await record(half)];
-      await half?.close();
+      await half.close();
       await comm.barrier();
       expect([own.disposed, child.disposed]).toEqual([false, true]);
       await comm.close();

@@ -1,5 +1,5 @@
 /** What goes wrong in the background while nobody waits: it is found soon, by a timer that keeps nothing alive and ends. */
-import { type Communicator, createWorld } from "twinccl";
+import { createWorld } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { ncclError } from "../../support/fake-gpus/index.ts";
@@ -28,7 +28,7 @@ describe("while nobody waits", () => {
     const { gpus, machine, world } = await open();
     const failure = remote();
     const outcomes = await world.run(async (comm) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
+      const child = await comm.split({ color: 0 });
       await turns(5);
       if (comm.rank === 0) {
         const end = [...gpus.nccl.ends.values()].at(-1);

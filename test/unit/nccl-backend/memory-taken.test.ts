@@ -37,7 +37,7 @@ describe("what ranks tell each other takes memory for as long as that", () => {
     const split = () =>
       onAll(ranks, async ({ comm }) => {
         const child = await comm.split({ color: 0 });
-        await child?.close();
+        await child.close();
         await turns(20);
       });
     await split();

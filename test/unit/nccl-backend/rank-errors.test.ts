@@ -54,7 +54,7 @@ describe("an error of NCCL or CUDA", () => {
     await inWorld(gpus, 4, (world) =>
       world.run(async (comm) => {
         const high = comm.rank > 1;
-        const half = (await comm.split({ color: high ? 1 : 0 })) as Communicator;
+        const half = await comm.split({ color: high ? 1 : 0 });
         const whose = { device: `cuda:${comm.rank}`, size: 2, rank: half.rank };
         if (high) {
           const data = half.alloc("int8", 2);

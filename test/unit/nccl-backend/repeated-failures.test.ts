@@ -1,5 +1,5 @@
 /** Calls that are made again and fail, are given up or are still under way when something ends. */
-import type { CommError, CommOp, Communicator } from "twinccl";
+import type { CommError, CommOp } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../support/planted.ts";
@@ -98,7 +98,7 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
   test("are given up with their communicator, and those of others are not", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
-        const child = (await comm.split({ color: 0 })) as Communicator;
+        const child = await comm.split({ color: 0 });
         const [mine, others] = [doubling(child), doubling(comm)];
         for (let i = 0; i < 2; i++) {
           await child.allReduce(mine);
@@ -163,7 +163,7 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
   test("are waited for by close", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
-        const child = (await comm.split({ color: 0 })) as Communicator;
+        const child = await comm.split({ color: 0 });
         const args = doubling(child);
         for (let i = 0; i < 2; i++) await child.allReduce(args);
         await comm.barrier();
@@ -190,7 +190,7 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
     await watch(size, async ({ gpus, world }) => {
       const failure = ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");
       const found = await world.run(async (comm) => {
-        const child = (await comm.split({ color: 0 })) as Communicator;
+        const child = await comm.split({ color: 0 });
         const args = doubling(child);
         for (let i = 0; i < 2; i++) await child.allReduce(args);
         await comm.barrier();

@@ -212,7 +212,7 @@ describe.each([1, 3])("replays among %i", (size) => {
   test("have deadlines and signals where they are given some", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
-        const part = (await comm.split({ color: 0 })) as Communicator;
+        const part = await comm.split({ color: 0 });
         const { graph } = await recorded(part);
         for (let i = 0; i < 3; i++) await graph.replay();
         const options = { signal: 7 as unknown as AbortSignal };

@@ -140,8 +140,8 @@ describe.each(sizes)("a call that is made again, among %i", (size) => {
   test("has a deadline and a signal where it is given one", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
-        const late = (await comm.split({ color: 0 })) as Communicator;
-        const cancelled = (await comm.split({ color: 0 })) as Communicator;
+        const late = await comm.split({ color: 0 });
+        const cancelled = await comm.split({ color: 0 });
         const [ofLate, ofCancelled] = [doubling(late), doubling(cancelled)];
         for (let i = 0; i < 2; i++) {
           await late.allReduce(ofLate);

@@ -97,7 +97,7 @@ describe("a callback that is told of a row", () => {
 
   test("may end the communicator: every call settles", async () => {
     await order(async (comm) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
+      const child = await comm.split({ color: 0 });
       const args = doubling(child);
       for (let i = 0; i < 2; i++) await child.allReduce(args);
       await comm.barrier();

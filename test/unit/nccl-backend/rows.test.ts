@@ -45,7 +45,7 @@ function made(comm: Communicator, args: Args, times: number): CommOp[] {
 
 /** A communicator of both ranks that may be lost, and a call that they have made on it before. */
 async function childOf(comm: Communicator, options: CallOptions = {}) {
-  const child = (await comm.split({ color: 0 })) as Communicator;
+  const child = await comm.split({ color: 0 });
   const again = { ...doubling(child), ...options };
   for (let i = 0; i < 2; i++) await child.allReduce(again);
   await child.barrier();
@@ -174,7 +174,7 @@ describe("rows of calls", () => {
 
   test("keep their order beside messages and other communicators", async () => {
     await pair(async (comm, args) => {
-      const other = (await comm.split({ color: 0 })) as Communicator;
+      const other = await comm.split({ color: 0 });
       const others = doubling(other);
       for (let i = 0; i < 2; i++) await other.allReduce(others);
       const got = comm.alloc("int32", 1);

@@ -57,7 +57,7 @@ describe("calls of one turn", () => {
 
   test("begin another run after an await, and after a call of another communicator", async () => {
     await counted(async (comm, counts) => {
-      const other = (await comm.split({ color: 0 })) as Communicator;
+      const other = await comm.split({ color: 0 });
       const [mine, others] = [doubling(comm), doubling(other)];
       for (let i = 0; i < 2; i++) {
         await comm.allReduce(mine);
@@ -332,7 +332,7 @@ describe("a run that goes wrong", () => {
   test("ends with its communicator, which then takes no more calls", async () => {
     await watch(1, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
-        const child = (await comm.split({ color: 0 })) as Communicator;
+        const child = await comm.split({ color: 0 });
         const args = doubling(child);
         for (let i = 0; i < 2; i++) await child.allReduce(args);
         const made = again().length;
@@ -352,7 +352,7 @@ describe("a run that goes wrong", () => {
 
   test("is not gone on with once its communicator was closed", async () => {
     await counted(async (comm, counts) => {
-      const child = (await comm.split({ color: 0 })) as Communicator;
+      const child = await comm.split({ color: 0 });
       const args = doubling(child);
       for (let i = 0; i < 2; i++) await child.allReduce(args);
       counts();
@@ -378,7 +378,7 @@ describe("a run of very many calls", () => {
         // How many are queued is what counts; the fake would take its time for each.
         vi.spyOn(session!, "enqueueBehind").mockImplementation(() => undefined);
         await world.run(async (comm) => {
-          const child = (await comm.split({ color: 0 })) as Communicator;
+          const child = await comm.split({ color: 0 });
           const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };
           for (let i = 0; i < 2; i++) await child.allReduce(args);
           if (how !== "close") gpus.machine.hold();

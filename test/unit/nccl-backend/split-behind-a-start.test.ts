@@ -32,9 +32,9 @@ describe("the split", () => {
       const end = await startUnderWay();
       const running = world.run(async (comm) => {
         const child = await comm.split({ color: 0 });
-        await child?.barrier();
-        await child?.close();
-        return child?.size;
+        await child.barrier();
+        await child.close();
+        return child.size;
       });
       await turns();
       expect(seen).toEqual([]);

@@ -15,7 +15,7 @@ type Sent = ReturnType<typeof symmetric>;
 
 /** A split, and symmetric memory that is a window of it. */
 async function splitWithWindow(comm: Communicator) {
-  const child = (await comm.split({ color: 0 })) as Communicator;
+  const child = await comm.split({ color: 0 });
   const window = symmetric(comm);
   await child.allReduce({ send: window, op: "sum" });
   return { child, window };

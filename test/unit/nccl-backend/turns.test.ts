@@ -24,8 +24,8 @@ async function open(size: number, checks: "off" | "always", gpus: FakeGpus): Pro
   const ranks = await joinAll(size, checks, gpus);
   const ends = await onAll(ranks, async (joined): Promise<Ends> => {
     const { comm } = joined;
-    const forth = (await comm.split({ color: 0 })) as Communicator;
-    const back = (await comm.split({ color: 0, key: -comm.rank })) as Communicator;
+    const forth = await comm.split({ color: 0 });
+    const back = await comm.split({ color: 0, key: -comm.rank });
     return { joined, comms: [comm, forth, back] };
   });
   return { ends, handed: noteHanded(gpus) };
@@ -246,7 +246,7 @@ test("a split behind a call that waits makes its communicator in turn", async ()
         const child = b.split({ color: 0 });
         const last = sum(a, 20);
         await Promise.all([first, last]);
-        return [...(await (await sum((await child) as Communicator, 3)).toHost())];
+        return [...(await (await sum(await child, 3)).toHost())];
       }),
     ),
   );

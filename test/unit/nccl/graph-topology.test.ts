@@ -188,7 +188,7 @@ describe("a world", () => {
     });
     const codes = await world.run(async (comm) => {
       const part = await comm.split({ color: comm.rank > 0 ? 1 : 0 });
-      const done = part?.allReduce({ send: new Float32Array(1), op: "sum" });
+      const done = part.allReduce({ send: new Float32Array(1), op: "sum" });
       return Promise.resolve(done).then(
         () => "done",
         (error: CommError) => error.code,

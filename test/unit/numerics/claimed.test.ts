@@ -257,7 +257,7 @@ test("subnormal numbers are kept", async () => {
 test("splits in order are claimed", async () => {
   const claims = await onRanks(6, async (comm) => {
     const part = await comm.split({ color: comm.rank % 2, key: comm.rank });
-    return part?.explain({ collective: "reduce", dtype: "float16", op: "sum", count: 3 }).claim;
+    return part.explain({ collective: "reduce", dtype: "float16", op: "sum", count: 3 }).claim;
   });
   for (const claim of claims) expect(claim).toMatch(/^the same bits as NCCL/);
 });

@@ -49,8 +49,8 @@ test("splits out of order claim nothing", async () => {
   const world = await createWorld({ backend: sim({ trace }), size: 4 });
   const claims = await world.run(async (comm) => {
     const part = await comm.split({ color: 0, key: -comm.rank });
-    await part?.allReduce({ send: new Float32Array(4), op: "sum" });
-    return part?.explain(question).claim;
+    await part.allReduce({ send: new Float32Array(4), op: "sum" });
+    return part.explain(question).claim;
   });
   await world.close();
   for (const claim of claims) expect(claim).toMatch(nothing);

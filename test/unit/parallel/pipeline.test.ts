@@ -232,7 +232,7 @@ async function trained<Batch>(
   options: { schedule: PipelineSchedule; dtype: "float32" | "float64" },
 ): Promise<Trained> {
   const pipeline = await PipelineParallel.create(comm, stage, options);
-  const alone = (await comm.split({ color: comm.rank })) as Communicator;
+  const alone = await comm.split({ color: comm.rank });
   const trainer = await DataParallel.create(alone, stage.parameters);
   const optimizer = new Optimizer(stage.parameters, rule());
   const losses: number[] = [];

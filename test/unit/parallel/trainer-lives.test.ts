@@ -105,7 +105,7 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
 
   test("tells why values could not be gathered", async () => {
     await inWorld(2, async (comm) => {
-      const line = (await comm.split({ color: 0 })) as Communicator;
+      const line = await comm.split({ color: 0 });
       const trainer = await sharded(line, stage);
       await line.close();
       trainer.restore(structuredClone(trainer.state()));

@@ -64,7 +64,7 @@ describe("an algorithm of one's own", () => {
 
   test("is explained, timed and used by splits as well", async () => {
     const told = await inWorld(4, { algorithms: { allReduce: line } }, async (comm) => {
-      const half = (await comm.split({ color: comm.rank % 2 })) as Communicator;
+      const half = await comm.split({ color: comm.rank % 2 });
       const send = half.alloc("int32", 1).fill(comm.rank);
       await half.allReduce({ send, op: "sum" });
       const call = { collective: "allReduce", dtype: "float32", count: 4, op: "sum" } as const;

@@ -46,7 +46,7 @@ async function everyCall(comm: Communicator): Promise<void> {
     comm.recv({ recv: alloc(3), peer: previous });
     comm.allReduce({ send: equal, op: "sum" });
   });
-  const half = (await comm.split({ color: rank % 2 })) as Communicator;
+  const half = await comm.split({ color: rank % 2 });
   await half.allReduce({ send: whole.subarray(1), op: "prod" });
   await half.close();
   const graph = await comm.capture(() => {
