@@ -298,6 +298,10 @@ export interface Communicator extends AsyncDisposable {
    * is one too, which its callback throws. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an
    * `allToAllv` needs `recvCounts` and `recv`.
    *
+   * All ranks record the same collective calls in the same order. Messages may differ in number and place from rank to rank, as
+   * the stages of a pipeline do, but a rank without any may not stand among ranks with some (`CollectiveMismatchError`). That
+   * they pair up shows in the replay.
+   *
    * What it holds is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator
    * take some 2 µs longer until then.
    */

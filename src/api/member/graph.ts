@@ -53,21 +53,28 @@ function isMessage({ prepared }: Collected): boolean {
   return "transfers" in prepared;
 }
 
-/** Records the calls of a synchronous callback; all ranks record the same ones. */
+/**
+ * Records the calls of a synchronous callback. All ranks record the same collective calls; messages pair up when they are
+ * replayed, as many on each rank as it has.
+ */
 export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const { steps, calls } = poster.collect("capture", callback);
     endRecorded(poster, calls);
     // The number comes first: with another one the fields that follow are no longer the same ones.
+    const collectives = calls.flatMap(({ prepared }) =>
+      "transfers" in prepared ? [] : [prepared],
+    );
     const signature: SignatureField[] = [
       ["collective", "capture"],
-      ["calls", calls.length],
+      ["calls", collectives.length],
+      // With them every rank replays call by call, without them all ranks may replay one graph.
+      ["messages", collectives.length < calls.length ? "some" : "none"],
     ];
-    calls.forEach(({ prepared }, index) => {
-      if ("transfers" in prepared) return;
+    for (const [index, prepared] of collectives.entries()) {
       for (const [field, value] of prepared.signature)
         signature.push([`calls[${index}].${field}`, value]);
-    });
+    }
     const recorded = recordedCalls(poster, steps);
     return {
       call: { count: calls.length, recorded },

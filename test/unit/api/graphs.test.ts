@@ -104,14 +104,10 @@ describe("capture and replay", () => {
     const relay = (replayed: boolean) =>
       inWorld(3, async (comm) => {
         const data = ints(comm.rank + 1);
-        // From rank 2 over rank 1 to rank 0; the ends talk to themselves, so that all record two calls.
-        const alone = () =>
-          void comm.sendRecv({ send: ints(0), recv: ints(0), to: comm.rank, from: comm.rank });
+        // From rank 2 over rank 1 to rank 0.
         const record = () => {
           if (comm.rank < 2) void comm.recv({ recv: data, peer: comm.rank + 1 });
-          else alone();
           if (comm.rank > 0) void comm.send({ send: data, peer: comm.rank - 1 });
-          else alone();
         };
         if (replayed) await (await comm.capture(record)).replay();
         else record();
