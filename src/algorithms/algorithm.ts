@@ -1,4 +1,4 @@
-/** The shape of an algorithm: how a collective is done, what it costs, and where it is written down. */
+/** The interface of an algorithm: its program, its cost, its order of folding and its source. */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { FoldPlace, Folds } from "./association.ts";
 import { ProgramBuilder } from "./builder.ts";
@@ -11,7 +11,7 @@ export interface CostShape {
   readonly count: number;
 }
 
-/** Closed form of an algorithm's cost; the verifier holds every program against it. */
+/** Closed form of an algorithm's cost; the verifier compares every program with it. */
 export interface Cost {
   /** Rounds on the longest path when a rank sends and receives one message a round. */
   readonly steps: number;
@@ -30,11 +30,11 @@ export type Symmetry = "rotation" | "hypercube";
 /** One way of doing one collective. */
 export interface Algorithm {
   readonly name: string;
-  /** One sentence for people. */
+  /** One sentence for users. */
   readonly summary: string;
   /** Paper or source. */
   readonly source: string;
-  /** Messages that may be under way between two ranks before the sender must wait; fewer would deadlock. */
+  /** Messages in flight between two ranks before the sender must wait; fewer would deadlock. */
   readonly credits: (ranks: number) => number;
   /** Lanes of each rank; 1 when left out. */
   readonly channels?: number;
@@ -42,11 +42,11 @@ export interface Algorithm {
   readonly chunksPerBlock: (ranks: number) => number;
   /** Chunks of scratch memory per rank; none when left out. */
   readonly scratchChunks?: (ranks: number) => number;
-  /** Closed form of what it costs. */
+  /** Closed form of its cost. */
   readonly cost: (shape: CostShape) => Cost;
-  /** In which order it folds an element; of every collective that reduces. */
+  /** Order in which it folds an element; required for every collective that reduces. */
   readonly order?: <V>(folds: Folds<V>, place: FoldPlace) => V;
-  /** How every rank's messages are those of rank 0 with the ranks renumbered; left out where they are not. */
+  /** Renumbering that turns rank 0's messages into those of every rank; left out where none exists. */
   readonly symmetry?: (ranks: number) => Symmetry | undefined;
   /** Writes the steps of every rank. */
   readonly write: (program: ProgramBuilder) => void;
@@ -64,7 +64,7 @@ export function buildProgram(
   return builder.build();
 }
 
-/** What the algorithm is to write its program into. */
+/** The builder that an algorithm writes its program into. */
 export function builderOf(
   collective: SpecifiedCollective,
   algorithm: Algorithm,

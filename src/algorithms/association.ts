@@ -1,15 +1,15 @@
 /**
  * The order of folding that an algorithm states in its header, written in three verbs.
  *
- * `own`: a rank's contribution goes its way as a partial. `into`: a rank folds its own contribution into a partial that
- * reached it, which for a pre-multiplied sum is one rounding. `join`: two partials are folded. What the verbs make is
- * up to who asks: the verifier asks for values, and compares them with those that the program leaves.
+ * `own`: a rank's contribution becomes a partial. `into`: a rank folds its own contribution into a received partial,
+ * which for a pre-multiplied sum is one rounding. `join`: two partials are folded. The caller chooses the type of the
+ * results: the verifier builds values, and compares them with those that the program leaves.
  */
 import { hypercubeOf } from "./powers.ts";
 
-/** What the verbs make of contributions. */
+/** The verbs, over values of type V. */
 export interface Folds<V> {
-  /** A rank's contribution, as a partial of its own. */
+  /** A rank's contribution, as a partial. */
   own(rank: number): V;
   /** A partial with a rank's contribution folded in. */
   into(partial: V, rank: number): V;
@@ -17,7 +17,7 @@ export interface Folds<V> {
   join(left: V, right: V): V;
 }
 
-/** Which elements are folded. */
+/** The place of the elements that are folded. */
 export interface FoldPlace {
   readonly ranks: number;
   /** -1 where there is none. */
@@ -28,7 +28,7 @@ export interface FoldPlace {
   readonly chunk: number;
 }
 
-/** Along ranks in a row: the first one sends its contribution, every other one folds in its own. */
+/** Along ranks in a row: the first one sends its contribution, every other one adds its own. */
 export function along<V>(folds: Folds<V>, order: readonly number[]): V {
   let partial = folds.own(order[0] ?? 0);
   for (let i = 1; i < order.length; i++) partial = folds.into(partial, order[i] as number);
@@ -43,8 +43,8 @@ export function roundRing(ranks: number, last: number): number[] {
 }
 
 /**
- * Across a hypercube: cores that stand for another rank fold their contribution into its one; then partners fold their
- * partials, `nearest` first (distances 1, 2, 4, …) or `farthest` first (…, 4, 2, 1).
+ * Across a hypercube: a core that represents another rank folds its contribution into that rank's. Then partners fold
+ * their partials, `nearest` first (distances 1, 2, 4, …) or `farthest` first (…, 4, 2, 1).
  */
 export function acrossHypercube<V>(
   folds: Folds<V>,

@@ -19,14 +19,14 @@ export interface StepOptions {
   readonly span?: number;
 }
 
-/** Steps that a lane has room for before it grows, twofold each time, where no other lane tells. */
+/** Initial capacity of a lane, in steps, where no other lane gives a better guess; it doubles when it is full. */
 const firstSteps = 8;
 
-/** Steps that a lane repeats; in a brief lane the first and the last time are written, one after the other. */
+/** Steps that a lane repeats; a brief lane holds the first and the last repetition only. */
 export interface Repeat {
   /** Number of its first step. */
   readonly at: number;
-  /** Steps of one time. */
+  /** Steps of one repetition. */
   readonly length: number;
   readonly times: number;
 }
@@ -34,7 +34,7 @@ export interface Repeat {
 /** Writes the steps of one lane, in order. */
 export class Lane {
   readonly rank: number;
-  /** What is repeated, where the lane is written briefly. */
+  /** The repetitions of a brief lane; `undefined` for a complete one. */
   readonly repeats: Repeat[] | undefined;
   #code: Int32Array;
   #end = 0;
@@ -97,7 +97,7 @@ export class Lane {
     return this.#step(from, to, none, none, write, options);
   }
 
-  /** Tells a peer that this rank has come so far; carries no data. */
+  /** Signals a peer that this rank has reached this step; carries no data. */
   signal(to: number): this {
     return this.#step(none, to, none, none, none, { span: 0 });
   }
@@ -108,8 +108,9 @@ export class Lane {
   }
 
   /**
-   * Writes what `write` writes, so many times. Each time must send and receive the same lengths, to and from the same
-   * peers or ones that it meets within that time: then a lane can be written briefly, and a million ranks be timed.
+   * Writes the steps of `write` `times` times. Every repetition must send and receive the same lengths. Its peers are
+   * the same each time, or are matched within the repetition. Such a lane has a brief form, so that a million ranks
+   * can be timed.
    */
   repeat(times: number, write: (time: number) => void): this {
     if (this.repeats === undefined || times <= 2) {
@@ -152,7 +153,7 @@ function isWord(value: number): boolean {
   return (value | 0) === value;
 }
 
-/** The error of a field that a packed step would cut off in silence. */
+/** The error for a field that a packed step would truncate silently. */
 function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError {
   const [field, value] = Object.entries(fields).find(([, each]) => !isWord(each)) ?? ["step", 0];
   return new InvalidArgumentError(
@@ -161,7 +162,7 @@ function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError 
   );
 }
 
-/** What a program is for. */
+/** The description of a program, without its steps. */
 export interface ProgramHead {
   readonly collective: SpecifiedCollective;
   readonly algorithm: string;
@@ -177,12 +178,12 @@ export class ProgramBuilder {
   readonly ranks: number;
   readonly root: number;
   readonly #head: ProgramHead;
-  /** Made as they are asked for, so that a program that is refused has not made them all. */
+  /** Created on first use, so that a program that is refused has not allocated all of them. */
   readonly #lanes: (Lane | undefined)[] = [];
-  /** The newest of them. */
+  /** The lane that was created last. */
   #latest: Lane | undefined;
   #steps = 0;
-  /** The lane that alone is wanted, while one is. */
+  /** The single lane that is being written; `undefined` while all are. */
   #wanted: { readonly lane: Lane; readonly channel: number } | undefined;
   readonly #countStep = (): void => {
     if (++this.#steps > mostSteps) throw tooManySteps(this.#head);
@@ -221,7 +222,7 @@ export class ProgramBuilder {
     const index = rank * (this.#head.channels ?? 1) + channel;
     let lane = this.#lanes[index];
     if (lane === undefined) {
-      // Lanes of a program are about as long as each other.
+      // Lanes of a program have similar lengths.
       const room = Math.max(firstSteps, this.#latest?.length ?? 0);
       lane = new Lane(rank, this.#countStep, false, room);
       this.#lanes[index] = lane;
@@ -230,17 +231,17 @@ export class ProgramBuilder {
     return lane;
   }
 
-  /** What the program is for. */
+  /** The description of the program. */
   get frame(): Omit<Program, "code" | "starts"> {
     return { channels: 1, scratchChunks: 0, ...this.#head };
   }
 
-  /** Writes one lane alone and gives its steps, packed as in `Program.code`: for programs too large to lie in memory. */
+  /** Writes one lane and returns its steps, packed as in `Program.code`: for programs too large for memory. */
   stepsOf(write: (program: ProgramBuilder) => void, rank: number, channel: number): Int32Array {
     return this.#written(write, new Lane(rank), channel).code;
   }
 
-  /** The same lane written briefly: of what it repeats, the first and the last time. */
+  /** The brief form of the same lane: the first and the last repetition only. */
   briefly(write: (program: ProgramBuilder) => void, rank: number): Lane {
     return this.#written(write, new Lane(rank, undefined, true), 0);
   }
@@ -258,7 +259,7 @@ export class ProgramBuilder {
   /**
    * The finished program.
    *
-   * @throws UnsupportedError while steps are written, for more of them than fit into memory with ease.
+   * @throws UnsupportedError while steps are written, when they exceed the limit for memory.
    */
   build(): Program {
     const { frame } = this;

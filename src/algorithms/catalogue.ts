@@ -1,8 +1,8 @@
 /**
  * The catalogue: every algorithm of every collective. Adding one means its file and one row here.
  *
- * Names, checks, property tests, docs and benches are derived from this table. The first row of a collective is what
- * runs where nobody chooses and no plan of NCCL is followed.
+ * Names, checks, property tests, docs and benches are derived from this table. The first row of a collective is its
+ * default where no algorithm is chosen and no plan of NCCL is followed.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { Algorithm } from "./algorithm.ts";
@@ -53,7 +53,7 @@ export const catalogue = {
 export type AlgorithmName<C extends SpecifiedCollective = SpecifiedCollective> =
   keyof (typeof catalogue)[C] & string;
 
-/** A choice of algorithm for some collectives: a name of the catalogue, or one that the caller wrote. */
+/** A choice of algorithm for some collectives: a name of the catalogue, or an `Algorithm` of the caller. */
 export type AlgorithmChoice = {
   readonly [C in SpecifiedCollective]?: AlgorithmName<C> | Algorithm;
 };

@@ -2,8 +2,8 @@
  * Fusion: a whole program as a list of folds.
  *
  * Only the order of the fold decides the bits, so a chain of hops over one chunk needs no messages: it is one ordered
- * fold of the ranks' inputs whose result is written to every rank that ends with it. `fuse` reads these folds off the
- * values that the program leaves behind; `proveFusion` rebuilds the values from the folds and demands the same ones.
+ * fold of the ranks' inputs. Its result is written to every rank that ends with it. `fuse` reads these folds off the
+ * values that the program leaves; `proveFusion` rebuilds the values from the folds and requires the same ones.
  */
 import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./layout.ts";
@@ -19,7 +19,7 @@ export interface Place {
   readonly chunk: number;
 }
 
-/** An operand of a fold: a rank's input chunk, directly or as a partial of its own, or the result of another fold. */
+/** An operand of a fold: a rank's input chunk, directly or as a partial, or the result of another fold. */
 export type Operand =
   | { readonly kind: "contribution" | "partial"; readonly place: Place }
   | { readonly kind: "fold"; readonly fold: number };
@@ -35,7 +35,7 @@ export interface FusedFold {
   readonly targets: readonly Place[];
 }
 
-/** Folds that need each other's results; groups do not. A fold comes after those it needs. */
+/** Groups of folds. Folds of one group use each other's results, and follow those that they use; groups are separate. */
 export interface FusedPlan {
   readonly groups: readonly (readonly FusedFold[])[];
   /** True when the folds may run in this order with outputs lying on inputs. */
@@ -47,25 +47,25 @@ export interface FusedPlan {
 /**
  * The folds of a program that the verifier has accepted.
  *
- * @throws UnsupportedError for a program of more steps than can be followed with ease.
+ * @throws UnsupportedError for a program of more steps than the limit.
  */
 export function fuse(program: Program): FusedPlan {
   assertFusible(program, stepCount(program));
   return fuseExecution(program, execute(program, false));
 }
 
-/** The folds of a program that was executed already. */
+/** The folds of an executed program. */
 function fuseExecution(program: Program, execution: Execution): FusedPlan {
   const groups = [...groupsOf(execution)];
   return { groups, ...inPlaceOrder(program, groups) };
 }
 
-/** What differs between the values of a program and those of its folds; empty when the fusion is right. */
+/** Differences between the values of a program and those of its folds; empty when the fusion is right. */
 export function proveFusion(program: Program, plan: FusedPlan): Problem[] {
   return proveGroups(plan.groups, execute(program, false));
 }
 
-/** Fuses a program that was executed already, and proves it group by group, so that nothing is kept. */
+/** Fuses an executed program and proves it group by group, so that no group stays in memory. */
 export function proveFused(execution: Execution): Problem[] {
   return proveGroups(groupsOf(execution), execution);
 }
@@ -127,7 +127,7 @@ function operandValue(operand: Operand, results: readonly ValueId[], values: Val
   return operand.kind === "partial" ? values.partial(leaf) : leaf;
 }
 
-/** The folds of an execution, group by group: one for each value that an output holds, in the order of the outputs. */
+/** The folds of an execution, by group: one group for each value that an output holds, in the order of the outputs. */
 function* groupsOf({ values, outputs }: Execution): Generator<FusedFold[]> {
   const reader = new FoldReader(values);
   const targets = new Targets(values.size, outputs);
@@ -141,7 +141,7 @@ function* groupsOf({ values, outputs }: Execution): Generator<FusedFold[]> {
   }
 }
 
-/** Place of chunk 0 of each rank when all lie in a row, and their number. */
+/** Index of chunk 0 of each rank when all chunks lie in a row; the last entry is the number of chunks. */
 function startsOf(outputs: readonly Int32Array[]): Int32Array {
   const starts = new Int32Array(outputs.length + 1);
   for (let rank = 0; rank < outputs.length; rank++) {
@@ -152,7 +152,7 @@ function startsOf(outputs: readonly Int32Array[]): Int32Array {
 
 /** The output chunks that hold each value. */
 class Targets {
-  /** The first place of each value, and for each place the next one of the same value: rank and chunk, -1 for none. */
+  /** The first place of each value, and for each place the next one of the same value; -1 for none. */
   readonly #first: Int32Array;
   readonly #next: Int32Array;
   readonly #starts: Int32Array;
@@ -163,7 +163,7 @@ class Targets {
     this.#first = new Int32Array(values).fill(none);
     this.#next = new Int32Array(this.#starts.at(-1) ?? 0);
     this.#ranks = new Int32Array(this.#next.length);
-    // Backwards, so that the first place is found first.
+    // Backwards, so that the list of each value starts at its first place.
     for (let rank = outputs.length - 1; rank >= 0; rank--) {
       const chunks = outputs[rank] as Int32Array;
       const start = this.#starts[rank] as number;
@@ -193,9 +193,9 @@ class Targets {
 /** Reads folds off values. */
 class FoldReader {
   readonly #values: ValueTable;
-  /** Place of each value in the group at hand; -1 for none. */
+  /** Index of each value in the current group; -1 for none. */
   readonly #placed: Int32Array;
-  /** Values that have one, and how many they are. */
+  /** Values that have an index, and their number. */
   readonly #emitted: ValueId[] = [];
   #emittedCount = 0;
 
@@ -204,7 +204,7 @@ class FoldReader {
     this.#placed = new Int32Array(values.size).fill(none);
   }
 
-  /** The fold of a value, after those that it needs. */
+  /** The fold of a value, after those that it uses. */
   group(value: ValueId, targets: readonly Place[]): FusedFold[] {
     const group: FusedFold[] = [];
     this.#emit(value, targets, group);
@@ -214,7 +214,7 @@ class FoldReader {
     return group;
   }
 
-  /** Appends the fold of a value, after those it needs, and gives its place in the group. */
+  /** Appends the fold of a value, after those that it uses, and returns its index in the group. */
   #emit(value: ValueId, targets: readonly Place[], group: FusedFold[]): number {
     const known = this.#placed[value] as number;
     if (known !== none) return known;
@@ -251,7 +251,7 @@ class FoldReader {
     if (values.isFold(value) || values.isFinal(value)) {
       return { kind: "fold", fold: this.#emit(value, [], group) };
     }
-    // A rank's chunk, or that as a partial of its own.
+    // A rank's chunk, directly or as a partial.
     const alone = values.isLeaf(value);
     const leaf = alone ? value : values.leftOf(value);
     const place = { rank: values.leftOf(leaf), chunk: values.chunkOf(leaf) };
@@ -265,13 +265,13 @@ class FoldReader {
   }
 }
 
-/** Whether some fold writes an output that lies on an input which another one reads: after it in this order, or at all. */
+/** Checks folds that write an output on top of an input that another fold reads: later in this order, or at all. */
 function inPlaceOrder(
   program: Program,
   groups: readonly (readonly FusedFold[])[],
 ): Pick<FusedPlan, "inPlaceSafe" | "independent"> {
   const covered = coveredInputs(program);
-  /** By rank and input chunk: the group that writes there, and the one that reads, or none when several do. */
+  /** By rank and input chunk: the group that writes there, and the one that reads; `none` for several readers. */
   const writers = chunksOf(program, absent);
   const readers = chunksOf(program, absent);
   let inPlaceSafe = true;
@@ -284,7 +284,7 @@ function inPlaceOrder(
         if ((writers[rank]?.[chunk] ?? absent) !== absent) inPlaceSafe = false;
         const reading = readers[rank] as Int32Array;
         const reader = reading[chunk] as number;
-        // More than one group reads it: whoever writes there is another one than some of them.
+        // With several readers, a writer always differs from one of them.
         reading[chunk] = reader === absent || reader === number ? number : none;
       }
       for (const { rank, chunk } of targets) {

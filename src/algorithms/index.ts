@@ -1,4 +1,4 @@
-/** How collectives are done: programs, the catalogue, the verifier, costs, and the arithmetic of every dtype. */
+/** Implementation of collectives: programs, the catalogue, the verifier, costs, and the arithmetic of every dtype. */
 export {
   type Algorithm,
   buildProgram,

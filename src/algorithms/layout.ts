@@ -1,4 +1,4 @@
-/** Which elements a program's chunks are: the layout of a call's buffers. */
+/** The elements of a program's chunks: the layout of a call's buffers. */
 import { specifications } from "../api/collectives/index.ts";
 import { none, type Program } from "./program.ts";
 
@@ -50,7 +50,7 @@ export function layoutOf(program: Omit<Program, "code" | "starts">, shape: CallS
   };
 }
 
-/** Blocks that follow one another. */
+/** Consecutive blocks. */
 export function packed(counts: readonly number[]): Blocks {
   let at = 0;
   const offsets = counts.map((count) => {
@@ -60,7 +60,7 @@ export function packed(counts: readonly number[]): Blocks {
   return { counts, offsets };
 }
 
-/** The blocks of an all-to-allv: row i of `counts` is what rank i sends to each rank. */
+/** The blocks of an all-to-allv: row i of `counts` has the elements that rank i sends to each rank. */
 export function allToAllvBlocks(
   counts: readonly (readonly number[])[],
 ): NonNullable<CallShape["blocks"]> {
@@ -117,9 +117,7 @@ function chunkTable(
   return table;
 }
 
-// Where outputs lie on inputs when a call is in place.
-
-/** For every rank: the input chunk under each output chunk, -1 where there is none. */
+/** For every rank: the input chunk under each output chunk of a call in place; -1 where there is none. */
 export function coveredInputs(program: Program): Int32Array[] {
   const { collective, ranks, root, chunksPerBlock } = program;
   const spec = specifications[collective];

@@ -1,7 +1,7 @@
 /**
- * How large a program may become. A larger one is refused by name, before it takes minutes or the memory of the process.
+ * Limits of programs and of their indexes. A larger program is refused before it takes minutes or all memory.
  *
- * The limits leave room for a ring of 2,048 ranks, and of 1,448 where its folds are wanted too.
+ * The limits allow a ring of 2,048 ranks, and of 1,448 where its folds are read off too.
  */
 import { InvalidArgumentError, UnsupportedError } from "../api/errors.ts";
 import { textOf } from "../api/option-kinds.ts";
@@ -9,33 +9,33 @@ import { textOf } from "../api/option-kinds.ts";
 /** Steps of all ranks together. */
 export const mostSteps = 2 ** 23;
 
-/** Steps of a program whose folds are read off. */
+/** Steps of a program that `fuse` accepts. */
 const mostFusedSteps = 2 ** 22;
 
 /** Pairs of lanes in such a program. */
 const mostPairs = 2 ** 24;
 
-/** Pairs of lanes and ranks in a program that is verified: the verifier keeps two figures of each. */
+/** Pairs of lanes and ranks in a program that is verified: the verifier keeps two integers for each. */
 const mostMatchedPairs = 2 ** 26;
 
-/** What is told about a program. */
+/** The facts that the errors name. */
 interface ProgramSize {
   readonly collective: string;
   readonly algorithm: string;
   readonly ranks: number;
 }
 
-/** The refusal of a program that has more steps than are built. */
+/** The error for a program of more steps than the limit. */
 export function tooManySteps(program: ProgramSize): UnsupportedError {
   return tooLarge(program, `more than ${mostSteps.toLocaleString("en")} steps, the limit`);
 }
 
-/** The refusal of a program that is too large to be timed. */
+/** The error for a program that is too large to be timed. */
 export function tooMuchTraffic(program: ProgramSize, most: number, what: string): UnsupportedError {
   return tooLarge(program, `more than ${most.toLocaleString("en")} ${what}, the limit`);
 }
 
-/** Refuses a program whose folds would take too long to read off. */
+/** Rejects a program that is too large for `fuse`. */
 export function assertFusible(
   program: ProgramSize & { readonly channels: number },
   steps: number,
@@ -50,7 +50,7 @@ export function assertFusible(
   throw tooLarge(program, `${channels} lanes a rank, whose folds are told up to ${most} ranks`);
 }
 
-/** Refuses a program whose messages would take too much memory to match. */
+/** Rejects a program that has too many messages to match in memory. */
 export function assertMatchable(program: ProgramSize & { readonly channels: number }): void {
   const { ranks, channels } = program;
   if (channels * ranks * ranks <= mostMatchedPairs) return;
@@ -58,7 +58,7 @@ export function assertMatchable(program: ProgramSize & { readonly channels: numb
   throw tooLarge(program, `${channels} lanes a rank, which are verified up to ${most} ranks`);
 }
 
-/** True for the refusal of a program for its size. */
+/** True for the error that rejects a program for its size. */
 export function isTooLarge(error: unknown): boolean {
   return error instanceof UnsupportedError && error.field === "program";
 }
@@ -73,9 +73,10 @@ function tooLarge({ collective, algorithm, ranks }: ProgramSize, what: string): 
   );
 }
 
-// Indexes that callers give: a fraction would silently mean something else in packed integers.
-
-/** Throws, naming the helper and the field, unless `value` is an integer from 0 up to `end`, exclusive. */
+/**
+ * Throws, naming the helper and the field, unless `value` is an integer from 0 up to `end`, exclusive. Packed integers
+ * would silently truncate a fraction.
+ */
 export function assertIndex(helper: string, field: string, value: unknown, end?: number): void {
   const isIndex = Number.isSafeInteger(value) && (value as number) >= 0;
   if (isIndex && (end === undefined || (value as number) < end)) return;

@@ -5,14 +5,14 @@ export function doublings(ranks: number): number {
   return ranks <= 1 ? 0 : 32 - Math.clz32(ranks - 1);
 }
 
-/** The largest power of two that is not above n. */
+/** The largest power of two up to n. */
 export function powerBelow(ranks: number): number {
   return 2 ** (31 - Math.clz32(ranks));
 }
 
 /**
- * How n ranks are folded onto a hypercube of 2^k *core* ranks: the first pairs of neighbours send one core each, the
- * other ranks are cores themselves. Cores are numbered so that the ranks they stand for follow one another.
+ * Mapping of n ranks onto a hypercube of 2^k *cores*. Of the first pairs of neighbours one rank each is a core; all
+ * other ranks are cores themselves. Cores are numbered in the order of the ranks that they represent.
  */
 export interface Hypercube {
   readonly cores: number;
@@ -22,13 +22,13 @@ export interface Hypercube {
   readonly extras: number;
   /** Rank of a core. */
   rankOf(core: number): number;
-  /** The rank that a core stands for beside itself; `undefined` for most. */
+  /** The second rank that a core represents; `undefined` for most. */
   extraOf(core: number): number | undefined;
   /** Core number of a rank; `undefined` for an extra rank. */
   coreOf(rank: number): number | undefined;
 }
 
-/** Folds ranks onto a hypercube. */
+/** Maps ranks onto a hypercube. */
 export function hypercubeOf(ranks: number): Hypercube {
   const cores = powerBelow(ranks);
   const extras = ranks - cores;

@@ -1,10 +1,10 @@
 /**
- * The program of a collective: what every rank sends, receives, folds and copies, as packed integers.
+ * The program of a collective: the sends, receives, folds and copies of every rank, as packed integers.
  *
- * A program speaks of *chunks*, numbered per buffer, and knows neither counts nor bytes, so one program serves every
- * count; a `Layout` says later which elements a chunk is. Each rank has one lane per channel; the steps of a lane run
- * in order, lanes run side by side. Messages between two lanes of the same channel arrive in the order sent, and every
- * receive names its sender: there are no wildcards, so the data cannot depend on timing.
+ * A program addresses *chunks*, numbered per buffer. It has neither counts nor bytes, so one program serves every
+ * count; a `Layout` maps chunks to elements. Each rank has one lane per channel; the steps of a lane run in order,
+ * lanes run side by side. Messages between two lanes of the same channel arrive in the order sent, and every receive
+ * names its sender: there are no wildcards, so the data cannot depend on timing.
  *
  * One kind of step covers all of NCCL's primitives: take a value (from a peer, from a buffer, or fold both), then put
  * it somewhere (into a buffer, to a peer, or both).
@@ -56,7 +56,7 @@ export interface Step {
   /** Second local operand of a fold without a receive. */
   readonly other: Ref;
   readonly write: Ref;
-  /** How many consecutive chunks the step covers; 0 for a mere signal. */
+  /** Number of consecutive chunks that the step covers; 0 for a signal. */
   readonly span: number;
   /** The value is complete: an integer average is divided here. */
   readonly final: boolean;
@@ -102,7 +102,7 @@ export function output(chunk: number): Ref {
   return chunk * 4 + 1;
 }
 
-/** Chunk of the program's own memory on the rank; as long as input chunk `chunk`, counted round and round. */
+/** Chunk of the program's own memory on the rank; as long as input chunk `chunk` modulo the number of input chunks. */
 export function scratch(chunk: number): Ref {
   assertIndex("scratch", "chunk", chunk, mostChunks);
   return chunk * 4 + 2;

@@ -1,8 +1,8 @@
 /**
- * Bruck all-gather: what each rank has doubles in every round, for any number of ranks.
+ * Bruck all-gather: the blocks of each rank double in every round, for any number of ranks.
  *
  * Steps ⌈log₂ n⌉ · elements sent per rank (n−1) · count. Best for small buffers. Blocks are collected in the order
- * rank, rank+1, … and turned into place at the end.
+ * rank, rank+1, … and rotated into place at the end.
  * Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997.
  */
 import type { Algorithm } from "../algorithm.ts";

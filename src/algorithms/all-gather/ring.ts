@@ -7,7 +7,7 @@
 import type { Algorithm } from "../algorithm.ts";
 import { input, output } from "../program.ts";
 
-/** Each rank passes on what it received before. */
+/** Each rank forwards the block that it received last. */
 export const ringAllGather: Algorithm = {
   name: "ring",
   summary: "passes every block once round the ring",

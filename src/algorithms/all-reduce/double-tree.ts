@@ -1,7 +1,7 @@
 /**
- * Double binary tree all-reduce: two trees, each for half of the buffer; whoever is inside one is a leaf of the other.
+ * Double binary tree all-reduce: two trees, each for half of the buffer; an inner rank of one is a leaf of the other.
  *
- * Steps 4(⌈log₂ n⌉ + m) with m pieces per tree (4m for two ranks), less what `fewerSteps` says; beyond 64 ranks, at most
+ * Steps 4(⌈log₂ n⌉ + m) with m pieces per tree (4m for two ranks), less `fewerSteps`; beyond 64 ranks, at most
  * that · elements sent per rank 2 · count (count for two ranks, 3/2 · count for three). Best for small and medium
  * buffers on many ranks. NCCL's Tree across nodes has these two trees.
  * A rank folds its own contribution into its first child's partial, then joins that with its second child's; the root

@@ -2,7 +2,7 @@
  * Halving-doubling all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive doubling.
  *
  * Steps 2⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank 2(p−1)/p · count with p = 2^⌊log₂ n⌋
- * (one count more by ranks that stand for another). Best for medium buffers.
+ * (one count more by ranks that represent another). Best for medium buffers.
  * Each chunk is folded by partners half of the hypercube apart, then a quarter, …: ((x0 + x4) + (x2 + x6)) + …
  * Source: Rabenseifner, "Optimization of collective reduction operations", 2004.
  */
@@ -12,7 +12,7 @@ import type { Lane } from "../builder.ts";
 import { type Hypercube, hypercubeOf } from "../powers.ts";
 import { input, output } from "../program.ts";
 
-/** Halves of halves across a hypercube, there and back. */
+/** Halves of halves across a hypercube, then the reverse. */
 export const halvingDoublingAllReduce: Algorithm = {
   name: "halving-doubling",
   summary: "folds by exchanging halves of halves, then gathers the same way back",
@@ -48,7 +48,7 @@ export const halvingDoublingAllReduce: Algorithm = {
   },
 };
 
-/** Keeps the half of the chunks that the core belongs to, and gives the other half away, in every round. */
+/** Keeps the half of the chunks that the core belongs to, and sends the other half, in every round. */
 function halve(lane: Lane, cube: Hypercube, core: number): void {
   for (let span = cube.cores / 2; span >= 1; span /= 2) {
     const partner = core ^ span;

@@ -1,5 +1,5 @@
 /**
- * Linear all-reduce: rank 0 folds everyone's buffer in rank order and sends the result back to each.
+ * Linear all-reduce: rank 0 folds all buffers in rank order and sends the result back to each rank.
  *
  * Steps 2(n−1) · rank 0 sends (n−1) · count. Slow on purpose: the plainest program that is right, kept as reference.
  * Every element is folded as ((x[0] + x[1]) + x[2]) + …, the order of a loop over ranks. Contributions arrive as

@@ -3,7 +3,7 @@
  * in bit k.
  *
  * Steps ⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank ⌊log₂ n⌋ · count (one count more by
- * ranks that stand for another). Best for small buffers.
+ * ranks that represent another). Best for small buffers.
  * Both partners fold the same two partials, so all ranks hold the same bits: ((x0 + x1) + (x2 + x3)) + …
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */

@@ -1,5 +1,5 @@
 /**
- * Bruck all-to-all: block i rests on the way and moves 2^k ranks on in round k when bit k of its distance is set.
+ * Bruck all-to-all: a block moves 2^k ranks ahead in round k when bit k of its distance is set.
  *
  * Steps ⌈log₂ n⌉ · elements sent per rank Σ_k #{i < n : bit k of i} · count, about n/2 · log₂ n. Best for tiny blocks
  * on many ranks. Blocks that travel together are packed into one message.
@@ -38,7 +38,7 @@ export const bruckAllToAll: Algorithm = {
   },
 };
 
-/** Packs the blocks whose distance has the bit, sends them that far on, and takes those from behind in their place. */
+/** Packs the blocks that have the bit in their distance, sends them that far, and stores the received ones in their place. */
 function moveOn(lane: Lane, rank: number, ranks: number, bit: number): void {
   const span = movedCount(ranks, bit);
   const pack = (index: number): number => scratch(ranks + index);
@@ -52,13 +52,13 @@ function moveOn(lane: Lane, rank: number, ranks: number, bit: number): void {
   });
 }
 
-/** How many distances below n have the bit. */
+/** Number of distances below n that have the bit. */
 function movedCount(ranks: number, bit: number): number {
   const rest = ranks % (2 * bit);
   return (ranks - rest) / 2 + Math.max(0, rest - bit);
 }
 
-/** The distances that have the bit, by their place among them. */
+/** The distance at an index among those that have the bit. */
 function movedBlock(index: number, bit: number): number {
   return 2 * (index - (index % bit)) + bit + (index % bit);
 }

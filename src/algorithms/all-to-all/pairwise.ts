@@ -1,8 +1,8 @@
 /**
  * Pairwise all-to-all: in round k every rank sends to the rank k ahead and receives from the rank k behind.
  *
- * Steps n−1 · elements sent per rank (n−1) · count per peer: every block travels once, by the straight way. In each
- * round every port is used once, so equal blocks never wait for each other.
+ * Steps n−1 · elements sent per rank (n−1) · count per peer: every block travels once, directly. Each round uses
+ * every port once, so equal blocks never wait for each other.
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
 import type { Algorithm } from "../algorithm.ts";

@@ -1,7 +1,7 @@
 /**
- * Dissemination barrier: in round k every rank tells the rank 2^k ahead what it knows.
+ * Dissemination barrier: in round k every rank signals the rank 2^k ahead.
  *
- * Steps ⌈log₂ n⌉ · no elements. After the last round every rank has heard, directly or not, of every other.
+ * Steps ⌈log₂ n⌉ · no elements. After the last round a signal of every rank has reached, directly or not, every other.
  * Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
  */
 import type { Algorithm } from "../algorithm.ts";

@@ -1,30 +1,29 @@
 /**
  * The event engine: ports that lanes share, slots that a sender must wait for, and links that messages queue for.
  *
- * A message leaves when its sender has come to the step, the send port is free and a slot of its channel is; it takes
- * the links on its way one after another, each in the order in which messages reach them, and then the receiver's port.
- * Where anything is shared, halves of steps happen in the order of time; a lane that owns its ports and meets nobody on
- * the way runs on until it has to wait. Events of the same time happen by class, links first, then in the order in
- * which they were queued.
+ * A message leaves when its sender has reached the step, and the send port and a slot of its channel are free. It takes
+ * the links of its route one after another, each in order of arrival, and then the receiver's port. Where anything is
+ * shared, half steps run in the order of time. A lane that shares neither ports nor links runs until it has to wait.
+ * Events of the same time run by class, links first, then in the order in which they were queued.
  */
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
-import { InFlight, Journeys, Slots } from "./in-flight.ts";
+import { InFlight, LinkPositions, Slots } from "./in-flight.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
 import type { RunOptions } from "./recurrence.ts";
 import type { Traffic } from "./traffic.ts";
 
-/** What may contend. */
+/** The resources that messages contend for. */
 export interface EventOptions extends RunOptions {
   /** Links that messages share; none when left out. */
   readonly fabric?: Fabric | undefined;
-  /** Messages that may be under way or not yet taken between two lanes before the sender waits; any number when left out. */
+  /** Messages between two lanes that are sent but not received before the sender waits; unlimited when left out. */
   readonly credits?: number | undefined;
 }
 
-/** The times, and whether anything was in the way. */
+/** The times, and the number of messages that waited. */
 export interface EventTiming extends Timing {
-  /** Messages that found a link in use. */
+  /** Messages that waited for a link. */
   readonly waited: number;
 }
 
@@ -48,7 +47,7 @@ class EventRun {
   readonly #queue = new EventQueue();
   readonly #flight: InFlight;
   readonly #lanes: number;
-  /** Nothing that a lane uses is anybody else's, so it need not wait for its turn in time. */
+  /** No lane shares a port or link, so lanes need not run in the order of time. */
   readonly #alone: boolean;
   readonly #now: Float64Array;
   readonly #sendPort: Float64Array;
@@ -56,13 +55,13 @@ class EventRun {
   readonly #sent: Float64Array;
   readonly #at: Int32Array;
   readonly #left: Int32Array;
-  /** Elements that a lane has received and not passed on yet; `none` when it stands before a receive. */
+  /** Elements that a lane has received and not forwarded yet; `none` before a receive. */
   readonly #held: Float64Array;
   /** Edges whose receiver waits for a message, and whose sender waits for a slot. */
   readonly #awaited: Uint8Array;
   readonly #slots: Slots | undefined;
-  readonly #journeys: Journeys | undefined;
-  /** From when on each link is free. */
+  readonly #positions: LinkPositions | undefined;
+  /** Time from which each link is free. */
   readonly #linkFree: Float64Array;
   #received = 0;
   #waited = 0;
@@ -93,7 +92,7 @@ class EventRun {
     this.#held = new Float64Array(lanes).fill(none);
     this.#awaited = new Uint8Array(edgeTo.length);
     this.#slots = credits === Infinity ? undefined : new Slots(edgeTo.length, credits);
-    this.#journeys = fabric === undefined ? undefined : new Journeys();
+    this.#positions = fabric === undefined ? undefined : new LinkPositions();
     this.#linkFree = new Float64Array(fabric?.links ?? 0);
   }
 
@@ -103,8 +102,8 @@ class EventRun {
     for (let lane = 0; lane < lanes; lane++) this.#schedule(lane);
     for (let event = queue.pop(); event !== undefined; event = queue.pop()) {
       if (event >= lanes) this.#takeLink(event - lanes, queue.time);
-      else if (this.#alone) this.#runOn(event);
-      else if (this.#takeHalf(event)) this.#schedule(event);
+      else if (this.#alone) this.#runLane(event);
+      else if (this.#halfStep(event)) this.#schedule(event);
     }
     const { ranks, channels } = this.#traffic;
     const finished = new Float64Array(ranks);
@@ -115,13 +114,13 @@ class EventRun {
     return { finished, sentElements: this.#sent, waited: this.#waited };
   }
 
-  #runOn(lane: number): void {
-    while (this.#takeHalf(lane)) {
+  #runLane(lane: number): void {
+    while (this.#halfStep(lane)) {
       // Until the lane ends or waits.
     }
   }
 
-  /** Queues a lane for its next half step, unless that waits for a message. */
+  /** Queues the next half step of a lane, unless it waits for a message. */
   #schedule(lane: number): void {
     const { starts, receives } = this.#traffic;
     const run = this.#at[lane] as number;
@@ -138,8 +137,8 @@ class EventRun {
     else this.#queue.push(lane, Math.max(now, arrival), classes.lane);
   }
 
-  /** Takes the receiving or the sending half of a lane's step; false when it ended or has to wait. */
-  #takeHalf(lane: number): boolean {
+  /** Runs the receiving or the sending half of a lane's step; false when the lane ended or has to wait. */
+  #halfStep(lane: number): boolean {
     const { starts, receives, sends, elements } = this.#traffic;
     const run = this.#at[lane] as number;
     if (run >= (starts[lane + 1] as number)) return false;
@@ -150,18 +149,18 @@ class EventRun {
     else if (held === none) {
       held = this.#receive(lane, receive);
       if (held === none) return false;
-      if (send === none) this.#pass(lane, run);
+      if (send === none) this.#endRepetition(lane, run);
       else this.#held[lane] = held;
       return true;
     }
     if (!this.#send(lane, send, held)) return false;
     this.#held[lane] = none;
-    this.#pass(lane, run);
+    this.#endRepetition(lane, run);
     return true;
   }
 
-  /** A repetition of a run is done. */
-  #pass(lane: number, run: number): void {
+  /** Ends one repetition of a run. */
+  #endRepetition(lane: number, run: number): void {
     const left = (this.#left[lane] as number) - 1;
     if (left > 0) {
       this.#left[lane] = left;
@@ -171,7 +170,7 @@ class EventRun {
     this.#left[lane] = this.#traffic.times[run + 1] ?? 0;
   }
 
-  /** Elements received, or `none` when the message is not there yet. */
+  /** Elements received, or `none` when the message has not arrived. */
   #receive(lane: number, edge: number): number {
     const flight = this.#flight;
     const message = flight.heads[edge] as number;
@@ -185,27 +184,28 @@ class EventRun {
     const elements = flight.elements[message] as number;
     const recvStart = Math.max(arrival, this.#recvPort[rank] as number);
     const taken = recvStart + this.#model.occupancy(elements);
-    // A slower link on the way lets the tail come later than the port could take it.
-    const late = Math.max(0, (this.#journeys?.tail[message] ?? 0) - taken);
+    // After a slower link the tail arrives later than the port could take it.
+    const late = Math.max(0, (this.#positions?.tail[message] ?? 0) - taken);
     const recvEnd = taken + late;
     this.#recvPort[rank] = recvEnd;
     this.#now[lane] = Math.max(this.#now[lane] as number, recvEnd);
     const sendStart = flight.sendStart[message] as number;
     this.#options.log?.add(edge, elements, sendStart, recvStart, late);
     flight.drop(edge, message);
-    if (this.#slots !== undefined) this.#giveBack(this.#slots, edge, recvEnd + this.#model.latency);
+    if (this.#slots !== undefined)
+      this.#releaseSlot(this.#slots, edge, recvEnd + this.#model.latency);
     if (++this.#received % reportEvery === 0) this.#options.onProgress?.(this.#received);
     return elements;
   }
 
-  /** A message was taken: its slot is free once its sender has heard of it. */
-  #giveBack(slots: Slots, edge: number, freeAt: number): void {
-    if (!slots.give(edge, freeAt)) return;
+  /** Frees the slot of a received message, from the time at which its sender learns of it. */
+  #releaseSlot(slots: Slots, edge: number, freeAt: number): void {
+    if (!slots.release(edge, freeAt)) return;
     const sender = this.#traffic.edgeFrom[edge] as number;
     this.#queue.push(sender, Math.max(this.#now[sender] as number, freeAt), classes.lane);
   }
 
-  /** False when there is no free slot. */
+  /** Sends the message of a step; false when there is no free slot. */
   #send(lane: number, edge: number, elements: number): boolean {
     const { channels } = this.#traffic;
     const rank = this.#alone ? lane : Math.floor(lane / channels);
@@ -218,7 +218,7 @@ class EventRun {
     return true;
   }
 
-  /** Sends a message on its way. */
+  /** Puts a message in flight. */
   #launch(edge: number, sendStart: number, sendEnd: number, elements: number): void {
     const fabric = this.#fabric;
     if (fabric === undefined) {
@@ -228,19 +228,19 @@ class EventRun {
       return;
     }
     const message = this.#flight.push(edge, sendStart, elements, Number.NaN);
-    const journeys = this.#journeys as Journeys;
-    journeys.begin(message, edge, sendEnd, this.#flight.capacity);
-    this.#goOn(journeys, fabric, message, sendStart);
+    const positions = this.#positions as LinkPositions;
+    positions.begin(message, edge, sendEnd, this.#flight.capacity);
+    this.#forward(positions, fabric, message, sendStart);
   }
 
-  /** False when a lane has to wait for a slot of a channel; it is queued where it is known until when. */
+  /** Takes a slot of a channel; false when the lane has to wait. The lane is queued if the end of the wait is known. */
   #takeSlot(slots: Slots, lane: number, edge: number): boolean {
     const freeAt = slots.freeAt(edge);
     if (Number.isNaN(freeAt)) return false;
     if (freeAt > (this.#now[lane] as number)) {
       this.#now[lane] = freeAt;
       if (!this.#alone) {
-        // Another lane of the rank may use the port until then.
+        // Until then another lane of the rank can use the port.
         this.#queue.push(lane, freeAt, classes.lane);
         return false;
       }
@@ -249,43 +249,43 @@ class EventRun {
     return true;
   }
 
-  /** A message has come to its next link: it takes the link when those that came before have passed. */
+  /** A message takes its next link, after the messages that reached the link before. */
   #takeLink(message: number, time: number): void {
     const fabric = this.#fabric as Fabric;
-    const journeys = this.#journeys as Journeys;
-    const link = this.#linkOf(journeys, fabric, message);
+    const positions = this.#positions as LinkPositions;
+    const link = this.#linkOf(positions, fabric, message);
     const begins = Math.max(time, this.#linkFree[link] as number);
     if (begins > time) this.#waited++;
     const passed = begins + fabric.occupancy(link, this.#flight.elements[message] as number);
     const latency = fabric.latency(link);
     this.#linkFree[link] = passed;
-    journeys.pass(message, passed, latency);
-    this.#goOn(journeys, fabric, message, begins + latency);
+    positions.pass(message, passed, latency);
+    this.#forward(positions, fabric, message, begins + latency);
   }
 
-  /** The head of a message is on its way to the next link, or to the receiver. */
-  #goOn(journeys: Journeys, fabric: Fabric, message: number, time: number): void {
-    if (this.#linkOf(journeys, fabric, message) !== none) {
+  /** Moves the head of a message to the next link, or to the receiver. */
+  #forward(positions: LinkPositions, fabric: Fabric, message: number, time: number): void {
+    if (this.#linkOf(positions, fabric, message) !== none) {
       this.#queue.push(this.#lanes + message, time, classes.link);
       return;
     }
     const arrival = time + this.#model.latency;
     this.#flight.arrival[message] = arrival;
-    journeys.tail[message] = (journeys.tail[message] as number) + this.#model.latency;
-    this.#wake(journeys.edge[message] as number, arrival);
+    positions.tail[message] = (positions.tail[message] as number) + this.#model.latency;
+    this.#wake(positions.edge[message] as number, arrival);
   }
 
-  #linkOf(journeys: Journeys, fabric: Fabric, message: number): number {
+  #linkOf(positions: LinkPositions, fabric: Fabric, message: number): number {
     const { edgeFrom, edgeFar, channels } = this.#traffic;
-    const edge = journeys.edge[message] as number;
+    const edge = positions.edge[message] as number;
     const to = edgeFar[edge] as number;
-    // What is sent to nobody leaves its port and is gone.
+    // A message without a receiver leaves its port and is dropped.
     if (to === none) return none;
     const from = Math.floor((edgeFrom[edge] as number) / channels);
-    return fabric.link(from, Math.floor(to / channels), journeys.hop[message] as number);
+    return fabric.link(from, Math.floor(to / channels), positions.hop[message] as number);
   }
 
-  /** Queues the lane that waits for a message, now that it is known when that comes. */
+  /** Queues the lane that waits for a message, now that its arrival is known. */
   #wake(edge: number, arrival: number): void {
     if (this.#awaited[edge] !== 1) return;
     this.#awaited[edge] = 0;

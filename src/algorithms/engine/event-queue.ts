@@ -1,8 +1,8 @@
 /**
- * Events to come, the earliest first: a binary heap in typed arrays.
+ * Pending events, the earliest first: a binary heap in typed arrays.
  *
- * The order is total: by time, then by class, then by the sequence in which they were queued. So nothing depends on how
- * the heap happens to be filled.
+ * The order is total: by time, then by class, then by the sequence in which events were queued. So no result depends on
+ * the state of the heap.
  */
 
 /** Of events at the same time, those of a lower class come first. */
@@ -13,7 +13,7 @@ const classSpan = 2 ** 50;
 
 const firstCapacity = 64;
 
-/** A queue of events, each a number that says what happens. */
+/** A queue of events; the caller gives each event a number. */
 export class EventQueue {
   #times = new Float64Array(firstCapacity);
   #orders = new Float64Array(firstCapacity);
@@ -26,7 +26,7 @@ export class EventQueue {
     return this.#size;
   }
 
-  /** When the event happens that was popped last. */
+  /** Time of the event that was popped last. */
   get time(): number {
     return this.#time;
   }
@@ -52,7 +52,7 @@ export class EventQueue {
     events[at] = event;
   }
 
-  /** Takes the earliest event; `undefined` when there is none. */
+  /** Removes the earliest event; `undefined` when there is none. */
   pop(): number | undefined {
     if (this.#size === 0) return undefined;
     const first = this.#events[0] as number;
@@ -62,7 +62,7 @@ export class EventQueue {
     return first;
   }
 
-  /** Puts the event in place `from` where the first one was, and down to where it belongs. */
+  /** Moves the event at index `from` to the top, and sinks it to its position. */
   #sink(from: number): void {
     const times = this.#times;
     const orders = this.#orders;

@@ -1,19 +1,21 @@
 /**
- * Messages that were sent and not yet received: a queue for every edge, all in one pool that is used again and again.
- * So memory grows with what is under way at the same time and not with what is ever sent.
+ * Messages in flight: sent and not yet received. A queue for every edge, their positions on shared links, and the slots
+ * of bounded channels.
+ *
+ * All queues share one pool that is reused, so memory grows with the messages in flight and not with all messages sent.
  */
 import { none } from "../program.ts";
 import { doubled } from "./traffic.ts";
 
-/** The messages under way. The columns are for the engines' inner loops; they are replaced when the pool grows. */
+/** The messages in flight. The engines' inner loops read the columns, which are replaced when the pool grows. */
 export class InFlight {
   /** First and last message of each edge; -1 where there is none. */
   readonly heads: Int32Array;
   readonly #tails: Int32Array;
-  /** When a message took its sender's port, and how long it is. */
+  /** Time at which a message took its sender's port, and its length. */
   sendStart = new Float64Array(64);
   elements = new Float64Array(64);
-  /** When its head reaches the receiver; NaN while that is open. */
+  /** Time at which its head reaches the receiver; NaN while unknown. */
   arrival = new Float64Array(64);
   #next = new Int32Array(64);
   #free = none;
@@ -24,12 +26,12 @@ export class InFlight {
     this.#tails = new Int32Array(edges).fill(none);
   }
 
-  /** Room in the pool. */
+  /** Capacity of the pool. */
   get capacity(): number {
     return this.#next.length;
   }
 
-  /** Puts a message at the end of an edge's queue and gives its number. */
+  /** Appends a message to an edge's queue and returns its number. */
   push(edge: number, sendStart: number, elements: number, arrival: number): number {
     let message = this.#free;
     if (message !== none) this.#free = this.#next[message] as number;
@@ -48,7 +50,7 @@ export class InFlight {
     return message;
   }
 
-  /** Takes the first message off an edge's queue. Its columns hold until the next push. */
+  /** Removes the first message of an edge's queue. Its columns are valid until the next push. */
   drop(edge: number, message: number): void {
     const next = this.#next[message] as number;
     this.heads[edge] = next;
@@ -65,24 +67,22 @@ export class InFlight {
   }
 }
 
-/** A copy with as much room again. */
+/** A copy of twice the capacity. */
 function longer(array: Float64Array<ArrayBuffer>): Float64Array<ArrayBuffer> {
   const copy = new Float64Array(2 * array.length);
   copy.set(array);
   return copy;
 }
 
-// Where messages are on their way through shared links, by their number in `InFlight`.
-
-/** The ways of the messages that are under way. */
-export class Journeys {
+/** Positions of messages on shared links, by their number in `InFlight`. */
+export class LinkPositions {
   edge = new Int32Array(0);
-  /** Links that are passed. */
+  /** Links passed. */
   hop = new Int32Array(0);
-  /** When the last byte has come as far as the head has. */
+  /** Time at which the last byte reaches the position of the head. */
   tail = new Float64Array(0);
 
-  /** A message leaves its sender; `capacity` is that of the pool it is in. */
+  /** A message leaves its sender; `capacity` is the pool's. */
   begin(message: number, edge: number, sendEnd: number, capacity: number): void {
     if (capacity > this.edge.length) this.#grow(capacity);
     this.edge[message] = edge;
@@ -90,7 +90,7 @@ export class Journeys {
     this.tail[message] = sendEnd;
   }
 
-  /** A message's last byte has passed a link, which is so long. */
+  /** The last byte of a message passes a link of that latency. */
   pass(message: number, passed: number, latency: number): void {
     this.hop[message] = (this.hop[message] as number) + 1;
     this.tail[message] = Math.max(this.tail[message] as number, passed) + latency;
@@ -109,15 +109,13 @@ export class Journeys {
   }
 }
 
-// The slots of every channel: as many messages as it has may be under way or not yet taken.
-
-/** When the slots are free again. */
+/** The slots of every channel, one for each message that is sent and not yet received, and the times they are free. */
 export class Slots {
   readonly #credits: number;
-  /** By edge and slot: when the message that used it last was taken, and its sender knew. */
+  /** By edge and slot: the time at which the sender learned that the slot's last message was received. */
   readonly #freeAt: Float64Array;
   readonly #taken: Int32Array;
-  readonly #given: Int32Array;
+  readonly #released: Int32Array;
   /** Edges whose sender waits for a slot. */
   readonly #awaited: Uint8Array;
 
@@ -125,31 +123,31 @@ export class Slots {
     this.#credits = credits;
     this.#freeAt = new Float64Array(edges * credits);
     this.#taken = new Int32Array(edges);
-    this.#given = new Int32Array(edges);
+    this.#released = new Int32Array(edges);
     this.#awaited = new Uint8Array(edges);
   }
 
-  /** When the next slot of an edge is free; NaN, and noted as awaited, while that is not known. */
+  /** Time at which the next slot of an edge is free; NaN while unknown, and the edge is then marked as awaited. */
   freeAt(edge: number): number {
     const taken = this.#taken[edge] as number;
     if (taken < this.#credits) return 0;
-    if ((this.#given[edge] as number) > taken - this.#credits) {
+    if ((this.#released[edge] as number) > taken - this.#credits) {
       return this.#freeAt[edge * this.#credits + (taken % this.#credits)] as number;
     }
     this.#awaited[edge] = 1;
     return Number.NaN;
   }
 
-  /** Uses that slot. */
+  /** Takes that slot. */
   take(edge: number): void {
     this.#taken[edge] = (this.#taken[edge] as number) + 1;
   }
 
-  /** The next message of an edge was taken; true when its sender waits for the slot. */
-  give(edge: number, freeAt: number): boolean {
-    const given = this.#given[edge] as number;
-    this.#freeAt[edge * this.#credits + (given % this.#credits)] = freeAt;
-    this.#given[edge] = given + 1;
+  /** Frees the slot of the next received message of an edge; true when the sender waits for it. */
+  release(edge: number, freeAt: number): boolean {
+    const released = this.#released[edge] as number;
+    this.#freeAt[edge * this.#credits + (released % this.#credits)] = freeAt;
+    this.#released[edge] = released + 1;
     if (this.#awaited[edge] === 0) return false;
     this.#awaited[edge] = 0;
     return true;

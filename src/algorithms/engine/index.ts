@@ -1,5 +1,4 @@
-/** The engines: when ranks are done, for any number of them. */
-
+/** The engines: finishing times of ranks, for any number of them. */
 export { type EventOptions, type EventTiming, runEvents } from "./event-engine.ts";
 export { type MessageEvent, MessageLog } from "./message-log.ts";
 export type { Fabric, LinkModel, OnProgress, Timing } from "./model.ts";

@@ -1,4 +1,4 @@
-/** Every message of a run, in the order in which they were received: the engines' trace, in pages of typed arrays. */
+/** Every message of a run, in the order of reception: the engines' trace, in pages of typed arrays. */
 import { none } from "../program.ts";
 import type { LinkModel } from "./model.ts";
 import type { Traffic } from "./traffic.ts";
@@ -9,10 +9,10 @@ export interface MessageEvent {
   readonly to: number;
   readonly channel: number;
   readonly elements: number;
-  /** When the message takes the sender's port, and when it leaves it. */
+  /** Times at which the message takes the sender's port, and leaves it. */
   readonly sendStart: number;
   readonly sendEnd: number;
-  /** When it takes the receiver's port, and when it is there. */
+  /** Times at which it takes the receiver's port, and is complete. */
   readonly recvStart: number;
   readonly recvEnd: number;
   /** Step of the program (over all lanes) that received it. */
@@ -28,7 +28,7 @@ const width = 3;
 interface Page {
   readonly edges: Int32Array;
   readonly columns: Float64Array;
-  /** How much later than its length says a message was there; made when one is. */
+  /** Delay of a message beyond its length; allocated for the first such message. */
   late: Float64Array | undefined;
 }
 
@@ -43,7 +43,7 @@ export class MessageLog {
     return Math.max(0, this.#pages.length - 1) * pageLength + this.#at;
   }
 
-  /** Adds a message that was there `late` after the receiver's port could have taken it. */
+  /** Adds a message that was complete `late` after the receiver's port could have taken it. */
   add(edge: number, elements: number, sendStart: number, recvStart: number, late: number): void {
     if (this.#page === undefined || this.#at === pageLength) this.#turn();
     const page = this.#page as Page;
@@ -58,8 +58,8 @@ export class MessageLog {
     page.late[at] = late;
   }
 
-  /** Tells every message, in the order in which they were received. */
-  each(traffic: Traffic, model: LinkModel, tell: (event: MessageEvent) => void): void {
+  /** Visits every message, in the order of reception. */
+  each(traffic: Traffic, model: LinkModel, visit: (event: MessageEvent) => void): void {
     const { edgeFrom, edgeTo, channels } = traffic;
     const { length } = this;
     const receivers = new Receivers(traffic);
@@ -72,7 +72,7 @@ export class MessageLog {
       const sendStart = page.columns[width * at + 1] as number;
       const recvStart = page.columns[width * at + 2] as number;
       const occupancy = model.occupancy(elements);
-      tell({
+      visit({
         from: Math.floor((edgeFrom[edge] as number) / channels),
         to: Math.floor(to / channels),
         channel: to % channels,
@@ -97,11 +97,11 @@ export class MessageLog {
   }
 }
 
-/** Where lanes stand among their receives, which they take in order. */
+/** The next receive of every lane; lanes receive in order. */
 class Receivers {
   readonly #traffic: Traffic;
   readonly #run: Int32Array;
-  /** Repetitions of the run that are taken. */
+  /** Repetitions of the run that are done. */
   readonly #taken: Int32Array;
 
   constructor(traffic: Traffic) {

@@ -1,8 +1,9 @@
 /**
- * The recurrence: when nothing contends, no event needs to wait for another rank's.
+ * Recurrences for traffic without contention; they need no queue of events. Times are only sums and maxima.
  *
- * With one lane a rank, unlimited credits and no shared links, a rank uses its ports in program order, so each lane is
- * taken as far as it gets, in any order, and no queue of events is needed. Times only add and take maxima.
+ * With one lane a rank, unlimited credits and no shared links, a rank uses its ports in program order. So `runRecurrence`
+ * advances each lane until it has to wait, in any order. `runLockstep` serves symmetric programs with ranks that start
+ * at different times. Rank 0's lane describes every rank, so one row of times per step is enough.
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
@@ -13,15 +14,15 @@ import type { MessageLog } from "./message-log.ts";
 import { type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
 import type { Traffic } from "./traffic.ts";
 
-/** What an engine is told beside the traffic and the model. */
+/** Options of an engine beside the traffic and the model. */
 export interface RunOptions {
-  /** When each rank comes to the call; all at 0 when left out. */
+  /** Time at which each rank starts the call; 0 for all when left out. */
   readonly start?: ArrayLike<number> | undefined;
   readonly log?: MessageLog | undefined;
   readonly onProgress?: OnProgress | undefined;
 }
 
-/** Times of traffic with one lane a rank over links that nobody shares. */
+/** Times of traffic with one lane a rank over links that are not shared. */
 export function runRecurrence(
   traffic: Traffic,
   model: LinkModel,
@@ -31,10 +32,10 @@ export function runRecurrence(
   const { latency } = model;
   const flight = new InFlight(edgeTo.length);
   const { heads } = flight;
-  /** Edges whose receiver stands before a message that was not sent yet. */
+  /** Edges whose receiver waits for a message that was not sent yet. */
   const awaited = new Uint8Array(edgeTo.length);
   const now = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
-  // A port may have been in use until the rank came here.
+  // A port may be in use until the rank starts.
   const sendPort = now.slice();
   const recvPort = now.slice();
   const sent = new Float64Array(ranks);
@@ -80,7 +81,7 @@ export function runRecurrence(
         }
         if (send !== none) {
           const sendStart = Math.max(time, outPort);
-          // What is passed on occupied the other port as long.
+          // A forwarded message occupied the receiving port for the same time.
           outPort = sendStart + (receive === none ? model.occupancy(length) : knownOccupancy);
           out += length;
           flight.push(send, sendStart, length, sendStart + latency);
@@ -108,11 +109,6 @@ export function runRecurrence(
   };
 }
 
-// The recurrence of a symmetric program, step by step for all ranks at once.
-//
-// Rank 0's lane says what every rank does, so one row of times a step is enough: no lanes, no edges, no queues. For ranks
-// that start at different times, where one cannot stand for all.
-
 /** A symmetric program and the length of its chunks. */
 export interface Lockstep {
   readonly ranks: number;
@@ -122,13 +118,13 @@ export interface Lockstep {
   readonly chunkElements: number;
 }
 
-/** When the messages of one step left, by rank. */
+/** Times at which the messages of one step left, by rank. */
 interface Row {
   readonly starts: Float64Array;
   readonly span: number;
 }
 
-/** Times of ranks that come at `start`; every chunk is equally long. */
+/** Times of ranks that start at `start`; all chunks have the same length. */
 export function runLockstep(
   { ranks, symmetry, steps, chunkElements }: Lockstep,
   model: LinkModel,
@@ -170,7 +166,7 @@ export function runLockstep(
   return { finished, sentElements: new Float64Array(ranks).fill(spans * chunkElements) };
 }
 
-/** Takes the row that was sent to a rank from one `from` away. */
+/** Removes the oldest row that was sent over the distance `from`. */
 function taken(
   flights: ReadonlyMap<number, Row[]>,
   from: number,
@@ -183,7 +179,7 @@ function taken(
   return { ...row, offset };
 }
 
-/** The times of all ranks, and the row that they receive from so far away. */
+/** The times of all ranks, and the row that they receive over a distance. */
 interface Rows {
   readonly now: Float64Array;
   readonly sendPort: Float64Array;
@@ -191,13 +187,13 @@ interface Rows {
   readonly offset: number;
 }
 
-/** What each message of a row costs. */
+/** The cost of each message of a row. */
 interface RowCost {
   readonly latency: number;
   readonly occupancy: number;
 }
 
-/** Every rank receives and, where there is a row for it, passes on. */
+/** Every rank receives and, where there is a row for it, forwards. */
 function receive(
   { now, sendPort, starts, offset }: Rows,
   symmetry: Symmetry,
@@ -217,7 +213,7 @@ function receive(
   receiveFrom(now, ports, starts, passed, [offset, ranks, -offset], cost);
 }
 
-/** Ranks from one up to another receive from those so many on. A lone lane's receiving port is free when the lane is. */
+/** Ranks from `begin` up to `end` receive from those `away` ahead. A single lane's receiving port is free when the lane is. */
 function receiveFrom(
   now: Float64Array,
   sendPort: Float64Array | undefined,
@@ -255,10 +251,10 @@ function launch(
   }
 }
 
-/** Every rank waits for what none has sent. */
+/** The error for a program in which every rank waits for a message that no rank sends. */
 export function stuck(): UnsupportedError {
   return new UnsupportedError({
     headline: "a program in which every rank receives before it sends: it never ends",
-    hint: "verifyAlgorithm tells what is wrong with it",
+    hint: "verifyAlgorithm reports its problems",
   });
 }

@@ -1,9 +1,14 @@
 /**
- * The fold: where all ranks do the same at the same time, one of them is timed for all.
+ * One rank that represents all: in a symmetric program whose ranks start together, all have the same times.
  *
- * What rank 0 receives on an offset is what it sent there itself, for its peer did the same at the same time. What it
- * repeats shifts all times by the same amount once a time has come in which it does: the recurrence only adds and takes
- * maxima, so every later time shifts them by as much, and need not be taken. So the cost does not grow with the ranks.
+ * `briefLane` reads the messages of rank 0. A message is identified by its *offset*, which is the same for the sender
+ * and the receiver: the distance between their ranks, or the bits in which these differ. Repeated steps are kept once.
+ * An offset that changes between repetitions gets its own number, because its messages are received within the
+ * repetition.
+ *
+ * `foldedTiming` computes the times of that rank. Its peer sends the same at the same time, so rank 0 receives on an
+ * offset the message that it sent there. The recurrence only adds and takes maxima. So once a repetition shifts all
+ * times by the same amount, every later one does too, and is skipped. The cost does not grow with the ranks.
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
@@ -13,16 +18,16 @@ import { column, none, stepWidth } from "../program.ts";
 import type { LinkModel } from "./model.ts";
 import { stuck } from "./recurrence.ts";
 
-/** What every rank does. */
+/** The result of every rank. */
 export interface FoldedTiming {
-  /** When each rank is done. */
+  /** Time at which each rank is done. */
   readonly finished: number;
   readonly sentElements: number;
   /** Messages that each rank sends. */
   readonly messages: number;
 }
 
-/** Times of one rank that stands for all: they start together and every chunk is `chunkElements` long. */
+/** Times of one rank that represents all: they start together and every chunk has `chunkElements` elements. */
 export function foldedTiming(
   blocks: readonly BriefBlock[],
   chunkElements: number,
@@ -33,13 +38,13 @@ export function foldedTiming(
   return rank.timing();
 }
 
-/** A message that is under way: when it took the port, and its chunks. */
+/** A message in flight: the time at which it took the port, and its chunks. */
 interface Sent {
   start: number;
   readonly span: number;
 }
 
-/** Times, and which messages are under way. */
+/** Times, and the messages in flight. */
 interface State {
   readonly times: readonly number[];
   readonly flights: string;
@@ -52,7 +57,7 @@ class FoldedRank {
   #sendPort = 0;
   #sentSpans = 0;
   #messages = 0;
-  /** Messages under way, by offset. */
+  /** Messages in flight, by offset. */
   readonly #flights: Sent[][] = [];
 
   constructor(chunkElements: number, model: LinkModel) {
@@ -113,7 +118,7 @@ class FoldedRank {
     return this.#model.occupancy(span * this.#chunkElements);
   }
 
-  /** All that the steps of a block depend on. */
+  /** Everything that the steps of a block depend on. */
   #state(used: ReadonlySet<number>, sends: boolean): State {
     const times = sends ? [this.#now, this.#sendPort] : [this.#now];
     let flights = "";
@@ -135,7 +140,7 @@ class FoldedRank {
   }
 }
 
-/** By how much all times are later; `undefined` when not all by the same, or other messages are under way. */
+/** The amount by which all times are later; `undefined` when amounts or messages in flight differ. */
 function shiftOf(before: State, after: State): number | undefined {
   if (before.flights !== after.flights) return undefined;
   const shift = (after.times[0] ?? 0) - (before.times[0] ?? 0);
@@ -143,28 +148,21 @@ function shiftOf(before: State, after: State): number | undefined {
   return same ? shift : undefined;
 }
 
-// One lane that stands for all: the messages of rank 0 in a program that is the same for every rank but for their
-// numbers.
-//
-// A message is told by its *offset*, which is the same for the sender and the receiver: so many ranks on, or the bits in
-// which the two differ. What the lane repeats is kept once. An offset that changes from one time to the next gets a
-// number of its own, since what is sent on it is received within that time.
-
 /** A step that receives on an offset, sends on one, or both; -1 for none. */
 export interface BriefStep {
   readonly receive: number;
   readonly send: number;
-  /** Chunks of a message that the step makes of its own. */
+  /** Chunks of a message that the step creates. */
   readonly span: number;
 }
 
-/** Steps that are taken so many times. */
+/** Steps and the number of their repetitions. */
 export interface BriefBlock {
   readonly times: number;
   readonly steps: readonly BriefStep[];
 }
 
-/** The lane of rank 0; `undefined` where the algorithm has no symmetry for that many ranks. */
+/** The lane of rank 0; `undefined` where the algorithm has no symmetry for that number of ranks. */
 export function briefLane(
   collective: SpecifiedCollective,
   algorithm: Algorithm,
@@ -208,7 +206,7 @@ class Offsets {
     this.#symmetry = symmetry;
   }
 
-  /** Adds a step that is `first` the first time and `last` the last time. */
+  /** Adds a step: number `first` in the first repetition and `last` in the last one. */
   add(steps: BriefStep[], code: Int32Array, first: number, last: number): void {
     const [at, end] = [first * stepWidth, last * stepWidth];
     const number = (field: number): number =>

@@ -1,8 +1,11 @@
 /**
- * The traffic of a call: what every lane sends and receives, without the data.
+ * The traffic of a call: the messages that every lane sends and receives, without the data.
  *
- * Steps that only move data inside a rank take no time and are left out, and steps that differ in nothing but the chunk
- * are one *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
+ * Steps that only move data inside a rank take no time and are left out. Steps that differ only in the chunk are one
+ * *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
+ *
+ * Lanes are read one at a time, from a finished program or as its algorithm writes them. An algorithm writes the steps
+ * of each rank from its number alone, so a program of a million ranks is never in memory as a whole.
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
@@ -11,13 +14,13 @@ import type { Layout } from "../layout.ts";
 import { tooMuchTraffic } from "../limits.ts";
 import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "../program.ts";
 
-/** Runs that are kept: some 500 MB of them with their edges. */
+/** Limit of runs: some 500 MB with their edges. */
 const mostRuns = 2 ** 23;
 
-/** Steps that are read: some seconds' worth. */
+/** Limit of steps that are read: some seconds. */
 const mostRead = 2 ** 28;
 
-/** What is sent, by whom, to whom, and in which order. */
+/** The messages of all lanes, with their senders, receivers and order. */
 export interface Traffic {
   readonly ranks: number;
   readonly channels: number;
@@ -26,22 +29,22 @@ export interface Traffic {
   /** Edge that a run receives from, and the one that it sends to; -1 for none. */
   readonly receives: Int32Array;
   readonly sends: Int32Array;
-  /** Elements of each message that a run makes of its own; what it receives, it passes on. */
+  /** Elements of each message that a run creates; a run that receives forwards the received elements. */
   readonly elements: Float64Array;
-  /** How often a run is taken. */
+  /** Repetitions of a run. */
   readonly times: Int32Array;
   /** Number of a run's first step, over all lanes. */
   readonly steps: Float64Array;
   /** Lane that an edge comes from and goes to; -1 where there is none. */
   readonly edgeFrom: Int32Array;
   readonly edgeTo: Int32Array;
-  /** The lane that the edge goes to; another one than `edgeTo` where that one stands for it. */
+  /** The lane that the edge goes to; differs from `edgeTo` where that lane represents it. */
   readonly edgeFar: Int32Array;
   /** Sends of all lanes. */
   readonly messages: number;
 }
 
-/** Ranks from 0 up to `period` that stand for all: rank r for all that are r and a multiple of the period, renumbered. */
+/** Ranks from 0 up to `period` that represent all: rank r represents every rank r + k · period, renumbered. */
 export interface Period {
   /** Divides the number of ranks. */
   readonly period: number;
@@ -51,8 +54,8 @@ export interface Period {
 /**
  * Reads the traffic off the lanes of a program; without a layout all messages are empty.
  *
- * @throws UnsupportedError for more runs than fit into memory with ease.
- * @param period Where the ranks of a symmetric program are alike at this distance, so many of them stand for all.
+ * @throws UnsupportedError for more runs than the limit.
+ * @param period Where ranks at this distance are equivalent, the ranks below it represent all.
  */
 export function trafficOf(
   source: LaneSource,
@@ -70,7 +73,7 @@ export function trafficOf(
     const channel = lane % channels;
     const rank = (lane - channel) / channels;
     const code = source.steps(rank, channel);
-    // A peer that does not exist sends nothing, and takes what it is sent.
+    // A peer that does not exist sends nothing, and accepts every message.
     const laneOf = (peer: number): number =>
       peer >= 0 && peer < ranks ? peer * channels + channel : none;
     for (let at = 0; at < code.length; at += stepWidth) {
@@ -81,7 +84,7 @@ export function trafficOf(
         const elements = from === none ? reader.elements(code, at, rank) : 0;
         let receive = none;
         if (from !== none) {
-          // The sender that stands for this one sends to a rank that this one stands for.
+          // The representative of the sender sends to a rank that this one represents.
           const turned = from >= 0 && from < ranks ? from - (from % period) : 0;
           const self = symmetry === "rotation" ? (rank - turned + ranks) % ranks : rank ^ turned;
           receive = edges.edge(laneOf(from - turned), laneOf(self));
@@ -97,7 +100,7 @@ export function trafficOf(
   return { ranks: period, channels, starts, ...runs.columns(), edgeFrom, edgeTo, edgeFar };
 }
 
-/** Refuses lanes that are too long together before they are read: by the middle one of three, which no root stretches. */
+/** Rejects lanes that are too long together before they are read: by the median of three, which no root distorts. */
 function assertReadable(source: LaneSource, lanes: number): void {
   const lengths = [0, Math.floor(source.ranks / 2), source.ranks - 1].map(
     (rank) => source.steps(rank, 0).length / stepWidth,
@@ -106,10 +109,10 @@ function assertReadable(source: LaneSource, lanes: number): void {
   if (middle * lanes > mostRead) throw tooMuchTraffic(source, mostRead, "steps");
 }
 
-/** Lengths of what steps read on their own rank. */
+/** Lengths of the chunks that steps read on their own rank. */
 class LengthReader {
   readonly #layout: Layout | undefined;
-  /** Sums of the lengths before each chunk, of the table that was read last: ranks in a row share one. */
+  /** Prefix sums of the lengths of the table that was read last: consecutive ranks share one. */
   #sums = new Float64Array(1);
   #summed: Float64Array | undefined;
 
@@ -121,7 +124,7 @@ class LengthReader {
   elements(code: Int32Array, at: number, rank: number): number {
     const read = code[at + column.read] as number;
     if (read === none || this.#layout === undefined) return 0;
-    // Scratch has the lengths of the input, counted round and round.
+    // Scratch has the lengths of the input, modulo its number of chunks.
     const side = bufferOf(read) === 1 ? this.#layout.out : this.#layout.in;
     const lengths = side[rank]?.lengths;
     if (lengths === undefined || lengths.length === 0) return 0;
@@ -147,7 +150,7 @@ class LengthReader {
   }
 }
 
-/** Runs, lane after lane, in growing columns. */
+/** Runs of all lanes, in growing columns. */
 class RunTable {
   #receives = new Int32Array(64);
   #sends = new Int32Array(64);
@@ -157,7 +160,7 @@ class RunTable {
   #step = 0;
   #size = 0;
   #messages = 0;
-  /** The next step may belong to the run before it. */
+  /** True if the next step can extend the last run. */
   #open = false;
 
   get size(): number {
@@ -194,7 +197,7 @@ class RunTable {
     this.#open = true;
   }
 
-  /** Ends a lane; gives the number of runs so far. */
+  /** Ends a lane; returns the number of runs so far. */
   endLane(): number {
     this.#open = false;
     return this.#size;
@@ -225,12 +228,7 @@ function grown<T extends Int32Array | Float64Array>(old: T, longer: T): T {
   return longer;
 }
 
-// The lanes of a program, one at a time: read from a finished program, or written afresh by its algorithm.
-//
-// An algorithm writes each rank's steps from the rank's number alone, so a program of a million ranks need never lie in
-// memory as a whole.
-
-/** What a program is for, without its steps. */
+/** The description of a program, without its steps. */
 type ProgramFrame = Pick<
   Program,
   "collective" | "algorithm" | "ranks" | "root" | "channels" | "chunksPerBlock" | "scratchChunks"
@@ -238,7 +236,7 @@ type ProgramFrame = Pick<
 
 /** A program, lane by lane. */
 export interface LaneSource extends ProgramFrame {
-  /** Steps of one lane, packed as in `Program.code`; good until the next lane is asked for. */
+  /** Steps of one lane, packed as in `Program.code`; valid until the next call. */
   steps(rank: number, channel: number): Int32Array;
 }
 
@@ -276,9 +274,7 @@ function frameOf(program: Program): ProgramFrame {
   return { collective, algorithm, ranks, root, channels, chunksPerBlock, scratchChunks };
 }
 
-// Numbers for the pairs of lanes that messages go between: an open-addressing table in typed arrays.
-
-/** The edges seen so far. */
+/** Numbers for the pairs of lanes that exchange messages: an open-addressing hash table in typed arrays. */
 class EdgeTable {
   #from = new Int32Array(64);
   #to = new Int32Array(64);
@@ -290,7 +286,7 @@ class EdgeTable {
     return this.#size;
   }
 
-  /** Number of the edge between two lanes, or places; the next free one when it is new. */
+  /** Number of the edge between two lanes; a new edge gets the next free number. */
   edge(from: number, to: number): number {
     const slots = this.#slots;
     const mask = slots.length - 1;
@@ -309,7 +305,7 @@ class EdgeTable {
     return this.#size - 1;
   }
 
-  /** Where each edge begins and ends. */
+  /** Lanes at which each edge begins and ends. */
   ends(): { readonly from: Int32Array; readonly to: Int32Array } {
     return { from: this.#from.slice(0, this.#size), to: this.#to.slice(0, this.#size) };
   }
@@ -333,7 +329,7 @@ function hash(from: number, to: number): number {
   return (mixed ^ (mixed >>> 15)) >>> 0;
 }
 
-/** A copy with as much room again. */
+/** A copy of twice the capacity. */
 export function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
   const longer = new Int32Array(2 * array.length);
   longer.set(array);

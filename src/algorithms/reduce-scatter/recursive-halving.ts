@@ -1,8 +1,8 @@
 /**
- * Recursive halving reduce-scatter: in every round a rank gives half of its blocks away and folds the other half.
+ * Recursive halving reduce-scatter: in every round a rank sends half of its blocks and folds the other half.
  *
  * Steps ⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank (n−1) · count (n · count by ranks that
- * another one stands for). Best for small and medium buffers.
+ * another one represents). Best for small and medium buffers.
  * Each block is folded by partners half of the hypercube apart, then a quarter, …: ((x0 + x4) + (x2 + x6)) + …
  * Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
  */
@@ -46,7 +46,7 @@ export const recursiveHalvingReduceScatter: Algorithm = {
   },
 };
 
-/** Gives the partner's blocks away and folds its own, in every round. */
+/** Sends the partner's blocks and folds its own, in every round. */
 function halve(lane: Lane, cube: Hypercube, core: number, ranks: number): void {
   const firstBlock = (group: number): number => (group < cube.cores ? cube.rankOf(group) : ranks);
   for (let half = cube.cores / 2; half >= 1; half /= 2) {

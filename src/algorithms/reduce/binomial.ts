@@ -10,7 +10,7 @@ import type { Folds } from "../association.ts";
 import { doublings } from "../powers.ts";
 import { input, output, scratch } from "../program.ts";
 
-/** The binomial broadcast turned round. */
+/** The binomial broadcast in reverse. */
 export const binomialReduce: Algorithm = {
   name: "binomial",
   summary: "halves the ranks that hold partials in every round",
@@ -51,7 +51,7 @@ function childrenOf(place: number, ranks: number): number[] {
   return children;
 }
 
-/** What the rank at a place holds at last. */
+/** The final value of the rank at a place. */
 function orderBelow<V>(folds: Folds<V>, ranks: number, root: number, place: number): V {
   const rank = (place + root) % ranks;
   const [first, ...others] = childrenOf(place, ranks);
