@@ -107,8 +107,8 @@ describe("the verifier notices", () => {
     });
     expect(problemsOf(program)).toEqual(
       expect.arrayContaining([
-        "match: rank 0 names a rank 2, which is none",
-        "match: rank 1 names a rank -3, which is none",
+        "match: rank 0 names rank 2, which does not exist",
+        "match: rank 1 names rank -3, which does not exist",
       ]),
     );
   });

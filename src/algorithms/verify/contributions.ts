@@ -1,4 +1,4 @@
-/** Does every output chunk hold what the specification says: each contribution once, complete, and alike everywhere? */
+/** Checks every output chunk against the specification: each contribution once, complete, and the same bits on all ranks. */
 import { specifications } from "../../api/collectives/index.ts";
 import type { InputBlock } from "../../api/collectives/spec.ts";
 import { none, type Program } from "../program.ts";
@@ -6,7 +6,7 @@ import type { Execution } from "./execution.ts";
 import type { Problem } from "./matching.ts";
 import type { ValueId, ValueTable } from "./values.ts";
 
-/** What an output chunk must hold. */
+/** The required content of an output chunk. */
 interface Need {
   /** Number of the input chunk. */
   readonly source: number;
@@ -15,24 +15,24 @@ interface Need {
   readonly reduces: boolean;
 }
 
-/** What is wrong with the values that a program leaves in its outputs. */
+/** Problems of the values that a program leaves in its outputs. */
 export function contributionProblems(program: Program, execution: Execution): Problem[] {
   const { ranks, root, chunksPerBlock, collective } = program;
   const { expected, reduces } = specifications[collective];
   const { values, outputs } = execution;
   const problems: Problem[] = [];
-  // Whoever holds the same fold must hold it by the same association: the same bits everywhere.
+  // Ranks that hold the same fold must hold it by the same association: the same bits everywhere.
   const norms: ValueId[] = [];
-  let asked: readonly InputBlock[] | undefined;
+  let previous: readonly InputBlock[] | undefined;
   let all = none;
   for (let rank = 0; rank < ranks; rank++) {
     const chunks = outputs[rank] as Int32Array;
     for (let block = 0; block * chunksPerBlock < chunks.length; block++) {
       const sources = expected(ranks, rank, block, root);
       const first = (sources[0]?.block ?? 0) * chunksPerBlock;
-      // Ranks that need the same are told so by the same answer.
-      if (sources !== asked) all = values.setOf(sources.map((source) => source.rank));
-      asked = sources;
+      // The specification returns the same array for equal requirements.
+      if (sources !== previous) all = values.setOf(sources.map((source) => source.rank));
+      previous = sources;
       for (let piece = 0; piece < chunksPerBlock; piece++) {
         const chunk = block * chunksPerBlock + piece;
         const value = chunks[chunk] as ValueId;
@@ -56,14 +56,14 @@ function fault(values: ValueTable, value: ValueId, need: Need): string | undefin
   if (!values.sameSet(found, ranks)) {
     const lacking = values.firstLacking(ranks, found);
     return lacking === undefined
-      ? `holds a contribution of rank ${values.firstLacking(found, ranks)} too many`
+      ? `holds an extra contribution of rank ${values.firstLacking(found, ranks)}`
       : `lacks the contribution of rank ${lacking}`;
   }
   if (values.isFinal(value) === reduces) return undefined;
   return reduces ? "was never completed" : "was completed, but nothing was folded";
 }
 
-/** Compares with the first value found of the same fold; every fold of a chunk is over the same ranks. */
+/** Compares a value with the first one of the same fold; every fold of a chunk is over the same ranks. */
 function orderFault(
   values: ValueTable,
   value: ValueId,

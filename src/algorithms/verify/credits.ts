@@ -1,15 +1,15 @@
 /**
- * Could the program deadlock? Runs its sends and receives, without data, over channels that hold a bounded number of
- * messages, and prints the cycle when it gets stuck.
+ * Detects deadlocks: runs the sends and receives of a program, without data, over channels that hold a bounded number
+ * of messages, and reports the cycle if it gets stuck.
  *
  * With k credits, send number j of a channel completes once receive number j−k has. With none (rendezvous, the worst
- * case) a send completes only while its receiver stands at the matching receive. Programs have no wildcard receives,
- * so one run decides for every timing.
+ * case) a send completes only while its receiver is at the matching receive. Programs have no wildcard receives, so
+ * one run decides for every timing.
  */
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
 import { type Matching, matchSteps } from "./matching.ts";
 
-/** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when none up to it is enough. */
+/** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when even `limit` can. */
 export function smallestSafeCredits(program: Program, limit: number): number | undefined {
   const matching = matchSteps(program);
   for (let credits = 0; credits <= limit; credits++) {
@@ -18,12 +18,12 @@ export function smallestSafeCredits(program: Program, limit: number): number | u
   return undefined;
 }
 
-/** The cycle in which a program gets stuck with so many credits, a line a rank; `undefined` when it finishes. */
+/** The cycle in which a program gets stuck with that many credits, one line per rank; `undefined` when it finishes. */
 export function findDeadlock(program: Program, credits: number): readonly string[] | undefined {
   return cycleOf(program, matchSteps(program), credits);
 }
 
-/** The same for a program whose sends and receives are matched already. */
+/** The same for a program with matched sends and receives. */
 export function cycleOf(
   program: Program,
   matching: Matching,
@@ -33,14 +33,14 @@ export function cycleOf(
   return run.finishes() ? undefined : run.cycle();
 }
 
-/** How far a step has come. */
+/** Progress of a step. */
 const stage = { received: 1, offered: 2, sent: 4 } as const;
 
 class BoundedRun {
   readonly #program: Program;
   readonly #matching: Matching;
   readonly #credits: number;
-  /** Step each lane stands at. */
+  /** Current step of each lane. */
   readonly #at: Int32Array;
   /** Bits of `stage`, by step. */
   readonly #stages: Uint8Array;
@@ -104,7 +104,7 @@ class BoundedRun {
     return true;
   }
 
-  /** The receive that must be done before a send completes: -1 for none, the send itself for one that never comes. */
+  /** The receive that must finish before a send completes; -1 for none, the send itself for one that never comes. */
   #takerToWaitFor(step: number): number {
     const { receiver, sentBefore } = this.#matching;
     let earlier = step;
@@ -120,7 +120,7 @@ class BoundedRun {
     return ((this.#stages[step] as number) & reached) !== 0;
   }
 
-  /** Notes how far a step has come and wakes the lane that waits for it. */
+  /** Records the progress of a step and wakes the lane that waits for it. */
   #reach(step: number, reached: number, waiting: Int32Array): void {
     this.#stages[step] = (this.#stages[step] as number) | reached;
     const waiter = waiting[step] as number;
@@ -129,7 +129,7 @@ class BoundedRun {
     this.#ready.push(waiter);
   }
 
-  /** Follows who waits for whom from the first stuck lane until a lane comes up again. */
+  /** Follows the waits-for edges from the first stuck lane until a lane repeats. */
   cycle(): string[] {
     const { starts, channels } = this.#program;
     const stuck = this.#at.findIndex((at, lane) => at < (starts[lane + 1] as number));

@@ -1,9 +1,8 @@
 /**
- * Runs a program on values instead of numbers, for all lanes at once, and notes everything that is wrong with it.
+ * Symbolic execution: runs a program on values instead of numbers, for all lanes at once, and collects its problems.
  *
- * Channels between lanes are unbounded here; whether a bounded one could deadlock is `credits.ts`'s question. Since
- * every receive names its sender, the outcome does not depend on which lane goes first; that lanes of one rank keep out
- * of each other's way is `lane-hazards.ts`'s.
+ * Channels between lanes are unbounded here; `credits.ts` checks bounded ones for deadlocks. Every receive names its
+ * sender, so the result does not depend on the order of lanes; `lane-hazards.ts` checks races between lanes of one rank.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import { coveredInputs } from "../layout.ts";
@@ -21,14 +20,14 @@ import {
 import { type Matching, matchSteps, type Problem } from "./matching.ts";
 import { type ValueId, ValueTable } from "./values.ts";
 
-/** What a program leaves behind. */
+/** The result of a symbolic execution. */
 export interface Execution {
   readonly values: ValueTable;
   /** Value of every output chunk, by rank and chunk; -1 where nothing was written. */
   readonly outputs: readonly Int32Array[];
-  /** True when an input is read after an output that lies on it in place was written; else in place gives the same. */
+  /** True when an input is read after an output that lies on it in place was written; else in place gives the same values. */
   readonly readsCovered: boolean;
-  /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for what is missing. */
+  /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for a missing one. */
   made(step: number): Int32Array;
   /** Values of the message that a step receives; none for a step that receives nothing. */
   received(step: number): Int32Array;
@@ -40,7 +39,7 @@ export function execute(program: Program, inPlace: boolean, values?: ValueTable)
   return executeMatched(program, matchSteps(program), inPlace, values);
 }
 
-/** The same for a program whose sends and receives are matched already. */
+/** The same for a program with matched sends and receives. */
 export function executeMatched(
   program: Program,
   matching: Matching,
@@ -58,21 +57,21 @@ class Machine {
   readonly #problems: Problem[];
   readonly #reduces: boolean;
   readonly #lengths: Lengths;
-  /** Values of all chunks: buffer by buffer (in, out, scratch), rank by rank. `#starts` says where each begins. */
+  /** Values of all chunks: buffer by buffer (in, out, scratch), rank by rank. `#starts` has the first cell of each. */
   readonly #cells: Int32Array;
   readonly #starts: Int32Array;
-  /** The cell of the input chunk that lies where an output chunk lies, by cell of the latter; -1 for none. */
+  /** By cell of an output chunk: the cell of the input chunk under it in place; -1 for none. */
   readonly #under: Int32Array;
-  /** By cell: is it an input that is gone in place? */
+  /** By cell: 1 for an input that is overwritten in place. */
   readonly #lost: Uint8Array;
   #readsCovered = false;
-  /** Values that steps store or send; `#madeAt` says where those of a step begin. */
+  /** Values that steps store or send; `#madeAt` has the first index of each step. */
   readonly #made: Int32Array;
   readonly #madeAt: Int32Array;
-  /** The rank and step at hand. */
+  /** The current rank and step. */
   #rank = 0;
   #step = 0;
-  /** Where the rank's cells begin and end, by buffer. */
+  /** First and last cell of the current rank, by buffer. */
   readonly #begins = new Int32Array(4);
   readonly #ends = new Int32Array(4);
 
@@ -141,7 +140,7 @@ class Machine {
     return { values: this.#values, outputs, readsCovered, made, received, problems };
   }
 
-  /** The steps that follow are those of a rank. */
+  /** Makes a rank the current one. */
   #turnTo(rank: number): void {
     this.#rank = rank;
     for (let buffer = 0; buffer < 3; buffer++) {
@@ -161,7 +160,7 @@ class Machine {
     const span = code[at + column.span] as number;
     const final = code[at + column.final] === 1;
     const sender = this.#matching.sender[step] as number;
-    // Of a message of another length, which is reported already, nothing can be taken.
+    // A message of another length is reported by the matching; its values are ignored.
     const fits = sender !== none && code[sender * stepWidth + column.span] === span;
     const receivedAt = fits ? (this.#madeAt[sender] as number) : none;
     const madeAt = this.#madeAt[step] as number;
@@ -178,7 +177,7 @@ class Machine {
     }
   }
 
-  /** The value so far together with the next operand; -1 when one of them is missing, which is reported already. */
+  /** The value so far, folded with the next operand; -1 when one of them is missing, which is reported elsewhere. */
   #operand(before: number, value: ValueId, next: ValueId): ValueId {
     if (before === 0) return next;
     if (value === none || next === none) return none;
@@ -190,7 +189,7 @@ class Machine {
     return value;
   }
 
-  /** The value that goes on its way. */
+  /** The value that a step stores or sends. */
   #completed(value: ValueId, operands: number, final: boolean): ValueId {
     if (operands === 0) this.#problem("hazard", "takes nothing, neither from a peer nor a chunk");
     if (value === none) return none;
@@ -238,7 +237,7 @@ class Machine {
     if (this.#inPlace) this.#cells[covered] = none;
   }
 
-  /** The cell of a chunk of the rank at hand; -1 for a chunk that it does not have. */
+  /** The cell of a chunk of the current rank; -1 for a chunk that it does not have. */
   #cell(ref: Ref, i: number): number {
     const chunk = chunkOf(ref) + i;
     const buffer = bufferOf(ref);
@@ -247,24 +246,24 @@ class Machine {
     return chunk >= 0 && cell < (this.#ends[buffer] as number) ? cell : none;
   }
 
-  /** Chunks of a step are moved in any order, or at once, so none may be written that another one is read from. */
+  /** The chunks of a step are moved in any order, or at once, so written and read ranges must not overlap. */
   #checkOverlap(read: Ref, write: Ref, span: number): void {
     const apart = Math.abs(chunkOf(write) - chunkOf(read));
     if (bufferOf(read) !== bufferOf(write) || apart === 0 || apart >= span) return;
     this.#problem("hazard", "writes chunks that it reads other chunks from");
   }
 
-  /** No rank may leave before it has heard, directly or not, that every rank has entered. */
+  /** A rank may leave only after a message, directly or not, from every rank that has entered. */
   #reportEarlyLeavers(): void {
     const { ranks, channels } = this.#program;
     const { order, lane, sender, receiver } = this.#matching;
     const heard = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));
-    const told = new Map<number, bigint>();
+    const sent = new Map<number, bigint>();
     for (const step of order) {
       const rank = Math.floor((lane[step] as number) / channels);
-      const news = told.get(sender[step] as number) ?? 0n;
-      heard[rank] = (heard[rank] as bigint) | news;
-      if (receiver[step] !== none) told.set(step, heard[rank] as bigint);
+      const received = sent.get(sender[step] as number) ?? 0n;
+      heard[rank] = (heard[rank] as bigint) | received;
+      if (receiver[step] !== none) sent.set(step, heard[rank] as bigint);
     }
     const everyone = (1n << BigInt(ranks)) - 1n;
     heard.forEach((set, rank) => {
@@ -280,7 +279,7 @@ class Machine {
   }
 }
 
-/** A table with room for what a program makes that folds each contribution where it meets it. */
+/** A table with capacity for the values of a program that folds each contribution once. */
 function tableFor({ collective, ranks, root, chunksPerBlock, code }: Program): ValueTable {
   const { inBlocks, reduces } = specifications[collective];
   let inputs = 0;
@@ -294,7 +293,7 @@ function tableFor({ collective, ranks, root, chunksPerBlock, code }: Program): V
   return new ValueTable(ranks, room);
 }
 
-/** Where the chunks of each buffer (in, out, scratch) and rank begin when all lie in a row, and where the last end. */
+/** First cell of each buffer (in, out, scratch) and rank when all chunks lie in a row, and the number of cells. */
 function cellStarts({
   collective,
   ranks,
@@ -316,12 +315,6 @@ function cellStarts({
   return starts;
 }
 
-// Does a value fit into a chunk, whatever the counts of the call?
-//
-// Chunks of one block differ in length when the count does not divide evenly, and blocks differ where the caller gives
-// counts of their own. A value is as long as the input chunk that it is about; scratch chunks are as long as the
-// rank's input chunks, counted round and round.
-
 /** Collectives whose blocks may each have a length of their own. */
 const uneven: ReadonlySet<SpecifiedCollective> = new Set<SpecifiedCollective>([
   "allGatherv",
@@ -331,7 +324,13 @@ const uneven: ReadonlySet<SpecifiedCollective> = new Set<SpecifiedCollective>([
   "scatter",
 ]);
 
-/** Compares the lengths of values and chunks of one program. */
+/**
+ * Compares the lengths of values and chunks of one program, for all counts of a call.
+ *
+ * Chunks of one block differ in length when the count does not divide evenly; blocks differ in the v-forms and in gather
+ * and scatter. A value is as long as its input chunk. Scratch chunks have the lengths of the rank's input chunks, modulo
+ * their number.
+ */
 class Lengths {
   readonly #program: Program;
   readonly #values: ValueTable;

@@ -1,4 +1,7 @@
-/** Does a program take the steps, and send the elements, that its algorithm's header states? */
+/**
+ * Compares a program with the statements in its algorithm's header: steps and sent elements, the order of folding, and
+ * the symmetry of the ranks.
+ */
 
 import { specifications } from "../../api/collectives/index.ts";
 import type { Algorithm, Symmetry } from "../algorithm.ts";
@@ -11,7 +14,7 @@ import type { Execution } from "./execution.ts";
 import type { Matching, Problem } from "./matching.ts";
 import type { ValueId, ValueTable } from "./values.ts";
 
-/** What a program costs. */
+/** The cost of a program. */
 interface ProgramCost {
   /** Rounds on the longest path, one message per port and round. */
   readonly steps: number;
@@ -19,21 +22,21 @@ interface ProgramCost {
   readonly sentElements: number;
 }
 
-/** Of a program that is not sound. */
+/** The cost reported for an unsound program. */
 export const noCost: ProgramCost = { steps: 0, sentElements: 0 };
 
-/** Elements of every chunk: the count divides evenly, so that closed forms are exact. */
+/** Elements of every chunk: the count divides evenly, so closed forms are exact. */
 const chunkElements = 4;
 
-/** Steps and elements of the busiest rank of a sound program, whose messages take one round of both ports each. */
+/** Steps and elements of the busiest rank of a sound program; each message takes one round of both ports. */
 export function costOf(program: Program, matching: Matching): ProgramCost {
   if (program.channels > 1) return costOfLanes(program);
   const { code, ranks } = program;
   const { order, lane, sender } = matching;
-  // By step that sends: the round in which it does, and what.
+  // By sending step: its round, and its elements.
   const sentIn = new Float64Array(lane.length);
   const sentWhat = new Float64Array(lane.length);
-  // By rank: when it has come so far, its ports are free again, and what it has sent.
+  // By rank: its current round, the rounds in which its ports are free, and the elements that it has sent.
   const now = new Float64Array(ranks);
   const sendPort = new Float64Array(ranks);
   const recvPort = new Float64Array(ranks);
@@ -63,7 +66,7 @@ export function costOf(program: Program, matching: Matching): ProgramCost {
   return { steps: Math.max(...ends), sentElements: Math.max(...sent) };
 }
 
-/** The same where lanes share the ports of their rank: which goes first, the engine says. */
+/** The same where lanes share the ports of their rank: the event engine decides their order. */
 function costOfLanes(program: Program): ProgramCost {
   const layout = layoutOf(program, { count: chunkElements * program.chunksPerBlock });
   const oneRound = { latency: 0, occupancy: () => 1 };
@@ -72,7 +75,7 @@ function costOfLanes(program: Program): ProgramCost {
   return { steps: Math.max(...finished), sentElements: Math.max(...sentElements) };
 }
 
-/** Where a program's cost is not the closed form in its algorithm's header. */
+/** Differences between a program's cost and the closed form in its algorithm's header. */
 export function costProblems(
   program: Program,
   algorithm: Algorithm,
@@ -89,9 +92,7 @@ export function costProblems(
   });
 }
 
-// Does a program fold in the order that its algorithm's header states?
-
-/** Outputs that were folded in another order than stated; of a sound program, whose ranks agree on every chunk. */
+/** Outputs that were folded in another order than stated; for a sound program, whose ranks agree on every chunk. */
 export function associationProblems(
   program: Program,
   { order }: Algorithm,
@@ -109,7 +110,7 @@ export function associationProblems(
   for (let rank = 0; rank < ranks; rank++) {
     const chunks = outputs[rank] as Int32Array;
     for (let out = 0; out < chunks.length; out++) {
-      // Of a sound program, so it is about the input chunk that is wanted here.
+      // The program is sound, so the value comes from the required input chunk.
       const value = chunks[out] as ValueId;
       const source = values.chunkOf(value);
       let wanted = stated[source];
@@ -126,7 +127,7 @@ export function associationProblems(
   return problems;
 }
 
-/** The verbs of an order, making values of one input chunk. */
+/** The verbs of an order, over values of one input chunk. */
 function foldsOf(
   values: ValueTable,
   chunk: number,
@@ -145,9 +146,10 @@ function foldsOf(
   };
 }
 
-// Do all ranks send what rank 0 sends, renumbered as the algorithm says, and does its brief lane tell the same?
-
-/** What is wrong with the symmetry that a program's algorithm states; nothing where it states none. */
+/**
+ * Problems of the symmetry that a program's algorithm states; none where it states none. Every rank must send the
+ * messages of rank 0, renumbered, and the brief lane must describe the same messages.
+ */
 export function symmetryProblems(program: Program, algorithm: Algorithm): Problem[] {
   const { ranks, collective } = program;
   const symmetry = algorithm.symmetry?.(ranks);
@@ -200,14 +202,14 @@ function nextMessage({ starts, code }: Program, rank: number, step: number): num
   return none;
 }
 
-/** Where the brief lane, written out, parts from rank 0's: in its messages, or in which of them meet. */
+/** The first difference between the expanded brief lane and rank 0's: in its messages, or in the matching of them. */
 function briefDifference(
   program: Program,
   symmetry: Symmetry,
   blocks: readonly BriefBlock[],
 ): string | undefined {
   const { ranks, code } = program;
-  const [brief, full] = [new Meetings(), new Meetings()];
+  const [brief, full] = [new OffsetMatching(), new OffsetMatching()];
   let at = nextMessage(program, 0, 0);
   for (const { times, steps } of blocks) {
     for (let time = 0; time < times; time++) {
@@ -215,12 +217,12 @@ function briefDifference(
         if (at === none) return "the brief lane has more messages than rank 0";
         const from = code[at * stepWidth + column.from] as number;
         const back = symmetry === "rotation" ? (ranks - from) % ranks : from;
-        const met = brief.step(receive, send);
-        const meets = full.step(
+        const expected = brief.step(receive, send);
+        const found = full.step(
           from === none ? none : back,
           code[at * stepWidth + column.to] as number,
         );
-        if (met !== meets || span !== code[at * stepWidth + column.span]) {
+        if (expected !== found || span !== code[at * stepWidth + column.span]) {
           return `the brief lane differs from rank 0 (${stepText(stepAt(program, at))})`;
         }
         at = nextMessage(program, 0, at + 1);
@@ -230,18 +232,18 @@ function briefDifference(
   return at === none ? undefined : "the brief lane has fewer messages than rank 0";
 }
 
-/** Which message each receive meets, where what is received on an offset was sent on it before. */
-class Meetings {
+/** Matches receives with messages: a receive on an offset gets the oldest message sent on it. */
+class OffsetMatching {
   readonly #flights = new Map<number, number[]>();
   #sent = 0;
 
-  /** Says, as one text, what a step receives and whether it sends. */
+  /** A text that names the message that a step receives, and shows if it sends. */
   step(receive: number, send: number): string {
-    const met = receive === none ? none : (this.#flights.get(receive)?.shift() ?? "nothing");
-    if (send === none) return `${met}`;
+    const received = receive === none ? none : (this.#flights.get(receive)?.shift() ?? "nothing");
+    if (send === none) return `${received}`;
     const flight = this.#flights.get(send) ?? [];
     this.#flights.set(send, flight);
     flight.push(this.#sent++);
-    return `${met}, sends`;
+    return `${received}, sends`;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Lanes of one rank run side by side, so no chunk may be written by one and touched by another: which came first would
- * depend on timing. In place, an output chunk and the input chunk under it are one.
+ * Races between lanes of one rank. They run side by side, so no chunk may be written by one and used by another: the
+ * order would depend on timing. In place, an output chunk and the input chunk under it are one.
  */
 import { coveredInputs } from "../layout.ts";
 import {
@@ -22,10 +22,10 @@ export function laneHazards(program: Program): Problem[] {
   return covered.flatMap((under, rank) => rankHazards(program, rank, under));
 }
 
-/** Who touches a chunk. */
+/** The lanes that use a chunk. */
 interface Use {
   readonly lanes: Set<number>;
-  /** The chunk as the step names it that writes it. */
+  /** The chunk in the words of the step that writes it. */
   written: string | undefined;
 }
 

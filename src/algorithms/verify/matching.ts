@@ -1,24 +1,23 @@
 /**
- * Which send meets which receive, and an order in which all steps can be taken.
+ * Matches sends with receives, and finds an order in which all steps can run.
  *
- * Every receive names its sender and messages between two lanes keep their order, so send number j of a channel meets
- * receive number j of it, whatever the timing. That makes a program a graph of steps, which the passes then walk
- * through without any queues.
+ * Every receive names its sender and messages between two lanes keep their order. So send number j of a channel matches
+ * its receive number j, for every timing. A program is thus a graph of steps, and the passes need no queues.
  */
 import { assertMatchable } from "../limits.ts";
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
 
 /** The messages of a program. Steps are numbered over all lanes, -1 is none. */
 export interface Matching {
-  /** For each step: the step that sends what it receives. */
+  /** For each step: the step that sends the message it receives. */
   readonly sender: Int32Array;
-  /** For each step: the step that receives what it sends. */
+  /** For each step: the step that receives its message. */
   readonly receiver: Int32Array;
   /** For each step that sends: the step that sends before it to the same lane. */
   readonly sentBefore: Int32Array;
   /** Lane of each step. */
   readonly lane: Int32Array;
-  /** The steps that can be taken, each after the one that sends what it receives. */
+  /** The steps that can run, each after the step that sends the message it receives. */
   readonly order: Int32Array;
   readonly problems: readonly Problem[];
 }
@@ -80,7 +79,7 @@ function pairSteps({ code, ranks, channels }: Program, lane: Int32Array): Pairs 
   return { sender, receiver, sentBefore };
 }
 
-/** Takes every step that can be taken, each lane as far as it gets. */
+/** Runs every step that can run, each lane until it has to wait. */
 function takeSteps({ code, starts }: Program, lane: Int32Array, { sender }: Pairs): Int32Array {
   const order = new Int32Array(lane.length);
   let taken = 0;
@@ -113,7 +112,7 @@ function peerProblems({ code, ranks, channels, starts }: Program): Problem[] {
   const problems: Problem[] = [];
   const check = (peer: number, rank: number): void => {
     if (peer >= none && peer < ranks) return;
-    problems.push({ pass: "match", text: `rank ${rank} names a rank ${peer}, which is none` });
+    problems.push({ pass: "match", text: `rank ${rank} names rank ${peer}, which does not exist` });
   };
   for (let lane = 0; lane < starts.length - 1; lane++) {
     const rank = Math.floor(lane / channels);
@@ -139,7 +138,7 @@ function spanProblems(program: Program, lane: Int32Array, sender: Int32Array): P
   return problems;
 }
 
-/** Receives that wait for ever, and messages that nobody takes. */
+/** Receives that wait for ever, and messages that are never received. */
 function leftoverProblems(
   program: Program,
   lane: Int32Array,
@@ -177,7 +176,7 @@ function stepProblem(program: Program, lane: Int32Array, step: number, text: str
   return { pass: "match", text: `rank ${rank} (${what}): ${text}` };
 }
 
-/** Something wrong with a program. */
+/** A problem of a program, and the pass that found it. */
 export interface Problem {
   readonly pass:
     | "match"

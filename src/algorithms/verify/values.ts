@@ -1,34 +1,34 @@
 /**
- * Values of a symbolic execution, each told apart from every other by how it came to be.
+ * Values of a symbolic execution, identified by their derivation.
  *
- * A value is a rank's untouched chunk (`leaf`), that chunk as a partial of its own (`scaled`: a pre-multiplied sum
- * has multiplied it), a fold of two values, or a complete value (`final`). Equal values are stored once, so two
- * programs compute the same bits exactly when their values have the same number here, and `hash` gives that number a
- * name that is the same in every run. A fold does not distinguish its two operands, because every operator's bits are
- * the same either way round; that a leaf is folded in directly (one rounding for an average) is part of the value.
+ * A value is a rank's input chunk (`leaf`), that chunk as a partial (`scaled`: a pre-multiplied sum has multiplied it),
+ * a fold of two values, or a complete value (`final`). Equal values are stored once, so two programs compute the same
+ * bits exactly when their values have the same number. `hash` names that number, with the same name in every run. A fold
+ * does not distinguish its operands, because every operator is commutative bit by bit. A leaf that is folded in directly
+ * (one rounding for an average) differs from one that is a partial first.
  */
 import { none } from "../program.ts";
 
-/** Number of a value in its table. Operands have lower numbers than what is made of them. */
+/** Number of a value in its table. Operands have lower numbers than their results. */
 export type ValueId = number;
 
 const kinds = { leaf: 0, scaled: 1, fold: 2, final: 3 } as const;
 
-/** What a value is made of. */
+/** The derivation of a value. */
 export type Value =
   | { readonly kind: "leaf"; readonly rank: number; readonly chunk: number }
   | { readonly kind: "scaled" | "final"; readonly of: ValueId }
   | { readonly kind: "fold"; readonly left: ValueId; readonly right: ValueId };
 
-/** What is known of a value, side by side in memory: what is read of one is read together. */
+/** Fields of a value, adjacent in memory because they are read together. */
 const field = {
   kind: 0,
   left: 1,
   right: 2,
   chunk: 3,
-  /** Ranks whose contribution is in: a set's number. */
+  /** Contributing ranks, as the number of a set. */
   ranks: 4,
-  /** The newest value whose later operand this one is, and for that one the next older such value. */
+  /** The newest value that has this one as its later operand; from there, the list of older such values. */
   newest: 5,
   older: 6,
 } as const;
@@ -36,7 +36,7 @@ const field = {
 /** Integers a value. */
 const valueWidth = 8;
 
-/** What a table has room for before it grows. */
+/** Initial capacity of a table. */
 export interface Room {
   readonly values: number;
   /** Leaves of each rank. */
@@ -49,7 +49,7 @@ const littleRoom: Room = { values: 256, leaves: 4 };
 export class ValueTable {
   #size = 0;
   #values: Int32Array;
-  /** By rank and chunk, `#leafRoom` a rank; 0 where there is none yet, else the value's number and one. */
+  /** By rank and chunk, `#leafRoom` entries per rank: the value's number plus one; 0 for none. */
   #leaves: Int32Array;
   #leafRoom: number;
   readonly #ranks: number;
@@ -71,7 +71,7 @@ export class ValueTable {
 
   /** A rank's own chunk. */
   leaf(rank: number, chunk: number): ValueId {
-    // A rank that does not exist has nothing to be told apart from.
+    // Leaves of a rank that does not exist are not shared.
     if (rank < 0 || rank >= this.#ranks) return this.#store(kinds.leaf, rank, chunk, chunk, rank);
     if (chunk >= this.#leafRoom) this.#makeRoom(Math.max(chunk + 1, 2 * this.#leafRoom));
     const at = rank * this.#leafRoom + chunk;
@@ -82,7 +82,7 @@ export class ValueTable {
     return id;
   }
 
-  /** Gives every rank room for so many leaves. */
+  /** Raises the capacity to `leaves` per rank. */
   #makeRoom(leaves: number): void {
     const old = this.#leafRoom;
     const more = new Int32Array(this.#ranks * leaves);
@@ -93,7 +93,7 @@ export class ValueTable {
     this.#leafRoom = leaves;
   }
 
-  /** A lone contribution taken as a partial; partials stay what they are. */
+  /** A contribution as a partial; partials are unchanged. */
   partial(value: ValueId): ValueId {
     return this.isLeaf(value) ? this.#derive(kinds.scaled, value) : value;
   }
@@ -103,7 +103,7 @@ export class ValueTable {
     return this.#derive(kinds.final, value);
   }
 
-  /** The fold of two values, of which at most one may be a leaf. Answers a fault for values that cannot be folded. */
+  /** The fold of two values, of which at most one may be a leaf. Returns a fault for values that cannot be folded. */
   fold(a: ValueId, b: ValueId): ValueId | { readonly fault: string } {
     const left = Math.min(a, b);
     const right = Math.max(a, b);
@@ -121,10 +121,10 @@ export class ValueTable {
       const twice = this.#sets.first(this.contributors(a), this.contributors(b));
       return { fault: `counts the contribution of rank ${twice} twice` };
     }
-    return this.#made(this.#store(kinds.fold, left, right, chunk, ranks), right);
+    return this.#link(this.#store(kinds.fold, left, right, chunk, ranks), right);
   }
 
-  /** What a value is made of. */
+  /** The derivation of a value. */
   describe(value: ValueId): Value {
     const left = this.leftOf(value);
     const right = this.rightOf(value);
@@ -145,7 +145,7 @@ export class ValueTable {
     return this.#of(value, field.kind) === kinds.fold;
   }
 
-  /** The rank of a leaf, the earlier operand of a fold, what another value was made of. */
+  /** The rank of a leaf, the earlier operand of a fold, the operand of any other value. */
   leftOf(value: ValueId): number {
     return this.#of(value, field.left);
   }
@@ -155,7 +155,7 @@ export class ValueTable {
     return this.#of(value, field.right);
   }
 
-  /** True for a rank's untouched chunk. */
+  /** True for a rank's input chunk. */
   isLeaf(value: ValueId): boolean {
     return this.#of(value, field.kind) === kinds.leaf;
   }
@@ -165,12 +165,12 @@ export class ValueTable {
     return this.#of(value, field.kind) === kinds.final;
   }
 
-  /** Number of the input chunk that a value is about. */
+  /** Number of the input chunk that a value is derived from. */
   chunkOf(value: ValueId): number {
     return this.#of(value, field.chunk);
   }
 
-  /** Ranks whose contribution is in, as a set's number. */
+  /** Contributing ranks, as the number of a set. */
   contributors(value: ValueId): number {
     return this.#of(value, field.ranks);
   }
@@ -190,7 +190,7 @@ export class ValueTable {
     return this.#sets.first(set, other, false);
   }
 
-  /** The association hash: 16 hex digits that name how the value came to be, the same in every run. */
+  /** The association hash: 16 hex digits that name the derivation of the value, the same in every run. */
   hash(value: ValueId): string {
     // Lower numbers first, so that operands have theirs; no recursion, because chains are long.
     for (let id = this.#hash.length; id <= value; id++) {
@@ -208,10 +208,10 @@ export class ValueTable {
   #derive(kind: number, of: ValueId): ValueId {
     const known = this.#find(kind, of, of);
     if (known !== none) return known;
-    return this.#made(this.#store(kind, of, of, this.chunkOf(of), this.contributors(of)), of);
+    return this.#link(this.#store(kind, of, of, this.chunkOf(of), this.contributors(of)), of);
   }
 
-  /** The value of that kind made of these two, `right` being the later one; -1 when there is none yet. */
+  /** The value of that kind with these operands, `right` being the later one; -1 when there is none yet. */
   #find(kind: number, left: ValueId, right: ValueId): ValueId {
     const values = this.#values;
     let id = values[right * valueWidth + field.newest] ?? none;
@@ -223,8 +223,8 @@ export class ValueTable {
     return none;
   }
 
-  /** Notes that a value is made of another one. */
-  #made(value: ValueId, of: ValueId): ValueId {
+  /** Adds a value to the list of its later operand. */
+  #link(value: ValueId, of: ValueId): ValueId {
     const values = this.#values;
     const newest = of * valueWidth + field.newest;
     values[value * valueWidth + field.older] = values[newest] as number;
@@ -276,13 +276,13 @@ function hash32(text: string, seed: number): string {
   return ((hash ^ (hash >>> 16)) >>> 0).toString(16).padStart(8, "0");
 }
 
-// Sets of ranks by number, for very many sets: a number below `ranks` is the set of that rank alone, any other names a
-// row of bits in one growing array.
-
-/** Number of a set. Two numbers may name the same set of several ranks; `equal` tells. */
+/** Number of a set. Two numbers can name the same set of several ranks; `equal` compares the sets. */
 type RankSet = number;
 
-/** The sets that occur among a number of ranks. */
+/**
+ * Sets of ranks by number, for very many sets: a number below `ranks` is the set of that single rank, any other names a
+ * row of bits in one growing array.
+ */
 class RankSets {
   readonly #ranks: number;
   /** 32-bit words in a row. */
@@ -296,7 +296,7 @@ class RankSets {
     this.#bits = new Int32Array(64 * this.#words);
   }
 
-  /** The set of these ranks, at least one. */
+  /** The set of one or more ranks. */
   of(ranks: readonly number[]): RankSet {
     const [first, ...others] = ranks as readonly [number, ...number[]];
     if (others.length === 0) return first;

@@ -1,11 +1,11 @@
 /**
- * The verifier: judges a program against the specification of its collective, without running it on numbers.
+ * The verifier: checks a program against the specification of its collective, without running it on numbers.
  *
- * Passes: every message meets its receive; every output holds exactly the specified contributions, each once and
+ * Passes: every message has its receive; every output holds exactly the specified contributions, each once and
  * complete; all ranks that hold the same output hold it by the same association, hence the same bits; nothing is read
  * before it is written or after it was overwritten, in place too; no deadlock with the declared number of credits;
- * steps and bytes equal the closed form in the algorithm's header, and folds happen in the order that it states; ranks
- * that are said to be alike send alike; the fused folds compute the same values.
+ * steps and bytes equal the closed form in the algorithm's header, and folds happen in the order that it states; the
+ * stated symmetry of ranks holds; the fused folds compute the same values.
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";
@@ -20,7 +20,7 @@ import { laneHazards } from "./lane-hazards.ts";
 import { type Matching, matchSteps, type Problem } from "./matching.ts";
 import { hashAll } from "./values.ts";
 
-/** What the verifier found out about one program. */
+/** The verifier's result for one program. */
 export interface Verdict {
   readonly program: Program;
   readonly problems: readonly Problem[];
@@ -66,7 +66,7 @@ export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict 
     program,
     problems,
     ...cost,
-    // Worked out when asked for: naming every value costs more than all passes together.
+    // Computed on access: hashing every value costs more than all passes together.
     get associations() {
       return Array.from(outputs[0] ?? [], (value) => (value < 0 ? "" : values.hash(value)));
     },
@@ -85,7 +85,7 @@ function creditProblems(program: Program, matching: Matching, algorithm: Algorit
     const text = `with the declared ${declared} credits: ${deadlock.join("; ")}`;
     return [{ pass: "deadlock", text }];
   }
-  // More credits never hurt, so the declared number is the least when one fewer is too few.
+  // More credits never deadlock, so the declared number is minimal when one fewer is not enough.
   if (declared === 0 || cycleOf(program, matching, declared - 1) !== undefined) return [];
   const enough = smallestSafeCredits(program, declared);
   return [
@@ -93,9 +93,9 @@ function creditProblems(program: Program, matching: Matching, algorithm: Algorit
   ];
 }
 
-/** In place, the same values must come out and nothing may be read after it was overwritten. */
+/** In place, the outputs must have the same values, and no step may read an overwritten input. */
 function inPlaceProblems(program: Program, matching: Matching, apart: Execution): Problem[] {
-  // Where nothing is read that in place would be gone, every step makes of the same the same.
+  // Without reads of overwritten inputs, every step computes the same values in place.
   if (!apart.readsCovered) return [];
   const within = executeMatched(program, matching, true, apart.values);
   const problems = [...within.problems];
