@@ -18,7 +18,7 @@ export interface Cost {
   /** Elements that the busiest rank sends, for counts that divide evenly. */
   readonly sentElements: number;
   /** True when `steps` is an upper bound, at most twice what the program takes; else it is exact. */
-  readonly bound?: boolean;
+  readonly bound?: boolean | undefined;
 }
 
 /**
@@ -37,17 +37,17 @@ export interface Algorithm {
   /** Messages in flight between two ranks before the sender must wait; fewer would deadlock. */
   readonly credits: (ranks: number) => number;
   /** Lanes of each rank; 1 when left out. */
-  readonly channels?: number;
+  readonly channels?: number | undefined;
   /** Chunks that each block is cut into. */
   readonly chunksPerBlock: (ranks: number) => number;
   /** Chunks of scratch memory per rank; none when left out. */
-  readonly scratchChunks?: (ranks: number) => number;
+  readonly scratchChunks?: ((ranks: number) => number) | undefined;
   /** Closed form of its cost. */
   readonly cost: (shape: CostShape) => Cost;
   /** Order in which it folds an element; required for every collective that reduces. */
-  readonly order?: <V>(folds: Folds<V>, place: FoldPlace) => V;
+  readonly order?: (<V>(folds: Folds<V>, place: FoldPlace) => V) | undefined;
   /** Renumbering that turns rank 0's messages into those of every rank; left out where none exists. */
-  readonly symmetry?: (ranks: number) => Symmetry | undefined;
+  readonly symmetry?: ((ranks: number) => Symmetry | undefined) | undefined;
   /** Writes the steps of every rank. */
   readonly write: (program: ProgramBuilder) => void;
 }

@@ -14,9 +14,9 @@ import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 /** Marks the step whose value is complete. */
 export interface StepOptions {
   /** All contributions are in: an integer average is divided here. */
-  readonly final?: boolean;
+  readonly final?: boolean | undefined;
   /** Number of consecutive chunks; 1 when left out. */
-  readonly span?: number;
+  readonly span?: number | undefined;
 }
 
 /** Initial capacity of a lane, in steps, where no other lane gives a better guess; it doubles when it is full. */

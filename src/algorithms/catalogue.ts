@@ -55,7 +55,7 @@ export type AlgorithmName<C extends SpecifiedCollective = SpecifiedCollective> =
 
 /** A choice of algorithm for some collectives: a name of the catalogue, or an `Algorithm` of the caller. */
 export type AlgorithmChoice = {
-  readonly [C in SpecifiedCollective]?: AlgorithmName<C> | Algorithm;
+  readonly [C in SpecifiedCollective]?: AlgorithmName<C> | Algorithm | undefined;
 };
 
 /** Every collective with a row, in the table's order. */

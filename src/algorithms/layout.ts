@@ -19,7 +19,7 @@ export interface CallShape {
   /** Elements as NCCL counts them; for an all-to-all the elements per peer. */
   readonly count: number;
   /** Blocks of every rank's buffers, by rank, where they differ in length. */
-  readonly blocks?: { readonly in: readonly Blocks[]; readonly out: readonly Blocks[] };
+  readonly blocks?: { readonly in: readonly Blocks[]; readonly out: readonly Blocks[] } | undefined;
 }
 
 /** Chunk tables of `in` and `out` of every rank. Ranks whose tables are equal share one. */

@@ -19,6 +19,11 @@ export type DTypeOf<B> =
 
 type HostDType<B> = { [D in DType]: B extends NamedArrays[D] ? D : never }[DType];
 
+/** The memory that a call resolves to: `R`, what was given to receive, and `Otherwise` where `R` is `undefined`. */
+export type Received<R extends Data | undefined, Otherwise extends Data> = R extends Data
+  ? R
+  : Otherwise;
+
 /** Accepted by every call. */
 export interface CallOptions {
   /** Cancels the call before it is submitted, or other processes were told of it; after that it aborts the communicator. */
@@ -28,21 +33,24 @@ export interface CallOptions {
 }
 
 /** Arguments of `allReduce`; `recv` left out: in place. */
-export interface AllReduceArgs<S extends Data = Data, R extends Data = S> extends CallOptions {
+export interface AllReduceArgs<S extends Data = Data, R extends Data | undefined = S | undefined>
+  extends CallOptions {
   readonly send: S;
-  readonly recv?: R & Data<DTypeOf<S>>;
+  readonly recv?: R & (Data<DTypeOf<S>> | undefined);
   readonly op: ReduceOp;
 }
 
 /** Arguments of `reduce`; `recv` is the root's, and left out there: in place. */
-export interface ReduceArgs<S extends Data = Data, R extends Data = S> extends AllReduceArgs<S, R> {
+export interface ReduceArgs<S extends Data = Data, R extends Data | undefined = S | undefined>
+  extends AllReduceArgs<S, R> {
   readonly root: number;
 }
 
 /** Arguments of `broadcast`: the root gives `send`, or `recv` alone for in place; the others give `recv`. */
-export interface BroadcastArgs<S extends Data = Data, R extends Data = S> extends CallOptions {
+export interface BroadcastArgs<S extends Data = Data, R extends Data | undefined = S | undefined>
+  extends CallOptions {
   readonly send?: S | undefined;
-  readonly recv?: R & Data<DTypeOf<S>>;
+  readonly recv?: R & (Data<DTypeOf<S>> | undefined);
   readonly root: number;
 }
 
@@ -79,11 +87,13 @@ export interface AllToAllArgs<S extends Data = Data, R extends Data = S> extends
 }
 
 /** Arguments of `allToAllv`. */
-export interface AllToAllvArgs<S extends Data = Data, R extends Data = DeviceBuffer<DTypeOf<S>>>
-  extends CallOptions {
+export interface AllToAllvArgs<
+  S extends Data = Data,
+  R extends Data | undefined = DeviceBuffer<DTypeOf<S>> | undefined,
+> extends CallOptions {
   readonly send: S;
   /** Left out: allocated at the length that arrives. Else at least that long. */
-  readonly recv?: R & Data<DTypeOf<S>>;
+  readonly recv?: R & (Data<DTypeOf<S>> | undefined);
   /** Elements for each rank. */
   readonly sendCounts: readonly number[];
   /** Where each rank's elements start in `send`; left out: one after another. */
@@ -102,9 +112,10 @@ export interface AllToAllvResult<R extends Data = DeviceBuffer> {
 }
 
 /** Arguments of `gather`; `recv` and the counts (for ranks that send different lengths) are the root's. */
-export interface GatherArgs<S extends Data = Data, R extends Data = S> extends CallOptions {
+export interface GatherArgs<S extends Data = Data, R extends Data | undefined = S | undefined>
+  extends CallOptions {
   readonly send: S;
-  readonly recv?: R & Data<DTypeOf<S>>;
+  readonly recv?: R & (Data<DTypeOf<S>> | undefined);
   readonly root: number;
   readonly recvCounts?: readonly number[] | undefined;
   readonly recvOffsets?: readonly number[] | undefined;

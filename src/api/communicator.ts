@@ -19,6 +19,7 @@ import type {
   Data,
   DTypeOf,
   GatherArgs,
+  Received,
   RecvArgs,
   ReduceArgs,
   ReduceScatterArgs,
@@ -155,12 +156,14 @@ export interface Communicator extends AsyncDisposable {
    * @example
    * await comm.allReduce({ send: gradients, op: "avg" });
    */
-  allReduce<S extends Data, R extends Data = S>(args: AllReduceArgs<S, R>): CommOp<NoInfer<R>>;
+  allReduce<S extends Data, R extends Data | undefined = S>(
+    args: AllReduceArgs<S, R>,
+  ): CommOp<NoInfer<Received<R, S>>>;
 
   /** Folds the inputs of all ranks and gives the result to `root`; lengths and order as `allReduce`. */
-  reduce<S extends Data, R extends Data = S>(
+  reduce<S extends Data, R extends Data | undefined = S>(
     args: ReduceArgs<S, R>,
-  ): CommOp<NoInfer<R> | undefined>;
+  ): CommOp<NoInfer<Received<R, S> | undefined>>;
 
   /**
    * Gives every rank a copy of the root's data, bit for bit, NaN payloads included.
@@ -176,7 +179,9 @@ export interface Communicator extends AsyncDisposable {
    * @example
    * await comm.broadcast({ recv: weights, root: 0 });
    */
-  broadcast<S extends Data, R extends Data = S>(args: BroadcastArgs<S, R>): CommOp<NoInfer<R>>;
+  broadcast<S extends Data, R extends Data | undefined = S>(
+    args: BroadcastArgs<S, R>,
+  ): CommOp<NoInfer<Received<R, S>>>;
 
   /** Concatenates the inputs of all ranks on every rank: `recv.length = size · send.length`. */
   allGather<S extends Data, R extends Data = S>(args: AllGatherArgs<S, R>): CommOp<R>;
@@ -224,9 +229,9 @@ export interface Communicator extends AsyncDisposable {
    * @example
    * const { recv, recvCounts } = await comm.allToAllv({ send: tokens, sendCounts: [3, 0, 5, 1] });
    */
-  allToAllv<S extends Data, R extends Data = DeviceBuffer<DTypeOf<S>>>(
+  allToAllv<S extends Data, R extends Data | undefined = undefined>(
     args: AllToAllvArgs<S, R>,
-  ): CommOp<AllToAllvResult<NoInfer<R>>>;
+  ): CommOp<AllToAllvResult<NoInfer<Received<R, DeviceBuffer<DTypeOf<S>>>>>>;
 
   /**
    * Concatenates the inputs of all ranks at `root`, which alone gives `recv`, `recvCounts` and `recvOffsets`.
@@ -240,9 +245,9 @@ export interface Communicator extends AsyncDisposable {
    * @throws InvalidArgumentError for a `recv` of another length, a block outside of it, or blocks that overlap.
    * @throws CollectiveMismatchError on all ranks when a rank sends another length than the root has for it.
    */
-  gather<S extends Data, R extends Data = S>(
+  gather<S extends Data, R extends Data | undefined = S>(
     args: GatherArgs<S, R>,
-  ): CommOp<NoInfer<R> | undefined>;
+  ): CommOp<NoInfer<R | undefined>>;
 
   /**
    * Gives every rank its block of the root's data; the root alone gives `send`, `sendCounts` and `sendOffsets`.
@@ -289,6 +294,7 @@ export interface Communicator extends AsyncDisposable {
    * - **Resolves** to the communicator of this rank's color, and to `undefined` where the color is `undefined`.
    */
   split(args: SplitArgs & { readonly color: number }): CommOp<Communicator>;
+  /** The same for a color that may be `undefined`; such a rank gets `undefined`. */
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 
   /**

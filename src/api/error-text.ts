@@ -10,7 +10,7 @@ export type Row = readonly (string | number | bigint)[];
 /** The parts of an error's text. */
 export interface ErrorText {
   readonly headline: string;
-  readonly table?: readonly Row[];
+  readonly table?: readonly Row[] | undefined;
   readonly hint?: string | undefined;
 }
 

@@ -167,15 +167,15 @@ export interface RankWait {
   /** `runs`: it awaits none of its calls, but may wait for something else. */
   readonly state: "waits" | "runs" | "finished";
   /** For a waiting rank: communicator, collective and call number it waits in. */
-  readonly comm?: string;
-  readonly collective?: string;
-  readonly call?: number;
+  readonly comm?: string | undefined;
+  readonly collective?: string | undefined;
+  readonly call?: number | undefined;
   /** World rank whose communicator it called, where that is not its own. */
-  readonly owner?: number;
+  readonly owner?: number | undefined;
   /** The ranks that have not made the matching call. */
   readonly missing: readonly number[];
   /** Where the rank's program made the call, as `file:line:column`; with `callSites`. */
-  readonly place?: string;
+  readonly place?: string | undefined;
 }
 
 /** Every unfinished rank waits for another one: nothing can ever wake them. */

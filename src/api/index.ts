@@ -41,6 +41,7 @@ export type {
   Data,
   DTypeOf,
   GatherArgs,
+  Received,
   RecvArgs,
   ReduceArgs,
   ReduceScatterArgs,

@@ -21,6 +21,11 @@ export type OptionKinds<Options extends object> = {
   readonly [Name in keyof Options]-?: KindOf<Exclude<Options[Name], undefined>>;
 };
 
+/** Options with a value for every name. */
+export type Complete<Options extends object> = {
+  readonly [Name in keyof Options]-?: Exclude<Options[Name], undefined>;
+};
+
 /** What is told beside a fault; `path` is that of options that are an option themselves. */
 type Where = Partial<CommErrorFacts> & { readonly path?: string };
 

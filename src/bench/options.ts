@@ -23,38 +23,38 @@ export interface BenchOptions {
   /** Sizes in bytes, as nccl-tests defines them for the collective. */
   readonly sizes: SizeSweep;
   /** `float32` when left out. */
-  readonly dtypes?: readonly DType[];
+  readonly dtypes?: readonly DType[] | undefined;
   /** `sum` when left out; ignored where nothing is reduced. */
-  readonly ops?: readonly NamedReduceOp[];
+  readonly ops?: readonly NamedReduceOp[] | undefined;
   /** Rank 0 when left out; ignored where there is no root. */
-  readonly roots?: readonly number[];
+  readonly roots?: readonly number[] | undefined;
   /** Timed calls of each placement; 20 when left out. */
-  readonly iterations?: number;
+  readonly iterations?: number | undefined;
   /** Calls before them; 5 when left out. */
-  readonly warmup?: number;
+  readonly warmup?: number | undefined;
   /** Whether results are compared; true when left out. */
-  readonly check?: boolean;
+  readonly check?: boolean | undefined;
   /** Fixes the data and the traffic of an all-to-allv; 0 when left out. */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
-  readonly spread?: number;
+  readonly spread?: number | undefined;
   /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
-  readonly mode?: Issue["mode"];
+  readonly mode?: Issue["mode"] | undefined;
   /** Times each call alone, until its promise settles, instead of many back to back. */
-  readonly latency?: boolean;
+  readonly latency?: boolean | undefined;
   /** Takes buffers in symmetric memory, for which NCCL has other kernels. */
-  readonly symmetric?: boolean;
+  readonly symmetric?: boolean | undefined;
   /**
    * This process is one rank of a launched job, and `ranks` is the job's size. All of its processes call `bench`, and each
    * gets the whole document. A barrier is then timed and not checked.
    */
-  readonly connected?: boolean;
+  readonly connected?: boolean | undefined;
   /** Called when the ranks are there, before anything is measured. */
-  readonly onOpen?: () => void;
+  readonly onOpen?: (() => void) | undefined;
   /** Called when a row is complete. */
-  readonly onResult?: (result: BenchResult) => void;
+  readonly onResult?: ((result: BenchResult) => void) | undefined;
   /** Called before a row is measured, with one line about it. */
-  readonly onProgress?: (text: string) => void;
+  readonly onProgress?: ((text: string) => void) | undefined;
 }
 
 const kinds: OptionKinds<BenchOptions> = {

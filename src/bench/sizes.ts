@@ -13,9 +13,9 @@ export interface SizeSweep {
   readonly min: number;
   readonly max: number;
   /** Each size is the one before times this; else `step` is added. */
-  readonly factor?: number;
+  readonly factor?: number | undefined;
   /** Bytes added from one size to the next. */
-  readonly step?: number;
+  readonly step?: number | undefined;
 }
 
 /** Bytes of a size such as `8`, `1K`, `16M` or `1GiB` (powers of 1024); `undefined` when it is none. */

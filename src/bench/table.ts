@@ -12,7 +12,7 @@ export interface TableStyle {
   /** Times are this process's, and a column of predicted, virtual time follows. */
   readonly simulated: boolean;
   /** Calls were timed alone: their 99th percentile stands in place of the bandwidths. */
-  readonly latency?: boolean;
+  readonly latency?: boolean | undefined;
 }
 
 /** The two groups of columns and their units. */

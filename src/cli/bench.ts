@@ -67,7 +67,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     check: parsed.integer("check", 1, 0, 1) > 0,
     seed,
     spread: spreadOf(parsed.text("spread")),
-    mode: oneOf("--mode", parsed.text("mode") ?? "eager", ["eager", "graph"]),
+    mode: oneOf("--mode", parsed.text("mode") ?? "eager", ["eager", "graph"] as const),
     symmetric: parsed.has("symmetric"),
     latency: parsed.has("latency"),
     connected,

@@ -12,7 +12,7 @@ export interface RecordOptions {
   readonly bitsUpTo?: number | undefined;
   /** What the library did for a call, for libraries that tell; a prediction is no record. */
   readonly planOf?: (golden: GoldenCase, outcome: Outcome) => GoldenPlan | undefined;
-  readonly onProgress?: (done: number) => void;
+  readonly onProgress?: ((done: number) => void) | undefined;
 }
 
 /** What came of it. */

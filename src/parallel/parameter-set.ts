@@ -21,11 +21,11 @@ export interface ParameterDeclaration {
   /** Unique in its set. */
   readonly name: string;
   /** `float32` when left out. */
-  readonly dtype?: ParameterDType;
+  readonly dtype?: ParameterDType | undefined;
   /** Extents, slowest first; `[]` is a single number. */
   readonly shape: readonly number[];
   /** Initial values in row-major order, as many as the shape has elements; zeros when left out. */
-  readonly values?: ArrayLike<number>;
+  readonly values?: ArrayLike<number> | undefined;
 }
 
 /** One parameter: its description and its live memory. */

@@ -6,7 +6,7 @@
  * one stopped means the same to another.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { Random } from "./random.ts";
 import { assertState, type State, type Stateful } from "./state.ts";
 
@@ -19,11 +19,11 @@ export interface SamplerOptions {
   readonly rank: number;
   readonly size: number;
   /** Fixes the order; 0 when left out. */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /** Another order in every epoch; `true` when left out. Else samples come as they are numbered. */
-  readonly shuffle?: boolean;
+  readonly shuffle?: boolean | undefined;
   /** What becomes of a last batch that is not full: `keep`, when left out, or `drop`. */
-  readonly partial?: "keep" | "drop";
+  readonly partial?: "keep" | "drop" | undefined;
 }
 
 const kinds: OptionKinds<SamplerOptions> = {
@@ -50,7 +50,7 @@ export interface SampledBatch {
  * const { indexes } = sampler.next();
  */
 export class Sampler implements Stateful {
-  readonly #options: Required<SamplerOptions>;
+  readonly #options: Complete<SamplerOptions>;
   #epoch = 0;
   /** Samples of this epoch that were dealt. */
   #position = 0;
@@ -143,7 +143,7 @@ export class Sampler implements Stateful {
   }
 }
 
-function assertSharing(options: Required<SamplerOptions>): void {
+function assertSharing(options: Complete<SamplerOptions>): void {
   const { samples, batch, rank, size, seed, shuffle, partial } = options;
   const refuse = (field: keyof SamplerOptions, needed: string): InvalidArgumentError =>
     fault("Sampler", field, options[field], needed);

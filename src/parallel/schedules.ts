@@ -23,7 +23,7 @@ export interface WarmUpOptions {
   /** Number of updates until the full rate: update 0 has `start` of it, update `steps` all of it. */
   readonly steps: number;
   /** Share of the full rate that the first update has; 0 when left out. */
-  readonly start?: number;
+  readonly start?: number | undefined;
   /** What follows; its first rate is the full one, and its steps are counted from the end of the warm-up. */
   readonly after: number | Schedule;
 }
@@ -51,7 +51,7 @@ export interface CosineOptions {
   /** The first rate. */
   readonly peak: number;
   /** The last rate, kept from then on; 0 when left out. */
-  readonly minimum?: number;
+  readonly minimum?: number | undefined;
   /** Number of updates from the first rate to the last. */
   readonly steps: number;
 }

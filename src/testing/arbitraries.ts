@@ -13,15 +13,15 @@ import {
   type ReduceOp,
   reduceOpFault,
 } from "../api/index.ts";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds } from "../api/option-kinds.ts";
 import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";
 import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
 
 /** Least and most, both included. */
 export interface SizeConstraints {
-  readonly min?: number;
-  readonly max?: number;
+  readonly min?: number | undefined;
+  readonly max?: number | undefined;
 }
 
 /** Numbers of ranks, 1 to 17 when left out, small ones more often. */
@@ -55,8 +55,8 @@ export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<numb
 function sizesWithin(
   subject: string,
   constraints: SizeConstraints,
-  usual: Required<SizeConstraints>,
-): Required<SizeConstraints> {
+  usual: Complete<SizeConstraints>,
+): Complete<SizeConstraints> {
   assertOptions(subject, constraints, { min: true, max: true });
   const { min = usual.min, max = usual.max } = constraints;
   assertWhole(subject, "min", min, usual.min);
@@ -66,7 +66,7 @@ function sizesWithin(
 
 /** Which dtypes. */
 export interface DTypeConstraints {
-  readonly kinds?: readonly ("signed" | "unsigned" | "float")[];
+  readonly kinds?: readonly ("signed" | "unsigned" | "float")[] | undefined;
 }
 
 const dtypeKinds = ["signed", "unsigned", "float"];
@@ -83,7 +83,7 @@ export function dtypesOf(constraints: DTypeConstraints = {}): fc.Arbitrary<DType
 /** What operators are for. */
 export interface ReduceOpConstraints {
   /** `bits`: scalars of floats that round, too; `exact`, when left out: such that exact contents stay exact. */
-  readonly payload?: PayloadClass;
+  readonly payload?: PayloadClass | undefined;
 }
 
 /** Operators that are legal for a dtype, pre-multiplied sums included. */

@@ -26,23 +26,23 @@ export interface ProgramConstraints {
    * Contents of reductions, also by the world ranks of the communicator, in its order; `exact` when left out. Copies
    * always carry any bits.
    */
-  readonly payload?: PayloadClass | ((ranks: readonly number[]) => PayloadClass);
+  readonly payload?: (PayloadClass | ((ranks: readonly number[]) => PayloadClass)) | undefined;
   /** Now and then buffers in symmetric memory; none when left out. */
-  readonly symmetric?: boolean;
+  readonly symmetric?: boolean | undefined;
   /** Now and then pre-multiplied sums with scalars that differ by rank; so when left out. */
-  readonly scalarsDiffer?: boolean;
+  readonly scalarsDiffer?: boolean | undefined;
   /** Numbers of ranks; `worldSizes()` when left out. */
-  readonly sizes?: fc.Arbitrary<number>;
+  readonly sizes?: fc.Arbitrary<number> | undefined;
   /** Most steps; 4 when left out. */
-  readonly mostSteps?: number;
+  readonly mostSteps?: number | undefined;
   /** Most splits; 2 when left out. */
-  readonly mostSplits?: number;
+  readonly mostSplits?: number | undefined;
   /** Most elements of a rank's block; 40 when left out. */
-  readonly mostElements?: number;
+  readonly mostElements?: number | undefined;
   /** Which calls; all when left out. */
-  readonly kinds?: readonly ProgramCall["kind"][];
+  readonly kinds?: readonly ProgramCall["kind"][] | undefined;
   /** Single calls, groups, captured calls that are replayed; all when left out. */
-  readonly steps?: readonly ProgramStep["kind"][];
+  readonly steps?: readonly ProgramStep["kind"][] | undefined;
 }
 
 const kinds: OptionKinds<ProgramConstraints> = {

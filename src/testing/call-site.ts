@@ -19,8 +19,8 @@ export interface RankOutcome {
   /** The elements received, block after block; none where the rank receives nothing. */
   readonly bytes: Uint8Array;
   /** What an all-to-allv resolved to, unless it was captured. */
-  readonly recvCounts?: readonly number[];
-  readonly recvOffsets?: readonly number[];
+  readonly recvCounts?: readonly number[] | undefined;
+  readonly recvOffsets?: readonly number[] | undefined;
 }
 
 const nothing = new Uint8Array(0);
@@ -199,7 +199,7 @@ function inPlaceOr(given: Given, call: ProgramDataCall): { send: Data; recv?: Da
 }
 
 function opOf(
-  call: { readonly op: ReduceOp; readonly scalars?: readonly (number | bigint)[] },
+  call: { readonly op: ReduceOp; readonly scalars?: readonly (number | bigint)[] | undefined },
   rank: number,
 ): ReduceOp {
   const scalar = call.scalars?.[rank];

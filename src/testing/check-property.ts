@@ -18,11 +18,13 @@ export interface Replay {
 }
 
 /** Options of `checkProperty`. */
-export interface CheckOptions extends Partial<Replay> {
+export interface CheckOptions extends Partial<Omit<Replay, "seed">> {
+  /** Seed of the cases; the same fixed one in every run when left out. */
+  readonly seed?: number | undefined;
   /** Number of cases; 100 when left out. */
-  readonly runs?: number;
+  readonly runs?: number | undefined;
   /** What runs this check again, such as `npx vitest run test/mine.test.ts`; part of the line that replays. */
-  readonly command?: string;
+  readonly command?: string | undefined;
 }
 
 const kinds: OptionKinds<CheckOptions> = {

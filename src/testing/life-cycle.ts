@@ -37,9 +37,9 @@ export type LifeCycleCommand = fc.AsyncCommand<LifeCycleModel, LifeCycleReal>;
 /** Which life cycles. */
 export interface LifeCycleConstraints {
   /** Most ranks; 5 when left out. */
-  readonly mostRanks?: number;
+  readonly mostRanks?: number | undefined;
   /** Most commands after the one that opens the first world; 12 when left out. */
-  readonly mostCommands?: number;
+  readonly mostCommands?: number | undefined;
 }
 
 /**

@@ -23,7 +23,7 @@ export interface Placement {
   /** TypedArrays instead of buffers, where the backend takes them. */
   readonly host: boolean;
   /** Buffers in symmetric memory, where the backend has it; no when left out. */
-  readonly symmetric?: boolean;
+  readonly symmetric?: boolean | undefined;
 }
 
 /** What every call with data has. */
@@ -38,7 +38,7 @@ export interface DataCall {
 /** What every folding call has; `scalars` gives each rank its own scalar of a pre-multiplied sum. */
 export interface FoldingCall extends DataCall {
   readonly op: ReduceOp;
-  readonly scalars?: readonly (number | bigint)[];
+  readonly scalars?: readonly (number | bigint)[] | undefined;
 }
 
 /** Blocks one after another, or last one first with a gap of one element before each. */

@@ -33,12 +33,12 @@ export interface ProgramRun {
 /** How a program is run; `onStall` and `stallMs` are the world's. */
 export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   /** Name of the run in comparisons; the backend's own when left out. */
-  readonly label?: string;
+  readonly label?: string | undefined;
   /**
    * What a rank of the world does before a step, beside making calls: sleep, compute, wait for input. Nothing when left
    * out. A healthy program must not mind.
    */
-  readonly pace?: (rank: number, step: number) => PromiseLike<unknown> | undefined;
+  readonly pace?: ((rank: number, step: number) => PromiseLike<unknown> | undefined) | undefined;
 }
 
 const kinds: OptionKinds<RunOptions> = {
@@ -67,7 +67,7 @@ export async function runProgram(
   const { label = backend.name, pace, ...stalls } = options;
   const world = await createWorld({ backend, size: program.size, ...stalls });
   try {
-    return await runProgramIn(world, program, { label, ...(pace && { pace }) });
+    return await runProgramIn(world, program, { label, pace });
   } finally {
     await world.close();
   }
@@ -90,7 +90,7 @@ export async function runProgramIn(
   if (world.size !== program.size) {
     throw new Error(`a program of ${program.size} ranks cannot run in a world of ${world.size}`);
   }
-  const byRank = await world.run((comm) => runProgramAs(comm, program, { ...(pace && { pace }) }));
+  const byRank = await world.run((comm) => runProgramAs(comm, program, { pace }));
   return gatherRun(program, byRank, label);
 }
 

@@ -90,6 +90,29 @@ test("what is left out may be undefined", () => {
   >();
 });
 
+test("a recv that may be undefined is one, and the result is either", () => {
+  const maybe = comm.rank === 0 ? f32 : undefined;
+  const host = new Float32Array(4);
+  comm.gather({ send: i32, recv: comm.rank === 0 ? i32 : undefined, root: 0 });
+  comm.allReduce({ send: f32, recv: undefined, op: "sum" });
+  expectTypeOf(comm.allReduce({ send: f32, recv: maybe, op: "sum" })).toEqualTypeOf<
+    CommOp<DeviceBuffer<"float32">>
+  >();
+  expectTypeOf(comm.reduce({ send: host, recv: maybe, op: "sum", root: 0 })).toEqualTypeOf<
+    CommOp<Float32Array<ArrayBuffer> | DeviceBuffer<"float32"> | undefined>
+  >();
+  expectTypeOf(comm.broadcast({ send: host, recv: maybe, root: 0 })).toEqualTypeOf<
+    CommOp<Float32Array<ArrayBuffer> | DeviceBuffer<"float32">>
+  >();
+  expectTypeOf(
+    comm.allToAllv({ send: host, recv: comm.rank === 0 ? host : undefined, sendCounts: [4] }),
+  ).toEqualTypeOf<CommOp<AllToAllvResult<Float32Array<ArrayBuffer> | DeviceBuffer<"float32">>>>();
+  // @ts-expect-error: int32 is not float32
+  comm.allReduce({ send: f32, recv: comm.rank === 0 ? i32 : undefined, op: "sum" });
+  const args: AllReduceArgs = { send: f32, recv: maybe, op: "sum" };
+  comm.allReduce(args);
+});
+
 test("a split gives a rank with a color its communicator", () => {
   expectTypeOf(comm.split({ color: 0, key: 1 })).toEqualTypeOf<CommOp<Communicator>>();
   expectTypeOf(comm.split({ color: undefined })).toEqualTypeOf<CommOp<Communicator | undefined>>();

@@ -30,18 +30,18 @@ export interface PredictedCall {
   readonly algorithm: Algorithm;
   readonly ranks: number;
   /** 0 when left out; counts only where the collective has one. */
-  readonly root?: number;
+  readonly root?: number | undefined;
   /** Elements as NCCL counts them; per peer for an all-to-all. */
   readonly count: number;
   readonly bytesPerElement: number;
   /** Every rank's ports, and the latency of a way without shared links. */
   readonly link: Link;
   /** How long each message holds a port beside its bytes; 0 when left out. */
-  readonly overheadPs?: number;
+  readonly overheadPs?: number | undefined;
   /** Links that ranks share; every pair has its own way when left out. */
   readonly topology?: Topology | undefined;
   /** From the begin of a shared link to its end; 0 when left out. */
-  readonly hopLatencyPs?: number;
+  readonly hopLatencyPs?: number | undefined;
   /** Messages that may be under way or not yet taken between two lanes; any number when left out. */
   readonly credits?: number | undefined;
   readonly onProgress?: OnProgress | undefined;

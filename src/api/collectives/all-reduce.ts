@@ -1,5 +1,5 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
-import type { AllReduceArgs, Data } from "../calls.ts";
+import type { AllReduceArgs, Data, Received } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
@@ -17,17 +17,17 @@ export const allReduceSpec: Specification = {
 };
 
 /** Checks one rank's arguments: `recv.length = send.length`, in place or apart. */
-export function prepareAllReduce<S extends Data, R extends Data>(
+export function prepareAllReduce<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: AllReduceArgs<S, R>,
-): Prepared<R> {
+): Prepared<Received<R, S>> {
   check.begin("allReduce", args);
   const send = check.buffer("send", args.send);
   const recv = args.recv === undefined ? send : check.buffer("recv", args.recv);
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
-  const result = (args.recv ?? args.send) as R;
+  const result = (args.recv ?? args.send) as Received<R, S>;
   return {
     call: { dtype: send.dtype, op, count: send.length, send, recv },
     signature: [

@@ -1,7 +1,7 @@
 /** All-to-allv: an all-to-all whose blocks each have a length of their own. */
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { DeviceBuffer } from "../buffer.ts";
-import type { AllToAllvArgs, AllToAllvResult, Data } from "../calls.ts";
+import type { AllToAllvArgs, AllToAllvResult, Data, DTypeOf, Received } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
@@ -16,10 +16,10 @@ import type { Specification } from "./spec.ts";
 export const allToAllvSpec: Specification = { ...allToAllSpec, collective: "allToAllv" };
 
 /** Checks one rank's arguments: blocks lie inside their buffers, and those of `recv` do not overlap. */
-export function prepareAllToAllv<S extends Data, R extends Data>(
+export function prepareAllToAllv<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: AllToAllvArgs<S, R>,
-): Prepared<AllToAllvResult<R>> {
+): Prepared<AllToAllvResult<Received<R, DeviceBuffer<DTypeOf<S>>>>> {
   check.begin("allToAllv", args);
   const send = check.buffer("send", args.send);
   const sendCounts = check.counts("sendCounts", args.sendCounts);
@@ -50,7 +50,7 @@ export function prepareAllToAllv<S extends Data, R extends Data>(
       ["recvCounts", given === undefined ? "exchanged" : "given"],
     ],
     resultOf: (call: RankCall) => ({
-      recv: (result ?? call.recv) as R,
+      recv: (result ?? call.recv) as Received<R, DeviceBuffer<DTypeOf<S>>>,
       recvCounts: call.recvCounts ?? [],
       recvOffsets: call.recvOffsets ?? [],
     }),
@@ -90,7 +90,7 @@ function receivedLength({ recvCounts = [], recvOffsets = [] }: RankCall): number
 
 function receiveBlocks(
   check: Validator,
-  args: AllToAllvArgs<Data, Data>,
+  args: Pick<AllToAllvArgs, "recvCounts" | "recvOffsets">,
   recv: DeviceBuffer | undefined,
 ): { recvCounts: readonly number[]; recvOffsets: readonly number[] } | undefined {
   if (args.recvCounts === undefined) return undefined;

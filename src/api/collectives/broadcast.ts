@@ -1,5 +1,5 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
-import type { BroadcastArgs, Data } from "../calls.ts";
+import type { BroadcastArgs, Data, Received } from "../calls.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
@@ -17,11 +17,11 @@ export const broadcastSpec: Specification = {
 };
 
 /** Checks one rank's arguments: the root needs data, every other rank a place for it. */
-export function prepareBroadcast<S extends Data, R extends Data>(
+export function prepareBroadcast<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: BroadcastArgs<S, R>,
   rank: number,
-): Prepared<R> {
+): Prepared<Received<R, S>> {
   check.begin("broadcast", args);
   const root = check.rank("root", args.root);
   if (rank !== root) check.rootOnly("send", args.send, root);
@@ -31,7 +31,7 @@ export function prepareBroadcast<S extends Data, R extends Data>(
     check.shape("recv", recv, send.dtype, send.length);
     check.apart(send, recv, 0);
   }
-  const result = (args.recv ?? args.send) as R;
+  const result = (args.recv ?? args.send) as Received<R, S>;
   return {
     call: { dtype: recv.dtype, count: recv.length, root, send, recv },
     signature: [

@@ -19,7 +19,7 @@ export const gatherSpec: Specification = {
 };
 
 /** Checks one rank's arguments: the root's `recv` holds every rank's block; the others have none. */
-export function prepareGather<S extends Data, R extends Data>(
+export function prepareGather<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: GatherArgs<S, R>,
   rank: number,
@@ -51,7 +51,7 @@ export function prepareGather<S extends Data, R extends Data>(
 /** Where the root puts each rank's block; without counts all are as long as the root's own. */
 function receiveBlocks(
   check: Validator,
-  args: GatherArgs<Data, Data>,
+  args: Pick<GatherArgs, "recvCounts" | "recvOffsets">,
   send: DeviceBuffer,
   recv: DeviceBuffer,
   size: number,

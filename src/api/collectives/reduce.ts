@@ -1,5 +1,5 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
-import type { Data, ReduceArgs } from "../calls.ts";
+import type { Data, Received, ReduceArgs } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
@@ -17,11 +17,11 @@ export const reduceSpec: Specification = {
 };
 
 /** Checks one rank's arguments: the root's `recv` is as long as `send`, the others have none. */
-export function prepareReduce<S extends Data, R extends Data>(
+export function prepareReduce<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: ReduceArgs<S, R>,
   rank: number,
-): Prepared<R | undefined> {
+): Prepared<Received<R, S> | undefined> {
   check.begin("reduce", args);
   const root = check.rank("root", args.root);
   const send = check.buffer("send", args.send);
@@ -30,7 +30,7 @@ export function prepareReduce<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
-  const result = rank === root ? ((args.recv ?? args.send) as R) : undefined;
+  const result = rank === root ? ((args.recv ?? args.send) as Received<R, S>) : undefined;
   return {
     call: {
       dtype: send.dtype,

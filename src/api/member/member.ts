@@ -118,15 +118,15 @@ export class Member implements Communicator {
     );
   }
 
-  allReduce<S extends calls.Data, R extends calls.Data = S>(
+  allReduce<S extends calls.Data, R extends calls.Data | undefined = S>(
     args: calls.AllReduceArgs<S, R>,
-  ): CommOp<R> {
+  ): CommOp<calls.Received<R, S>> {
     return this.#poster.post("allReduce", args, prepareAllReduce);
   }
 
-  broadcast<S extends calls.Data, R extends calls.Data = S>(
+  broadcast<S extends calls.Data, R extends calls.Data | undefined = S>(
     args: calls.BroadcastArgs<S, R>,
-  ): CommOp<R> {
+  ): CommOp<calls.Received<R, S>> {
     return this.#poster.post("broadcast", args, prepareBroadcast);
   }
 
@@ -136,9 +136,9 @@ export class Member implements Communicator {
     return this.#poster.post("allToAll", args, prepareAllToAll);
   }
 
-  allToAllv<S extends calls.Data, R extends calls.Data = DeviceBuffer<calls.DTypeOf<S>>>(
+  allToAllv<S extends calls.Data, R extends calls.Data | undefined = undefined>(
     args: calls.AllToAllvArgs<S, R>,
-  ): CommOp<calls.AllToAllvResult<R>> {
+  ): CommOp<calls.AllToAllvResult<calls.Received<R, DeviceBuffer<calls.DTypeOf<S>>>>> {
     return this.#poster.post("allToAllv", args, prepareAllToAllv);
   }
 
@@ -146,9 +146,9 @@ export class Member implements Communicator {
     return this.#poster.post("barrier", args, prepareBarrier);
   }
 
-  reduce<S extends calls.Data, R extends calls.Data = S>(
+  reduce<S extends calls.Data, R extends calls.Data | undefined = S>(
     args: calls.ReduceArgs<S, R>,
-  ): CommOp<R | undefined> {
+  ): CommOp<calls.Received<R, S> | undefined> {
     return this.#poster.post("reduce", args, prepareReduce);
   }
 
@@ -176,7 +176,7 @@ export class Member implements Communicator {
     return this.#poster.post("reduceScatterv", args, prepareReduceScatterv);
   }
 
-  gather<S extends calls.Data, R extends calls.Data = S>(
+  gather<S extends calls.Data, R extends calls.Data | undefined = S>(
     args: calls.GatherArgs<S, R>,
   ): CommOp<R | undefined> {
     return this.#poster.post("gather", args, prepareGather);

@@ -25,9 +25,9 @@ export interface CallShape {
   /** Elements behind nccl-tests' column `size`. */
   readonly sizeElements: number;
   /** Elements of each rank's block, where they differ. */
-  readonly counts?: readonly number[];
+  readonly counts?: readonly number[] | undefined;
   /** Who sends how much to whom; for an all-to-allv. */
-  readonly traffic?: TrafficMatrix;
+  readonly traffic?: TrafficMatrix | undefined;
 }
 
 /** A run of elements of a rank's output and where it comes from. */
@@ -81,7 +81,7 @@ export interface MeasuredCollective {
   /** What the output of a rank must hold, all of it. */
   readonly arrives: (shape: CallShape, rank: number) => Arrival[];
   /** Left out: there is no in-place form. */
-  readonly inPlace?: (shape: CallShape, rank: number) => InPlace;
+  readonly inPlace?: ((shape: CallShape, rank: number) => InPlace) | undefined;
   /** Makes the call on one rank. */
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
 }

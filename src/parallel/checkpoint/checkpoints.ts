@@ -31,7 +31,7 @@ const AS_BEFORE = "earlier saves are as they were";
 /** Options of `Checkpoints`. */
 export interface CheckpointOptions {
   /** How many complete saves are kept; older ones are removed after a save. 2 when left out. */
-  readonly keep?: number;
+  readonly keep?: number | undefined;
 }
 
 /** A complete save. */
@@ -159,7 +159,7 @@ export class Checkpoints {
    */
   load(
     parts: CheckpointParts,
-    options: { readonly save?: number } = {},
+    options: { readonly save?: number | undefined } = {},
   ): Promise<SavedCheckpoint | undefined> {
     return this.#oneAtATime("load", async () => {
       assertOptions("load", options, { save: true });

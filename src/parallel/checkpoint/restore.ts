@@ -8,7 +8,7 @@ import { Fault, together } from "./together.ts";
 /** The parts of a job, by name. */
 interface Parts {
   readonly shared: Readonly<Record<string, Stateful>>;
-  readonly perRank?: Readonly<Record<string, RankStateful>>;
+  readonly perRank?: Readonly<Record<string, RankStateful>> | undefined;
 }
 
 /**

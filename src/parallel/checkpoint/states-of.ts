@@ -16,7 +16,7 @@ export interface CheckpointParts {
   /** What is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
   readonly shared: Readonly<Record<string, Stateful>>;
   /** What each rank has of its own: random numbers, the trainer with what it has not sent. */
-  readonly perRank?: Readonly<Record<string, RankStateful>>;
+  readonly perRank?: Readonly<Record<string, RankStateful>> | undefined;
 }
 
 /**

@@ -5,7 +5,7 @@
  * it. Nothing is issued before the last micro-batch, because until then every gradient may still grow.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { type Complete, textOf } from "../../api/option-kinds.ts";
 import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Bucket } from "./buckets.ts";
 import type { BucketExchange } from "./wire.ts";
@@ -24,7 +24,7 @@ export interface MicroBatch {
   /** How many samples it had. */
   readonly samples: number;
   /** Sum of the weights of its samples, where the loss weights them; its samples when left out. */
-  readonly weight?: number;
+  readonly weight?: number | undefined;
 }
 
 /** A bucket, the memory it is gathered in, and who sums it. */
@@ -165,7 +165,7 @@ export async function runBackward<B>(
   pass: BackwardPass,
   microBatches: readonly B[],
   backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
-): Promise<Required<MicroBatch>> {
+): Promise<Complete<MicroBatch>> {
   const sums = { loss: 0, samples: 0, weight: 0 };
   for (const [at, batch] of microBatches.entries()) {
     pass.begin(at === microBatches.length - 1);

@@ -1,6 +1,6 @@
 /** What `DataParallel` can be told, and what it takes when it is not. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { Wire } from "./wire.ts";
@@ -8,38 +8,38 @@ import type { Wire } from "./wire.ts";
 /** Options of `DataParallel.create`; the same on every rank. */
 export interface DataParallelOptions {
   /** Most bytes of gradients that travel together; 25 MiB when left out. */
-  readonly bucketBytes?: number;
+  readonly bucketBytes?: number | undefined;
   /**
    * What happens to a parameter that got no gradient on a rank that had samples: `refuse` (when left out) fails the step
    * on every rank with an `UnusedParametersError`, `zeros` takes zeros from that rank.
    */
-  readonly unused?: "refuse" | "zeros";
+  readonly unused?: "refuse" | "zeros" | undefined;
   /** Scales the mean gradient down so that the norm of all of it is at most this; no limit when left out. */
-  readonly maxGradientNorm?: number;
+  readonly maxGradientNorm?: number | undefined;
   /**
    * `refuse` (when left out) fails the step when the mean gradient has infinities or NaN, or a norm beyond `float64`; `keep`
    * hands it on, without clipping.
    */
-  readonly nonFinite?: "refuse" | "keep";
+  readonly nonFinite?: "refuse" | "keep" | undefined;
   /**
    * What gradients travel as. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
    * every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
    */
-  readonly wire?: Wire;
+  readonly wire?: Wire | undefined;
   /**
    * Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. Another one is
    * refused where `wire` rounds nothing.
    */
-  readonly wireScale?: number;
+  readonly wireScale?: number | undefined;
   /** The rank whose values and order of declaration all ranks start with; 0 when left out. */
-  readonly root?: number;
+  readonly root?: number | undefined;
   /**
    * Where the model itself is divided over ranks: who they are, and which parameters several of them have. Then the norm is
    * that of the whole model, and what several ranks have is summed apart from what is divided: the same bits for all of them.
    */
-  readonly divided?: Divided;
+  readonly divided?: Divided | undefined;
   /** A clock in milliseconds, for `StepStats.stepMs`; the runtime's when left out. */
-  readonly now?: () => number;
+  readonly now?: (() => number) | undefined;
 }
 
 const kinds: OptionKinds<DataParallelOptions> = {
@@ -48,7 +48,7 @@ const kinds: OptionKinds<DataParallelOptions> = {
 };
 
 /** The options of a `DataParallel`, complete. */
-export type Settings = Omit<Required<DataParallelOptions>, "divided"> & {
+export type Settings = Omit<Complete<DataParallelOptions>, "divided"> & {
   readonly divided: Divided | undefined;
 };
 

@@ -6,7 +6,7 @@
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import { assertCommunicator } from "../handles.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
@@ -22,9 +22,9 @@ export interface ExpertOptions {
   /** Elements of a token. */
   readonly width: number;
   /** Most rows an expert takes in a step, of all ranks together; no limit when left out. */
-  readonly capacity?: number;
+  readonly capacity?: number | undefined;
   /** Of tokens; `float32` when left out. */
-  readonly dtype?: ParameterDType;
+  readonly dtype?: ParameterDType | undefined;
 }
 
 const kinds: OptionKinds<ExpertOptions> = {
@@ -69,9 +69,9 @@ export class ExpertParallel {
   /** Elements of a token. */
   readonly width: number;
   readonly #comm: Communicator;
-  readonly #options: Required<ExpertOptions>;
+  readonly #options: Complete<ExpertOptions>;
 
-  private constructor(comm: Communicator, options: Required<ExpertOptions>) {
+  private constructor(comm: Communicator, options: Complete<ExpertOptions>) {
     this.#comm = comm;
     this.#options = options;
     this.width = options.width;

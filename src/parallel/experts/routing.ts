@@ -1,6 +1,6 @@
 /** Which experts each token goes to: the likeliest of a router's logits, with what their outputs are weighted. */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { zerosLike } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
@@ -18,9 +18,9 @@ export interface TopKOptions {
   /** Number of experts: of logits in a row. */
   readonly experts: number;
   /** Experts a token; 1 when left out. */
-  readonly choices?: number;
+  readonly choices?: number | undefined;
   /** Weights are a softmax over all experts (`all`, when left out, as in Switch) or over those chosen (`chosen`, as in Mixtral). */
-  readonly softmax?: "all" | "chosen";
+  readonly softmax?: "all" | "chosen" | undefined;
 }
 
 const kinds: OptionKinds<TopKOptions> = { experts: true, choices: true, softmax: true };
@@ -94,7 +94,7 @@ export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRou
 
 function assertRouting(
   logits: ParameterArray,
-  { experts, choices, softmax }: Required<TopKOptions>,
+  { experts, choices, softmax }: Complete<TopKOptions>,
 ): void {
   if (!Number.isSafeInteger(experts) || experts < 1) {
     throw fault("experts", textOf(experts), "an integer of at least 1");

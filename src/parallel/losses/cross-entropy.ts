@@ -18,11 +18,11 @@ export interface CrossEntropyArgs {
   readonly targets: ArrayLike<number>;
   readonly classes: number;
   /** Weight of each class, at least 0; all 1 when left out. */
-  readonly weights?: ArrayLike<number>;
+  readonly weights?: ArrayLike<number> | undefined;
   /** Takes the loss's gradient by the logits; as long as the logits, which it may be. Overwritten. */
-  readonly gradient?: ParameterArray;
+  readonly gradient?: ParameterArray | undefined;
   /** `mean` when left out; `sum` does not divide by Σ w(t). */
-  readonly reduction?: Reduction;
+  readonly reduction?: Reduction | undefined;
 }
 
 const kinds: OptionKinds<CrossEntropyArgs> = {

@@ -9,9 +9,9 @@ export interface MseArgs {
   /** As long as the prediction. */
   readonly target: ArrayLike<number>;
   /** Takes the loss's gradient by the prediction; as long as the prediction, which it may be. Overwritten. */
-  readonly gradient?: ParameterArray;
+  readonly gradient?: ParameterArray | undefined;
   /** `mean` when left out; `sum` does not divide by n. */
-  readonly reduction?: Reduction;
+  readonly reduction?: Reduction | undefined;
 }
 
 const kinds: OptionKinds<MseArgs> = {

@@ -26,9 +26,9 @@ export interface MlpOptions extends ModelOptions {
   /** Width of the input, of every hidden layer, and of the output. */
   readonly sizes: readonly number[];
   /** `mse` when left out; `crossEntropy` takes the outputs as logits. */
-  readonly loss?: "mse" | "crossEntropy";
+  readonly loss?: "mse" | "crossEntropy" | undefined;
   /** Weight of each class, for `crossEntropy`. */
-  readonly classWeights?: ArrayLike<number>;
+  readonly classWeights?: ArrayLike<number> | undefined;
 }
 
 /** Some samples. */

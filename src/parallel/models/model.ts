@@ -31,9 +31,9 @@ export interface StagePlace {
 /** What every model needs to be made. */
 export interface ModelOptions {
   /** `float32` when left out. */
-  readonly dtype?: ParameterDType;
+  readonly dtype?: ParameterDType | undefined;
   /** Fixes the initial values, with each parameter's name; 0 when left out. */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
 }
 
 /**

@@ -14,7 +14,7 @@ export interface TransformerShape {
   readonly heads: number;
   readonly blocks: number;
   /** Width inside a block's perceptron; 4 times the width when left out. */
-  readonly hidden?: number;
+  readonly hidden?: number | undefined;
 }
 
 /** Sequences of tokens, all of one length of at least 2: each token but the last is asked for the next. */

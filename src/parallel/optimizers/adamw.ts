@@ -13,11 +13,11 @@ import {
 export interface AdamWOptions {
   readonly learningRate: LearningRate;
   /** Shares of the last means that are kept: of the gradient, of its square. `[0.9, 0.999]` when left out. */
-  readonly betas?: readonly [number, number];
+  readonly betas?: readonly [number, number] | undefined;
   /** Added to the root of the mean square; 1e-8 when left out. */
-  readonly epsilon?: number;
+  readonly epsilon?: number | undefined;
   /** Times the rate: the share of a parameter that every update takes away. 0.01 when left out. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: number | undefined;
 }
 
 const kinds: OptionKinds<AdamWOptions> = {

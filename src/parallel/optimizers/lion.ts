@@ -17,9 +17,9 @@ export interface LionOptions {
   /** The size of every step of every element; about a tenth of AdamW's. */
   readonly learningRate: LearningRate;
   /** Shares of the mean that are kept: in the direction taken, in the mean itself. `[0.9, 0.99]` when left out. */
-  readonly betas?: readonly [number, number];
+  readonly betas?: readonly [number, number] | undefined;
   /** Times the rate: the share of a parameter that every update takes away. 0 when left out. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: number | undefined;
 }
 
 const kinds: OptionKinds<LionOptions> = { learningRate: true, betas: "array", weightDecay: true };

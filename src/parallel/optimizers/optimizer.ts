@@ -32,7 +32,7 @@ export interface Trainable {
 /** Options of `step`. */
 export interface StepOptions {
   /** Parameters that this update leaves alone, with their state: those that got no gradient. */
-  readonly skip?: Iterable<string>;
+  readonly skip?: Iterable<string> | undefined;
 }
 
 /** A parameter with its rule, its state arrays and the number of updates it has had. */

@@ -14,13 +14,13 @@ import {
 export interface SgdOptions {
   readonly learningRate: LearningRate;
   /** Share of the last velocity that is kept. */
-  readonly momentum?: number;
+  readonly momentum?: number | undefined;
   /** Share of the gradient that does not enter the velocity; from the second update on. */
-  readonly dampening?: number;
+  readonly dampening?: number | undefined;
   /** Nesterov's momentum: looks ahead by one velocity. Needs a momentum and no dampening. */
-  readonly nesterov?: boolean;
+  readonly nesterov?: boolean | undefined;
   /** Adds this share of the parameter to its gradient. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: number | undefined;
 }
 
 const kinds: OptionKinds<SgdOptions> = {

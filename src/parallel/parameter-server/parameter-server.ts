@@ -12,7 +12,7 @@ import {
   InvalidArgumentError,
   UnsupportedError,
 } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
@@ -28,19 +28,19 @@ export interface ParameterServerOptions {
   /** The rule that pushes are applied by. */
   readonly rule: UpdateRule;
   /** The rank that serves; 0 when left out. */
-  readonly server?: number;
+  readonly server?: number | undefined;
   /** Most pushes of others between a pull and its push. */
   readonly staleness: number;
   /**
    * `block`, when left out: pulls and pushes wait as long as a push of somebody else would come too late otherwise. `reject`:
    * nobody waits, and what comes too late is not applied.
    */
-  readonly mode?: "block" | "reject";
+  readonly mode?: "block" | "reject" | undefined;
   /**
    * Told of every push that was applied, in order. Where it returns a promise, the server waits for it before it answers the
    * worker and goes on, so it may save: `state` is that of this very version.
    */
-  readonly onAccepted?: (push: AcceptedPush) => unknown;
+  readonly onAccepted?: ((push: AcceptedPush) => unknown) | undefined;
 }
 
 const kinds: OptionKinds<ParameterServerOptions> = {
@@ -62,7 +62,7 @@ export class ParameterServer implements RankStateful {
   readonly isServer: boolean;
   readonly parameters: ParameterSet;
   readonly #comm: Communicator;
-  readonly #options: Required<ParameterServerOptions>;
+  readonly #options: Complete<ParameterServerOptions>;
   readonly #lines: ReadonlyMap<number, Line>;
   /** On the server alone. */
   readonly #store: ServerStore | undefined;
@@ -73,7 +73,7 @@ export class ParameterServer implements RankStateful {
   private constructor(
     comm: Communicator,
     parameters: ParameterSet,
-    options: Required<ParameterServerOptions>,
+    options: Complete<ParameterServerOptions>,
     lines: ReadonlyMap<number, Line>,
   ) {
     this.isServer = comm.rank === options.server;

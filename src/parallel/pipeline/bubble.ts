@@ -8,9 +8,9 @@ export interface TimelineEvent {
   readonly ph: string;
   readonly pid: number;
   readonly tid: number;
-  readonly ts?: number;
-  readonly dur?: number;
-  readonly args?: Readonly<Record<string, unknown>>;
+  readonly ts?: number | undefined;
+  readonly dur?: number | undefined;
+  readonly args?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** What stages computed in a span of virtual time. */

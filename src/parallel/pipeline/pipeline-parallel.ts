@@ -6,7 +6,7 @@
  * pipeline, is `DataParallel`'s.
  */
 import type { Communicator } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
@@ -22,17 +22,17 @@ import { Wires } from "./wires.ts";
 /** Options of `PipelineParallel.create`. */
 export interface PipelineOptions {
   /** `1f1b` when left out; the same on every rank. */
-  readonly schedule?: PipelineSchedule;
+  readonly schedule?: PipelineSchedule | undefined;
   /** Of what stages send each other; `float32` when left out. The same on every rank. */
-  readonly dtype?: ParameterDType;
+  readonly dtype?: ParameterDType | undefined;
   /** Virtual compute of this stage by micro-batch, told to `comm.work` before it computes; none when left out. */
-  readonly work?: VirtualWork;
+  readonly work?: VirtualWork | undefined;
 }
 
 const kinds: OptionKinds<PipelineOptions> = { schedule: true, dtype: true, work: true };
 
 /** What a step did; the same on all ranks but for `held`. */
-export interface PipelineStep extends Required<MicroBatch> {
+export interface PipelineStep extends Complete<MicroBatch> {
   /** Most micro-batches whose forward this stage kept at once: all with `gpipe`, at most `size - rank` with `1f1b`. */
   readonly held: number;
 }
@@ -174,8 +174,8 @@ export class PipelineParallel<Batch> {
 /** What the last stage knows, on every rank. Costs a broadcast of 24 bytes. */
 async function toldByLast(
   comm: Communicator,
-  { loss, samples, weight }: Required<MicroBatch>,
-): Promise<Required<MicroBatch>> {
+  { loss, samples, weight }: Complete<MicroBatch>,
+): Promise<Complete<MicroBatch>> {
   const buffer = comm.alloc("float64", 3).copyFrom(Float64Array.of(loss, samples, weight));
   try {
     await comm.broadcast({ recv: buffer, root: comm.size - 1 });

@@ -25,7 +25,7 @@ export interface SplitOptions {
   readonly rank: number;
   readonly size: number;
   /** Elements of the axis that stay together, such as the width of a head; 1 when left out. It divides the extent. */
-  readonly unit?: number;
+  readonly unit?: number | undefined;
 }
 
 /**

@@ -20,9 +20,9 @@ export interface ShardedParallelOptions
   /** How parameters are updated; may choose by parameter. */
   readonly rule: UpdateRule | ((parameter: ParameterShape) => UpdateRule);
   /** The layer of a parameter. When left out, its name up to the first dot: `block0` of `block0.norm.weight`. */
-  readonly layerOf?: (parameter: string) => string;
+  readonly layerOf?: ((parameter: string) => string) | undefined;
   /** At stage 3, asks for the next layer's values while one computes; `true` when left out. */
-  readonly prefetch?: boolean;
+  readonly prefetch?: boolean | undefined;
 }
 
 const kinds: OptionKinds<ShardedParallelOptions> = {

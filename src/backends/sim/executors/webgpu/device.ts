@@ -18,7 +18,7 @@ export interface DeviceLimits {
 }
 
 /** Limits that callers, and tests, may lower. */
-export type LimitWish = Partial<DeviceLimits>;
+export type LimitWish = { readonly [Limit in keyof DeviceLimits]?: number | undefined };
 
 /** Bindings start at multiples of this, and so does every allocation. */
 export const alignment = 256;

@@ -20,7 +20,7 @@ const lostOwn =
 /** What is known about a fault beside what WebGPU says. */
 export interface WebgpuErrorFacts extends CommErrorFacts {
   /** The device is the caller's own. */
-  readonly foreign?: boolean;
+  readonly foreign?: boolean | undefined;
 }
 
 /** A WebGPU device failed. `adapter` names it, `fault` says how, and the message ends with the next step. */

@@ -21,7 +21,7 @@ export interface ExecutorSettings extends AdapterWish {
   readonly limits: LimitWish;
   readonly keepDevice: boolean;
   /** What the device's own addition is trusted with, by dtype; found out by probing where left out. */
-  readonly native?: Partial<NativeAdds>;
+  readonly native?: Partial<NativeAdds> | undefined;
 }
 
 /** Where a rank's buffer lies on the device. */
