@@ -1,4 +1,9 @@
-/** Which algorithm and protocol NCCL takes: the least predicted time, or what was forced. */
+/**
+ * NCCL's choice for a call on one node: algorithm and protocol by the least predicted time, and the number of channels.
+ *
+ * The cost model must agree with NCCL to the last bit near a switch point. Values that NCCL keeps in a float are rounded
+ * to float32 here, values that it computes in a double are not. Constants are those of Hopper over NVLink.
+ */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import {
@@ -19,13 +24,13 @@ export interface Choice {
   readonly protocol: NcclProtocol;
 }
 
-/** What NCCL_ALGO and NCCL_PROTO allow; what is left out is NCCL's choice. */
+/** The values of NCCL_ALGO and NCCL_PROTO; a field that is left out is NCCL's choice. */
 export interface Forced {
   readonly algorithm?: NcclAlgorithm | undefined;
   readonly protocol?: NcclProtocol | undefined;
 }
 
-/** The call as far as the choice depends on it: neither channel limits nor buffer sizes do. */
+/** The facts of a call that decide algorithm and protocol: neither channel limits nor buffer sizes do. */
 interface ChoiceQuestion {
   readonly collective: NcclCollective;
   readonly topology: Topology;
@@ -35,7 +40,7 @@ interface ChoiceQuestion {
   readonly forced?: Forced | undefined;
 }
 
-/** NCCL's choice for a lone call; an impossible demand is refused, as NCCL does since 2.24. */
+/** NCCL's choice for a call that is alone in its group. Throws for an impossible demand, as NCCL does since 2.24. */
 export function choose(question: ChoiceQuestion): Choice {
   const { collective, topology, size, forced = {} } = question;
   let best: Choice | undefined;
@@ -61,16 +66,14 @@ export function choose(question: ChoiceQuestion): Choice {
   );
 }
 
-/** Rings of 1-byte floats lose too much over more than 8 ranks, in NCCL's opinion. */
+/** NCCL avoids rings of 1-byte floats over more than 8 ranks, which lose too much precision. */
 function penalty({ dtype, topology }: ChoiceQuestion, algorithm: NcclAlgorithm): number {
   const { bytes, kind } = dtypeInfo[dtype];
   const narrow = bytes === 1 && kind === "float";
   return algorithm === "Ring" && narrow && topology.ranks > 8 ? 1024 : 1;
 }
 
-// How many channels a call may use.
-
-/** The call as far as its budget depends on it. */
+/** The facts of a call that decide its channels. */
 interface BudgetQuestion {
   readonly collective: NcclCollective;
   readonly algorithm: NcclAlgorithm;
@@ -82,7 +85,7 @@ interface BudgetQuestion {
   readonly channels: number;
 }
 
-/** NCCL's `nc`: one channel for every so many bytes, at least one, at most all. */
+/** Channels that a call may use, NCCL's `nc`: one per `bytesPerChannel`, at least one, at most all. */
 export function channelBudget(question: BudgetQuestion): number {
   const { collective, algorithm, protocol, topology, bytes, channels } = question;
   const { ranks } = topology;
@@ -92,12 +95,7 @@ export function channelBudget(question: BudgetQuestion): number {
   return Math.max(1, Math.min(channels, wanted));
 }
 
-// NCCL's cost model on one node: predicted latency and bandwidth of every algorithm and protocol.
-//
-// It decides which of them runs, so it must agree with NCCL to the last bit near a switch point: what NCCL keeps in a
-// float is rounded to float32 here, what it computes in a double is not. Constants are those of Hopper over NVLink.
-
-/** One entry of the table. */
+/** One entry of the cost table. */
 interface CostEntry {
   /** Microseconds before the first byte arrives. */
   readonly latency: number;
@@ -118,7 +116,7 @@ const hopLatency: ByAlgorithm = {
   Ring: { LL: 0.6, LL128: 1.9, Simple: 3.4 },
 };
 
-/** GB/s: the most that LL reaches, and what one channel reaches otherwise. */
+/** GB/s: the limit of LL, and the limits of one channel otherwise. */
 const mostLl = 141;
 const mostRingLl128 = 36.7;
 const mostTreeLl128 = 36.7;
@@ -127,7 +125,7 @@ const mostTree = 38.7;
 /** The pattern of a tree whose first GPU carries all its edges. */
 const plainTree = 3;
 
-/** How far a tree stays behind its bandwidth, by size: 64 B first, then each power of two. */
+/** Fraction of its bandwidth that a tree reaches, by size: 64 B first, then each power of two. */
 const treeCorrection: { readonly [P in NcclProtocol]: readonly number[] } = {
   LL: [
     1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1,
@@ -143,7 +141,7 @@ const treeCorrection: { readonly [P in NcclProtocol]: readonly number[] } = {
   ],
 };
 
-/** The table's entry; a bandwidth of 0 where the algorithm does not serve the collective. */
+/** The entry of an algorithm and protocol; its bandwidth is 0 where the algorithm does not serve the collective. */
 export function costEntry(
   collective: NcclCollective,
   algorithm: NcclAlgorithm,
@@ -159,7 +157,7 @@ export function costEntry(
   return { latency, bandwidth: Math.fround(bus * ratio) };
 }
 
-/** Predicted microseconds for a lone call of so many bytes (`modelBytes`); negative when not available. */
+/** Predicted microseconds for a single call of `bytes` (`modelBytes`); negative when not available. */
 function predictedTime(
   { latency, bandwidth }: CostEntry,
   algorithm: NcclAlgorithm,
@@ -218,7 +216,7 @@ function latencyOf(
   return Math.fround(base + Math.fround(ranks * chunkHop));
 }
 
-/** Steps of a ring, one after another. */
+/** Sequential steps of a ring. */
 function ringHops(collective: NcclCollective, ranks: number): number {
   if (collective === "allReduce") return 2 * (ranks - 1);
   return collective === "reduce" || collective === "broadcast" ? ranks : ranks - 1;

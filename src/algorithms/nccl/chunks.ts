@@ -1,9 +1,12 @@
 /**
- * How the elements of a call are cut over its channels, when it is the only collective of its group.
+ * Division of a call's elements into parts of channels, and of parts into chunks, for a call alone in its group.
  *
  * The range is cut at multiples of a *cell*, so that each channel carries at least the minimum traffic. Parts are
- * contiguous, in the order of the channels. A small call uses fewer channels than its budget, and rounding can make
- * it one more.
+ * contiguous, in the order of the channels. A small call uses fewer channels than its budget; rounding can add one.
+ *
+ * A chunk is the most that one message carries; its size follows from the channel's buffer. A Ring all-reduce has one
+ * chunk for every rank in each loop, and shrinks them in the last loop so that all ranks have work. No other chunks are
+ * shrunk, and only there do chunks decide bits.
  */
 
 import type { ResolvedSettings } from "./pin.ts";
@@ -23,7 +26,7 @@ export interface Part {
   readonly length: number;
 }
 
-/** The call as far as its partition depends on it. */
+/** The facts of a call that decide its partition. */
 interface PartitionQuestion {
   readonly rules: VersionRules;
   readonly collective: NcclCollective;
@@ -32,12 +35,12 @@ interface PartitionQuestion {
   /** Elements as passed to the call; each block of a reduce-scatter or all-gather is cut alike. */
   readonly count: number;
   readonly elementBytes: number;
-  /** Channels of the communicator, and how many of them the call may use. */
+  /** Channels of the communicator, and the limit for this call. */
   readonly channels: number;
   readonly budget: number;
 }
 
-/** Bytes that cross the wires for each byte of the count; LL carries a flag beside every word and counts more. */
+/** Bytes of traffic for each byte of the count; LL carries a flag beside every word and counts more. */
 function trafficFactor(collective: NcclCollective, protocol: NcclProtocol, ranks: number): number {
   const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
   return (collective === "allReduce" ? 2 : blocks) * (protocol === "LL" ? 4 : 1);
@@ -60,7 +63,7 @@ export function partition(question: PartitionQuestion): Part[] {
   const perChannel = Math.floor(traffic / Math.min(budget, channels));
   const cells = Math.ceil((count * elementBytes) / cell);
   const cellsPerPart = Math.max(1, Math.ceil(perChannel / (cell * factor)));
-  // Rounding can ask for one channel more than there are: the last one then takes that cell too.
+  // Rounding can require one channel more than there are: the last one then takes that cell too.
   const used = Math.min(channels, Math.ceil(cells / cellsPerPart));
   const length = (cellsPerPart * cell) / elementBytes;
   return Array.from({ length: used }, (_, channel) => {
@@ -69,13 +72,7 @@ export function partition(question: PartitionQuestion): Part[] {
   });
 }
 
-// How a channel walks through its part: chunk by chunk, loop by loop.
-//
-// A chunk is what one message carries at most; its size follows from the channel's buffer. A Ring all-reduce has one
-// chunk for every rank in each loop, and shrinks them in the last one so that all ranks have work. Nothing else is
-// shrunk, and only there does the chunk decide bits.
-
-/** The call as far as its chunks depend on it. */
+/** The facts of a call that decide its chunks. */
 interface ChunkQuestion {
   readonly collective: NcclCollective;
   readonly algorithm: NcclAlgorithm;
@@ -85,7 +82,7 @@ interface ChunkQuestion {
   readonly settings: ResolvedSettings;
 }
 
-/** One chunk of a part: where it lies, counted from the part's start. */
+/** One chunk of a part; `offset` counts from the part's start. */
 interface Chunk {
   readonly loop: number;
   readonly chunk: number;
@@ -104,7 +101,7 @@ export function chunkElements(question: ChunkQuestion, partLength: number): numb
   return (bytes / grain) * Math.floor(grain / elementBytes);
 }
 
-/** Bytes of a full chunk: what fits into the slots of the buffer that a message takes. */
+/** Bytes of a full chunk: the capacity of the buffer slots that a message takes. */
 function chunkBytes({ collective, algorithm, protocol, settings }: ChunkQuestion): number {
   const grain = grains[protocol];
   const pipelined = collective !== "reduce" && collective !== "broadcast";
@@ -127,7 +124,7 @@ function treeChunkBytes(question: ChunkQuestion, partBytes: number): number {
   return Math.max(1, Math.floor(bytes / grains.LL128)) * grains.LL128;
 }
 
-/** Chunks of a part of a Ring all-reduce: `ranks` in every loop, of which the last ones may be empty. */
+/** Chunks of a part of a Ring all-reduce: `ranks` in every loop; the last ones may be empty. */
 export function ringAllReduceChunks(
   partLength: number,
   chunk: number,

@@ -1,9 +1,8 @@
 /**
- * Which elements of a call may come out differently under two plans.
+ * Elements of a call whose bits may differ between two plans.
  *
- * Both plans are cut at each other's borders; inside such a range the fold orders are constant, and where rounding
- * goes by position it repeats. An element is counted when its order or its rounding differs; whether its bits do
- * depends on the data.
+ * Both plans are cut at each other's borders. Inside such a range the fold orders are constant, and rounding by position
+ * repeats. An element is counted when its order or its rounding differs; its bits then depend on the data.
  */
 import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
@@ -12,7 +11,7 @@ import { roundingAt } from "./explain.ts";
 import { patternBytes } from "./folds.ts";
 import type { FoldOrder, NcclPlan, Piece } from "./plan-types.ts";
 
-/** How two plans of one call differ. */
+/** The difference between two plans of one call. */
 export interface Difference {
   /** Elements that may differ, of `elements` in all output blocks. */
   readonly differing: number;
@@ -28,7 +27,7 @@ export function differing(a: NcclPlan, b: NcclPlan): Difference {
   const elements = blocks * a.count;
   let found = 0;
   let first: Difference["first"];
-  if (!seesOrder(a)) return { differing: 0, elements, first };
+  if (!dependsOnOrder(a)) return { differing: 0, elements, first };
   forEachRange(a, b, (inA, inB, from, to) => {
     const range = differingIn(a, b, inA, inB, from, to);
     if (range.count === 0) return;
@@ -46,8 +45,8 @@ export function differenceText({ differing: count, elements, first }: Difference
   return `${share} % of the elements may differ, first at ${first.element}${block}`;
 }
 
-/** Sums and products of floats see in which order they are folded; nothing else does. */
-function seesOrder({ dtype, op }: NcclPlan): boolean {
+/** True for sums and products of floats: only their bits depend on the order of folding. */
+function dependsOnOrder({ dtype, op }: NcclPlan): boolean {
   const folds = op !== undefined && op !== "min" && op !== "max";
   return folds && dtypeInfo[dtype].kind === "float";
 }
@@ -90,7 +89,7 @@ function differingIn(
   if (a.rounding !== "byPosition" && b.rounding !== "byPosition") {
     return a.rounding === b.rounding ? { count: 0, first: -1 } : all;
   }
-  // Both roundings repeat with the pattern, so one period tells the rest.
+  // Both roundings repeat with the pattern, so one period decides the rest.
   const period = patternBytes / dtypeInfo[a.dtype].bytes;
   let count = 0;
   let first = -1;
@@ -103,7 +102,7 @@ function differingIn(
   return { count, first };
 }
 
-/** The first two operands may change places, unless the second one's product is fused and the first one's is not. */
+/** True for equal orders. The first two operands are interchangeable, unless only the second one's product is fused. */
 function sameFold(a: FoldOrder, b: FoldOrder, ordered: boolean): boolean {
   if (a === b) return true;
   const swapped = !ordered && a[0] === b[1] && a[1] === b[0];
@@ -133,7 +132,7 @@ function assertSameCall(a: NcclPlan, b: NcclPlan): void {
   const [left, right] = [facts(a), facts(b)];
   for (const field of Object.keys(left)) {
     if (left[field] === right[field]) continue;
-    const headline = `differing: ${field} ${left[field]} and ${right[field]}: these are plans of two calls`;
+    const headline = `differing: ${field}: found ${left[field]} and ${right[field]}, needs two plans of one call`;
     throw new InvalidArgumentError({ headline }, { field });
   }
 }

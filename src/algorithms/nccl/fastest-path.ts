@@ -1,10 +1,11 @@
 /**
- * Which way of making a call was the fastest at its size, as measured on two, four and eight H200 behind NVSwitch: in ordinary or
- * in symmetric memory, call by call or replayed from a recording. `bench/gpu` measures all four; the files under
- * `bench/results` hold the figures, and a test holds these bounds to them.
+ * The fastest way to make a call of a size: in ordinary or symmetric memory, call by call or replayed from a recording.
+ *
+ * Measured on two, four and eight H200 behind NVSwitch. `bench/gpu` measures all four ways, the files under
+ * `bench/results` have the figures, and a test compares these bounds with them.
  */
 
-/** Where the buffers of a call are. */
+/** The memory of a call's buffers. */
 export type FastestMemory = "ordinary" | "symmetric";
 
 /** The fastest way at some size. */
@@ -14,7 +15,7 @@ export interface FastestPath {
   readonly recorded: boolean;
 }
 
-/** Bytes up to which each way is the fastest, half way between two sizes that were measured. */
+/** Bytes up to which each way is the fastest, half way between two measured sizes. */
 type Bounds = readonly (readonly [upToBytes: number, path: FastestPath])[];
 
 const symmetric: FastestPath = { memory: "symmetric", recorded: false };
@@ -38,7 +39,7 @@ const ofEight: Bounds = [
   [anySize, ordinary],
 ];
 
-/** What was measured with two, four and eight ranks: the collectives that NCCL has kernels on symmetric memory for. */
+/** Measurements with two, four and eight ranks, of the collectives for which NCCL has symmetric kernels. */
 const measured: Readonly<Record<string, Readonly<Record<2 | 4 | 8, Bounds>>>> = {
   allReduce: {
     2: [
@@ -72,8 +73,8 @@ const measured: Readonly<Record<string, Readonly<Record<2 | 4 | 8, Bounds>>>> = 
 };
 
 /**
- * The fastest way for a call of so many bytes, counted as nccl-tests does; `undefined` where it was not measured. Numbers of
- * ranks in between count as the next that was, and larger ones as eight.
+ * The fastest way for a call of `bytes`, counted as nccl-tests does; `undefined` where it was not measured. Other numbers
+ * of ranks count as the next measured one, and larger ones as eight.
  */
 export function fastestPath(
   collective: string,
@@ -86,7 +87,7 @@ export function fastestPath(
   return bounds.find(([upToBytes]) => bytes <= upToBytes)?.[1];
 }
 
-/** The same in words. */
+/** A path in words. */
 export function fastestPathText(path: FastestPath): string {
   return `${path.memory} memory${path.recorded ? ", replayed from a recording" : ""}`;
 }

@@ -1,4 +1,12 @@
-/** The arithmetic of a plan: which fold an executor runs, and which second one where rounding goes by position. */
+/**
+ * The arithmetic of a plan: the fold that an executor runs, and the rounding of its hops.
+ *
+ * A hop of a float average or pre-multiplied sum computes `x * s + partial`, with one rounding or with two. The operator's
+ * source leaves that to the compiler; these rules are those of NCCL 2.28.9's library on sm_90. Over LL128 the lanes of a
+ * warp that carry the flag pass the second half of their 16 bytes to other lanes, and only there the product is rounded
+ * separately. So for 4- and 8-byte floats the rounding depends on the position in the chunk: an executor folds each block
+ * both ways and selects element by element.
+ */
 import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
@@ -11,18 +19,18 @@ import { symmetricFold } from "./symmetric-fold.ts";
 export interface PlanFolds {
   readonly fold: Fold;
   /**
-   * Given for plans that round by position: every block is folded both ways, and `takeSeparate` joins them before
-   * `finish`.
+   * Second fold of plans that round by position: every block is folded both ways, and `takeSeparate` joins them
+   * before `finish`.
    */
   readonly separate: Fold | undefined;
-  /** What holds a running value: the element type, or float32, which is rounded to the element type once at the end. */
+  /** Type of a running value: the element type, or float32, which is rounded to the element type once at the end. */
   readonly accumulator: "element" | "float32";
 }
 
-/** How contributions are folded under a plan; `op` is a rank's own where the scalars of ranks differ. */
+/** The folds of a plan; `op` is a rank's own where the scalars of ranks differ. */
 export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
   const { dtype, ranks, rounding, accumulator } = plan;
-  // NCCL has no 8-bit float kernel for one rank, so its average there is the copy that it means.
+  // NCCL has no 8-bit float kernel for one rank, so its average there is a copy.
   if (ranks === 1 && op === "avg" && bytesOf(dtype) === 1) return planFolds(plan, "sum");
   if (accumulator === "float32")
     return { fold: symmetricFold(dtype), separate: undefined, accumulator };
@@ -32,19 +40,13 @@ export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
   return { fold, separate: rounding === "byPosition" ? separate : undefined, accumulator };
 }
 
-// How a hop of a float average or pre-multiplied sum rounds: `x * s + partial` in one step or in two.
-//
-// The operator's source leaves that to the compiler; this is what NCCL 2.28.9's library does on sm_90. Over LL128 the
-// lanes of a warp that carry the flag hand the second half of their 16 bytes to others, and only there the product is
-// rounded by itself: for 4- and 8-byte floats it depends on where in the chunk an element lies.
-
-/** Bytes after which the positions repeat: what half a warp moves in one LL128 line of data. */
+/** Bytes after which positions repeat: the data that half a warp moves in one LL128 line. */
 export const patternBytes = 960;
 
 /** Packs of 16 bytes, within a pattern, that are fused whole; of the others the second 8 bytes are not. */
 const wholePacks: readonly number[] = [7, 15, 23, 31];
 
-/** How the hops of a call round. */
+/** The rounding of the hops of a call. */
 export function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
   const { kind, bytes } = dtypeInfo[dtype];
   const scales = op === "avg" || typeof op === "object";
@@ -53,7 +55,7 @@ export function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol):
   return bytes === 2 ? "separate" : "byPosition";
 }
 
-/** Whether an element of a 4- or 8-byte float is fused over LL128, by its byte offset in its chunk. */
+/** True if an element of a 4- or 8-byte float is fused over LL128, by its byte offset in its chunk. */
 export function isFusedAt(byteOffset: number): boolean {
   const inPattern = byteOffset % patternBytes;
   return inPattern % 16 < 8 || wholePacks.includes(Math.floor(inPattern / 16));
@@ -61,7 +63,7 @@ export function isFusedAt(byteOffset: number): boolean {
 
 const masks = new Map<number, Uint8Array>();
 
-/** One pattern, by element: 1 where the product is rounded by itself. */
+/** One pattern, by element: 1 where the product is rounded separately. */
 export function separateMask(elementBytes: number): Uint8Array {
   let mask = masks.get(elementBytes);
   if (mask === undefined) {
@@ -73,13 +75,9 @@ export function separateMask(elementBytes: number): Uint8Array {
   return mask;
 }
 
-// Joins the two ways a block was folded, fused and separate, where the way depends on the position.
-//
-// An executor folds each block both ways and takes, element by element, the one that NCCL's lanes take.
-
 /**
- * Puts into `fused` the elements of `separate` that are not fused. `first` is the position of element 0 of both in its
- * piece. To be called before `finish`: a NaN may change its bits on the way.
+ * Copies into `fused` the elements of `separate` that NCCL does not fuse. `first` is the position of element 0 of both in
+ * its piece. Call it before `finish`, which can change the bits of a NaN.
  */
 export function takeSeparate(
   fused: Lanes,

@@ -1,8 +1,8 @@
 /**
- * A plan as folds, straight from its pieces: what an executor runs.
+ * A plan in the form that executors run: its folds, and the layout of their chunks.
  *
- * It is the same list that `fuse` reads off the plan's program, found without running that program; the tests prove
- * the two equal by association.
+ * The folds follow directly from the plan's pieces. `fuse` reads the same list off the plan's program; the tests prove
+ * the two equal by association. Every piece of a block is one chunk, block after block.
  */
 import { specifications } from "../../api/collectives/index.ts";
 import type { FusedFold, FusedPlan, Operand, Place } from "../fuse.ts";
@@ -13,7 +13,7 @@ import type { NcclPlan, Piece } from "./plan-types.ts";
 export function ncclFused(plan: NcclPlan): FusedPlan {
   const perBlock = piecesPerBlock(plan);
   const groups = plan.pieces.map((piece, i) => [fusedFold(plan, piece, i % perBlock, perBlock)]);
-  // A fold reads, of the inputs that outputs may lie on, only those that its own outputs lie on.
+  // In place, a fold reads no input that another fold's output overwrites.
   return { groups, inPlaceSafe: true, independent: true };
 }
 
@@ -22,7 +22,7 @@ function fusedFold(plan: NcclPlan, piece: Piece, index: number, perBlock: number
   const { reduces } = specifications[collective];
   const { block, order } = piece;
   const input = (collective === "reduceScatter" ? block * perBlock : 0) + index;
-  // Symmetric kernels hand raw values around, which count as partials of one rank.
+  // Symmetric kernels exchange raw values, which count as partials of one rank.
   const later = accumulator === "float32" ? "partial" : "contribution";
   return {
     operands: order.map((rank, i): Operand => {
@@ -34,7 +34,7 @@ function fusedFold(plan: NcclPlan, piece: Piece, index: number, perBlock: number
   };
 }
 
-/** Where a piece of an output block ends up. */
+/** The output chunks of a piece. */
 function targetsOf(plan: NcclPlan, block: number, index: number, perBlock: number): Place[] {
   const { collective, ranks, root } = plan;
   if (collective === "reduceScatter") return [{ rank: block, chunk: index }];
@@ -43,9 +43,7 @@ function targetsOf(plan: NcclPlan, block: number, index: number, perBlock: numbe
   return Array.from({ length: ranks }, (_, rank) => ({ rank, chunk }));
 }
 
-// Which elements the chunks of a plan's program are: one chunk for each piece of a block, block after block.
-
-/** Pieces that each block is cut into. */
+/** Number of pieces of each block. */
 export function piecesPerBlock({ pieces, collective, ranks }: NcclPlan): number {
   const blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
   return pieces.length / blocks;
@@ -68,7 +66,7 @@ export function ncclLayout(plan: NcclPlan): Layout {
   };
 }
 
-/** All blocks are cut alike. */
+/** The table of equally cut blocks. */
 function blockTable(plan: NcclPlan, blocks: number): ChunkTable {
   const { pieces, count } = plan;
   const perBlock = piecesPerBlock(plan);

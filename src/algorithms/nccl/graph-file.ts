@@ -1,8 +1,10 @@
 /**
- * Reads the XML that NCCL writes its graphs in: elements with attributes, nothing between them but space and comments.
+ * The graph files of NCCL as text: a parser of their XML, and the writer of a file for NCCL_GRAPH_FILE.
  *
- * It is a strict reader of that one dialect, not of XML: no text, no entities, no namespaces. What does not fit is
- * refused with its line.
+ * The parser accepts that one dialect: elements with attributes, separated by space and comments; no text, no entities,
+ * no namespaces. Its errors name the line. The writer is the inverse of `graphTopology`. NCCL doubles the channels that
+ * it reads, takes the fewer of ring and tree, and searches every missing graph. So the file has both graphs, with the
+ * same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { SearchResult, Topology } from "./topology.ts";
@@ -16,7 +18,7 @@ export interface XmlElement {
   readonly children: readonly XmlElement[];
 }
 
-/** An element that is still open. */
+/** An element without its end tag so far. */
 interface OpenElement extends XmlElement {
   readonly children: XmlElement[];
 }
@@ -25,7 +27,7 @@ interface OpenElement extends XmlElement {
 const token = /\s+|<!--[\s\S]*?-->|<(\/?)([A-Za-z]\w*)((?:\s+[A-Za-z]\w*="[^"<>]*")*)\s*(\/?)>/y;
 const attribute = /([A-Za-z]\w*)="([^"]*)"/g;
 
-/** The one root element of a text. */
+/** The root element of a text. */
 export function parseXml(text: string): XmlElement {
   const top: OpenElement = { name: "", line: 1, attributes: new Map(), children: [] };
   const open: OpenElement[] = [top];
@@ -51,7 +53,7 @@ export function parseXml(text: string): XmlElement {
   return root;
 }
 
-/** An error about a line of the file. */
+/** The error for a line of the file. */
 export function xmlFault(line: number, found: string, needed: string): InvalidArgumentError {
   return new InvalidArgumentError(
     {
@@ -84,15 +86,10 @@ function snippet(text: string, at: number): string {
   return JSON.stringify(rest);
 }
 
-// Writes the graph file that NCCL_GRAPH_FILE reads: the counterpart of `graphTopology`.
-//
-// NCCL doubles the channels that it reads, takes the fewer of ring and tree, and searches whatever graph is missing; so
-// both are written, with the same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
-
 const ringPattern = 4;
 const balancedTree = 1;
 
-/** The file about a node, for GPUs by device number: `devices[rank]` is the GPU of a rank. */
+/** The file of a node, for GPUs by device number: `devices[rank]` is the GPU of a rank. */
 export function graphFile(topology: Topology, devices: readonly number[]): string {
   const { channels, ringSearch, treeSearch, sameChannels } = topology;
   const found = channels.slice(0, channels.length / 2);

@@ -1,15 +1,15 @@
 /**
- * The facts about a node from NCCL's own graph file, as NCCL_GRAPH_DUMP_FILE writes it and NCCL_GRAPH_FILE reads it.
+ * The topology of a node from NCCL's own graph file, as NCCL_GRAPH_DUMP_FILE writes it and NCCL_GRAPH_FILE reads it.
  *
- * The file holds what NCCL's search found, before it doubles the channels: graph 0 is the ring, graph 1 the tree, which
- * on one node is a chain from its root to its leaf. GPUs are named by device; the lowest is rank 0. The model that
- * chooses algorithms is Hopper's over NVLink, so other links are refused.
+ * The file holds the result of NCCL's search, before it doubles the channels: graph 0 is the ring, graph 1 the tree. On
+ * one node the tree is a chain from its root to its leaf. GPUs are named by device; the lowest is rank 0. The model that
+ * chooses algorithms is Hopper's over NVLink, so other links are an error.
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import { parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
 import { at, type ChannelPaths, type SearchResult, type Topology } from "./topology.ts";
 
-/** One graph of the file: what the search found, and the devices of every channel. */
+/** One graph of the file: the result of the search, and the devices of every channel. */
 interface Graph extends SearchResult {
   readonly pattern: number;
   readonly line: number;
@@ -24,7 +24,7 @@ const patterns: { readonly [id: number]: readonly number[] } = {
   [treeId]: [1, 2, 3],
 };
 
-/** The facts of a graph file about so many ranks; another number than it has GPUs is refused. */
+/** The topology of a graph file by number of ranks. Throws for a number other than that of its GPUs, or 1. */
 export function graphTopology(xml: string): (ranks: number) => Topology {
   const graphs = graphsOf(parseXml(xml));
   const ring = graphOf(graphs, ringId, "ring");
@@ -34,11 +34,11 @@ export function graphTopology(xml: string): (ranks: number) => Topology {
   const topology = topologyOf(ring, tree, devices);
   return (ranks) => {
     if (ranks === devices.length) return topology;
-    if (ranks === 1) return alone(topology);
+    if (ranks === 1) return singleRank(topology);
     throw new UnsupportedError(
       {
         headline: `topology xml: found ${ranks} ranks, its rings and trees are those of ${devices.length} GPUs`,
-        hint: "NCCL searches anew for every number of ranks: dump the graph of a communicator of this size",
+        hint: "NCCL searches again for every number of ranks: dump the graph of a communicator of this size",
       },
       { field: "topology" },
     );
@@ -64,8 +64,8 @@ function topologyOf(ring: Graph, tree: Graph, devices: readonly number[]): Topol
   };
 }
 
-/** One rank alone has nobody to meet: its calls are copies. */
-function alone(topology: Topology): Topology {
+/** The topology of a single rank, whose calls are copies. */
+function singleRank(topology: Topology): Topology {
   return {
     ...topology,
     ranks: 1,
@@ -94,7 +94,7 @@ function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: stri
     throw xmlFault(
       1,
       `found no graph with id="${id}"`,
-      `the ${what} graph: NCCL would search it anew`,
+      `the ${what} graph: NCCL would search for it again`,
     );
   }
   const { line, children } = element;
@@ -149,7 +149,7 @@ function devicesOf(channel: XmlElement): number[] {
   return devices;
 }
 
-/** Every channel passes every GPU. */
+/** Checks that every channel has every GPU. */
 function assertSameDevices({ devices, line }: Graph, expected: readonly number[]): void {
   devices.forEach((channel, number) => {
     const sorted = [...channel].sort((a, b) => a - b);
@@ -168,7 +168,7 @@ function text({ attributes, name, line }: XmlElement, attribute: string): string
   return value;
 }
 
-/** A number as NCCL reads it: decimal, or hexadecimal after 0x. */
+/** A number in NCCL's form: decimal, or hexadecimal after 0x. */
 function integer(element: XmlElement, attribute: string): number {
   const value = text(element, attribute);
   if (/^(0|[1-9]\d{0,8}|0x[0-9a-fA-F]{1,8})$/.test(value)) return Number(value);

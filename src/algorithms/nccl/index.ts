@@ -1,4 +1,4 @@
-/** The pure half of the twin: for one call, the plan that a known version of NCCL takes, and its two other forms. */
+/** NCCL's plans as pure functions: for one call, the plan of a known version of NCCL, its program and its folds. */
 export type { Choice, Forced } from "./choice.ts";
 export type { Part } from "./chunks.ts";
 export { type Difference, differenceText, differing } from "./differing.ts";

@@ -1,5 +1,9 @@
-/** The pieces of a plan: which elements are folded in which order. */
-import { bytesOf } from "../../api/dtype.ts";
+/**
+ * The pieces of a plan: ranges of elements and their orders of folding.
+ *
+ * All of Ring's collectives start just after the owner of an element and go round the ring to it. The owner of chunk k of
+ * an all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root.
+ */import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
@@ -7,16 +11,16 @@ import type { ChannelPlan, FoldOrder, Piece, PlannedPart, SymmetricPlan } from "
 import { stretchesOf } from "./symmetric.ts";
 import { at, type ChannelPaths } from "./topology.ts";
 
-/** What pieces of a plan on channels are made from. */
+/** The facts that decide the pieces of a plan on channels. */
 type ChannelFacts = Pick<
   ChannelPlan,
   "ranks" | "collective" | "algorithm" | "protocol" | "dtype" | "root" | "parts" | "paths"
 >;
 
-/** Pieces of a plan, at most: each is an object. */
+/** Limit of pieces of a plan: each is an object. */
 const mostPieces = 2 ** 21;
 
-/** Refuses a plan of more pieces than fit into memory with ease, by name. */
+/** Throws for a plan of more pieces than the limit. */
 function assertPieces(what: string, pieces: number): void {
   if (pieces <= mostPieces) return;
   const counted = `${pieces.toLocaleString("en")} pieces, the limit is ${mostPieces.toLocaleString("en")}`;
@@ -29,7 +33,7 @@ function assertPieces(what: string, pieces: number): void {
 /**
  * Pieces of a call by Ring or Tree.
  *
- * @throws UnsupportedError for a call of so many elements that its pieces would fill memory.
+ * @throws UnsupportedError for a call with more pieces than the limit.
  */
 export function channelPieces(plan: ChannelFacts): Piece[] {
   const { collective, ranks, parts, paths } = plan;
@@ -87,7 +91,7 @@ function orderOf(
   }
 }
 
-/** Pieces of a call through a symmetric kernel; its blocks of threads do not matter once they are dealt. */
+/** Pieces of a call through a symmetric kernel. */
 export function symmetricPieces(
   plan: Pick<SymmetricPlan, "ranks" | "collective" | "protocol" | "dtype" | "count" | "channels">,
   { send, recv }: SymmetricPlace,
@@ -99,7 +103,7 @@ export function symmetricPieces(
   const piece = { channel: 0, loop: 0, chunk: 0 };
   if (collective === "allReduce" && protocol === "LD") {
     const elementBytes = bytesOf(dtype);
-    // Most stretches are this long.
+    // Most stretches have 2048 bytes.
     assertPieces("allReduce in symmetric memory", Math.floor((count * elementBytes) / 2048));
     const blocks = plan.channels;
     const question = { ranks, blocks, count, elementBytes, sendOffset: send, recvOffset: recv };
@@ -114,18 +118,13 @@ export function symmetricPieces(
   });
 }
 
-/** The piece of one rank alone. */
+/** The piece of a single rank. */
 export function copyPieces(count: number): Piece[] {
   if (count === 0) return [];
   return [{ block: 0, channel: 0, loop: 0, chunk: 0, offset: 0, length: count, order: [0] }];
 }
 
-// Who is folded before whom.
-//
-// All of Ring's collectives start just after the owner of an element and go round to it; the owner of chunk k of an
-// all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root. Orders
-// of a ring are made once and shared.
-
+/** Orders of each ring, computed once and shared. */
 const rotations = new WeakMap<readonly number[], readonly FoldOrder[]>();
 
 /** The order that ends at ring position `position`. */

@@ -1,20 +1,20 @@
 /**
- * A plan that is pinned: what is forced on NCCL, in one shape for NCCL itself and for its twin.
+ * A pinned plan: settings forced on NCCL, in one form for NCCL itself and for the simulated plan.
  *
- * NCCL is told by variables, a configuration and a graph file; the twin plans with the same facts. What does not make
- * sense is refused here for both.
+ * NCCL gets them as environment variables, a configuration and a graph file; the simulated plan uses the same facts.
+ * Both are checked here.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ChannelPaths, Topology } from "./topology.ts";
 
-/** What is pinned; what is left out is NCCL's choice. */
+/** The pinned settings; a field that is left out is NCCL's choice. */
 export interface NcclPin extends NcclSettings {
   /** Tree exists for all-reduces alone: other collectives keep NCCL's choice, as under `NCCL_ALGO=allreduce:tree`. */
   readonly algorithm?: "Ring" | "Tree" | undefined;
   /** NCCL_PROTO. */
   readonly protocol?: "LL" | "LL128" | "Simple" | undefined;
-  /** Exactly so many channels: `minChannels` and `maxChannels` in one. */
+  /** Exact number of channels: `minChannels` and `maxChannels` in one. */
   readonly channels?: number | undefined;
   /**
    * The ring of every channel, as the ranks in the order of its `next` pointers; or NCCL's graphs as the text of a graph
@@ -30,7 +30,7 @@ const kinds: OptionKinds<NcclPin> = {
 
 const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
 
-/** The pin with `channels` spelled out, everything in it checked. */
+/** Checks a pin, and replaces `channels` by `minChannels` and `maxChannels`. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
   assertOptions("plan of NCCL", pin, kinds, { path: "nccl" });
   const { algorithm, protocol, channels, rings, ...settings } = pin;
@@ -45,7 +45,7 @@ export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
   return { ...limits, algorithm, protocol, rings };
 }
 
-/** Refuses a pinned ring that is not one of all ranks of a world. */
+/** Throws for a pinned ring that does not have all ranks of a world. */
 export function assertRingSize({ rings }: NcclPin, ranks: number): void {
   if (rings === undefined || "xml" in rings || rings.length === ranks) return;
   throw fault("rings", `${rings.length} ranks`, `all ${ranks} of the world`);
@@ -76,9 +76,7 @@ function fault(field: string, found: string, needs: string): InvalidArgumentErro
   );
 }
 
-// The settings of NCCL that change a plan, as its environment variables name them.
-
-/** What may be set; what is left out has NCCL's default. */
+/** Settings of NCCL that change a plan, named as its environment variables; a field that is left out has NCCL's default. */
 export interface NcclSettings {
   /** NCCL_MAX_CTAS, by its older name NCCL_MAX_NCHANNELS. */
   readonly maxChannels?: number | undefined;
@@ -95,7 +93,7 @@ export interface NcclSettings {
 /** Every setting with its value. */
 export type ResolvedSettings = { readonly [K in keyof Required<NcclSettings>]: number };
 
-/** The most channels any communicator has. */
+/** NCCL's limit of channels of a communicator. */
 export const mostChannels = 64;
 
 const defaults: ResolvedSettings = {
@@ -106,7 +104,7 @@ const defaults: ResolvedSettings = {
   ll128BuffSize: 4_915_200,
 };
 
-/** Fills in NCCL's defaults and refuses what is no number of channels or bytes. */
+/** Fills in NCCL's defaults, and checks numbers of channels and bytes. */
 export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
   const { maxChannels, minChannels, buffSize, llBuffSize, ll128BuffSize } = settings;
   const resolved = {
@@ -123,7 +121,7 @@ export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
   return resolved;
 }
 
-/** The channels of a communicator: the first ones up to the limit, or all and then again from the first. */
+/** The channels of a communicator: the first ones up to the limit; beyond their number they repeat from the first. */
 export function channelsOf(
   { channels }: Topology,
   { minChannels, maxChannels }: ResolvedSettings,

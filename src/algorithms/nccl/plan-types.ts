@@ -1,4 +1,4 @@
-/** What a plan of NCCL tells, and what it is asked for with. */
+/** Types of a plan of NCCL, and of the request for it. */
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
@@ -25,10 +25,10 @@ export interface Piece {
   readonly loop: number;
   /** Chunk within its loop. */
   readonly chunk: number;
-  /** First element within the block; positions of rounding by position count from here. */
+  /** First element within the block; rounding by position counts from here. */
   readonly offset: number;
   readonly length: number;
-  /** Ranks in fold order; the one sender for a copy. */
+  /** Ranks in fold order; the sender for a copy. */
   readonly order: FoldOrder;
 }
 
@@ -48,16 +48,16 @@ export interface PlanRequest {
   readonly root?: number | undefined;
   readonly settings?: NcclSettings | undefined;
   readonly forced?: Forced | undefined;
-  /** Both buffers lie in symmetric windows, so many bytes from their starts. */
+  /** Offsets in bytes of both buffers in their symmetric windows, if they are in such windows. */
   readonly symmetric?: SymmetricPlace | undefined;
 }
 
-/** The elements of one channel, and how many of them a full chunk holds. */
+/** The elements of one channel, and the number of elements of a full chunk. */
 export interface PlannedPart extends Part {
   readonly chunk: number;
 }
 
-/** What all plans tell. */
+/** Fields of all plans. */
 export interface PlanFacts {
   readonly version: string;
   readonly topology: string;
@@ -68,14 +68,14 @@ export interface PlanFacts {
   readonly count: number;
   /** -1 where the collective has none. */
   readonly root: number;
-  /** Channels used, which is what NCCL logs; blocks for a symmetric kernel. */
+  /** Channels used, as NCCL logs them; blocks for a symmetric kernel. */
   readonly channels: number;
   readonly rounding: HopRounding;
-  /** What holds a running value: the element type, or float32 with one rounding at the end. */
+  /** Type of a running value: the element type, or float32 with one rounding at the end. */
   readonly accumulator: "element" | "float32";
   /** Output blocks whose bits NCCL does not define: for an all-reduce block 0, else those of these ranks. */
   readonly undefinedBlocks: readonly number[];
-  /** By block and offset; made on first use. Empty chunks of a Ring all-reduce are among them. */
+  /** By block and offset; computed on first use. Empty chunks of a Ring all-reduce are included. */
   readonly pieces: readonly Piece[];
 }
 
@@ -94,11 +94,11 @@ export interface SymmetricPlan extends PlanFacts {
   readonly protocol: SymmetricKernel;
 }
 
-/** One rank alone: a copy, which a pre-multiplied sum multiplies once. */
+/** A call of a single rank: a copy, which a pre-multiplied sum multiplies once. */
 export interface CopyPlan extends PlanFacts {
   readonly algorithm: "Copy";
   readonly protocol: undefined;
 }
 
-/** What NCCL does for a call. */
+/** NCCL's plan of a call. */
 export type NcclPlan = ChannelPlan | SymmetricPlan | CopyPlan;

@@ -1,9 +1,9 @@
 /**
- * The plan NCCL takes for one call issued alone: everything that decides its bits.
+ * NCCL's plan of one call that is alone in its group: everything that decides its bits.
  *
  * A plan cuts every output block into *pieces*, each with the order in which the ranks' contributions are folded. The
  * same plan is also a program of sends and receives (`ncclProgram`) and a list of folds (`ncclFused`) over the same
- * pieces (`ncclLayout`). Planning depends on sizes only; nothing in it is done for each element.
+ * pieces (`ncclLayout`). Planning depends on sizes only and has no loop over elements.
  */
 
 import { bytesOf } from "../../api/dtype.ts";
@@ -32,7 +32,7 @@ import {
   undefinedBlocks,
 } from "./symmetric.ts";
 
-/** The plan NCCL takes; versions, worlds and demands it has no plan for are refused. */
+/** NCCL's plan of a call. Throws for unknown versions, and for worlds and settings that NCCL has no plan for. */
 export function ncclPlan(request: PlanRequest): NcclPlan {
   const rules = rulesOf(request.version);
   const settings = resolveSettings(request.settings);
@@ -75,10 +75,10 @@ function channelPlan(
   const paths = everyChannel.slice(0, parts.length);
   const rounding = op === undefined ? "none" : hopRounding(dtype, op, choice.protocol);
   const plan = { ...facts, ...choice, parts, paths, channels: parts.length, rounding };
-  // A gather through symmetric memory copies alike, but by a kernel of which only the defect is known.
+  // A gather through symmetric memory copies the same blocks, but by a kernel of which only the defect is known.
   const copied = symmetric !== undefined && collective === "allGather";
   const wrong = copied ? undefinedBlocks({ collective, ranks, bytes }, symmetric) : [];
-  return lazily({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
+  return withPieces({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
     channelPieces(plan),
   );
 }
@@ -101,7 +101,7 @@ function symmetricPlan(
     accumulator: "float32" as const,
     undefinedBlocks: kernel === "LL" ? undefinedBlocks({ collective, ranks, bytes }, offsets) : [],
   };
-  return lazily(plan, () => symmetricPieces(plan, offsets));
+  return withPieces(plan, () => symmetricPieces(plan, offsets));
 }
 
 function copyPlan(facts: CallFacts): CopyPlan {
@@ -114,19 +114,19 @@ function copyPlan(facts: CallFacts): CopyPlan {
     accumulator: "element" as const,
     undefinedBlocks: [],
   };
-  return lazily(plan, () => copyPieces(facts.count));
+  return withPieces(plan, () => copyPieces(facts.count));
 }
 
-/** Adds the pieces, made when they are first asked for. */
-function lazily<P>(
+/** Adds the pieces, computed on first use. */
+function withPieces<P>(
   plan: P,
-  make: () => readonly Piece[],
+  compute: () => readonly Piece[],
 ): P & { readonly pieces: readonly Piece[] } {
-  let made: readonly Piece[] | undefined;
+  let computed: readonly Piece[] | undefined;
   return Object.defineProperty({ ...plan, pieces: [] as readonly Piece[] }, "pieces", {
     get: () => {
-      made ??= make();
-      return made;
+      computed ??= compute();
+      return computed;
     },
   });
 }

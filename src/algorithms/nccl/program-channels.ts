@@ -1,7 +1,11 @@
 /**
- * Ring's five collectives on one channel, as NCCL's device code does them: loop after loop over the channel's pieces.
+ * One channel of a program: Ring's five collectives, and Tree, as in NCCL's device code.
  *
- * Position p of the ring is p steps from rank 0 along `next`. All of a loop's messages travel the same way round.
+ * Position p of the ring is p steps from rank 0 along `next`. All messages of a loop travel in the same direction.
+ *
+ * Tree on one node is a chain of ranks: pieces are folded up the chain, and results go down again. NCCL runs both
+ * directions side by side, in two halves of a block of threads. Here one lane interleaves them. Their distance is the
+ * number of steps that a piece needs to the root and back, so that neither direction waits for the other.
  */
 import type { Lane, ProgramBuilder } from "../builder.ts";
 import { input, output } from "../program.ts";
@@ -19,8 +23,8 @@ export interface RingChannel {
   readonly ring: readonly number[];
 }
 
-/** What a rank sees of its ring. */
-interface Seat {
+/** A rank of the ring with its neighbours. */
+interface RingRank {
   readonly lane: Lane;
   readonly rank: number;
   readonly position: number;
@@ -28,10 +32,10 @@ interface Seat {
   readonly next: number;
 }
 
-/** Each loop has a chunk for every position; chunk p is folded up to position p and handed out from there. */
+/** Each loop has a chunk for every position; chunk p is folded up to position p and distributed from there. */
 export function writeRingAllReduce(channel: RingChannel): void {
   const { ranks, first, end } = channel;
-  everySeat(channel, ({ lane, position, previous, next }) => {
+  forEachRank(channel, ({ lane, position, previous, next }) => {
     for (let loop = first; loop < end; loop += ranks) {
       const chunk = (back: number): number => loop + ((position + 2 * ranks - back) % ranks);
       lane.send(input(chunk(1)), next);
@@ -50,7 +54,7 @@ export function writeRingAllReduce(channel: RingChannel): void {
 /** In each loop the blocks of all ranks go round once, and end at their ranks. */
 export function writeRingReduceScatter(channel: RingChannel): void {
   const { ranks, perBlock, first, end, ring } = channel;
-  everySeat(channel, ({ lane, position, previous, next }) => {
+  forEachRank(channel, ({ lane, position, previous, next }) => {
     for (let piece = first; piece < end; piece++) {
       const block = (back: number): number => input(at(ring, position - back) * perBlock + piece);
       lane.send(block(1), next);
@@ -64,7 +68,7 @@ export function writeRingReduceScatter(channel: RingChannel): void {
 export function writeRingReduce(channel: RingChannel): void {
   const { ranks, first, end, ring, program } = channel;
   const root = ring.indexOf(program.root);
-  everySeat(channel, ({ lane, position, previous, next }) => {
+  forEachRank(channel, ({ lane, position, previous, next }) => {
     const place = (position - root + ranks) % ranks;
     for (let piece = first; piece < end; piece++) {
       if (place === 1) lane.send(input(piece), next);
@@ -77,10 +81,10 @@ export function writeRingReduce(channel: RingChannel): void {
 /** In each loop every rank's block goes round once. */
 export function writeRingAllGather(channel: RingChannel): void {
   const { ranks, perBlock, first, end, ring } = channel;
-  everySeat(channel, ({ lane, rank, position, previous, next }) => {
+  forEachRank(channel, ({ lane, rank, position, previous, next }) => {
     for (let piece = first; piece < end; piece++) {
       const block = (back: number): number => output(at(ring, position - back) * perBlock + piece);
-      // In place the copy is one onto itself, so the input goes first.
+      // In place the copy has equal source and target, so the input is sent first.
       lane.send(input(piece), next).copy(input(piece), output(rank * perBlock + piece));
       for (let back = 1; back < ranks - 1; back++) lane.recvCopySend(previous, block(back), next);
       lane.recv(previous, block(ranks - 1));
@@ -92,7 +96,7 @@ export function writeRingAllGather(channel: RingChannel): void {
 export function writeRingBroadcast(channel: RingChannel): void {
   const { ranks, first, end, ring, program } = channel;
   const root = ring.indexOf(program.root);
-  everySeat(channel, ({ lane, position, previous, next }) => {
+  forEachRank(channel, ({ lane, position, previous, next }) => {
     const place = (position - root + ranks) % ranks;
     for (let piece = first; piece < end; piece++) {
       if (place === 0) lane.send(input(piece), next).copy(input(piece), output(piece));
@@ -102,18 +106,13 @@ export function writeRingBroadcast(channel: RingChannel): void {
   });
 }
 
-function everySeat({ program, ring, channel }: RingChannel, write: (seat: Seat) => void): void {
+function forEachRank({ program, ring, channel }: RingChannel, write: (rank: RingRank) => void): void {
   ring.forEach((rank, position) => {
     const lane = program.lane(rank, channel);
     const previous = at(ring, position - 1);
     write({ lane, rank, position, previous, next: at(ring, position + 1) });
   });
 }
-
-// Tree on one node: up a chain of ranks to be folded, and down again.
-//
-// NCCL runs the two ways side by side, in two halves of a block of threads. Here one lane does both and interleaves
-// them at the distance that a piece needs to reach the root and come back, so that neither way waits for the other.
 
 /** One channel of a program: its chain, leaf first, and its pieces. */
 interface ChainChannel extends Omit<RingChannel, "ring"> {

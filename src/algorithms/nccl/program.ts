@@ -1,4 +1,10 @@
-/** A plan in the common program representation: NCCL's own primitives, a lane for each rank and channel. */
+/**
+ * A plan as a program: NCCL's own primitives, a lane for each rank and channel.
+ *
+ * The symmetric kernels load and store each other's memory; here a load is a send of the raw value. A value that travels
+ * counts as a partial, so a rank takes its own contribution as a partial too, and the fold is the same on every rank.
+ * These kernels only compute plain sums, whose bits are the same either way.
+ */
 import { type Lane, ProgramBuilder } from "../builder.ts";
 import { input, output, type Program, scratch } from "../program.ts";
 import { piecesPerBlock } from "./fused.ts";
@@ -70,18 +76,13 @@ const ringWriters: { readonly [C in ChannelPlan["collective"]]: (ring: RingChann
   broadcast: writeRingBroadcast,
 };
 
-// The symmetric kernels as programs. They load and store each other's memory; a load is a send of the raw value here.
-//
-// A value that travels counts as a partial, so a rank takes its own contribution as a partial too: the fold is then
-// the same whoever does it. For plain sums, the only ones these kernels do, the bits are the same either way.
-
 /** Writes the program of a symmetric plan. */
 function writeSymmetric(program: ProgramBuilder, plan: SymmetricPlan, perBlock: number): void {
   if (plan.collective === "allReduce" && plan.protocol === "LD") writeDealt(program, plan);
   else writeDirect(program, plan, perBlock);
 }
 
-/** Everyone sends its contributions to whoever needs them, and folds what it needs itself. */
+/** Every rank sends its contributions to the ranks that need them, and folds its own output. */
 function writeDirect(program: ProgramBuilder, plan: SymmetricPlan, perBlock: number): void {
   const { ranks, collective, pieces } = plan;
   const blockOf = (rank: number): number => (collective === "reduceScatter" ? rank : 0);
@@ -106,7 +107,7 @@ function foldScratch(lane: Lane, order: FoldOrder): void {
   });
 }
 
-/** Each stretch is folded by the rank it is dealt to, which then stores the result to everyone. */
+/** Each stretch is folded by its owner, which then stores the result on every rank. */
 function writeDealt(program: ProgramBuilder, { ranks, pieces }: SymmetricPlan): void {
   program.everyRank((lane, rank) => {
     pieces.forEach(({ order }, piece) => {

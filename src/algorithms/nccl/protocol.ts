@@ -1,4 +1,10 @@
-/** NCCL's algorithms and protocols on one node, and the constants that come with each. */
+/**
+ * NCCL's algorithms and protocols on one node, with their constants, and the versions of NCCL that are known.
+ *
+ * NCCL's rules change between versions, and a rule of one version is no guess about another. Everything in this folder
+ * was read from 2.28.9 and checked against results recorded with it, so that is the only known version; `2.28` is short
+ * for it. Versions from 2.29.2 on cut the range differently.
+ */
 
 import { UnsupportedError } from "../../api/errors.ts";
 import type { Topology } from "./topology.ts";
@@ -9,10 +15,10 @@ export const algorithms = ["Tree", "Ring"] as const;
 /** Protocols, in the order NCCL tries them. */
 export const protocols = ["LL", "LL128", "Simple"] as const;
 
-/** How values travel between ranks. */
+/** Path of values between ranks. */
 export type NcclAlgorithm = (typeof algorithms)[number];
 
-/** How a message is laid out in the channel's buffer. */
+/** Layout of a message in the channel's buffer. */
 export type NcclProtocol = (typeof protocols)[number];
 
 /** Collectives that Ring serves; Tree serves `allReduce` alone. */
@@ -21,7 +27,7 @@ export type NcclCollective = "allReduce" | "reduceScatter" | "reduce" | "allGath
 /** Messages that fit into a channel's buffer. */
 export const bufferSteps = 8;
 
-/** Bytes whose multiples chunks are cut to. */
+/** Chunk sizes are multiples of these bytes. */
 export const grains: { readonly [P in NcclProtocol]: number } = {
   LL: 16,
   LL128: 1920,
@@ -55,15 +61,10 @@ export function modelBytes(collective: NcclCollective, ranks: number, bytes: num
   return bytes * blocks;
 }
 
-// Which NCCL is meant. Its rules changed between versions, and a rule for one of them is no guess about another.
-//
-// Everything in this folder was read from 2.28.9 and checked against results recorded with it, so that is the one
-// version it knows; `2.28` is short for it. Later versions cut the range differently from 2.29.2 on.
-
-/** Names under which the known version goes. */
+/** Names of the known version. */
 export const ncclVersions = ["2.28", "2.28.9"] as const;
 
-/** The part of a version's rules that is known to differ between versions. */
+/** Rules that are known to differ between versions. */
 export interface VersionRules {
   readonly version: string;
   /** Bytes of traffic that make a channel worthwhile; 32 KiB from 2.29.2 on. */
@@ -72,7 +73,7 @@ export interface VersionRules {
 
 const rules28: VersionRules = { version: "2.28.9", minimumTraffic: 16_384 };
 
-/** The rules of a version; one that is not known is refused. */
+/** The rules of a version. Throws for an unknown one. */
 export function rulesOf(version: string): VersionRules {
   if ((ncclVersions as readonly string[]).includes(version)) return rules28;
   throw new UnsupportedError(

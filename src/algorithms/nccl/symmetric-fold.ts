@@ -2,7 +2,7 @@
  * The fold of the symmetric kernels: a float32 accumulator, and one rounding to the element type at the end.
  *
  * A running value is wider than the element, so only whole chains exist: the methods that would store a partial in an
- * element are refused. 1-byte floats are converted straight from float32, not through float16, and saturate.
+ * element throw. 1-byte floats are converted directly from float32, not through float16, and saturate.
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { invariant } from "../../api/invariant.ts";
@@ -17,13 +17,13 @@ import {
   smallFormats,
 } from "../arithmetic/small-float.ts";
 
-/** Elements that are accumulated at a time. */
+/** Elements that are accumulated together. */
 const blockElements = 4096;
 
 const block = new Float32Array(blockElements);
 const folds = new Map<DType, Fold>();
 
-/** How the symmetric kernels sum a float of up to 4 bytes. float32 itself rounds at every hop anyway. */
+/** The sum of the symmetric kernels for a float of up to 4 bytes. float32 rounds at every hop in any case. */
 export function symmetricFold(dtype: DType): Fold {
   let fold = folds.get(dtype);
   if (fold === undefined) {
@@ -34,7 +34,7 @@ export function symmetricFold(dtype: DType): Fold {
 }
 
 function narrowFold(dtype: DType): Fold {
-  invariant(isSmall(dtype), `symmetric kernels sum no ${dtype}`);
+  invariant(isSmall(dtype), `symmetric kernels do not sum ${dtype}`);
   const decode = decodingTable(dtype);
   const encode = encoder(dtype);
   const refuse = (): never => {

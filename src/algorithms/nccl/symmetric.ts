@@ -1,8 +1,16 @@
 /**
- * Which symmetric kernel runs, and on how many blocks, when both buffers lie in symmetric windows.
+ * Calls whose buffers both lie in symmetric windows: choice of the kernel and its blocks, fold orders, and a defect.
  *
- * In the low-latency kernel (LL) every rank sends everything and the receiver folds; in the direct one (LD) a rank
- * loads from all others what it folds. NCCL models the time of both and charges a little for every block.
+ * In the low-latency kernel (LL) every rank sends everything and the receiver folds. In the direct one (LD) a rank loads
+ * the elements that it folds from all others. NCCL models the time of both and adds a small penalty for every block.
+ *
+ * The direct all-reduce deals the buffer to the ranks. Most of it goes out in stretches, long ones first, one to each
+ * rank in turn. A stretch is folded by its rank, which begins with its own contribution. The rest at both ends goes out
+ * in runs of 32 elements.
+ *
+ * Defect: from 2.27.3 to 2.29.7 the low-latency kernels load packs of 8 bytes wrongly from addresses that are not
+ * multiples of 4. Only 1- and 2-byte elements can have such addresses. The last bytes of a pack then come from a register
+ * that was never filled. Such a call is marked and refused before it runs, not imitated.
  */
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
@@ -11,7 +19,7 @@ import { mostChannels, type ResolvedSettings } from "./pin.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
 import type { NcclCollective } from "./protocol.ts";
 
-/** Collectives that have symmetric kernels which fold. */
+/** Collectives with symmetric kernels that fold. */
 export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;
 
 /** Bytes of a cell; blocks share whole cells. */
@@ -23,7 +31,7 @@ const peak = 320 * gibPerSecond;
 
 const types: readonly DType[] = ["float32", "float16", "bfloat16", "float8e4m3", "float8e5m2"];
 
-/** True for calls that take a symmetric kernel once their buffers allow it: plain sums of floats up to 4 bytes. */
+/** True for calls that take a symmetric kernel if their buffers allow it: plain sums of floats up to 4 bytes. */
 export function hasSymmetricKernel(
   collective: NcclCollective,
   dtype: DType,
@@ -33,7 +41,7 @@ export function hasSymmetricKernel(
   return folds && op === "sum" && types.includes(dtype);
 }
 
-/** The kernel NCCL takes for a lone call, and the blocks it runs on. */
+/** NCCL's kernel for a call that is alone in its group, and the number of blocks. */
 export function chooseSymmetric(
   collective: SymmetricCollective,
   ranks: number,
@@ -56,7 +64,7 @@ export function chooseSymmetric(
   return { kernel: direct ? "LD" : "LL", blocks };
 }
 
-/** The fewest blocks that come close to the time of the most. */
+/** The least number of blocks whose time is within 2.5 % of that of the limit. */
 function enoughBlocks(
   time: (blocks: number) => number,
   { minChannels, maxChannels }: ResolvedSettings,
@@ -98,20 +106,15 @@ function softplus(z: number): number {
   return z >= 100 ? z : Math.log1p(Math.exp(z));
 }
 
-// How the direct symmetric all-reduce deals the buffer to the ranks.
-//
-// Most of it goes out in stretches, long ones first, one to each rank in turn; a stretch is folded by its rank, which
-// begins with its own contribution. What is left at both ends goes out in runs of 32 elements.
-
-/** Elements that begin their fold at one rank. */
+/** A range of elements whose fold begins at one rank. */
 interface Stretch {
   readonly offset: number;
   readonly length: number;
-  /** The rank that folds them, and begins with itself. */
+  /** The rank that folds them, beginning with its own contribution. */
   readonly first: number;
 }
 
-/** The call as far as its stretches depend on it. */
+/** The facts of a call that decide its stretches. */
 interface StretchQuestion {
   readonly ranks: number;
   readonly blocks: number;
@@ -122,7 +125,7 @@ interface StretchQuestion {
   readonly recvOffset: number;
 }
 
-/** Bytes of the stretches of both stages; four of them are dealt at a time. */
+/** Bytes of the stretches of both stages; they are dealt in fours. */
 const spans = [2048, 512] as const;
 const together = 4;
 const runElements = 32;
@@ -157,7 +160,7 @@ function stageRuns(
   return elementBytes === 4 || sendOffset % 4 === recvOffset % 4;
 }
 
-/** Elements `from` to `to` as runs; `number` of the left-over elements lie before them. */
+/** Elements `from` to `to` as runs; `number` counts the remaining elements before them. */
 function runs(from: number, to: number, number: number, ranks: number): Stretch[] {
   const found: Stretch[] = [];
   for (let offset = from, index = number; offset < to; ) {
@@ -169,19 +172,13 @@ function runs(from: number, to: number, number: number, ranks: number): Stretch[
   return found;
 }
 
-// Which results of the low-latency symmetric kernels NCCL does not define.
-//
-// From 2.27.3 to 2.29.7 these kernels load packs of 8 bytes wrongly from addresses that are no multiple of 4, which only
-// 1- and 2-byte elements can have: the last bytes of a pack come from a register that was never filled. What they hold
-// is an accident, so such a call is marked, and refused before it runs, and not imitated.
-
-/** What tells the addresses that blocks are loaded from. */
+/** The facts that decide the addresses from which blocks are loaded. */
 type LoadedBlocks = Pick<PlanFacts, "collective" | "ranks"> & {
   /** Bytes of a block. */
   readonly bytes: number;
 };
 
-/** Bytes that are loaded at a time. */
+/** Bytes of one load. */
 const packBytes = 8;
 const wordBytes = 4;
 
@@ -191,7 +188,7 @@ export function undefinedBlocks(call: LoadedBlocks, place: SymmetricPlace): numb
   return starts.flatMap((start, block) => (loadsWrong(start, call.bytes) ? [block] : []));
 }
 
-/** Why a call through symmetric memory must not run; `undefined` when NCCL defines its result. */
+/** The reason to refuse a call through symmetric memory; `undefined` when NCCL defines its result. */
 export function undefinedReason(plan: NcclPlan): string | undefined {
   const { undefinedBlocks: blocks, collective, dtype, version } = plan;
   if (blocks.length === 0) return undefined;
@@ -199,14 +196,14 @@ export function undefinedReason(plan: NcclPlan): string | undefined {
   return `symmetric ${dtype} at an address that is no multiple of 4${where}: NCCL ${version} gives wrong bits for it; align buffers and blocks to 4 bytes, or allocate without symmetric`;
 }
 
-/** Bytes from an aligned base to what each output block is loaded from; in a gather that is the caller's own. */
+/** Bytes from an aligned base to the source of each output block; a gather uses the caller's own block. */
 function startsOf({ collective, ranks, bytes }: LoadedBlocks, { send }: SymmetricPlace): number[] {
   if (collective === "allReduce") return [send];
   const stride = collective === "reduceScatter" ? bytes : 0;
   return Array.from({ length: ranks }, (_, rank) => send + rank * stride);
 }
 
-/** The last `shift` bytes of a pack are lost, and of one that fits into a word whatever lies beyond that word. */
+/** True if bytes are lost: the last `shift` bytes of a pack or, in a block up to a word, those beyond that word. */
 function loadsWrong(start: number, bytes: number): boolean {
   const shift = start % wordBytes;
   if (shift === 0 || bytes === 0) return false;

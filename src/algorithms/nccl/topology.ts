@@ -1,9 +1,9 @@
 /**
- * What NCCL's search finds on a machine: the facts every plan starts from.
+ * Results of NCCL's search on a machine: the facts that every plan starts from.
  *
- * They can come from a preset, or from a graph file of NCCL; planning does not care which. A *channel* has a ring
- * (from rank 0 on along its `next` pointers) and a chain (NCCL's tree on a single node, leaf first). The search's own
- * figures, counted before NCCL doubles the channels, feed the cost model only.
+ * They come from a preset or from a graph file of NCCL. A *channel* has a ring (from rank 0 along its `next` pointers)
+ * and a chain (NCCL's tree on a single node, leaf first). The figures of the search, before NCCL doubles the channels,
+ * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
 
@@ -15,12 +15,12 @@ export interface ChannelPaths {
   readonly chain: readonly number[];
 }
 
-/** What the search found for one kind of graph. */
+/** The result of the search for one kind of graph. */
 export interface SearchResult {
   readonly channels: number;
   /** GB/s of one channel between GPUs of the node. */
   readonly bandwidth: number;
-  /** NCCL's number for the shape of the graph; a balanced tree where it is left out. */
+  /** NCCL's number for the shape of the graph; a balanced tree when left out. */
   readonly pattern?: number | undefined;
 }
 
@@ -31,16 +31,16 @@ export interface Topology {
   readonly channels: readonly ChannelPaths[];
   readonly ringSearch: SearchResult;
   readonly treeSearch: SearchResult;
-  /** All channels of the ring graph are the same; it shortens the modelled way of rooted collectives. */
+  /** True if all channels of the ring graph are the same; it lowers the modelled latency of rooted collectives. */
   readonly sameChannels: boolean;
 }
 
-/** GPUs of the preset, and channels after NCCL has doubled what it found. */
+/** GPUs of the preset, its channels, and the channels of the search before NCCL doubles them. */
 const presetGpus = 8;
 const presetChannels = 24;
 const searchChannels = 12;
 
-/** Machines that go by a name. */
+/** Machines with a name. */
 export interface NamedTopologies {
   /** Eight H200 behind NVSwitch. */
   readonly h200x8: (ranks: number) => Topology;
@@ -82,14 +82,15 @@ function presetChain(ranks: number, channel: number): readonly number[] {
   return Array.from({ length: ranks }, (_, place) => ranks - 1 - place);
 }
 
-/** Ring position `i`, counted round and round. */
+/** The rank at ring position `i` modulo the length. */
 export function at(ring: readonly number[], i: number): number {
   return ring[((i % ring.length) + ring.length) % ring.length] as number;
 }
 
-// The facts about a node with other rings than the search found: what a graph file with permuted rings does to NCCL.
-
-/** The same node with one ring in every channel: the ranks in the order of their `next` pointers. */
+/**
+ * The same node with another ring in every channel, as from a graph file with permuted rings. `order` is the ranks in the
+ * order of their `next` pointers.
+ */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
   const start = order.indexOf(0);
   const ring = order.map((_, i) => at(order, start + i));
