@@ -1,5 +1,5 @@
 /**
- * int8 and uint8: they wrap at 8 bits, which storing to a byte does by itself.
+ * int8 and uint8: they wrap at 8 bits, as a store to a byte does.
  *
  * Signed and unsigned share all bits of sum and product. They differ in comparing, where flipping
  * the sign bit of both operands turns one order into the other, and in the division that ends an
@@ -9,7 +9,7 @@ import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from 
 
 type ByteHop = Hop<Uint8Array>;
 
-/** Sum of bytes, and the average that divides it by `ranks` in the end. */
+/** Sum of bytes, and the average that divides it by `ranks` at the end. */
 export function byteSum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
@@ -133,7 +133,7 @@ function takeLeast(
   for (let i = 0; i < count; i++) {
     const a = (acc[accAt + i] as number) ^ flip;
     const b = (source[sourceAt + i] as number) ^ flip;
-    // b + (a - b) when a comes first, else b: no branch that data could mislead.
+    // b + (a - b) when a comes first, else b: no data-dependent branch.
     acc[accAt + i] = (b + ((a - b) & ((a - b) >> 31))) ^ flip;
   }
 }

@@ -1,12 +1,12 @@
 /**
  * Chains: a whole left fold over many sources, cut into blocks that stay in the innermost cache.
  *
- * Nothing here touches a value. The order of the sources is the order of the fold; blocks only
- * decide when an element is worked on, never in which order its contributions meet.
+ * No code here changes a value. The order of the sources is the order of the fold. Blocks decide
+ * the time at which an element is computed, never the order of its contributions.
  */
 import type { Fold, Lanes } from "./fold.ts";
 
-/** What a `Fold` does, apart from what it is. */
+/** The methods of a `Fold`, without its data. */
 export type FoldMethods = Omit<Fold, "dtype" | "op" | "scales" | "terms">;
 
 /** One pass over one source: `begin`, `addContribution` or `addPartial` of a `Fold`. */
@@ -28,9 +28,9 @@ export type Chain<L extends Lanes> = (
 ) => void;
 
 /**
- * The passes a chain of plain sums is made of; each is exact for its own number of sources.
+ * The passes of a chain of plain sums, one for each number of sources.
  *
- * They get views that begin where the block begins and end with it: V8 reads `a[i]` much faster than `a[at + i]`.
+ * They get views of exactly one block: V8 reads `a[i]` much faster than `a[at + i]`.
  */
 export interface Gangs<L extends Lanes> {
   /** `acc = a ∘ b`. */
@@ -42,11 +42,11 @@ export interface Gangs<L extends Lanes> {
 }
 
 /**
- * Elements a chain works on at a time: at most 32 KiB of accumulator, and few enough views.
+ * Elements of a block: at most 32 KiB of accumulator, and few views.
  */
 const blockElements = 4096;
 
-/** Below so many elements, views cost more than they save. */
+/** Below this number of elements, views cost more than they save. */
 const fewElements = 96;
 
 /** A chain that takes one source in each pass. */

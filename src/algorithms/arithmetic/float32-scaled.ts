@@ -2,9 +2,9 @@
  * float32 sums of contributions that are each multiplied by a scalar first: averages,
  * pre-multiplied sums.
  *
- * The product of two float32 is exact in a double. Adding the partial rounds to a double, storing
- * rounds again; that second rounding goes wrong only where the double lies exactly half way between
- * two float32 but the true sum does not. Such a double has 25 bits at most, as few sums have.
+ * The product of two float32 is exact in a double. Adding the partial rounds to a double, and
+ * storing rounds again. The second rounding is wrong only where the double lies exactly half way
+ * between two float32 but the true sum does not. Such a double has 25 bits at most, which is rare.
  */
 import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import { add32 } from "./float32.ts";
@@ -27,7 +27,7 @@ type Scaled = (
 
 /** Sum of `x * scalar`: each hop rounds once when `fused`, else the product and then the sum. */
 export function float32ScaledSum(scalar: number, fused: boolean): FoldMethods {
-  // Times a power of two a float32 keeps its 24 bits: the sum of two such may be rounded twice.
+  // A power of two keeps the 24 bits of a float32, and a sum of two such can be rounded twice.
   const scaled = fused ? (isPowerOfTwo(scalar) ? fuseByPower : fuse) : addProduct;
   const begin = withScalar(scale, scalar);
   const hop = withScalar(scaled, scalar);
@@ -64,7 +64,7 @@ function fuse(
     const partial = acc[accAt + i] as number;
     const sum = product + partial;
     const q = sum * splitAt25;
-    // Stored first, corrected if need be: a choice between two values costs V8 twice the time.
+    // Stored first and corrected if necessary: a choice between two values takes V8 twice the time.
     acc[accAt + i] = sum;
     if (q - (q - sum) === sum) acc[accAt + i] = settle(product, partial);
   }

@@ -1,9 +1,9 @@
 /**
  * float32: sum, product, minimum and maximum.
  *
- * A double sum or product of two float32 rounded to float32 is the correctly rounded one (a double
- * has more than twice the bits and two to spare), so every hop computes in doubles and
- * `Math.fround` or the store rounds. V8 compiles that to one single-precision instruction.
+ * A double sum or product of two float32, rounded to float32, is the correctly rounded one: a double
+ * has more than 2 · 24 + 2 bits. So every hop computes in doubles, and `Math.fround` or the store
+ * rounds. V8 compiles that to one single-precision instruction.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import { canonicalise32 } from "./nan.ts";
@@ -46,7 +46,7 @@ function copy(
   acc.set(source.subarray(sourceAt, sourceAt + count), accAt);
 }
 
-/** `acc = acc + source`: also how partials join under every sum. */
+/** `acc = acc + source`; every sum joins partials this way too. */
 export function add32(
   acc: Float32Array,
   accAt: number,
@@ -116,7 +116,7 @@ function takeLeast(
     const b = source[sourceAt + i] as number;
     const least = Math.min(a, b);
     acc[accAt + i] = least;
-    // NaN when either is: then the other one counts.
+    // The difference is NaN when either is NaN; the other one is then the result.
     if (Number.isNaN(least)) acc[accAt + i] = Number.isNaN(a) ? b : a;
   }
 }

@@ -2,8 +2,9 @@
  * float64 sums of contributions that are each multiplied by a scalar first: averages,
  * pre-multiplied sums.
  *
- * A fused hop is the exactly rounded `x * scalar + partial`. The loop here does it in doubles where
- * that is provably right, and hands every doubtful element to `fma`.
+ * A fused hop is the exactly rounded `x * scalar + partial`. The loop computes it in doubles where
+ * that is provably right, and calls `fma` for every other element: near ties, products near the
+ * ends of the exponent range, zeros, infinities, NaN.
  */
 import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import { add64 } from "./float64.ts";
@@ -23,7 +24,7 @@ type Scaled = (
 const splitter = 134217729;
 /** Below this the error of a product might not be a double. */
 const safeProduct = 2 ** -900;
-/** Just more than 1, to ask whether a rest is clearly less than half a unit in the last place. */
+/** Slightly above 1, to test that a rest is clearly less than half a unit in the last place. */
 const nudge = 1 + 2 ** -20;
 const leastNormal = 2 ** -1022;
 
@@ -55,7 +56,7 @@ function scale(
 /**
  * Dekker's product and Knuth's sum leave the true value as `sum + tail` plus less than the last bit
  * of `tail`. Rounding `sum + tail` is right unless that lies (nearly) half way between two doubles.
- * Anything infinite or NaN on the way fails the comparisons and goes to `fma` as well.
+ * An infinite or NaN intermediate fails the comparisons and takes `fma` as well.
  */
 function fuse(
   acc: Float64Array,
@@ -83,13 +84,13 @@ function fuse(
     const rounded = sum + low;
     const rest = low - (rounded - sum);
     const clear = Math.abs(product) >= safeProduct && rounded + rest * nudge === rounded;
-    // Stored first, corrected if need be: a choice between two values costs V8 more time.
+    // Stored first and corrected if necessary: a choice between two values takes V8 more time.
     acc[accAt + i] = rounded;
     if (!clear) acc[accAt + i] = fma(x, scalar, partial);
   }
 }
 
-/** Times a power of two the product is exact, unless it is subnormal or overflows. */
+/** For a power of two: the product is exact, unless it is subnormal or overflows. */
 function fuseByPower(
   acc: Float64Array,
   accAt: number,
@@ -123,13 +124,6 @@ function addProduct(
   }
 }
 
-/**
- * The exactly rounded `x * y + z` of doubles, whatever their exponents.
- *
- * For the few elements whose double-double arithmetic is not provably right: near ties, products
- * near the ends of the exponent range, zeros, infinities, NaN. Everything else takes the loop of
- * float64-scaled.ts.
- */
 const float = new Float64Array(1);
 const words = new Uint32Array(float.buffer);
 
@@ -137,10 +131,10 @@ const words = new Uint32Array(float.buffer);
 const leastExponent = -1074;
 const precision = 53;
 
-/** `x * y + z` with one rounding, to nearest and ties to even. */
+/** `x * y + z` with one rounding, to nearest and ties to even, for all exponents. */
 function fma(x: number, y: number, z: number): number {
   const product = x * y;
-  // A zero product is exact, and with an infinite or NaN factor nothing is rounded at all.
+  // A zero product is exact, and an infinite or NaN factor leaves no rounding.
   if (x === 0 || y === 0 || !Number.isFinite(x) || !Number.isFinite(y)) return product + z;
   // Finite factors: the true product is finite too, even where the double overflowed.
   if (!Number.isFinite(z)) return z;
@@ -193,7 +187,7 @@ function nearestDouble(size: bigint, exponent: number): number {
   const rest = size - (kept << dropped);
   if (rest > half || (rest === half && (kept & 1n) === 1n)) kept += 1n;
   const last = exponent + drop;
-  // 2^last alone may lie beyond the range of doubles although the product does not.
+  // 2^last may lie beyond the range of doubles although the product does not.
   return last > 970 ? Number(kept) * 2 ** 970 * 2 ** (last - 970) : Number(kept) * 2 ** last;
 }
 

@@ -1,9 +1,8 @@
 /**
  * float64: sum, product, minimum and maximum.
  *
- * JavaScript's own numbers, one rounding for each operator. The loops read like those of float32
- * and are written twice on purpose: a loop that meets two classes of arrays is several times
- * slower.
+ * JavaScript's own numbers, one rounding for each operator. The loops repeat those of float32 on
+ * purpose: a loop over two classes of arrays is several times slower.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import { canonicalise64 } from "./nan.ts";
@@ -44,7 +43,7 @@ function copy(
   acc.set(source.subarray(sourceAt, sourceAt + count), accAt);
 }
 
-/** `acc = acc + source`: also how partials join under every sum. */
+/** `acc = acc + source`; every sum joins partials this way too. */
 export function add64(
   acc: Float64Array,
   accAt: number,
@@ -114,7 +113,7 @@ function takeLeast(
     const b = source[sourceAt + i] as number;
     const least = Math.min(a, b);
     acc[accAt + i] = least;
-    // NaN when either is: then the other one counts.
+    // The difference is NaN when either is NaN; the other one is then the result.
     if (Number.isNaN(least)) acc[accAt + i] = Number.isNaN(a) ? b : a;
   }
 }

@@ -2,7 +2,7 @@
  * The two 1-byte floats: every operator is a table of 64 KiB, one result for each pair of operands.
  *
  * A hop widens both operands to float16, computes there, and converts back, saturating. The tables
- * are filled that way, on first use, so nothing of it is left in the loops. Since the conversion
+ * are filled that way on first use, so the loops only look up results. Because the conversion
  * saturates, infinities of e5m2 become its largest value in any hop, even in a minimum.
  */
 import { chainByOne, type FoldMethods, type Hop } from "./chains.ts";

@@ -1,8 +1,8 @@
 /**
- * The fold of a dtype and an operator, made once for each combination that gives other bits.
+ * The fold of a dtype and an operator, created once for each combination that has its own bits.
  *
- * Ranks matter to averages only, the rounding to float sums with a scalar only; calls that differ
- * in what does not matter get the same fold.
+ * The number of ranks decides the bits of averages only, and the rounding those of float sums with
+ * a scalar only. Calls that differ otherwise share a fold.
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
@@ -16,11 +16,11 @@ type Variants = Map<number, Fold>;
 
 const folds = new Map<DType, Map<string | number | bigint, Variants>>();
 
-/** Scalars kept for each dtype; a program that computes ever new ones must not fill the memory. */
+/** Scalars cached for each dtype: the bound keeps a program with ever new scalars from filling memory. */
 const mostOperators = 64;
 
 /**
- * How contributions of `dtype` are folded by `op` over `ranks` ranks. A repeated call allocates
+ * The fold of contributions of `dtype` by `op` over `ranks` ranks. A repeated call allocates
  * nothing.
  */
 export function foldFor(dtype: DType, op: ReduceOp, ranks: number, rounding: ScalarRounding): Fold {
@@ -63,7 +63,7 @@ function variantsOf(dtype: DType, op: ReduceOp): Variants {
   return variants;
 }
 
-/** What a contribution is multiplied by, rounded to the dtype. */
+/** The factor of a contribution, rounded to the dtype. */
 function factorOf(dtype: DType, op: ReduceOp, ranks: number): number | bigint {
   const scalar = typeof op === "object" ? op.preMul : 1;
   if (!isFloat(dtype)) return BigInt(scalar);
@@ -74,7 +74,7 @@ function isFloat(dtype: DType): dtype is FloatDType {
   return dtypeInfo[dtype].kind === "float";
 }
 
-/** A Map takes -0 for +0, which are different factors. */
+/** A Map treats -0 and +0 as one key, but they are different factors. */
 function scalarKey(scalar: number | bigint): string | number | bigint {
   return Object.is(scalar, -0) ? "-0" : scalar;
 }

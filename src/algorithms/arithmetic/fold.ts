@@ -1,60 +1,58 @@
 /**
- * What every executor knows about arithmetic: how contributions of one dtype are folded by one
- * operator.
+ * The arithmetic that all executors share: folding contributions of one dtype by one operator.
  *
  * A `Fold` works on *lanes*, the memory of a buffer seen as the type that keeps its bits: 64-bit
  * integers are pairs of 32-bit words (low word first), 16-bit and 8-bit floats are their bit
  * patterns. Positions and counts are always **elements**. Every hop rounds to the element type;
  * nothing is accumulated wider.
  *
- * A *contribution* is a rank's own untouched input. A *partial* is a value that already holds
- * contributions. The difference matters for averages and pre-multiplied sums only: a contribution
- * is multiplied by the scalar, and that product is fused with the add that folds it into a partial
- * (one rounding) where the plan says so.
+ * A *contribution* is a rank's own input. A *partial* is a value that already holds contributions.
+ * The difference matters for averages and pre-multiplied sums only: a contribution is multiplied by
+ * the scalar. Where the plan requires it, that product is fused with the add into a partial (one
+ * rounding).
  */
 import { bytesOf, type DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 
 /**
- * Memory of a buffer as its kernel sees it; which class it is follows from the dtype (`lanesOf`).
- * Integers of one width share one class, signed or not: they differ in comparing and dividing only,
- * never in their bits.
+ * Memory of a buffer as the typed array that its kernels work on; the dtype decides the class
+ * (`lanesOf`). Integers of one width share one class, signed or not: they differ in comparing and
+ * dividing only, never in their bits.
  */
 export type Lanes = Uint8Array | Uint16Array | Int32Array | Float32Array | Float64Array;
 
 /**
- * Whether `x * s + partial` is rounded once (`fused`) or after the product too (`separate`). fp8 is
+ * Rounding of `x * s + partial`: once (`fused`), or after the product too (`separate`). fp8 is
  * never fused.
  */
 export type ScalarRounding = "fused" | "separate";
 
-/** What a fold computes, beside its dtype and operator. */
+/** Parameters of a fold beside its dtype and operator. */
 export interface FoldTerms {
-  /** Rounded to the dtype: what a contribution is multiplied by; 1 where `scales` is false. */
+  /** Factor of a contribution, rounded to the dtype; 1 where `scales` is false. */
   readonly scalar: number | bigint;
-  /** The product is not rounded by itself when it is folded into a partial. */
+  /** True if the product is not rounded separately when it is folded into a partial. */
   readonly fused: boolean;
-  /** What an integer average is divided by in the end; 1 for everything else. */
+  /** Divisor of an integer average; 1 for everything else. */
   readonly divisor: number;
-  /** What holds a running value: the element type, or float32, rounded to the element type once in the end. */
+  /** Type of a running value: the element type, or float32, rounded to the element type once at the end. */
   readonly accumulator: "element" | "float32";
 }
 
 /**
- * Folds contributions of one dtype by one operator, with the same bits on every machine. Only which
- * NaN a NaN is stays open until `finish`. In every pass an accumulator may be the source as well,
- * at the same place.
+ * Folds contributions of one dtype by one operator, with the same bits on every machine; the bits
+ * of a NaN are defined only after `finish`. In every pass the accumulator may be the source as
+ * well, at the same position.
  */
 export interface Fold {
   readonly dtype: DType;
   readonly op: ReduceOp;
   /**
-   * True when a lone contribution already needs arithmetic (average of floats, pre-multiplied sum);
-   * false: `begin` is a copy. An integer average divides at its end, in `finish`, and so begins
-   * with a copy.
+   * True when a single contribution needs arithmetic (average of floats, pre-multiplied sum); if
+   * false, `begin` is a copy. An integer average divides in `finish`, and so begins with a copy.
    */
   readonly scales: boolean;
-  /** The same as data, for executors that have loops of their own. */
+  /** The parameters as data, for executors with their own loops. */
   readonly terms: FoldTerms;
 
   /** `acc = pre(contribution)`: begins a fold. */
@@ -86,11 +84,9 @@ export interface Fold {
   finish(acc: Lanes, accAt: number, count: number): void;
 }
 
-// Lanes: the memory of a buffer as the typed array its kernels work on, one class for each dtype.
-//
-// Kernels are fast as long as each of them only ever sees one class of array; that is why the class
-// follows from the dtype and not from what the caller holds. 64-bit integers are read as pairs of
-// 32-bit words, so their memory needs an alignment of 4 bytes only.
+// A kernel is fast if all its arrays have one class. So the dtype decides the class of lanes, not
+// the caller's array. 64-bit integers are read as pairs of 32-bit words, so their memory needs an
+// alignment of 4 bytes only.
 
 type LaneView = (memory: ArrayBufferLike, byteOffset: number, length: number) => Lanes;
 
@@ -113,7 +109,7 @@ const views = {
   float8e5m2: bytes,
 } satisfies { readonly [D in DType]: LaneView };
 
-/** How many lanes one element takes: two 32-bit words, low word first, for 64-bit integers. */
+/** Number of lanes of one element: two 32-bit words, low word first, for 64-bit integers. */
 export function lanesPerElement(dtype: DType): 1 | 2 {
   return dtype === "int64" || dtype === "uint64" ? 2 : 1;
 }

@@ -1,25 +1,27 @@
 /**
  * The passes over a block of decoded halves: load, add, multiply, scale, store.
  *
- * Each pass rounds every value to the format by Veltkamp's splitting, written out here because it
- * is the innermost loop; `nearest` handles what the splitting alone cannot (overflow, infinity,
- * NaN, and subnormal results of a product; a sum of halves is a whole number of subnormal steps
- * anyway).
+ * Each pass rounds every value to the format by Veltkamp's splitting, inlined because it is the
+ * innermost loop. `nearest` handles overflow, infinity, NaN, and subnormal results of a product; a
+ * sum of halves is always a whole number of subnormal steps.
  *
- * A sum of two halves may be inexact even in a double, but then one of them is so small that the
- * larger one is the result either way: rounding twice gives the bits of rounding once.
+ * A sum of two halves may be inexact even in a double. Then one of them is so small that the larger
+ * one is the result: rounding twice gives the bits of rounding once. A scaled hop computes
+ * `x * scalar + partial`, rounded once (fused) or twice (separate). The exact product of two halves
+ * may lie so far from the partial that their sum is inexact in a double. Only then can rounding it
+ * again differ from one rounding of the exact value.
  */
 
 import { oddSum } from "./odd-sum.ts";
 import { nearest, type SmallFormat } from "./small-float.ts";
 
-/** What the passes need at hand: a format and the values of its 65,536 bit patterns. */
+/** A format and the values of its 65,536 bit patterns. */
 export interface Half {
   readonly format: SmallFormat;
   readonly decode: Float32Array;
 }
 
-/** Elements that are decoded at a time: 8 KiB of doubles. */
+/** Elements that are decoded together: 8 KiB of doubles. */
 export const blockElements = 1024;
 
 /** The block being folded. Folds are synchronous, so one is enough. */
@@ -34,7 +36,7 @@ export function loadBlock(half: Half, source: Uint16Array, at: number, count: nu
   for (let i = 0; i < count; i++) block[i] = decode[source[at + i] as number] as number;
 }
 
-/** `target = block`, whose values are all of the format. */
+/** `target = block`; all values of the block are values of the format. */
 export function storeBlock(half: Half, target: Uint16Array, at: number, count: number): void {
   const { scale, shift } = half.format;
   for (let i = 0; i < count; i++) floats[i] = (block[i] as number) * scale;
@@ -115,12 +117,6 @@ export function scaleIntoBlock(
   }
 }
 
-// The two hops of a scaled sum of halves: `x * scalar + partial` rounded once (fused) or twice
-// (separate).
-//
-// The exact product of two halves may lie so far from the partial that their sum is inexact in a
-// double; then, and only then, rounding it again could differ from one rounding of the exact value.
-
 /** `block = round(source * scalar + block)`. */
 export function fuseIntoBlock(
   half: Half,
@@ -138,7 +134,7 @@ export function fuseIntoBlock(
     const q = sum * split;
     const rounded = q - (q - sum);
     const size = Math.abs(rounded);
-    // The sum is exact when taking either term away leaves the other one.
+    // The sum is exact when subtracting either term leaves the other one.
     const plain =
       size >= least && size <= most && sum - product === partial && sum - partial === product;
     block[i] = rounded;

@@ -1,9 +1,8 @@
 /**
  * float16 and bfloat16: folded as doubles, rounded to the format after every hop.
  *
- * A block of accumulators is decoded by table, walked through all its hops and encoded once.
- * Between hops a double holds nothing but a value of the format, so decoding and encoding lose
- * nothing.
+ * A block of accumulators is decoded by table, folded through all its hops and encoded once.
+ * Between hops a double holds a value of the format, so decoding and encoding are exact.
  */
 import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import {
@@ -118,7 +117,7 @@ function chainOf(half: Half, start: BlockHop, hop: BlockHop, two?: TwoHops): Cha
 
 const known: { [D in HalfDType]?: Half } = {};
 
-/** The format with its decoding table, 256 KiB, made on first use. */
+/** The format with its decoding table, 256 KiB, created on first use. */
 function halfOf(dtype: HalfDType): Half {
   let half = known[dtype];
   if (half === undefined) {
@@ -128,15 +127,13 @@ function halfOf(dtype: HalfDType): Half {
   return half;
 }
 
-// Minimum and maximum of halves, decided on their bits.
-//
-// A pattern with its magnitude inverted when negative orders like the value, -0 below +0, and the
-// NaNs lie outside both infinities. The maximum is the minimum of the complements, so one loop
-// serves both.
-
 /**
  * `acc = min(acc, source)` with `flip` 0, `max` with `flip` -1. `infinity` is the bits of
  * +infinity. A NaN loses to a number; the result of two NaNs is the canonical one.
+ *
+ * The comparison uses bits: a pattern with its magnitude inverted when negative orders like the
+ * value, -0 below +0, and the NaNs lie outside both infinities. The maximum is the minimum of the
+ * complements, so one loop serves both.
  */
 function pickHalves(
   acc: Uint16Array,
@@ -157,7 +154,7 @@ function pickHalves(
       const signedB = (b << 16) >> 16;
       const keyA = signedA ^ ((signedA >> 15) & 0x7fff) ^ flip;
       const keyB = signedB ^ ((signedB >> 15) & 0x7fff) ^ flip;
-      // All ones when b comes first: no branch that data could mislead.
+      // All ones when b comes first: no data-dependent branch.
       const takeB = (keyB - keyA) >> 31;
       acc[accAt + i] = a ^ ((a ^ b) & takeB);
     }

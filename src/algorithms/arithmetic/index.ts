@@ -1,4 +1,4 @@
-/** Arithmetic of every dtype and operator: the one owner of all executors' rounding rules. */
+/** Arithmetic of every dtype and operator: the only owner of all executors' rounding rules. */
 export {
   type Fold,
   type FoldTerms,

@@ -1,8 +1,8 @@
 /**
- * The one NaN of each float dtype that a reduction writes, and how it is written.
+ * The canonical NaN of each float dtype, the only one that a reduction writes.
  *
  * GPUs canonicalise the NaNs of 4-, 2- and 1-byte arithmetic to these patterns. float64 keeps a
- * payload there; which one is unclaimed, so it gets a fixed pattern as well.
+ * payload there, about which no claim is made, so it gets a fixed pattern as well.
  */
 import type { DType } from "../../api/dtype.ts";
 import type { Lanes } from "./fold.ts";
@@ -20,8 +20,8 @@ export const canonicalNaN: { readonly [D in FloatDType]: bigint } = {
   float8e5m2: 0x7fn,
 };
 
-// JavaScript numbers do not promise to keep the bits of a NaN, but `set` between arrays of one
-// class copies bytes. So these single elements are written through their words and copied later.
+// JavaScript numbers need not keep the bits of a NaN, but `set` between arrays of one class copies
+// bytes. So these single elements are written through their words and copied later.
 const float32NaN = new Float32Array(new Uint32Array([0x7fff_ffff]).buffer);
 const float64NaN = new Float64Array(new Uint32Array([0, 0x7ff8_0000]).buffer);
 

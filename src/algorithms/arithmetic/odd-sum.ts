@@ -1,10 +1,10 @@
 /**
  * The sum of two doubles rounded to odd, for a fused multiply-add in a narrower format.
  *
- * A product of two floats of at most 24 bits is exact in a double, its sum with a third one need
- * not be. Rounding that sum to odd (an inexact sum takes the neighbour whose last bit is 1) keeps
- * the knowledge that something was cut off, so that the next rounding, to a format at least two
- * bits shorter, is as if it had seen the exact sum.
+ * A product of two floats of at most 24 bits is exact in a double; its sum with a third one may be
+ * inexact. Rounding that sum to odd (an inexact sum takes the neighbour whose last bit is 1) keeps
+ * the information that bits were dropped. So the next rounding, to a format at least two bits
+ * shorter, gives the rounded exact sum.
  */
 const float = new Float64Array(1);
 const words = new Int32Array(float.buffer);
@@ -14,7 +14,7 @@ export function oddSum(a: number, b: number): number {
   const sum = a + b;
   const fromB = sum - a;
   const error = a - (sum - fromB) + (b - fromB);
-  // Exact, infinite or NaN: nothing was cut off.
+  // Exact, infinite or NaN: no bits were dropped.
   if (!(Math.abs(error) > 0)) return sum;
   float[0] = sum;
   const low = words[0] as number;

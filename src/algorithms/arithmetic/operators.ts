@@ -1,7 +1,7 @@
 /**
- * Which arithmetic each dtype does for each operator: the complete table, checked by the compiler.
+ * The arithmetic of each dtype and operator: the complete table, checked by the compiler.
  *
- * Averages of floats are scaled sums; averages of integers are wrapped sums, divided once in the
+ * Averages of floats are scaled sums; averages of integers are wrapped sums, divided once at the
  * end.
  */
 import type { DType } from "../../api/dtype.ts";
@@ -19,7 +19,7 @@ import { averageScalar, roundScalar } from "./scalar.ts";
 import { word32Extreme, word32Prod, word32ScaledSum, word32Sum } from "./words32.ts";
 import { word64Extreme, word64Prod, word64ScaledSum, word64Sum } from "./words64.ts";
 
-/** What an operator may depend on besides the dtype. */
+/** Parameters of an operator beside the dtype. */
 export interface Circumstances {
   readonly ranks: number;
   readonly rounding: ScalarRounding;

@@ -1,6 +1,6 @@
 /**
- * Scalars of averages and pre-multiplied sums, rounded to the element type before they meet an
- * element.
+ * Scalars of averages and pre-multiplied sums, rounded to the element type before the
+ * multiplication.
  *
  * An average of floats multiplies by 1/n. NCCL computes that in float32 and converts it to narrower
  * types from there; float64 has its own 1/n.
@@ -16,12 +16,12 @@ export function roundScalar(dtype: FloatDType, x: number): number {
   return bitsToNumber(dtype, numberToBits(dtype, x));
 }
 
-/** What an average of `ranks` contributions multiplies each of them by. */
+/** The factor of each contribution to an average of `ranks` contributions. */
 export function averageScalar(dtype: FloatDType, ranks: number): number {
   return dtype === "float64" ? 1 / ranks : roundScalar(dtype, Math.fround(1 / ranks));
 }
 
-/** The bits of a scalar as the element type holds it, for a library that takes a pointer to one. */
+/** The bits of a scalar in the element type, for a library that takes a pointer to one. */
 export function scalarBits(dtype: DType, scalar: number | bigint): bigint {
   switch (dtype) {
     case "int8":

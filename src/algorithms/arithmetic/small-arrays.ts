@@ -1,4 +1,4 @@
-/** Whole arrays of the 2- and 1-byte floats as numbers and back: what `numberToBits` and `bitsToNumber` do, many at once. */
+/** Conversion of whole arrays of 2- and 1-byte floats to numbers and back: `numberToBits` and `bitsToNumber` for arrays. */
 import { dtypeInfo, type HostArrays } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { typedArrayClass } from "../../api/host-array.ts";
@@ -6,12 +6,12 @@ import { textOf } from "../../api/option-kinds.ts";
 import { bitsToNumber, numberToBits, type SmallFloat, smallFormats } from "./small-float.ts";
 
 /**
- * The bits of numbers, each rounded to `dtype` as `numberToBits` and `fill` round: to the nearest, ties to even. A NaN is the
- * canonical one; what is too large is infinite, in 8 bits the largest value. What is no number is a NaN.
- * Costs some 10 ns a number.
+ * The bits of numbers, each rounded to `dtype` like `numberToBits` and `fill`: to the nearest, ties to even. A NaN
+ * becomes the canonical one. A value that is too large becomes infinite, in 8 bits the largest value. An element that is
+ * not a number becomes a NaN. Costs some 10 ns a number.
  *
  * @returns A new array of the class that carries `dtype`, as long as `numbers`; for `copyFrom` and `asDType`.
- * @throws InvalidArgumentError for a dtype that is no small float, and for numbers that are no array, or bigints.
+ * @throws InvalidArgumentError for a dtype that is not a small float, and for numbers that are not an array, or bigints.
  * @example
  * buffer.copyFrom(numbersToBits("bfloat16", Float32Array.of(0.5, -2)));
  */
@@ -35,11 +35,11 @@ export function numbersToBits<D extends SmallFloat>(
 }
 
 /**
- * The numbers that bits stand for, exactly, as `bitsToNumber` tells them; every NaN is NaN.
- * Costs a nanosecond or two a number, and 256 KiB for each 2-byte dtype from its first use on.
+ * The exact values of bit patterns, as from `bitsToNumber`; every NaN becomes NaN.
+ * Costs a nanosecond or two a number, and 256 KiB for each 2-byte dtype after its first use.
  *
  * @returns A new array as long as `bits`.
- * @throws InvalidArgumentError for a dtype that is no small float, and for an array of another class than carries it.
+ * @throws InvalidArgumentError for a dtype that is not a small float, and for an array of a class that does not carry it.
  * @example
  * const mean = bitsToNumbers("bfloat16", await buffer.toHost());
  */
@@ -65,7 +65,7 @@ export function bitsToNumbers<D extends SmallFloat>(dtype: D, bits: HostArrays[D
 
 const known: { [D in SmallFloat]?: Float32Array } = {};
 
-/** The value of every bit pattern; made on first use. */
+/** The value of every bit pattern; computed on first use. */
 export function valuesOf(dtype: SmallFloat): Float32Array {
   const made = known[dtype];
   if (made !== undefined) return made;

@@ -3,8 +3,7 @@
  *
  * Every value of these formats is exact in a double, so arithmetic happens there and `nearest`
  * brings the result back with one rounding, to nearest and ties to even. 1-byte floats are
- * converted the way the GPU does it: first to float16, then on to 8 bits, saturating
- * (`nearestFloat8`).
+ * converted as on a GPU: first to float16, then to 8 bits, saturating (`nearestFloat8`).
  */
 
 /** Dtypes that travel as bit patterns. */
@@ -24,7 +23,7 @@ export interface SmallFormat {
   /** Factor to the float32 whose bits, moved right by `shift`, are those of the value. */
   readonly scale: number;
   readonly shift: number;
-  /** Bits of infinity, or of the magnitude after the largest one that is no NaN. */
+  /** Bits of infinity, or of the magnitude after the largest one that is not NaN. */
   readonly infinity: number;
 }
 
@@ -79,9 +78,9 @@ const word = new Int32Array(float.buffer);
  * The value of `format` nearest to `x`, ties to even; beyond the largest, infinity (which a format
  * without one does not have: see `nearestFloat8`).
  *
- * Veltkamp's splitting rounds to p bits without looking at an exponent. Its ties go to even,
- * because a value half way between two p-bit numbers ends in zeros, so that the tie of the inner
- * addition falls on the same parity. The form `q - (q - x)` keeps the sign of a zero.
+ * Veltkamp's splitting rounds to p bits without reading an exponent. Its ties go to even: a value
+ * half way between two p-bit numbers ends in zeros, so the tie of the inner addition has the same
+ * parity. The form `q - (q - x)` keeps the sign of a zero.
  */
 export function nearest(format: SmallFormat, x: number): number {
   const size = Math.abs(x);
@@ -89,21 +88,21 @@ export function nearest(format: SmallFormat, x: number): number {
     const steps = x + format.anchor - format.anchor;
     return steps === 0 ? x * 0 : steps;
   }
-  // Far outside, and for infinity and NaN, the splitting would overflow.
+  // Far outside the range, and for infinity and NaN, the splitting would overflow.
   if (!(size <= 2 * format.most)) return x * Number.POSITIVE_INFINITY;
   const q = x * format.split;
   const rounded = q - (q - x);
   return Math.abs(rounded) <= format.most ? rounded : x * Number.POSITIVE_INFINITY;
 }
 
-/** The value of a 1-byte format that `x` becomes on its way through float16; never infinite. */
+/** The value of a 1-byte format that `x` becomes through float16; never infinite. */
 function nearestFloat8(format: SmallFormat, x: number): number {
   const half = nearest(smallFormats.float16, x);
   const rounded = nearest(format, half);
   return Math.max(-format.most, Math.min(format.most, rounded));
 }
 
-/** The value that `bits` stand for. */
+/** The value of a bit pattern. */
 export function bitsToNumber(dtype: SmallFloat, bits: number): number {
   const format = smallFormats[dtype];
   const sign = 8 * format.bytes - 1;

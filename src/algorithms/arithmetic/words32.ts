@@ -8,7 +8,7 @@ import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from 
 
 type WordHop = Hop<Int32Array>;
 
-/** Sum of words, and the average that divides it by `ranks` in the end. */
+/** Sum of words, and the average that divides it by `ranks` at the end. */
 export function word32Sum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
@@ -132,7 +132,7 @@ function takeLeast(
   for (let i = 0; i < count; i++) {
     const a = (acc[accAt + i] as number) ^ flip;
     const b = (source[sourceAt + i] as number) ^ flip;
-    // The sign of a - b, corrected where it overflowed; no branch that data could mislead.
+    // The sign of a - b, corrected where it overflowed; without a data-dependent branch.
     const takeA = ((a - b) ^ ((a ^ b) & ((a - b) ^ a))) >> 31;
     acc[accAt + i] = b ^ ((a ^ b) & takeA) ^ flip;
   }
@@ -166,7 +166,7 @@ function addScaled(
 }
 
 /**
- * Truncating division; 32 bits over any number of ranks leave a double room for the exact quotient.
+ * Truncating division; a double is precise enough for 32 bits over any number of ranks.
  */
 function divide(
   acc: Int32Array,

@@ -2,8 +2,12 @@
  * int64 and uint64 as pairs of 32-bit words, low word first.
  *
  * BigInt would need memory aligned to 8 bytes, and boxes. Signed and unsigned share the bits of
- * sums (words64-sum.ts) and products (words64-product.ts); comparing and dividing, here, tell them
- * apart.
+ * sums and products; they differ in comparing and dividing.
+ *
+ * A sum adds the unsigned low words as doubles, which hold the sum of thousands of them exactly;
+ * the bits above 32 are the carry. Wrapping sums are associative, so high words are added in pairs.
+ * A product takes the low word of two words from `Math.imul`, and the high word from products of
+ * 16-bit halves; only the low words of cross terms count.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 
@@ -11,7 +15,7 @@ type PairHop = Hop<Int32Array>;
 
 const twoTo32 = 2 ** 32;
 
-/** Sum of 64-bit integers, and the average that divides it by `ranks` in the end. */
+/** Sum of 64-bit integers, and the average that divides it by `ranks` at the end. */
 export function word64Sum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
@@ -70,7 +74,7 @@ function copy(
   acc.set(source.subarray(2 * sourceAt, 2 * (sourceAt + count)), 2 * accAt);
 }
 
-/** `highFlip` and `lowFlip` turn the words into ones whose signed order is the order wanted. */
+/** `highFlip` and `lowFlip` turn the words into ones whose signed order is the required order. */
 function takeLeast(
   acc: Int32Array,
   accAt: number,
@@ -94,9 +98,9 @@ function takeLeast(
 }
 
 /**
- * Truncating division by up to 2^20 ranks: signed values by their size, as NCCL does. The high
- * word's rest and the low word make a whole double, and its quotient is too far from the next
- * integer to round to it.
+ * Truncating division by up to 2^20 ranks: signed values by their magnitude, as in NCCL. The
+ * remainder of the high word and the low word are an exact double. Its quotient is too far from the
+ * next integer to round to it.
  */
 function divide(
   acc: Int32Array,
@@ -121,12 +125,6 @@ function divide(
     acc[at + 1] = negative ? ~highQuotient + (lowQuotient === 0 ? 1 : 0) : highQuotient;
   }
 }
-
-// Sums of 64-bit integers held as pairs of 32-bit words.
-//
-// The unsigned low words are added as doubles, which hold the sum of thousands of them exactly;
-// what lies above 32 bits is the carry. Wrapping sums may be taken in any order, so the high words
-// go two by two.
 
 /** `2^-32`: moves the carry of a sum of low words down to the units. */
 const carryPlace = 2 ** -32;
@@ -198,11 +196,6 @@ function addFourMorePairs(
     acc[i + 1] = high + ((low * carryPlace) | 0);
   }
 }
-
-// Products of 64-bit integers held as pairs of 32-bit words: the low 64 bits, signed or not.
-//
-// `Math.imul` gives the low word of a product of two words. The high one is put together from
-// products of 16-bit halves; of the cross terms only low words count.
 
 /** The high word of the unsigned product of two words. */
 function highProduct(a: number, b: number): number {

@@ -106,7 +106,10 @@ export function writeRingBroadcast(channel: RingChannel): void {
   });
 }
 
-function forEachRank({ program, ring, channel }: RingChannel, write: (rank: RingRank) => void): void {
+function forEachRank(
+  { program, ring, channel }: RingChannel,
+  write: (rank: RingRank) => void,
+): void {
   ring.forEach((rank, position) => {
     const lane = program.lane(rank, channel);
     const previous = at(ring, position - 1);

@@ -1,4 +1,4 @@
-/** Refuses calls that nobody could predict: a wrong number among them would give a wrong time, or none, in silence. */
+/** Checks the arguments of `predict`: a wrong number would silently give a wrong time, or none. */
 import { specifications } from "../../api/collectives/index.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
@@ -11,10 +11,10 @@ const kinds: OptionKinds<PredictedCall> = {
   ...{ hopLatencyPs: true, credits: true, onProgress: "function" },
 };
 
-/** As much as a link may have: times are whole picoseconds, whose sums must stay whole, too. */
+/** Limit of times of a link, in picoseconds: sums of times must stay exact integers. */
 const mostPs = 1e15;
 
-/** @throws InvalidArgumentError that names the first field that cannot be meant. */
+/** @throws InvalidArgumentError that names the first invalid field. */
 export function assertPredictable(call: PredictedCall): void {
   assertOptions("predict", call, kinds);
   const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
@@ -50,7 +50,7 @@ export function assertPredictable(call: PredictedCall): void {
   }
 }
 
-/** One of the catalogue is refused for other collectives; one that somebody wrote is their affair. */
+/** Rejects an algorithm that the catalogue has for another collective; an algorithm of the caller is not checked. */
 function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   const own = algorithmsOf(collective);
   if (own.includes(algorithm)) return;

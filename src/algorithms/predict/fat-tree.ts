@@ -1,9 +1,9 @@
 /**
  * A fat tree: ranks in groups below a switch, groups in groups, and so on.
  *
- * Within a group of the first level every pair has its own way. Each group has one link up and one link down, as wide
- * as the ports of its ranks together divided by the oversubscription; a bundle of cables is taken for one link, so the
- * ways through it are shared out evenly. Above the last level all groups meet.
+ * Within a group of the first level every pair has its own path. Each group has one link up and one link down, as wide
+ * as the ports of its ranks together divided by the oversubscription. A bundle of cables is modelled as one link, so
+ * its capacity is shared evenly. Above the last level all groups are connected.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { Topology } from "./topology.ts";
@@ -31,7 +31,7 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
     sizes.findIndex((_, at) => group < (firsts[at + 1] ?? 0));
   const groupOf = (rank: number, level: number): number =>
     (firsts[level] as number) + Math.floor(rank / (sizes[level] as number));
-  /** Levels that a message has to leave. */
+  /** Number of levels that a message goes up. */
   const height = (from: number, to: number): number => {
     let level = 0;
     while (level < sizes.length && groupOf(from, level) !== groupOf(to, level)) level++;
@@ -47,7 +47,7 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
       if (hop < 2 * up) return total + groupOf(to, 2 * up - 1 - hop);
       return -1;
     },
-    // Flipped bits keep groups together where these are whole subcubes.
+    // Flipping bits preserves groups that are whole subcubes.
     flips: Number.isInteger(Math.log2(sizes.at(-1) as number)),
     period: sizes.at(-1) as number,
     standIn: (link) => {

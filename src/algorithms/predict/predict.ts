@@ -1,9 +1,9 @@
 /**
- * How long would a call take, on so many ranks of such a machine? Sizes only: nothing is allocated, nothing moves.
+ * Predicted time of a call on a machine of any number of ranks, from sizes only: no data is allocated or moved.
  *
- * The cheapest engine that is exact answers: one rank for all, or those of one period of the wiring, where the program is
- * symmetric, its chunks are equally long and nobody is in anybody's way; the recurrence where every pair has a way of its
- * own; events where links, ports or slots are shared.
+ * The cheapest exact engine is used. One rank, or the ranks of one period of the topology, represent all where the
+ * program is symmetric, its chunks have equal lengths and no message waits for a link. The recurrence serves machines on
+ * which every pair has its own path, and events serve shared links, ports or slots.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import type { Algorithm } from "../algorithm.ts";
@@ -34,37 +34,37 @@ export interface PredictedCall {
   /** Elements as NCCL counts them; per peer for an all-to-all. */
   readonly count: number;
   readonly bytesPerElement: number;
-  /** Every rank's ports, and the latency of a way without shared links. */
+  /** Every rank's ports, and the latency of a path without shared links. */
   readonly link: Link;
-  /** How long each message holds a port beside its bytes; 0 when left out. */
+  /** Time for which each message holds a port beside its bytes; 0 when left out. */
   readonly overheadPs?: number | undefined;
-  /** Links that ranks share; every pair has its own way when left out. */
+  /** Links that ranks share; every pair has its own path when left out. */
   readonly topology?: Topology | undefined;
-  /** From the begin of a shared link to its end; 0 when left out. */
+  /** Time from the start of a shared link to its end; 0 when left out. */
   readonly hopLatencyPs?: number | undefined;
-  /** Messages that may be under way or not yet taken between two lanes; any number when left out. */
+  /** Messages between two lanes that are sent but not received before the sender waits; unlimited when left out. */
   readonly credits?: number | undefined;
   readonly onProgress?: OnProgress | undefined;
 }
 
-/** What was found, in picoseconds of virtual time. */
+/** A prediction, in picoseconds of virtual time. */
 export interface Prediction {
-  /** When the last rank is done. */
+  /** Time at which the last rank is done. */
   readonly timePs: number;
   /** Elements that the busiest rank sends. */
   readonly sentElements: number;
   /** Messages of all ranks. */
   readonly messages: number;
-  /** Who answered. */
+  /** The engine that was used. */
   readonly engine: "fold" | "recurrence" | "events";
 }
 
 /**
  * Predicts the time of a call whose ranks start together.
  *
- * @throws InvalidArgumentError for a call that cannot be meant; `field` names what is wrong with it.
- * @throws UnsupportedError for traffic of more messages than are kept, which only programs without symmetry, or on
- * shared links, have.
+ * @throws InvalidArgumentError for an invalid call; `field` names the wrong field.
+ * @throws UnsupportedError for traffic of more messages than the limit, which only programs without symmetry, or on
+ * shared links, can reach.
  * @example
  * predict({ collective: "allReduce", algorithm: catalogue.allReduce.ring, ranks: 4096, count: 2 ** 20,
  *   bytesPerElement: 4, link: linkOf({ latencyNs: 1000, gigabytesPerSecond: 50 }) });
@@ -101,9 +101,8 @@ function events(call: PredictedCall, source: LaneSource, layout: Layout): Predic
 }
 
 /**
- * By the ranks of one period of the wiring for all. They are alike as long as no message finds a link in use: from there
- * on the order of messages that come at the same time matters, which need not be alike. `undefined` then, and where
- * there is no such symmetry.
+ * The ranks of one period of the topology represent all, as long as no message waits for a link. After a wait the order
+ * of simultaneous messages matters, and may differ between periods. `undefined` then, and without such a symmetry.
  */
 function foldedEvents(
   call: PredictedCall,
@@ -125,7 +124,7 @@ function foldedEvents(
   return answer(timing, (traffic.messages * ranks) / period, "fold");
 }
 
-/** Ports that a message holds for its bytes, and for a while of its own. */
+/** The cost of a message: a port is held for its bytes and for the overhead. */
 function modelOf({ link, bytesPerElement, overheadPs = 0 }: PredictedCall): LinkModel {
   const { latency, occupancy } = linkModel(link, bytesPerElement);
   return { latency, occupancy: (elements) => overheadPs + occupancy(elements) };
@@ -143,7 +142,7 @@ function answer(
   return { timePs: most(finished), sentElements: most(sentElements), messages, engine };
 }
 
-/** By one rank for all; `undefined` where that would not be exact. */
+/** One rank represents all; `undefined` where that is not exact. */
 function fold(
   { collective, algorithm, ranks, count }: PredictedCall,
   model: LinkModel,

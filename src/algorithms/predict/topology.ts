@@ -1,35 +1,35 @@
-/** How the ranks of a large machine are wired: which links every pair shares with others. Pure descriptions. */
+/** The topology of a large machine: the links that pairs of ranks share. Pure descriptions. */
 import type { Fabric } from "../engine/index.ts";
 
-/** A wiring for a number of ranks. */
+/** A topology for a number of ranks. */
 export interface Topology {
   /** In words, such as `fat tree of 8 x 16`. */
   readonly name: string;
-  /** How many ranks are wired. */
+  /** Number of ranks. */
   readonly ranks: number;
-  /** How many links there are. */
+  /** Number of links. */
   readonly links: number;
-  /** Number of the link that a message takes at its hop 0, 1, 2 …; -1 when it has none left to take. */
+  /** Number of the link that a message takes at its hop 0, 1, 2 …; -1 after its last link. */
   link(from: number, to: number, hop: number): number;
-  /** Ranks after which the wiring repeats: ranks that are renumbered by a multiple of it are wired as before. */
+  /** Ranks after which the topology repeats: adding a multiple of it to all ranks changes no path. */
   readonly period: number;
-  /** True when that holds for bits that are flipped, too, and not only for ranks that are turned. */
+  /** True when flipping bits of all ranks above the period changes no path either. */
   readonly flips: boolean;
-  /** The link that stands for this one, and all that renumbering makes of it. */
+  /** The link that represents this one and all its renumberings. */
   standIn(link: number): number;
-  /** What a link carries, in times of what a rank's port does. */
+  /** Bandwidth of a link, in units of a rank's port. */
   width(link: number): number;
 }
 
-/** What the links of a topology cost. */
+/** The cost of the links of a topology. */
 export interface LinkCost {
-  /** What a rank's port carries, in 10⁹ bytes a second. */
+  /** Bandwidth of a rank's port, in 10⁹ bytes a second. */
   readonly gigabytesPerSecond: number;
-  /** From the begin of a link to its end, with the switch there. */
+  /** Time from the start of a link to its end, with the switch there. */
   readonly hopLatencyPs: number;
 }
 
-/** A topology with costs, for elements of so many bytes. */
+/** A topology with costs, for elements of `bytesPerElement` bytes. */
 export function fabricOf(topology: Topology, cost: LinkCost, bytesPerElement: number): Fabric {
   const psPerElement = (bytesPerElement * 1000) / cost.gigabytesPerSecond;
   return {
@@ -40,7 +40,7 @@ export function fabricOf(topology: Topology, cost: LinkCost, bytesPerElement: nu
   };
 }
 
-/** A fabric in which ranks up to the period of its topology stand for all, and so do their links. */
+/** A fabric in which the ranks below the period of its topology, and their links, represent all. */
 export function foldedFabric(fabric: Fabric, topology: Topology): Fabric {
   return {
     ...fabric,

@@ -1,8 +1,8 @@
 /**
- * A torus: every rank is wired to two neighbours in each dimension, by a link of its own in each direction.
+ * A torus: every rank is connected to two neighbours in each dimension, with one link in each direction.
  *
- * A message goes along the first dimension first, then the second, and so on, always the shorter way round; of two ways
- * as long, upwards. One dimension makes a ring.
+ * A message goes along the first dimension first, then the second, and so on, in the shorter direction; of two equal
+ * ones, upwards. One dimension makes a ring.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { Topology } from "./topology.ts";
@@ -15,7 +15,7 @@ export function torus(dimensions: readonly number[]): Topology {
     throw refused(`${size}`, "whole numbers of at least 1");
   }
   const ranks = dimensions.reduce((product, size) => product * size, 1);
-  // Turning the last dimension changes nothing.
+  // A rotation along the last dimension changes no path.
   const slice = ranks / (dimensions.at(-1) ?? 1);
   return {
     name: dimensions.length === 1 ? "ring" : `torus of ${dimensions.join(" x ")}`,
