@@ -1,4 +1,4 @@
-/** Plans of the catalogue's algorithms, and of algorithms that a caller wrote. */
+/** Plans of the catalogue's algorithms, and of the caller's own algorithms, which are verified before use. */
 import {
   type CollectiveName,
   CommError,
@@ -25,10 +25,10 @@ import type { Program } from "../program.ts";
 import { verifyProgram } from "../verify/verify.ts";
 import { isBuilt, type Plan, type PlanQuestion } from "./plan.ts";
 
-/** Layouts kept per plan; the oldest goes first. */
+/** Layouts cached per plan; the oldest is evicted first. */
 const mostLayouts = 256;
 
-/** Plans of the catalogue's algorithms, and of those that the caller wrote. */
+/** Caches the plans of the catalogue's and the caller's algorithms. */
 export class CataloguePlanner {
   readonly #choice: AlgorithmChoice;
   readonly #plans = new Map<string, Plan>();
@@ -37,7 +37,7 @@ export class CataloguePlanner {
     this.#choice = choice;
   }
 
-  /** `why` says why nothing is claimed, and `unclaimed` that something was to be. */
+  /** The plan of a call. `why` is the reason for no claim; `unclaimed` is true if a claim was requested. */
   of({ collective, ranks, root }: PlanQuestion, why: string, unclaimed = false): Plan {
     const key = `${collective}/${ranks}/${root}/${why}`;
     const known = this.#plans.get(key);
@@ -55,13 +55,13 @@ export class CataloguePlanner {
   }
 }
 
-/** What a program depends on. */
+/** The facts that decide a program. */
 type ProgramQuestion = Pick<PlanQuestion, "collective" | "ranks" | "root">;
 
-/** What a plan is made from. */
+/** The algorithm of a plan. */
 interface Chosen {
   readonly algorithm: Algorithm;
-  /** The caller wrote it. */
+  /** True for an algorithm of the caller. */
   readonly isOwn: boolean;
 }
 
@@ -80,7 +80,7 @@ class CataloguePlan implements Plan {
   readonly #question: ProgramQuestion;
   readonly #layouts = new Map<number, Layout>();
   #program: Program | undefined;
-  /** Why the program cannot be made: finding that out takes long enough for once. */
+  /** The error of an earlier attempt to build the program, kept because the attempt takes long. */
   #refused: unknown;
   #fused: FusedPlan | undefined;
 
@@ -137,7 +137,7 @@ class CataloguePlan implements Plan {
   }
 }
 
-/** Refuses a choice that names a collective or algorithm which does not exist. */
+/** Throws for a choice that names an unknown collective or algorithm. */
 export function checkChoice(choice: AlgorithmChoice): void {
   for (const [collective, name] of Object.entries(choice)) {
     if (!isBuilt(collective as CollectiveName)) {
@@ -166,19 +166,17 @@ function chosen(
   throw new InvalidArgumentError(
     {
       headline: `sim: algorithms.${collective}: found ${textOf(choice)}, needs one of ${namesText(String(choice), names)}, or an algorithm`,
-      hint: "docs/algorithms.md tells what they do, and how to write one",
+      hint: "docs/algorithms.md describes them, and how to write one",
     },
     { field: `algorithms.${collective}` },
   );
 }
 
-// Algorithms that a caller wrote: judged before anything runs by them.
-
-/** So many problems are told of one that is not sound. */
+/** Number of problems in the error for an unsound algorithm. */
 const mostProblems = 8;
 
 /**
- * Refuses what is no algorithm. `where` says in which option or file it stands.
+ * Checks the fields of an algorithm. `where` names its option or file.
  *
  * @throws InvalidArgumentError that names the first field that is missing.
  */
@@ -198,7 +196,7 @@ export function assertAlgorithm(
     throw new InvalidArgumentError(
       {
         headline: `${where}${key}: found ${found}, needs a ${type}`,
-        hint: "docs/algorithms.md tells how to write an algorithm",
+        hint: "docs/algorithms.md describes how to write an algorithm",
       },
       { field: `algorithms.${collective}` },
     );
@@ -206,10 +204,10 @@ export function assertAlgorithm(
 }
 
 /**
- * The program of a caller's algorithm, which is verified first: what it leaves out would be wrong results, or a deadlock.
- * `where` says in which option or file it stands.
+ * The program of a caller's algorithm, after verification: an unsound one would give wrong results, or a deadlock.
+ * `where` names its option or file.
  *
- * @throws InvalidArgumentError when it is not sound, or cannot be written for so many ranks.
+ * @throws InvalidArgumentError when it is unsound, or cannot be written for that number of ranks.
  */
 export function soundProgram(
   collective: SpecifiedCollective,
@@ -229,7 +227,7 @@ export function soundProgram(
       {
         headline: `${what} is not sound on ${on}`,
         table: problems.slice(0, mostProblems).map(({ pass, text }) => [pass, text]),
-        hint: "verifyAlgorithm() of twinccl/algorithms tells all that is wrong with it",
+        hint: "verifyAlgorithm() of twinccl/algorithms lists all its problems",
       },
       { field, collective, size: ranks },
     );

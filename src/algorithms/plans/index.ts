@@ -1,4 +1,4 @@
-/** Plans: which program does a call, with which layout and arithmetic, and what is said about it. */
+/** Plans: the program of a call, its layout and arithmetic, and its explanation. */
 export { namesOf } from "./explain-reduces.ts";
 export { type Link, type LinkOptions, linkModel, linkOf } from "./link.ts";
 export { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";

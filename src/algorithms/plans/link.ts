@@ -1,14 +1,14 @@
-/** How simulated ranks are connected, and what a message costs. */
+/** The connection of simulated ranks, and the cost of a message on it. */
 
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import type { LinkModel } from "../engine/index.ts";
 
-/** How the simulated ranks are connected: every pair alike, each rank with one port out and one in. */
+/** The connection of simulated ranks: the same for every pair, each rank with one port out and one in. */
 export interface LinkOptions {
-  /** From one rank to another, in nanoseconds; 1,000 when left out. */
+  /** Latency from one rank to another, in nanoseconds; 1,000 when left out. */
   readonly latencyNs?: number | undefined;
-  /** What a port carries in each direction, in 10⁹ bytes a second; 400 when left out. */
+  /** Bandwidth of a port in each direction, in 10⁹ bytes a second; 400 when left out. */
   readonly gigabytesPerSecond?: number | undefined;
 }
 
@@ -18,7 +18,7 @@ export interface Link {
   readonly gigabytesPerSecond: number;
 }
 
-/** Checks link options and fills in what was left out. */
+/** Checks link options and fills in the defaults. */
 export function linkOf(options: LinkOptions = {}): Link {
   const names = { latencyNs: true, gigabytesPerSecond: true } as const;
   assertOptions("sim", options, names, { path: "link" });
@@ -28,7 +28,7 @@ export function linkOf(options: LinkOptions = {}): Link {
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };
 }
 
-/** Bounds that keep times whole picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
+/** Bounds that keep times exact in picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
 export const linkBounds = { latencyNs: [0, 1e12], gigabytesPerSecond: [1e-6, 1e9] } as const;
 
 function within(field: keyof typeof linkBounds, value: number): void {
@@ -40,7 +40,7 @@ function within(field: keyof typeof linkBounds, value: number): void {
   );
 }
 
-/** What a message of a dtype costs on a link. A port is held for a whole number of picoseconds, rounded up. */
+/** The cost of a message of a dtype on a link. A port is held for a whole number of picoseconds, rounded up. */
 export function linkModel(link: Link, bytesPerElement: number): LinkModel {
   const psPerElement = (bytesPerElement * 1000) / link.gigabytesPerSecond;
   return { latency: link.latencyPs, occupancy: (elements) => Math.ceil(elements * psPerElement) };

@@ -1,4 +1,4 @@
-/** The plan of a call: program, fused folds, layout and arithmetic, made once for each shape and kept. */
+/** The plan of a call: program, fused folds, layout and arithmetic; planners cache plans by shape. */
 
 import {
   type CollectiveName,
@@ -14,7 +14,7 @@ import type { CallShape, Layout } from "../layout.ts";
 import type { PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 
-/** A call as far as its plan depends on it. */
+/** The facts of a call that decide its plan. */
 export interface PlanQuestion {
   readonly collective: SpecifiedCollective;
   readonly ranks: number;
@@ -23,48 +23,48 @@ export interface PlanQuestion {
   readonly dtype: DType | undefined;
   readonly op: ReduceOp | undefined;
   readonly count: number;
-  /** The ranks keep the order of the devices they run on. */
+  /** True if the ranks keep the order of their devices. */
   readonly ordered: boolean;
-  /** Where both buffers lie in symmetric memory. */
+  /** Offsets of both buffers in symmetric memory; `undefined` elsewhere. */
   readonly place: SymmetricPlace | undefined;
 }
 
-/** How a call is done. */
+/** The plan of a call. */
 export interface Plan {
   readonly name: string;
   readonly protocol: string | undefined;
-  /** One sentence for people. */
+  /** One sentence for users. */
   readonly summary: string;
-  /** What is said about equality with NCCL. */
+  /** The claim about equality with NCCL, as a sentence. */
   readonly claim: string;
-  /** Traces say that nothing is claimed: NCCL was to be followed and could not be, or the caller wrote the algorithm. */
+  /** True if traces mark the call as unclaimed: NCCL's plan was requested but is unknown, or the algorithm is the caller's. */
   readonly unclaimed: boolean;
-  /** The fastest way to make such a call, in words; left out where none was measured. */
+  /** The fastest measured way to make such a call, in words; left out where none was measured. */
   readonly fastest?: string | undefined;
-  /** Why a call that would take this plan is refused; `undefined` when it is not. */
+  /** The reason to refuse a call with this plan; `undefined` when it is accepted. */
   readonly refusal: string | undefined;
   readonly ranks: number;
   /** Lanes of each rank. */
   readonly channels: number;
   /** Closed form of the cost, where there is one. */
   readonly cost: ((count: number) => Cost) | undefined;
-  /** What a table of chunks and steps would tell, in fewer lines; `undefined` where the tables are what is shown. */
+  /** A summary in place of the tables of chunks and steps; `undefined` where the tables are shown. */
   readonly outline: readonly string[] | undefined;
-  /** Made when it is first asked for, as are `fused` and layouts. UnsupportedError where it would be too large. */
+  /** Built on first use, like `fused` and layouts. Throws UnsupportedError if it is too large. */
   readonly program: Program;
-  /** Predicting time needs none. */
+  /** The folds for executors; not needed to predict time. */
   readonly fused: FusedPlan;
-  /** Where the blocks and chunks of a call of that shape lie. */
+  /** The elements of the blocks and chunks of a call of that shape. */
   layout(shape: CallShape): Layout;
-  /** How a rank's contributions are folded. */
+  /** The arithmetic of a rank's contributions. */
   folds(dtype: DType, op: ReduceOp): PlanFolds;
 }
 
-/** Makes the plans of a world. */
+/** Plans the calls of a world. */
 export interface Planner {
   /** The plan of a call. */
   of(question: PlanQuestion): Plan;
-  /** A reduce-scatter of blocks of different lengths is done as one reduce for each root. */
+  /** True for a reduce-scatter of blocks of different lengths that runs as one reduce for each root. */
   reducesEachRoot(question: PlanQuestion): boolean;
 }
 

@@ -1,8 +1,9 @@
 /**
- * Who plans the calls of a world: NCCL's twin where one is followed, the catalogue for everything else.
+ * Planners of worlds: NCCL's twin where it applies, the catalogue for everything else; and questions about calls that
+ * plans alone decide: the plan of a call, its explanation, its refusal.
  *
- * A twin is followed when `like` names it, and without a name in worlds that its machine has enough devices for. The
- * plan says what it claims, and why it claims nothing.
+ * A twin applies when `like` names it, and without a name in worlds that fit on the devices of its machine. Every plan
+ * states its claim, or the reason for none.
  */
 import {
   type CommInfo,
@@ -32,7 +33,7 @@ import type { Link } from "./link.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 import { TwinPlanner } from "./twin.ts";
 
-/** What decides the plans. */
+/** Options that decide the plans. */
 export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice | undefined;
   readonly like?: "nccl-2.28" | undefined;
@@ -40,10 +41,10 @@ export interface PlanOptions {
   readonly nccl?: NcclPin | undefined;
 }
 
-/** What is followed when nothing is named. */
+/** The twin that applies without a name. */
 const unnamed = { version: "2.28", topology: "h200x8", ranks: 8 } as const;
 
-/** Gives a world of so many ranks its planner; refuses options that make no sense, and later worlds too large. */
+/** Planners by size of the world. Throws for invalid options; the returned function throws for a world that is too large. */
 export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithms = {}, like } = options;
   checkChoice(algorithms);
@@ -62,22 +63,22 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
       return { of: (question) => catalogue.of(question, why), reducesEachRoot: () => false };
     }
     assertRingSize({ rings }, size);
-    // A named machine has so many devices and no more.
+    // Throws for more ranks than the machine has devices.
     topology(size);
     return new WorldPlanner(algorithms, twin, catalogue);
   };
 }
 
-/** The plans of a world on a machine that is not known, by the catalogue: nothing is claimed of them, and `why` says why. */
+/** The planner of a world on an unknown machine: the catalogue, without a claim; `why` is the reason. */
 export function unclaimedPlanner(why: string): Planner {
   const catalogue = new CataloguePlanner({});
   return { of: (question) => catalogue.of(question, why, true), reducesEachRoot: () => false };
 }
 
-/** The twins of machines by name, as NCCL is set up by default. */
+/** The twins of named machines, with NCCL's default settings. */
 const twins = new Map<string, TwinPlanner>();
 
-/** Plans of a machine that has a name are the same in every world: they are made once, and the planner bounds their number. */
+/** Plans of a named machine are the same in every world, so worlds share them; the planner bounds their number. */
 function sharedTwin(
   { topology = unnamed.topology, nccl }: PlanOptions,
   version: string,
@@ -90,7 +91,7 @@ function sharedTwin(
   return known;
 }
 
-/** Follows a twin where it has plans. */
+/** Takes the twin's plans where it has any, else the catalogue's. */
 class WorldPlanner implements Planner {
   readonly #algorithms: AlgorithmChoice;
   readonly #twin: TwinPlanner;
@@ -144,7 +145,7 @@ function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: numbe
   );
 }
 
-/** With the rings of the world; the communicators of a split have those that NCCL finds for them. */
+/** The topology with pinned rings. Those apply to the world; communicators of a split have the rings that NCCL finds. */
 function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
   if (rings === undefined) return found;
   if ("xml" in rings) return graphTopology(rings.xml);
@@ -160,7 +161,7 @@ function versionOf(like: unknown): string {
   const name = String(like);
   if (!name.startsWith("nccl-")) {
     throw new InvalidArgumentError(
-      { headline: `sim: like: found ${name}, which is not known`, hint: 'write like: "nccl-2.28"' },
+      { headline: `sim: like: found ${name}, which is unknown`, hint: 'write like: "nccl-2.28"' },
       { field: "like" },
     );
   }
@@ -174,8 +175,6 @@ function versionOf(like: unknown): string {
     { field: "like" },
   );
 }
-
-// What a backend answers about calls from its plans alone: which plan a call takes, its explanation, why it is refused.
 
 /** The plan of a call; a root counts only where the collective has one. */
 export function planOf(planner: Planner, question: PlanQuestion): Plan {
@@ -194,17 +193,17 @@ export function explainCall(
   if (!isBuilt(collective)) {
     throw new UnsupportedError({
       headline: `explain: ${collective} has no plan of its own`,
-      hint: "messages go to their peers as they are; of groups and recordings ask about each collective call",
+      hint: "messages go to their peers unchanged; explain each collective call of a group or recording",
     });
   }
-  const asked = askedOf(collective, question, comm);
-  if (!planner.reducesEachRoot(asked)) return explainPlan(planOf(planner, asked), question, link);
-  const counts = question.counts?.[0] ?? comm.ranks.map(() => asked.count);
-  const ofPart = (part: Question): Plan => planOf(planner, askedOf("reduce", part, comm));
+  const call = planQuestionOf(collective, question, comm);
+  if (!planner.reducesEachRoot(call)) return explainPlan(planOf(planner, call), question, link);
+  const counts = question.counts?.[0] ?? comm.ranks.map(() => call.count);
+  const ofPart = (part: Question): Plan => planOf(planner, planQuestionOf("reduce", part, comm));
   return explainReduces(question, counts, ofPart, link);
 }
 
-/** Why a call in symmetric memory is refused; `undefined` when it is not. */
+/** The reason to refuse a call in symmetric memory; `undefined` when it is accepted. */
 export function symmetricRefusal(
   planner: Planner,
   question: Question,
@@ -212,15 +211,15 @@ export function symmetricRefusal(
 ): string | undefined {
   const { collective } = question;
   if (!isBuilt(collective) || questionPlace(question) === undefined) return undefined;
-  return planOf(planner, askedOf(collective, question, comm)).refusal;
+  return planOf(planner, planQuestionOf(collective, question, comm)).refusal;
 }
 
-/** True when the ranks of a communicator keep the order of the devices they run on. */
+/** True when the ranks of a communicator keep the order of their devices. */
 export function isOrdered({ ranks }: CommInfo): boolean {
   return ranks.every((rank, i) => i === 0 || rank > (ranks[i - 1] as number));
 }
 
-function askedOf(
+function planQuestionOf(
   collective: SpecifiedCollective,
   question: Question,
   comm: CommInfo,

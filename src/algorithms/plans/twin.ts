@@ -1,7 +1,7 @@
 /**
- * The twin: calls are done as NCCL does them, channel by channel and chunk by chunk, so that they give NCCL's bits.
+ * The twin: plans that follow NCCL channel by channel and chunk by chunk, so that calls give NCCL's bits.
  *
- * It has plans for the collectives whose rules are known; for the others the catalogue's plans stand in.
+ * It has plans for the collectives whose rules are known; the others use the catalogue's plans.
  */
 
 import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
@@ -27,27 +27,27 @@ import {
 import type { Program } from "../program.ts";
 import type { Plan, PlanQuestion } from "./plan.ts";
 
-/** What a twin is a twin of, and how NCCL is set up there. */
+/** The NCCL version, machine and settings that a twin follows. */
 export interface TwinOptions {
   readonly version: string;
-  /** The facts about so many ranks. Throws for more than there are devices. */
+  /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
-  /** What NCCL_ALGO and NCCL_PROTO force; Tree, as in `allreduce:tree`, for all-reduces alone. */
+  /** Algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; Tree applies to all-reduces only, as `allreduce:tree`. */
   readonly forced: Forced;
 }
 
-/** Plans kept; the oldest goes first. */
+/** Plans cached; the oldest is evicted first. */
 const mostPlans = 256;
 
-/** Plans depend on the place of a buffer in its symmetric memory no further than this. */
+/** Plans depend on the offset of a buffer in symmetric memory modulo these bytes. */
 const lineBytes = 16;
 
 const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"] as const;
 
 type KnownCollective = (typeof known)[number];
 
-/** Plans of NCCL. */
+/** Caches plans of NCCL. */
 export class TwinPlanner {
   readonly #options: TwinOptions;
   readonly #plans = new Map<string, Plan>();
@@ -60,7 +60,7 @@ export class TwinPlanner {
   of(question: PlanQuestion): Plan | undefined {
     const { collective, ranks, root, dtype, op, count, place } = question;
     if (!isKnown(collective) || dtype === undefined) return undefined;
-    // All scalars of a pre-multiplied sum are planned alike.
+    // The plan of a pre-multiplied sum does not depend on its scalar.
     const operator = typeof op === "object" ? "preMul" : op;
     const symmetric = place && { send: place.send % lineBytes, recv: place.recv % lineBytes };
     const at = symmetric === undefined ? "" : `/${symmetric.send}/${symmetric.recv}`;
@@ -137,7 +137,7 @@ class TwinPlan implements Plan {
     return this.#fused;
   }
 
-  /** A plan is made for one count, so it has one layout. */
+  /** A plan is for one count, so it has one layout. */
   layout(shape: CallShape): Layout {
     if (shape.blocks !== undefined) {
       throw new InvalidArgumentError({ headline: `${this.name}: blocks of different lengths` });
