@@ -11,7 +11,7 @@ import { textOf } from "../api/option-kinds.ts";
 import { assertIndex, mostSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
-/** Marks the step whose value is complete. */
+/** Options of a step. */
 export interface StepOptions {
   /** All contributions are in: an integer average is divided here. */
   readonly final?: boolean | undefined;

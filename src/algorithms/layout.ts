@@ -22,7 +22,7 @@ export interface CallShape {
   readonly blocks?: { readonly in: readonly Blocks[]; readonly out: readonly Blocks[] } | undefined;
 }
 
-/** Chunk tables of `in` and `out` of every rank. Ranks whose tables are equal share one. */
+/** Chunk tables of `in` and `out` of every rank. Equal tables are shared. */
 export interface Layout {
   readonly in: readonly ChunkTable[];
   readonly out: readonly ChunkTable[];
@@ -92,7 +92,7 @@ function evenTable(blocks: number, count: number, chunksPerBlock: number): Chunk
   return chunkTable(counts, offsets, chunksPerBlock);
 }
 
-/** Cuts each block into chunks whose lengths differ by at most one, longer ones first. */
+/** Cuts each block into chunks of lengths that differ by at most one, longer ones first. */
 function chunkTable(
   counts: readonly number[],
   offsets: readonly number[],

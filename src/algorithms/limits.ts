@@ -43,11 +43,11 @@ export function assertFusible(
   const { ranks, channels } = program;
   const limit = mostFusedSteps.toLocaleString("en");
   if (steps > mostFusedSteps) {
-    throw tooLarge(program, `${steps.toLocaleString("en")} steps, folds are told up to ${limit}`);
+    throw tooLarge(program, `${steps.toLocaleString("en")} steps, folds are read up to ${limit}`);
   }
   if (channels * ranks * ranks <= mostPairs) return;
   const most = Math.floor(Math.sqrt(mostPairs / channels)).toLocaleString("en");
-  throw tooLarge(program, `${channels} lanes a rank, whose folds are told up to ${most} ranks`);
+  throw tooLarge(program, `${channels} lanes a rank, with folds read up to ${most} ranks`);
 }
 
 /** Rejects a program that has too many messages to match in memory. */

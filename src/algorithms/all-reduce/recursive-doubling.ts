@@ -1,6 +1,5 @@
 /**
- * Recursive doubling all-reduce: in round k each rank exchanges its whole partial with the rank whose number differs
- * in bit k.
+ * Recursive doubling all-reduce: in round k each rank exchanges its whole partial with the rank that differs in bit k.
  *
  * Steps ⌊log₂ n⌋, and 2 more when n is no power of two · elements sent per rank ⌊log₂ n⌋ · count (one count more by
  * ranks that represent another). Best for small buffers.

@@ -1,9 +1,9 @@
 /**
  * int8 and uint8: they wrap at 8 bits, as a store to a byte does.
  *
- * Signed and unsigned share all bits of sum and product. They differ in comparing, where flipping
- * the sign bit of both operands turns one order into the other, and in the division that ends an
- * average.
+ * Signed and unsigned share all bits of sum and product. They differ in comparing and in the
+ * division that ends an average. Flipping the sign bit of both operands turns one order into the
+ * other.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 

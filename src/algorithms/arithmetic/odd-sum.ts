@@ -2,7 +2,7 @@
  * The sum of two doubles rounded to odd, for a fused multiply-add in a narrower format.
  *
  * A product of two floats of at most 24 bits is exact in a double; its sum with a third one may be
- * inexact. Rounding that sum to odd (an inexact sum takes the neighbour whose last bit is 1) keeps
+ * inexact. Rounding that sum to odd (an inexact sum takes the neighbour with last bit 1) keeps
  * the information that bits were dropped. So the next rounding, to a format at least two bits
  * shorter, gives the rounded exact sum.
  */

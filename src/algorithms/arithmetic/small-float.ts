@@ -1,8 +1,8 @@
 /**
  * The 2- and 1-byte floats as numbers: their formats, and rounding to them.
  *
- * Every value of these formats is exact in a double, so arithmetic happens there and `nearest`
- * brings the result back with one rounding, to nearest and ties to even. 1-byte floats are
+ * Every value of these formats is exact in a double, so arithmetic uses doubles. `nearest` rounds
+ * the result once to the format, to nearest and ties to even. 1-byte floats are
  * converted as on a GPU: first to float16, then to 8 bits, saturating (`nearestFloat8`).
  */
 
@@ -20,7 +20,7 @@ export interface SmallFormat {
   readonly split: number;
   /** `1.5 * 2^52` subnormal steps: adding and subtracting it rounds to a whole number of steps. */
   readonly anchor: number;
-  /** Factor to the float32 whose bits, moved right by `shift`, are those of the value. */
+  /** Factor to a float32; its bits, shifted right by `shift`, are those of the value. */
   readonly scale: number;
   readonly shift: number;
   /** Bits of infinity, or of the magnitude after the largest one that is not NaN. */

@@ -74,7 +74,7 @@ function copy(
   acc.set(source.subarray(2 * sourceAt, 2 * (sourceAt + count)), 2 * accAt);
 }
 
-/** `highFlip` and `lowFlip` turn the words into ones whose signed order is the required order. */
+/** `highFlip` and `lowFlip` map the required order of words to their signed order. */
 function takeLeast(
   acc: Int32Array,
   accAt: number,

@@ -8,7 +8,7 @@ import type { Algorithm } from "../algorithm.ts";
 import { doublings } from "../powers.ts";
 import { input, output } from "../program.ts";
 
-/** A tree whose children are the powers of two below a rank's lowest set bit, counted from the root. */
+/** A tree with children at the powers of two below a rank's lowest set bit, counted from the root. */
 export const binomialBroadcast: Algorithm = {
   name: "binomial",
   summary: "doubles the ranks that have the data in every round",

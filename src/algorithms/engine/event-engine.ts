@@ -57,7 +57,7 @@ class EventRun {
   readonly #left: Int32Array;
   /** Elements that a lane has received and not forwarded yet; `none` before a receive. */
   readonly #held: Float64Array;
-  /** Edges whose receiver waits for a message, and whose sender waits for a slot. */
+  /** By edge: 1 while its receiver waits for a message. */
   readonly #awaited: Uint8Array;
   readonly #slots: Slots | undefined;
   readonly #positions: LinkPositions | undefined;

@@ -116,7 +116,7 @@ export class Slots {
   readonly #freeAt: Float64Array;
   readonly #taken: Int32Array;
   readonly #released: Int32Array;
-  /** Edges whose sender waits for a slot. */
+  /** By edge: 1 while its sender waits for a slot. */
   readonly #awaited: Uint8Array;
 
   constructor(edges: number, credits: number) {

@@ -32,7 +32,7 @@ export function runRecurrence(
   const { latency } = model;
   const flight = new InFlight(edgeTo.length);
   const { heads } = flight;
-  /** Edges whose receiver waits for a message that was not sent yet. */
+  /** By edge: 1 while its receiver waits for a message that was not sent yet. */
   const awaited = new Uint8Array(edgeTo.length);
   const now = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
   // A port may be in use until the rank starts.

@@ -1,5 +1,5 @@
 /**
- * One rank that represents all: in a symmetric program whose ranks start together, all have the same times.
+ * One rank that represents all: in a symmetric program, ranks that start together have the same times.
  *
  * `briefLane` reads the messages of rank 0. A message is identified by its *offset*, which is the same for the sender
  * and the receiver: the distance between their ranks, or the bits in which these differ. Repeated steps are kept once.

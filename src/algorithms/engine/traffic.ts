@@ -4,8 +4,8 @@
  * Steps that only move data inside a rank take no time and are left out. Steps that differ only in the chunk are one
  * *run*. So the ring all-reduce of a thousand ranks is a few thousand runs of two million messages.
  *
- * Lanes are read one at a time, from a finished program or as its algorithm writes them. An algorithm writes the steps
- * of each rank from its number alone, so a program of a million ranks is never in memory as a whole.
+ * Lanes are read one at a time, from a finished program or as its algorithm writes them. A rank's number alone decides
+ * its steps, so a program of a million ranks is never in memory as a whole.
  */
 
 import type { SpecifiedCollective } from "../../api/collectives/index.ts";

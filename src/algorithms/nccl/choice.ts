@@ -122,7 +122,7 @@ const mostRingLl128 = 36.7;
 const mostTreeLl128 = 36.7;
 const mostTree = 38.7;
 
-/** The pattern of a tree whose first GPU carries all its edges. */
+/** The pattern of a tree with all edges on its first GPU. */
 const plainTree = 3;
 
 /** Fraction of its bandwidth that a tree reaches, by size: 64 B first, then each power of two. */

@@ -5,8 +5,8 @@
  * contiguous, in the order of the channels. A small call uses fewer channels than its budget; rounding can add one.
  *
  * A chunk is the most that one message carries; its size follows from the channel's buffer. A Ring all-reduce has one
- * chunk for every rank in each loop, and shrinks them in the last loop so that all ranks have work. No other chunks are
- * shrunk, and only there do chunks decide bits.
+ * chunk for every rank in each loop. In the last loop it shrinks them, so that all ranks have work. No other chunks
+ * are shrunk, and only there do chunks decide bits.
  */
 
 import type { ResolvedSettings } from "./pin.ts";

@@ -1,5 +1,5 @@
 /**
- * Elements of a call whose bits may differ between two plans.
+ * Elements of a call with bits that may differ between two plans.
  *
  * Both plans are cut at each other's borders. Inside such a range the fold orders are constant, and rounding by position
  * repeats. An element is counted when its order or its rounding differs; its bits then depend on the data.

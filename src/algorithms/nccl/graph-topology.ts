@@ -64,7 +64,7 @@ function topologyOf(ring: Graph, tree: Graph, devices: readonly number[]): Topol
   };
 }
 
-/** The topology of a single rank, whose calls are copies. */
+/** The topology of a single rank; its calls are copies. */
 function singleRank(topology: Topology): Topology {
   return {
     ...topology,
@@ -115,7 +115,7 @@ function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: stri
     throw new UnsupportedError(
       {
         headline: `topology xml: line ${line}: typeintra ${links}: NCCL's model of it is not known here`,
-        hint: "only nodes whose GPUs are joined by NVLink (NVL) are",
+        hint: "only models of nodes with NVLink (NVL) between all GPUs are",
       },
       { field: "topology" },
     );

@@ -73,7 +73,7 @@ export interface PlanFacts {
   readonly rounding: HopRounding;
   /** Type of a running value: the element type, or float32 with one rounding at the end. */
   readonly accumulator: "element" | "float32";
-  /** Output blocks whose bits NCCL does not define: for an all-reduce block 0, else those of these ranks. */
+  /** Output blocks with bits that NCCL does not define: for an all-reduce block 0, else those of these ranks. */
   readonly undefinedBlocks: readonly number[];
   /** By block and offset; computed on first use. Empty chunks of a Ring all-reduce are included. */
   readonly pieces: readonly Piece[];

@@ -1,9 +1,9 @@
 /**
  * A plan as a program: NCCL's own primitives, a lane for each rank and channel.
  *
- * The symmetric kernels load and store each other's memory; here a load is a send of the raw value. A value that travels
- * counts as a partial, so a rank takes its own contribution as a partial too, and the fold is the same on every rank.
- * These kernels only compute plain sums, whose bits are the same either way.
+ * The symmetric kernels load and store each other's memory; here a load is a send of the raw value. A sent value counts
+ * as a partial. A rank takes its own contribution as a partial too, so that the fold is the same on every rank. These
+ * kernels only compute plain sums, with the same bits either way.
  */
 import { type Lane, ProgramBuilder } from "../builder.ts";
 import { input, output, type Program, scratch } from "../program.ts";

@@ -1,7 +1,7 @@
 /**
  * NCCL's algorithms and protocols on one node, with their constants, and the versions of NCCL that are known.
  *
- * NCCL's rules change between versions, and a rule of one version is no guess about another. Everything in this folder
+ * NCCL's rules change between versions, and rules of one version say nothing about another. Everything in this folder
  * was read from 2.28.9 and checked against results recorded with it, so that is the only known version; `2.28` is short
  * for it. Versions from 2.29.2 on cut the range differently.
  */

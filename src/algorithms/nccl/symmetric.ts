@@ -1,5 +1,5 @@
 /**
- * Calls whose buffers both lie in symmetric windows: choice of the kernel and its blocks, fold orders, and a defect.
+ * Calls with both buffers in symmetric windows: choice of the kernel and its blocks, fold orders, and a defect.
  *
  * In the low-latency kernel (LL) every rank sends everything and the receiver folds. In the direct one (LD) a rank loads
  * the elements that it folds from all others. NCCL models the time of both and adds a small penalty for every block.
@@ -8,7 +8,7 @@
  * rank in turn. A stretch is folded by its rank, which begins with its own contribution. The rest at both ends goes out
  * in runs of 32 elements.
  *
- * Defect: from 2.27.3 to 2.29.7 the low-latency kernels load packs of 8 bytes wrongly from addresses that are not
+ * Defect, from 2.27.3 to 2.29.7: the low-latency kernels load packs of 8 bytes wrongly from addresses that are not
  * multiples of 4. Only 1- and 2-byte elements can have such addresses. The last bytes of a pack then come from a register
  * that was never filled. Such a call is marked and refused before it runs, not imitated.
  */
@@ -64,7 +64,7 @@ export function chooseSymmetric(
   return { kernel: direct ? "LD" : "LL", blocks };
 }
 
-/** The least number of blocks whose time is within 2.5 % of that of the limit. */
+/** The least number of blocks with a time within 2.5 % of that of the limit. */
 function enoughBlocks(
   time: (blocks: number) => number,
   { minChannels, maxChannels }: ResolvedSettings,
@@ -106,7 +106,7 @@ function softplus(z: number): number {
   return z >= 100 ? z : Math.log1p(Math.exp(z));
 }
 
-/** A range of elements whose fold begins at one rank. */
+/** A range of elements with folds that begin at one rank. */
 interface Stretch {
   readonly offset: number;
   readonly length: number;

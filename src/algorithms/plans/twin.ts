@@ -1,7 +1,7 @@
 /**
  * The twin: plans that follow NCCL channel by channel and chunk by chunk, so that calls give NCCL's bits.
  *
- * It has plans for the collectives whose rules are known; the others use the catalogue's plans.
+ * It has plans for the collectives with known rules; the others use the catalogue's plans.
  */
 
 import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";

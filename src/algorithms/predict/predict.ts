@@ -1,9 +1,9 @@
 /**
  * Predicted time of a call on a machine of any number of ranks, from sizes only: no data is allocated or moved.
  *
- * The cheapest exact engine is used. One rank, or the ranks of one period of the topology, represent all where the
- * program is symmetric, its chunks have equal lengths and no message waits for a link. The recurrence serves machines on
- * which every pair has its own path, and events serve shared links, ports or slots.
+ * The cheapest exact engine is used. One rank, or the ranks of one period of the topology, represent all under three
+ * conditions: a symmetric program, chunks of equal lengths, and no message that waits for a link. The recurrence serves
+ * machines on which every pair has its own path, and events serve shared links, ports or slots.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import type { Algorithm } from "../algorithm.ts";
@@ -60,7 +60,7 @@ export interface Prediction {
 }
 
 /**
- * Predicts the time of a call whose ranks start together.
+ * Predicts the time of a call; all ranks start together.
  *
  * @throws InvalidArgumentError for an invalid call; `field` names the wrong field.
  * @throws UnsupportedError for traffic of more messages than the limit, which only programs without symmetry, or on

@@ -1,6 +1,6 @@
 /**
- * Detects deadlocks: runs the sends and receives of a program, without data, over channels that hold a bounded number
- * of messages, and reports the cycle if it gets stuck.
+ * Detects deadlocks: runs the sends and receives of a program, without data, over channels of bounded capacity. If the
+ * program gets stuck, the cycle is reported.
  *
  * With k credits, send number j of a channel completes once receive number j−k has. With none (rendezvous, the worst
  * case) a send completes only while its receiver is at the matching receive. Programs have no wildcard receives, so

@@ -315,7 +315,7 @@ function cellStarts({
   return starts;
 }
 
-/** Collectives whose blocks may each have a length of their own. */
+/** Collectives with blocks of different lengths. */
 const uneven: ReadonlySet<SpecifiedCollective> = new Set<SpecifiedCollective>([
   "allGatherv",
   "reduceScatterv",

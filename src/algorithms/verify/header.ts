@@ -92,7 +92,7 @@ export function costProblems(
   });
 }
 
-/** Outputs that were folded in another order than stated; for a sound program, whose ranks agree on every chunk. */
+/** Outputs that were folded in another order than stated. The program is sound, so its ranks agree on every chunk. */
 export function associationProblems(
   program: Program,
   { order }: Algorithm,

@@ -64,7 +64,7 @@ describe("programs that are too large to be made", { timeout: 60_000 }, () => {
   test("nor have those whose folds would not fit", async () => {
     const { status, err } = await cli("explain broadcast --ranks 5000 --element 3");
     expect(status).toBe(2);
-    expect(err).toContain("1 lanes a rank, whose folds are told up to 4,096 ranks");
+    expect(err).toContain("1 lanes a rank, with folds read up to 4,096 ranks");
   });
 
   test.each(["1000000000000000", "100G"])("--like of %s elements", async (count) => {
