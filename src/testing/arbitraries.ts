@@ -8,7 +8,6 @@ import {
   dtypeInfo,
   dtypes,
   type HostArray,
-  type NamedReduceOp,
   namedReduceOps,
   type ReduceOp,
   reduceOpFault,
@@ -17,6 +16,41 @@ import { assertOptions, type Complete, type OptionKinds } from "../api/option-ki
 import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";
 import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
+
+/**
+ * Cases of `drawn` that shrink to each of `simpler`, simplest first. An arbitrary that favours some values shrinks among
+ * those alone; by this one it ends at the simplest case that fails.
+ */
+class ShrunkTo<T> extends fc.Arbitrary<T> {
+  readonly #drawn: fc.Arbitrary<T>;
+  readonly #simpler: (value: T) => IterableIterator<T>;
+
+  constructor(drawn: fc.Arbitrary<T>, simpler: (value: T) => IterableIterator<T>) {
+    super();
+    this.#drawn = drawn;
+    this.#simpler = simpler;
+  }
+
+  override generate(random: fc.Random, biasFactor: number | undefined): fc.Value<T> {
+    return new fc.Value(this.#drawn.generate(random, biasFactor).value, undefined);
+  }
+
+  override canShrinkWithoutContext(value: unknown): value is T {
+    return this.#drawn.canShrinkWithoutContext(value);
+  }
+
+  override shrink(value: T): fc.Stream<fc.Value<T>> {
+    return fc.stream(this.#simpler(value)).map((each) => new fc.Value(each, undefined));
+  }
+}
+
+/** One of these values, of which each is simpler than those behind it; all equally often, or as `drawn` draws them. */
+export function choices<T>(
+  values: readonly T[],
+  drawn: fc.Arbitrary<T> = fc.constantFrom(...values),
+): fc.Arbitrary<T> {
+  return new ShrunkTo(drawn, (value) => values.slice(0, values.indexOf(value)).values());
+}
 
 /** Least and most, both included. */
 export interface SizeConstraints {
@@ -41,14 +75,20 @@ export function seeds(): fc.Arbitrary<number> {
 
 /**
  * Counts of elements: none, one, primes, powers of two and their neighbours, and anything else, from `min` to `max`; 0 to 40
- * when left out.
+ * when left out. Shrinks over all of these to the least that fails.
  */
 export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<number> {
   const { min, max } = sizesWithin("countsUpTo", constraints, { min: 0, max: 40 });
   const worthATry = [0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 67];
   const special = worthATry.filter((count) => count >= min && count <= max);
   const any = fc.integer({ min, max });
-  return special.length === 0 ? any : fc.oneof(fc.constantFrom(...special), any);
+  if (special.length === 0) return any;
+  return new ShrunkTo(fc.oneof(fc.constantFrom(...special), any), (count) => below(count, min));
+}
+
+/** The numbers from `least` on that lie half as far, a quarter as far and so on below a number, down to the one before it. */
+function* below(number: number, least: number): Generator<number> {
+  for (let gap = number - least; gap >= 1; gap = Math.floor(gap / 2)) yield number - gap;
 }
 
 /** Both bounds, in order and not below the least that makes sense, which is that of `usual`. */
@@ -71,13 +111,13 @@ export interface DTypeConstraints {
 
 const dtypeKinds = ["signed", "unsigned", "float"];
 
-/** Element types, all twelve when left out. */
+/** Element types, all twelve when left out. Shrinks to the first of `dtypes` that fails. */
 export function dtypesOf(constraints: DTypeConstraints = {}): fc.Arbitrary<DType> {
   assertOptions("dtypesOf", constraints, { kinds: "array" });
   const { kinds } = constraints;
   if (kinds !== undefined) assertAllAmong("dtypesOf", "kinds", kinds, dtypeKinds);
   const all = dtypes.filter((dtype) => kinds?.includes(dtypeInfo[dtype].kind) ?? true);
-  return fc.constantFrom(...all);
+  return choices(all);
 }
 
 /** What operators are for. */
@@ -86,7 +126,7 @@ export interface ReduceOpConstraints {
   readonly payload?: PayloadClass | undefined;
 }
 
-/** Operators that are legal for a dtype, pre-multiplied sums included. */
+/** Operators that are legal for a dtype, pre-multiplied sums included. Shrinks to the named ones first. */
 export function reduceOps(
   dtype: DType,
   constraints: ReduceOpConstraints = {},
@@ -95,11 +135,13 @@ export function reduceOps(
   assertOptions("reduceOps", constraints, { payload: true });
   const { payload = "exact" } = constraints;
   assertAmong("reduceOps", "payload", payload, payloadClasses);
-  const scalars = fc.constantFrom(...scalarsOf(dtype, payload));
-  return fc.oneof(
-    { weight: 5, arbitrary: fc.constantFrom<NamedReduceOp>("sum", "prod", "min", "max", "avg") },
-    { weight: 1, arbitrary: scalars.map((preMul) => ({ preMul })) },
+  const named: readonly ReduceOp[] = ["sum", "prod", "min", "max", "avg"];
+  const scaled: readonly ReduceOp[] = scalarsOf(dtype, payload).map((preMul) => ({ preMul }));
+  const drawn = fc.oneof(
+    { weight: 5, arbitrary: fc.constantFrom(...named) },
+    { weight: 1, arbitrary: fc.constantFrom(...scaled) },
   );
+  return choices([...named, ...scaled], drawn);
 }
 
 /** Scalars worth a try: of an integer type its limits too. */

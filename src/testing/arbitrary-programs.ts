@@ -6,7 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
-import { countsUpTo, dtypesOf, seeds, worldSizes } from "./arbitraries.ts";
+import { choices, countsUpTo, dtypesOf, seeds, worldSizes } from "./arbitraries.ts";
 import { type CallShape, type FitRules, fittedCall, kindsOfCalls } from "./fit-call.ts";
 import {
   communicatorsOf,
@@ -75,7 +75,7 @@ export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Pro
   return fc
     .record({
       size: sizes,
-      issue: fc.constantFrom<Program["issue"]>("each", "together"),
+      issue: choices<Program["issue"]>(["each", "together"]),
       splits: fc.array(splitShapes(), { maxLength: mostSplits }),
       steps: fc.array(stepShapes(constraints), { minLength: 1, maxLength: mostSteps }),
     })
@@ -103,10 +103,11 @@ function assertConstraints(constraints: ProgramConstraints): void {
 }
 
 function splitShapes(): fc.Arbitrary<SplitShape> {
-  const color = fc.oneof(
+  const drawn = fc.oneof(
     { weight: 5, arbitrary: fc.constantFrom(0, 1, 2) },
     { weight: 1, arbitrary: fc.constant(null) },
   );
+  const color = choices([0, 1, 2, null], drawn);
   return fc.record({
     parent: fc.nat({ max: 5 }),
     colors: fc.array(color, { minLength: 1, maxLength: 7 }),
@@ -121,7 +122,7 @@ function stepShapes(constraints: ProgramConstraints): fc.Arbitrary<StepShape> {
   const { steps } = constraints;
   const calls = callShapes(constraints);
   return fc.record({
-    kind: fc.constantFrom(...(steps ?? usualSteps)),
+    kind: choices(steps ?? usualSteps),
     comm: fc.nat({ max: 7 }),
     times: fc.integer({ min: 1, max: 3 }),
     calls: fc.array(calls, { minLength: 1, maxLength: 3 }),
@@ -135,7 +136,7 @@ function callShapes({
   scalarsDiffer = true,
 }: ProgramConstraints): fc.Arbitrary<CallShape> {
   const placements: fc.Arbitrary<Placement> = fc.record({
-    form: fc.constantFrom<Placement["form"]>("apart", "oneBlock", "inPlace"),
+    form: choices<Placement["form"]>(["apart", "oneBlock", "inPlace"]),
     lead: fc.nat({ max: 3 }),
     tail: fc.nat({ max: 2 }),
     host: fc.boolean(),
@@ -143,15 +144,15 @@ function callShapes({
     ...(symmetric && { symmetric: fc.boolean() }),
   });
   return fc.record({
-    kind: fc.constantFrom(...kinds),
+    kind: choices(kinds),
     dtype: dtypesOf(),
-    op: fc.constantFrom("sum", "prod", "min", "max", "avg", "preMul"),
+    op: choices(["sum", "prod", "min", "max", "avg", "preMul"]),
     scalarsDiffer: scalarsDiffer ? fc.boolean() : fc.constant(false),
     count: countsUpTo({ max: mostElements }),
     root: fc.nat({ max: 16 }),
-    give: fc.constantFrom("exchange", "both"),
-    recv: fc.constantFrom("allocated", "exact", "longer"),
-    order: fc.constantFrom("packed", "reversed", "even"),
+    give: choices(["exchange", "both"]),
+    recv: choices(["allocated", "exact", "longer"]),
+    order: choices(["packed", "reversed", "even"]),
     placement: placements,
     seed: seeds(),
   });
