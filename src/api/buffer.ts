@@ -313,12 +313,15 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
     );
   }
   const most = Math.floor(Number.MAX_SAFE_INTEGER / dtypeInfo[dtype].bytes);
-  if (typeof length !== "number" || !Number.isInteger(length) || length < 0 || length > most) {
-    throw new InvalidArgumentError(
-      { headline: `${action}: found length ${textOf(length)}, needs an integer of at least 0` },
-      { field: "length" },
-    );
-  }
+  const isCount = typeof length === "number" && Number.isInteger(length) && length >= 0;
+  if (isCount && length <= most) return;
+  const needed = isCount
+    ? `at most ${most}: a buffer has at most 2^53 - 1 bytes, and ${dtype} takes ${dtypeInfo[dtype].bytes}`
+    : "an integer of at least 0";
+  throw new InvalidArgumentError(
+    { headline: `${action}: found length ${textOf(length)}, needs ${needed}` },
+    { field: "length" },
+  );
 }
 
 /** Refuses what is no address of elements of a dtype. */

@@ -119,7 +119,7 @@ export class UnsupportedError extends CommError {
   readonly code = "ERR_COMM_UNSUPPORTED";
 }
 
-/** A backend cannot be used here; the table says what was tried and why it failed. */
+/** A backend cannot be used here, with a table of what was tried and why it failed; or a part of it failed during a call. */
 export class BackendUnavailableError extends CommError {
   readonly code = "ERR_COMM_BACKEND";
 }

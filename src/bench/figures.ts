@@ -1,5 +1,7 @@
 /** What the ranks of a trial found, and the one measurement that it makes. */
+
 import { bytesOf, type DType } from "../api/index.ts";
+import { largest } from "../api/largest.ts";
 import type { CallShape, MeasuredCollective } from "./collectives/row.ts";
 import type { Measurement } from "./document.ts";
 import type { Issue, Timed } from "./issue.ts";
@@ -39,10 +41,12 @@ export function measurementOf(
   },
 ): Measurement {
   const { row, shape, dtype, iterations, issue, check } = call;
-  const most = (of: (figures: RankFigures) => number): number => Math.max(...figures.map(of));
+  const most = (of: (figures: RankFigures) => number): number => largest(figures.map(of));
   const sum = (of: (figures: RankFigures) => number): number =>
     figures.reduce((total, each) => total + of(each), 0);
-  const elapsedMs = most(({ ended }) => ended) - Math.min(...figures.map(({ began }) => began));
+  const elapsedMs =
+    most(({ ended }) => ended) -
+    figures.reduce((least, { began }) => Math.min(least, began), Number.POSITIVE_INFINITY);
   const time = issue.latency ? most(({ median }) => median) : (elapsedMs * 1000) / iterations;
   const bandwidth = time > 0 ? (shape.sizeElements * bytesOf(dtype)) / 1e3 / time : 0;
   return {

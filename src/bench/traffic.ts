@@ -1,5 +1,7 @@
 /** Who sends how much to whom in an all-to-allv: a skewed, deterministic traffic matrix. */
+
 import { InvalidArgumentError } from "../api/index.ts";
+import { largest } from "../api/largest.ts";
 import { textOf } from "../api/option-kinds.ts";
 import { mixedBits } from "./values.ts";
 
@@ -22,7 +24,7 @@ export function skewedTraffic(
   const shares = Array.from({ length: ranks }, (_, from) =>
     Array.from({ length: ranks }, (_, to) => shareOf(from * ranks + to, spread, seed)),
   );
-  const unit = elements / Math.max(...sums(shares));
+  const unit = elements / largest(sums(shares));
   return shares.map((row, from) => roundedRow(row, from, unit));
 }
 
@@ -41,7 +43,7 @@ export function skewedCounts(
 
 /** Elements that the heaviest rank sends or receives. */
 export function heaviestRank(traffic: TrafficMatrix): number {
-  return Math.max(0, ...sums(traffic));
+  return largest(sums(traffic), 0);
 }
 
 /** The matrix with rows and columns exchanged: row i holds what rank i receives. */

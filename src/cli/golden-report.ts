@@ -21,7 +21,7 @@ export function reportText(
     text.push(...mismatchLines(mismatch, line, cases[mismatch.index]?.count ?? 0));
   }
   if (mismatches.length > show) text.push(`# ${mismatches.length - show} more are not identical`);
-  text.push(...refusalLines(report));
+  for (const line of refusalLines(report)) text.push(line);
   if (report.plans > 0) {
     const agreeing = report.plans - planDifferences.length;
     text.push(`# plans: ${agreeing} of ${report.plans} as ${head.library} reported them`);

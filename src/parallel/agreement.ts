@@ -4,8 +4,10 @@
  * A description is a table of named lines. Ranks compare a digest first, so that agreement costs a few bytes; only when it
  * differs do they exchange the lines to tell which name differs, and on whom.
  */
+
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
+import { largest } from "../api/largest.ts";
 
 /** Every rank's text, by rank. Costs two all-gathers. */
 export async function allTexts(comm: Communicator, text: string): Promise<string[]> {
@@ -98,7 +100,7 @@ function disagreement(
 /** Ranks whose value is not the most common one; of equally common ones the first is the norm. */
 function outliers(values: readonly string[]): number[] {
   const count = (value: string): number => values.filter((each) => each === value).length;
-  const most = Math.max(...values.map(count));
+  const most = largest(values.map(count));
   const norm = values.find((value) => count(value) === most);
   return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }

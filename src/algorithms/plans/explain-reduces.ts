@@ -7,6 +7,7 @@ import {
   type Question,
   reduceOpName,
 } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import { evaluate } from "../timing.ts";
 import { chunkHolding, explainPlan } from "./explain.ts";
 import { microseconds } from "./explain-text.ts";
@@ -48,7 +49,10 @@ export function explainReduces(
     protocol: plans.every(({ protocol }) => protocol === plans[0]?.protocol)
       ? plans[0]?.protocol
       : undefined,
-    channels: Math.max(1, ...plans.map(({ channels }) => channels)),
+    channels: largest(
+      plans.map(({ channels }) => channels),
+      1,
+    ),
     ranks,
     // Rank 0 receives what is reduced to it.
     get chunks() {
@@ -56,8 +60,8 @@ export function explainReduces(
       return chunks;
     },
     steps: sums.steps,
-    sentBytes: Math.max(...sums.sent) * bytesOf(dtype),
-    predictedNs: Math.max(...sums.finished) / 1000,
+    sentBytes: largest(sums.sent) * bytesOf(dtype),
+    predictedNs: largest(sums.finished) / 1000,
     claim: (every[0] as Part).plan.claim,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
     toString: () =>
@@ -78,7 +82,7 @@ function sumsOf(
     const layout = plan.layout({ count });
     const timing = evaluate(plan.program, layout, finished, model);
     const unit = { latency: 0, occupancy: () => 1 };
-    steps += Math.max(...evaluate(plan.program, layout, new Float64Array(ranks), unit).finished);
+    steps += largest(evaluate(plan.program, layout, new Float64Array(ranks), unit).finished);
     finished = timing.finished;
     for (let rank = 0; rank < ranks; rank++) {
       sent[rank] = (sent[rank] as number) + (timing.sentElements[rank] as number);

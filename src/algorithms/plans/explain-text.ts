@@ -8,6 +8,7 @@ import {
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import type { Layout } from "../layout.ts";
 import { type Program, stepAt, stepText } from "../program.ts";
 import type { Plan } from "./plan.ts";
@@ -125,9 +126,7 @@ function laneLines(program: Program, first: number, end: number): string[] {
 }
 
 function table(rows: readonly (readonly string[])[]): string[] {
-  const widths = [0, 1, 2].map((column) =>
-    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
-  );
+  const widths = [0, 1, 2].map((column) => largest(rows.map((row) => row[column]?.length ?? 0)));
   return rows.map((row) =>
     `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`.trimEnd(),
   );

@@ -3,6 +3,7 @@
  * the symmetry of the ranks.
  */
 
+import { largest } from "../../api/largest.ts";
 import { specifications } from "../../api/collectives/index.ts";
 import type { Algorithm, Symmetry } from "../algorithm.ts";
 import type { Folds } from "../association.ts";
@@ -63,7 +64,7 @@ export function costOf(program: Program, matching: Matching): ProgramCost {
     sent[rank] = (sent[rank] as number) + elements;
   }
   const ends = now.map((time, rank) => Math.max(time, sendPort[rank] as number));
-  return { steps: Math.max(...ends), sentElements: Math.max(...sent) };
+  return { steps: largest(ends), sentElements: largest(sent) };
 }
 
 /** The same where lanes share the ports of their rank: the event engine decides their order. */
@@ -72,7 +73,7 @@ function costOfLanes(program: Program): ProgramCost {
   const oneRound = { latency: 0, occupancy: () => 1 };
   const start = new Float64Array(program.ranks);
   const { finished, sentElements } = evaluate(program, layout, start, oneRound);
-  return { steps: Math.max(...finished), sentElements: Math.max(...sentElements) };
+  return { steps: largest(finished), sentElements: largest(sentElements) };
 }
 
 /** Differences between a program's cost and the closed form in its algorithm's header. */

@@ -25,12 +25,15 @@ export interface Matching {
 /** Matches the sends and receives of a program. */
 export function matchSteps(program: Program): Matching {
   assertMatchable(program);
-  const problems = peerProblems(program);
+  const peers = peerProblems(program);
   const lane = lanesOf(program);
   const pairs = pairSteps(program, lane);
   const order = takeSteps(program, lane, pairs);
-  problems.push(...spanProblems(program, lane, pairs.sender));
-  problems.push(...leftoverProblems(program, lane, pairs.receiver, order));
+  const problems = [
+    ...peers,
+    ...spanProblems(program, lane, pairs.sender),
+    ...leftoverProblems(program, lane, pairs.receiver, order),
+  ];
   return { ...pairs, lane, order, problems };
 }
 

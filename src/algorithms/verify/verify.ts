@@ -48,18 +48,22 @@ export function verifyAlgorithm(
 export function verifyProgram(program: Program, algorithm?: Algorithm): Verdict {
   const matching = matchSteps(program);
   const apart = executeMatched(program, matching, false);
-  const problems = [...apart.problems, ...contributionProblems(program, apart)];
-  problems.push(...laneHazards(program));
+  let problems = [
+    ...apart.problems,
+    ...contributionProblems(program, apart),
+    ...laneHazards(program),
+  ];
   if (problems.length === 0) {
-    problems.push(...inPlaceProblems(program, matching, apart));
-    problems.push(...proveFused(apart));
+    problems = [...inPlaceProblems(program, matching, apart), ...proveFused(apart)];
   }
   const cost = problems.length === 0 ? costOf(program, matching) : noCost;
   if (algorithm !== undefined && problems.length === 0) {
-    problems.push(...creditProblems(program, matching, algorithm));
-    problems.push(...costProblems(program, algorithm, cost));
-    problems.push(...associationProblems(program, algorithm, apart));
-    problems.push(...symmetryProblems(program, algorithm));
+    problems = [
+      ...creditProblems(program, matching, algorithm),
+      ...costProblems(program, algorithm, cost),
+      ...associationProblems(program, algorithm, apart),
+      ...symmetryProblems(program, algorithm),
+    ];
   }
   const { values, outputs } = apart;
   return {

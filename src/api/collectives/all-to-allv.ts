@@ -1,10 +1,12 @@
 /** All-to-allv: an all-to-all whose blocks each have a length of their own. */
+
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { DeviceBuffer } from "../buffer.ts";
 import type { AllToAllvArgs, AllToAllvResult, Data, DTypeOf, Received } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
+import { largest } from "../largest.ts";
 import { UnservedError } from "../ledger/calls/unserved.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
@@ -85,7 +87,7 @@ function receivedLength({ recvCounts = [], recvOffsets = [] }: RankCall): number
   const ends = recvCounts.map((count, rank) =>
     count === 0 ? 0 : (recvOffsets[rank] ?? 0) + count,
   );
-  return Math.max(0, ...ends);
+  return largest(ends, 0);
 }
 
 function receiveBlocks(

@@ -57,7 +57,10 @@ export class Answers {
 
   constructor({ libraries, capabilities, places, pin = {}, unusual }: Known, size: number) {
     this.#libraries = libraries;
-    this.#capability = Math.min(...capabilities);
+    this.#capability = capabilities.reduce(
+      (least, each) => Math.min(least, each),
+      Number.POSITIVE_INFINITY,
+    );
     this.#size = size;
     this.#pin = pin;
     this.#places = places;

@@ -1,6 +1,7 @@
 /** The simulated backend: all ranks in one process, deterministic, with a virtual clock. Runs in Node and browsers. */
 import { linkOf, plannersOf } from "../../algorithms/index.ts";
-import type { Backend } from "../../api/index.ts";
+import { type Backend, BackendUnavailableError } from "../../api/index.ts";
+import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
 import { commonWasm } from "./executors/wasm/wasm.ts";
 import { assertFaultRanks, FaultPlan } from "./faults.ts";
@@ -36,7 +37,6 @@ export function sim(options: SimOptions = {}): Backend {
     seed = 0,
     schedule = "fair",
     phantom = false,
-    executor = (phantom ? undefined : commonWasm()) ?? cpu(),
     trace,
     faults = [],
     strict = false,
@@ -55,9 +55,26 @@ export function sim(options: SimOptions = {}): Backend {
       const plan = last?.faults.rebuilt(ranks) ?? FaultPlan.first(size, faults);
       const world = last?.trace && { world: last.trace, ranks };
       const traced = trace && new WorldTrace(trace, size, world);
-      await executor.open?.(size);
+      const executor = await openedExecutor(options, size);
       const settings = { seed, schedule, link, executor, planner, strict, phantom };
       return new SimSession(size, settings, plan, traced);
     },
   };
+}
+
+/** The executor of the options, opened; of two that may be left out, the fast one where it can be had. */
+async function openedExecutor(
+  { executor, phantom = false }: SimOptions,
+  size: number,
+): Promise<Executor> {
+  const fast = executor === undefined && !phantom ? commonWasm() : undefined;
+  try {
+    await fast?.open?.(size);
+    if (fast !== undefined) return fast;
+  } catch (error) {
+    if (!(error instanceof BackendUnavailableError)) throw error;
+  }
+  const other = executor ?? cpu();
+  await other.open?.(size);
+  return other;
 }

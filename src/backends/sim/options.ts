@@ -50,8 +50,8 @@ export interface SimOptions {
   /** How ranks are connected, for virtual time. */
   readonly link?: LinkOptions | undefined;
   /**
-   * Who moves the data; where the runtime has WebAssembly with SIMD, left out, one `wasm()` that all such worlds share, and
-   * `cpu()` elsewhere. Results do not depend on it.
+   * Moves the data. Left out: one `wasm()` that all such worlds share, where the runtime has WebAssembly with SIMD and the
+   * process has addresses for its memory (some 10 GiB); `cpu()` elsewhere. Results do not depend on it.
    */
   readonly executor?: Executor | undefined;
   /** Collects every event. */

@@ -1,4 +1,5 @@
 /** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
+
 import {
   evaluate,
   explainCall,
@@ -29,6 +30,7 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import { bind, planQuestion, shapeOf } from "./bind.ts";
 import { SimClock } from "./clock.ts";
 import { type CallTimes, Durations } from "./durations.ts";
@@ -306,7 +308,7 @@ export class SimSession implements Session {
 
   organised({ comm, calls }: CallSet): void {
     this.#streams.begin(comm, calls);
-    const lastPs = Math.max(...calls.map(({ finishedAtPs }) => finishedAtPs));
+    const lastPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
     for (const call of calls) call.finishedAtPs = lastPs;
     this.#streams.end(comm, calls);
   }

@@ -3,6 +3,7 @@
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
+import { largest } from "../../api/largest.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
 
 /** Where time begins, at least; processes with longer names have more room. */
@@ -44,9 +45,15 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
   for (const { name, pid, args } of events) {
     if (name === "process_name") bands.set(pid, String(args?.["name"]));
   }
-  const left = Math.max(least, ...Array.from(bands.values(), ({ length }) => 16 + 6 * length));
+  const left = largest(
+    Array.from(bands.values(), ({ length }) => 16 + 6 * length),
+    least,
+  );
   const order = new Map([...bands.keys()].map((pid, at) => [pid, at]));
-  const end = Math.max(1e-9, ...spans.map((span) => span.end));
+  const end = largest(
+    spans.map((span) => span.end),
+    1e-9,
+  );
   const used = rowNames.map((_, row) => spans.some((span) => span.row === row));
   const rows = used.filter(Boolean).length;
   const band = rows * rowHeight + bandGap;

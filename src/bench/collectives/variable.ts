@@ -1,4 +1,5 @@
 /** The measured v-forms: blocks whose lengths differ, skewed by the benchmark's spread. */
+import { largest } from "../../api/largest.ts";
 import { heaviestRank, skewedCounts, skewedTraffic, transposed } from "../traffic.ts";
 import { type MeasuredCollective, othersShare, type Skew, sum } from "./row.ts";
 
@@ -10,7 +11,7 @@ function unevenShape(
   { spread, seed }: Skew,
 ): { count: number; sizeElements: number; counts: readonly number[] } {
   const counts = skewedCounts(elements, ranks, spread, seed);
-  return { count: Math.max(...counts), sizeElements: sum(counts), counts };
+  return { count: largest(counts), sizeElements: sum(counts), counts };
 }
 
 export const allGatherv: MeasuredCollective = {

@@ -5,7 +5,9 @@
  * order alone, never from timing, so they meet on all ranks, and a rank without a micro-batch makes them by visiting for
  * nothing. Values of the next layer are asked for while this one computes; at most one is ahead.
  */
+
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import type { Parameter, ParameterArray } from "../parameter-set.ts";
 import type { Direction } from "../visit.ts";
@@ -59,7 +61,7 @@ export class Round {
         "a pipeline without a micro-batch takes part too: step([[]], …) in place of step([], …)";
       throw fault("passes", "a rank without a micro-batch", "one on every rank", hint);
     }
-    const most = Math.max(...(await allWords(comm, [count])).map(([each]) => each as number));
+    const most = largest((await allWords(comm, [count])).map(([each]) => each as number));
     const passes = passesOf(most);
     assertPasses(passes, most);
     await assertAgreed(comm, {

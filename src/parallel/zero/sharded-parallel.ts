@@ -5,7 +5,9 @@
  * Gradients are summed by reduce-scatter, each rank updates its own part, and values come back by all-gather. The numbers
  * are those of `DataParallel` with an `Optimizer`, up to the order in which sums are folded.
  */
+
 import type { Communicator } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import {
   addTold,
   assertGradient,
@@ -246,7 +248,7 @@ export class ShardedParallel implements RankStateful {
     const told = await allNumbers(this.#comm, [microBatches.length, this.#restored ? 1 : 0]);
     if (stage < 3 && told.some(([, restored]) => restored === 1)) await this.#gather();
     this.#restored = false;
-    const rounds = Math.max(...told.map(([count]) => count as number));
+    const rounds = largest(told.map(([count]) => count as number));
     const sums = { loss: 0, samples: 0, weight: 0 };
     const used = new Set<Parameter>();
     for (let at = 0; at < rounds; at++) {

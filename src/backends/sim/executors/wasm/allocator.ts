@@ -48,11 +48,13 @@ export class Allocator {
     return this.#live;
   }
 
-  /** The address of `bytes` free bytes; `undefined` where there are none in one piece. */
-  take(bytes: number): number | undefined {
+  /** The address of `bytes` free bytes that end by `limit`; `undefined` where there are none in one piece. */
+  take(bytes: number, limit: number = this.#limit): number | undefined {
     const size = roundUp(bytes);
-    const found = this.#sizes.findIndex((free) => free >= size);
-    if (found < 0) return this.#extend(size);
+    const found = this.#sizes.findIndex(
+      (free, at) => free >= size && (this.#begins[at] as number) + size <= limit,
+    );
+    if (found < 0) return this.#extend(size, limit);
     const address = this.#begins[found] as number;
     const rest = (this.#sizes[found] as number) - size;
     if (rest === 0) this.#remove(found);
@@ -78,12 +80,12 @@ export class Allocator {
     }
   }
 
-  #extend(size: number): number | undefined {
+  #extend(size: number, limit: number): number | undefined {
     const last = this.#begins.length - 1;
     const atTop =
       last >= 0 && (this.#begins[last] as number) + (this.#sizes[last] as number) === this.#top;
     const address = atTop ? (this.#begins[last] as number) : this.#top;
-    if (address + size > this.#limit) return undefined;
+    if (address + size > limit) return undefined;
     if (atTop) this.#remove(last);
     this.#top = address + size;
     this.#live += size;

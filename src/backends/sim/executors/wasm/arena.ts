@@ -35,17 +35,23 @@ export class Arena {
   readonly kernels: Kernels;
   readonly shared: boolean;
   readonly #allocator: Allocator;
+  /** Where the memory of buffers ends; what lies beyond is for calls. */
+  readonly #buffersEnd: number;
   readonly #self: WeakRef<Arena> = new WeakRef(this);
   bytes: Uint8Array;
   words: Uint32Array;
 
-  /** `mostBytes` keeps it smaller than the 4 GiB that one memory can have. */
-  constructor(shared: boolean, mostBytes: number = usablePages * pageBytes) {
+  /**
+   * `callBytes` of the 4 GiB that one memory can have are for calls alone, so that a memory full of buffers still serves
+   * them. `mostBytes` are the most for buffers.
+   */
+  constructor(shared: boolean, callBytes: number, mostBytes = Number.POSITIVE_INFINITY) {
     this.shared = shared;
     this.module = compiled(shared);
     this.memory = newMemory(shared, firstPages);
     this.kernels = instantiate(this.module, this.memory);
-    this.#allocator = new Allocator(reservedBytes, mostBytes);
+    this.#buffersEnd = Math.min(mostBytes, usablePages * pageBytes - callBytes);
+    this.#allocator = new Allocator(reservedBytes, this.#buffersEnd + callBytes);
     this.bytes = new Uint8Array(this.memory.buffer);
     this.words = new Uint32Array(this.memory.buffer);
   }
@@ -55,27 +61,27 @@ export class Arena {
     return this.bytes.length;
   }
 
+  /** The same in pages. */
+  get pages(): number {
+    return this.size / pageBytes;
+  }
+
   /** Bytes that are taken. */
   get live(): number {
     return this.#allocator.live;
   }
 
-  /** The address of so many zeros; `undefined` where the memory has no room for them. */
+  /** The address of so many zeros; `undefined` where the memory of buffers has no room for them. */
   take(byteLength: number): number | undefined {
-    const before = this.#allocator.top;
-    const address = this.#allocator.take(byteLength);
-    if (address === undefined) return undefined;
-    if (!this.#reach(address + byteLength)) {
-      this.#allocator.give(address, byteLength);
-      return undefined;
-    }
-    // Only what was given out before may hold anything.
-    const used = Math.min(address + byteLength, before);
-    if (used > address) this.bytes.fill(0, address, used);
-    return address;
+    return this.#take(byteLength, this.#buffersEnd);
   }
 
-  /** Gives back what `take` gave. */
+  /** The same for what a call needs beside its buffers: it may lie in the part that is for calls alone. */
+  takeForCall(byteLength: number): number | undefined {
+    return this.#take(byteLength);
+  }
+
+  /** Gives back what `take` or `takeForCall` gave. */
   give(address: number, byteLength: number): void {
     this.#allocator.give(address, byteLength);
   }
@@ -90,9 +96,23 @@ export class Arena {
     forgotten.unregister(owner);
   }
 
+  #take(byteLength: number, limit?: number): number | undefined {
+    const before = this.#allocator.top;
+    const address = this.#allocator.take(byteLength, limit);
+    if (address === undefined) return undefined;
+    if (!this.#reach(address + byteLength)) {
+      this.#allocator.give(address, byteLength);
+      return undefined;
+    }
+    // Only what was given out before may hold anything.
+    const used = Math.min(address + byteLength, before);
+    if (used > address) this.bytes.fill(0, address, used);
+    return address;
+  }
+
   /** Grows the memory to hold all bytes below `end` and a page more; false where it cannot. */
   #reach(end: number): boolean {
-    const pages = this.size / pageBytes;
+    const { pages } = this;
     const needed = Math.ceil(end / pageBytes) + 1;
     if (needed <= pages) return true;
     const roomy = Math.min(Math.max(needed, pages + leastGrowthPages, 2 * pages), mostPages);

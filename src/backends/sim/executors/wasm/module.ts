@@ -64,9 +64,25 @@ export function instantiate(module: WasmModule, memory: WasmLinearMemory): Kerne
   return exports as unknown as Kernels;
 }
 
-/** New memory that can grow to as many pages as the module's import allows. */
+/**
+ * New memory that can grow to as many pages as the module's import allows.
+ *
+ * @throws BackendUnavailableError when the process has no addresses left for it. V8 takes 10 GiB of them for each memory,
+ * whatever its maximum is.
+ */
 export function newMemory(shared: boolean, pages: number): WasmLinearMemory {
-  return new (runtime().Memory)({ initial: pages, maximum: mostPages, shared });
+  try {
+    return new (runtime().Memory)({ initial: pages, maximum: mostPages, shared });
+  } catch (cause) {
+    throw new BackendUnavailableError(
+      {
+        headline:
+          "sim: executor wasm: no addresses are left for its memory, which reserves some 10 GiB of them, not of memory",
+        hint: "let worlds share one wasm(), as those do that name no executor; close worlds; raise the limit (ulimit -v); or take cpu()",
+      },
+      { cause },
+    );
+  }
 }
 
 function runtime(): WasmRuntime {

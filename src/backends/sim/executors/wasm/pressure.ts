@@ -1,7 +1,8 @@
 /**
- * Has buffers collected that nobody disposed, before they fill the arena.
+ * Has memory collected that no program uses: buffers that were never disposed, before they fill the arena, and arenas
+ * whose worlds are closed.
  *
- * The runtime does not see how much of an arena a small object holds, so it sees no reason to collect it; and it tells of
+ * The runtime does not see how much memory a small object holds, so it sees no reason to collect it; and it tells of
  * what it has collected in a turn of the event loop, while a program that only awaits calls never takes one. So when much
  * was allocated, the runtime is shown a weight that makes it look, and one call waits for a turn.
  */
@@ -12,6 +13,9 @@ const usualBytes = 2 ** 28;
 
 /** What the runtime is shown: memory that is never touched, so that it is only a number. */
 const weightBytes = 2 ** 28;
+
+/** Bytes of arenas without a world that are left to the runtime. */
+const mostIdleBytes = 2 ** 25;
 
 /** Says when to look, and looks. */
 export class Pressure {
@@ -31,15 +35,47 @@ export class Pressure {
 
   /** Has the runtime collect, and waits until it could give back what it found. */
   async relieve(arena: Arena): Promise<void> {
-    showWeight();
-    // The runtime tells in a turn of its own, which may come after the first one here.
-    await turn();
-    await turn();
+    await collect();
     this.#settled = arena.live;
   }
 }
 
+/** Bytes of the arenas of all executors that lost their last world since the runtime was shown a weight. */
+let idleBytes = 0;
+let looksLater = false;
+
+/** The last world of an arena is closed. Unless the next one comes before the event loop turns, it is collected. */
+export function noteIdle({ size }: Arena): void {
+  idleBytes += size;
+  if (looksLater || idleBytes <= mostIdleBytes) return;
+  looksLater = true;
+  // The turn keeps no process alive, and is nothing that a rank of another world may wait for.
+  next(() => {
+    looksLater = false;
+    if (idleBytes > mostIdleBytes) showWeight();
+  })?.unref?.();
+}
+
+/** A world takes the arena over. */
+export function noteReuse({ size }: Arena): void {
+  idleBytes = Math.max(0, idleBytes - size);
+}
+
+/** Before an executor makes another arena: waits until those without a world are given back, where they are many. */
+export async function makeRoom(): Promise<void> {
+  if (idleBytes > mostIdleBytes) await collect();
+}
+
+/** Has the runtime collect, and waits until it could tell of what it found. */
+export async function collect(): Promise<void> {
+  showWeight();
+  // The runtime tells in a turn of its own, which may come after the first one here.
+  await turn();
+  await turn();
+}
+
 function showWeight(): void {
+  idleBytes = 0;
   try {
     void new ArrayBuffer(weightBytes).byteLength;
   } catch {
@@ -49,7 +85,13 @@ function showWeight(): void {
 
 function turn(): Promise<void> {
   return new Promise((resolve) => {
-    if (typeof setImmediate === "function") setImmediate(resolve);
-    else setTimeout(resolve, 0);
+    next(resolve);
   });
+}
+
+/** Calls back in the next turn of the event loop. */
+function next(callback: () => void): { unref?(): void } | undefined {
+  if (typeof setImmediate === "function") return setImmediate(callback);
+  setTimeout(callback, 0);
+  return undefined;
 }

@@ -3,7 +3,12 @@
  * or on all. A call of more folds than a list holds goes list by list.
  */
 import { type FusedFold, separateMask } from "../../../../algorithms/index.ts";
-import { bytesOf, type DType } from "../../../../api/index.ts";
+import {
+  BackendUnavailableError,
+  bytesOf,
+  type DType,
+  UnsupportedError,
+} from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
 import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
@@ -18,6 +23,10 @@ const listWords = 2 ** 16;
 const usualCrossover = 2 ** 22;
 /** Reading and writing of one call into the module: the runtime makes a kernel faster between calls, not within. */
 const turnTraffic = 2 ** 23;
+
+/** Bytes of the arena that are for calls alone: lists, scalars, blocks; and scratch memory, which each thread has its own of. */
+const callBytes = 2 ** 22;
+const callBytesOfThread = 2 ** 21 + 2 ** 17;
 
 /** What is known of a call that was run once, and of one whose list is not worth its memory. */
 const seen = {};
@@ -36,9 +45,10 @@ class Region {
   /** Whether it has that many bytes now; what was in it may be lost. */
   reserve(bytes: number): boolean {
     if (bytes <= this.#bytes) return true;
-    const address = this.#arena.take(bytes);
-    if (address === undefined) return false;
     if (this.#bytes > 0) this.#arena.give(this.address, this.#bytes);
+    this.#bytes = 0;
+    const address = this.#arena.takeForCall(bytes);
+    if (address === undefined) return false;
     this.address = address;
     this.#bytes = bytes;
     return true;
@@ -50,7 +60,7 @@ export interface RunnerSettings {
   /** Threads that may work on large calls, where memory is shared. */
   readonly threads: number;
   readonly shared?: boolean;
-  /** Bytes of the arena. */
+  /** Bytes of the arena that buffers may take. */
   readonly mostBytes?: number;
   /** Reading and writing of a call from which on other threads help. */
   readonly crossover?: number;
@@ -59,7 +69,8 @@ export interface RunnerSettings {
 /** Runs calls in one arena. */
 export class Runner {
   readonly arena: Arena;
-  readonly #threads: Threads | undefined;
+  #threads: Threads | undefined;
+  #failed = false;
   readonly #crossover: number;
   readonly #list: Region;
   readonly #scratch: Region;
@@ -72,14 +83,14 @@ export class Runner {
     mostBytes,
     crossover = usualCrossover,
   }: RunnerSettings) {
-    const arena = new Arena(shared, mostBytes);
+    const arena = new Arena(shared, callBytes + threads * callBytesOfThread, mostBytes);
     this.arena = arena;
     this.#crossover = crossover;
     this.#list = new Region(arena);
     this.#scratch = new Region(arena);
     this.#scalars = new Region(arena);
     if (threads === 1 || !shared) return;
-    const controlAt = arena.take(Threads.controlBytes);
+    const controlAt = arena.takeForCall(Threads.controlBytes);
     if (controlAt !== undefined) this.#threads = new Threads(arena, threads, controlAt);
   }
 
@@ -88,12 +99,22 @@ export class Runner {
     return this.#threads?.count ?? 1;
   }
 
+  /** A kernel failed here: later calls run on the calling thread alone. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
   /** Slices that worker threads did. */
   get helped(): number {
     return this.#threads?.helped ?? 0;
   }
 
-  /** Runs a call whose buffers begin at these addresses; false where the arena has no room for what it needs beside them. */
+  /**
+   * Runs a call whose buffers begin at these addresses; false where the arena has no room for what it needs beside them.
+   * Nothing is written then.
+   *
+   * @throws UnsupportedError when a part of the call has run and there is no room for the rest.
+   */
   run(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): boolean {
     const addresses = this.#prepare(call, inputs, outputs);
     if (addresses === undefined) return false;
@@ -102,7 +123,8 @@ export class Runner {
     const { groups } = call.plan;
     for (let next = 0; next < groups.length; ) {
       const end = this.#runList(encoder, groups, next, threads);
-      if (end === undefined) return false;
+      if (end === undefined && next === 0) return false;
+      if (end === undefined) throw this.noRoom();
       next = end;
     }
     return true;
@@ -123,9 +145,18 @@ export class Runner {
     else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? notKept;
   }
 
+  /** A call of so many ranks that the part of the memory which is for calls does not hold its lists or blocks. */
+  noRoom(): UnsupportedError {
+    return new UnsupportedError({
+      headline: `sim: executor wasm: buffers take ${this.arena.live} bytes of its memory, and leave too few for this call`,
+      hint: "dispose buffers after their last use, or take cpu(), which needs no memory beside the buffers",
+    });
+  }
+
   /** Stops the threads. */
   close(): void {
     this.#threads?.stop();
+    this.#threads = undefined;
   }
 
   /** Writes groups from `begin` on until the list is full, runs them, and gives the first one that is left. */
@@ -148,10 +179,17 @@ export class Runner {
     if (groups === 0) return true;
     if (!this.#scratch.reserve(scratchBytes * this.threads)) return false;
     const scratch = this.#scratch.address;
-    if (threads !== undefined && traffic >= this.#crossover) {
-      threads.run({ address, groups, bytes, traffic, scratch, scratchBytes });
-      return true;
+    try {
+      if (threads !== undefined && traffic >= this.#crossover) {
+        threads.run({ address, groups, bytes, traffic, scratch, scratchBytes });
+      } else this.#runAlone(address, written, scratch);
+    } catch (cause) {
+      throw this.#fail(cause);
     }
+    return true;
+  }
+
+  #runAlone(address: number, { groups, bytes, traffic }: Written, scratch: number): void {
     const { runSlice } = this.arena.kernels;
     const turns = Math.ceil(traffic / turnTraffic);
     for (let turn = 0; turn < turns; turn++) {
@@ -159,7 +197,19 @@ export class Runner {
       const to = Math.floor((bytes * (turn + 1)) / turns);
       runSlice(address, groups, from, to, scratch);
     }
-    return true;
+  }
+
+  /** Stops the workers, and gives the error of the call. */
+  #fail(cause: unknown): BackendUnavailableError {
+    this.#failed = true;
+    this.close();
+    return new BackendUnavailableError(
+      {
+        headline: `sim: executor wasm: a kernel failed: ${cause instanceof Error ? cause.message : cause}`,
+        hint: "the outputs of this call hold no result; later calls run on one thread until all worlds of the executor are closed; cpu() gives the same bits; report this message",
+      },
+      { cause },
+    );
   }
 
   /** Threads that may share the lists of a call. */
@@ -187,7 +237,7 @@ export class Runner {
     if (address !== undefined) return address;
     const bytes = bytesOf(dtype);
     const pattern = separateMask(bytes);
-    address = this.arena.take(pattern.length * bytes);
+    address = this.arena.takeForCall(pattern.length * bytes);
     if (address === undefined) return undefined;
     this.#masks.set(dtype, address);
     for (let i = 0; i < pattern.length; i++) {

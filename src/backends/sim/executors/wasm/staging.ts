@@ -4,9 +4,11 @@
  * Small buffers are copied in whole. Of large ones, each group's blocks are copied in, folded and copied out, so that they
  * are still in the cache when the kernel comes. A block has a whole number of patterns of rounding by position.
  */
+
 import type { ChunkTable, FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import { invariant } from "../../../../api/invariant.ts";
+import { largest } from "../../../../api/largest.ts";
 import type { BoundBuffer, BoundCall } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import type { Runner } from "./runner.ts";
@@ -73,11 +75,16 @@ function runWhole(runner: Runner, call: BoundCall): boolean {
     // Outputs too: a call may leave some of them as they are.
     for (const { buffer, address } of copies) arena.bytes.set(bytesIn(buffer), address);
   }
-  const done = fits && runner.run(call, inputs as number[], outputs as number[]);
-  for (const { buffer, address, isOutput } of copies) {
-    const { byteLength } = buffer;
-    if (done && isOutput) bytesIn(buffer).set(arena.bytes.subarray(address, address + byteLength));
-    arena.give(address, byteLength);
+  let done = false;
+  try {
+    done = fits && runner.run(call, inputs as number[], outputs as number[]);
+  } finally {
+    for (const { buffer, address, isOutput } of copies) {
+      const { byteLength } = buffer;
+      if (done && isOutput)
+        bytesIn(buffer).set(arena.bytes.subarray(address, address + byteLength));
+      arena.give(address, byteLength);
+    }
   }
   return done;
 }
@@ -91,21 +98,24 @@ function bytesIn({ memory, byteOffset, byteLength }: BoundBuffer): Uint8Array {
 
 function runInBlocks(runner: Runner, call: BoundCall): void {
   const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
-  const slots = Math.max(1, ...call.plan.groups.map(slotsOf));
+  const slots = largest(call.plan.groups.map(slotsOf), 1);
   const fair = Math.floor(blocksBytes / slots / patternBytes) * patternBytes;
   const block = Math.max(patternBytes, Math.min(mostBlockBytes, fair));
-  const staging = runner.arena.take(block * slots);
-  invariant(staging !== undefined, "an arena has room for the blocks of a call");
   const kept = keepsInputs
     ? call.inputs.map((buffer) => buffer && bytesIn(buffer).slice())
     : undefined;
+  const staging = runner.arena.takeForCall(block * slots);
+  if (staging === undefined) throw runner.noRoom();
   const side: Side = {
     bytes: bytesOf(call.dtype),
     input: (rank) => kept?.[rank] ?? bytesIn(call.inputs[rank] as BoundBuffer),
     output: (rank) => bytesIn(call.outputs[rank] as BoundBuffer),
   };
-  for (const group of call.plan.groups) foldInBlocks(runner, call, side, group, staging, block);
-  runner.arena.give(staging, block * slots);
+  try {
+    for (const group of call.plan.groups) foldInBlocks(runner, call, side, group, staging, block);
+  } finally {
+    runner.arena.give(staging, block * slots);
+  }
 }
 
 /** A call's buffers as bytes, by rank, made anew each time since an arena may grow. */
@@ -168,8 +178,7 @@ function foldInBlocks(
       const source = side.input(rank).subarray(begin, begin + count * side.bytes);
       runner.arena.bytes.set(source, inputs[slot] as number);
     });
-    const done = runner.run(blockCall, inputs, outputs);
-    invariant(done, "an arena has room for the list of one group");
+    if (!runner.run(blockCall, inputs, outputs)) throw runner.noRoom();
     group.forEach(({ targets }, fold) => {
       const begin = outputs[fold] as number;
       const result = runner.arena.bytes.subarray(begin, begin + count * side.bytes);

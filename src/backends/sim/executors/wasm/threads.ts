@@ -5,7 +5,6 @@
  * finds the counter empty, so the calling thread never waits for a worker that has not started, or sleeps; only for slices
  * that were taken. What a slice computes depends on its bytes alone: no number of threads changes a result.
  */
-import { invariant } from "../../../../api/invariant.ts";
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";
 import { spawn, type WorkerHandle } from "./spawn.ts";
@@ -23,7 +22,10 @@ export interface List {
   readonly scratchBytes: number;
 }
 
-/** Words of the control block; assembly/worker.js reads them by number. Bytes 64 to 71 hold a list's bytes. */
+/**
+ * Words of the control block; assembly/worker.js reads them by number. Bytes 64 to 71 hold a list's bytes, those from 72 on
+ * the text of a failure, in units of 16 bits.
+ */
 const word = {
   round: 0,
   /** In the upper half a number of the list, in the lower one how many slices nobody took. */
@@ -35,14 +37,24 @@ const word = {
   slices: 6,
   scratch: 7,
   scratchBytes: 8,
+  /** Pages of the memory: a worker that reaches fewer takes no slice. */
+  pages: 9,
+  /** Units of the failure's text. */
+  failureUnits: 10,
 } as const;
 
-const controlBytes = 72;
+const failureAt = 72;
+const controlBytes = 192;
 /** Reading and writing that makes a slice worth its while; and the most slices that the counter holds. */
 const sliceTraffic = 2 ** 21;
 const mostSlices = 0xffff;
 /** Looks at the counter before the calling thread sleeps. */
 const spins = 20_000;
+
+/** Stops the workers of an arena that was collected. */
+const abandoned = new FinalizationRegistry<readonly WorkerHandle[]>((workers) => {
+  for (const worker of workers) worker.stop();
+});
 
 /** The workers of an arena; made when the first list is worth it. */
 export class Threads {
@@ -52,6 +64,7 @@ export class Threads {
   readonly #controlAt: number;
   readonly #control: Int32Array;
   readonly #total: Float64Array;
+  readonly #failure: Uint16Array;
   #workers: readonly WorkerHandle[] | undefined;
   #list = 0;
 
@@ -62,6 +75,11 @@ export class Threads {
     this.#controlAt = controlAt;
     this.#control = new Int32Array(arena.memory.buffer, controlAt, 16);
     this.#total = new Float64Array(arena.memory.buffer, controlAt + 64, 1);
+    this.#failure = new Uint16Array(
+      arena.memory.buffer,
+      controlAt + failureAt,
+      (controlBytes - failureAt) / 2,
+    );
   }
 
   static readonly controlBytes = controlBytes;
@@ -69,7 +87,11 @@ export class Threads {
   /** Slices that the workers did. */
   helped = 0;
 
-  /** Does a list with everyone who has time. */
+  /**
+   * Does a list with the workers that have started.
+   *
+   * @throws Error when a slice failed, on whichever thread. No thread is at work on the list by then.
+   */
   run(list: List): void {
     this.#workers ??= this.#start();
     const control = this.#control;
@@ -80,22 +102,25 @@ export class Threads {
     control[word.slices] = slices;
     control[word.scratch] = list.scratch;
     control[word.scratchBytes] = list.scratchBytes;
+    control[word.pages] = this.#arena.pages;
     this.#total[0] = list.bytes;
     this.#list = (this.#list + 1) & 0xffff;
     Atomics.store(control, word.done, 0);
     Atomics.store(control, word.claim, (this.#list << 16) | slices);
     Atomics.add(control, word.round, 1);
     Atomics.notify(control, word.round);
-    this.helped += slices - this.#work(list, slices);
+    const own = this.#work(list, slices);
     this.#wait(slices);
-    invariant(
-      Atomics.exchange(control, word.failed, 0) === 0,
-      "a worker thread finished its slice",
-    );
+    this.helped += slices - own.done;
+    if (own.error !== undefined) throw own.error;
+    if (Atomics.load(control, word.failed) === 0) return;
+    const units = this.#failure.slice(0, control[word.failureUnits]);
+    throw new Error(`a worker thread: ${String.fromCharCode(...units)}`);
   }
 
   /** Stops the workers; between lists they hold nothing. */
   stop(): void {
+    abandoned.unregister(this);
     for (const worker of this.#workers ?? []) worker.stop();
     this.#workers = [];
   }
@@ -108,25 +133,31 @@ export class Threads {
       const worker = spawn(workerSource, data);
       if (worker !== undefined) workers.push(worker);
     }
+    abandoned.register(this.#arena, workers, this);
     return workers;
   }
 
-  /** Takes slices until none are left; gives how many. */
-  #work(list: List, slices: number): number {
+  /** Takes slices until none are left; gives how many, and what the first failure threw. */
+  #work(list: List, slices: number): { readonly done: number; readonly error: unknown } {
     const control = this.#control;
     const { runSlice } = this.#arena.kernels;
-    let own = 0;
+    let done = 0;
+    let error: unknown;
     for (;;) {
       const claim = Atomics.load(control, word.claim);
       const left = claim & 0xffff;
-      if (left === 0) return own;
+      if (left === 0) return { done, error };
       if (Atomics.compareExchange(control, word.claim, claim, claim - 1) !== claim) continue;
       const slice = slices - left;
       const from = Math.floor((list.bytes * slice) / slices);
       const to = Math.floor((list.bytes * (slice + 1)) / slices);
-      runSlice(list.address, list.groups, from, to, list.scratch);
+      try {
+        runSlice(list.address, list.groups, from, to, list.scratch);
+      } catch (thrown) {
+        error ??= thrown;
+      }
       Atomics.add(control, word.done, 1);
-      own++;
+      done++;
     }
   }
 

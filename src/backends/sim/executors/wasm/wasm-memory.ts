@@ -1,5 +1,6 @@
 /** Memory of a simulated device that lives in an arena, where kernels reach it. */
 import type { DType } from "../../../../api/index.ts";
+import { invariant } from "../../../../api/invariant.ts";
 import type { SimMemory } from "../../executor.ts";
 import { fillElements, fingerprintOf } from "../../memory.ts";
 import type { Arena } from "./arena.ts";
@@ -10,22 +11,26 @@ export class WasmMemory implements SimMemory {
   readonly ptr: bigint;
   readonly byteLength: number;
   readonly borrowed = false;
-  readonly arena: Arena;
   /** Place of the first byte in the arena. */
   readonly address: number;
-  #freed = false;
+  #arena: Arena | undefined;
 
   constructor(device: string, ptr: bigint, byteLength: number, arena: Arena, address: number) {
     this.device = device;
     this.ptr = ptr;
     this.byteLength = byteLength;
-    this.arena = arena;
+    this.#arena = arena;
     this.address = address;
     arena.watch(this, address, byteLength);
   }
 
+  /** The arena, until the memory is freed: from then on it keeps none. */
+  get arena(): Arena | undefined {
+    return this.#arena;
+  }
+
   write(byteOffset: number, bytes: Uint8Array): void {
-    this.arena.bytes.set(bytes, this.address + byteOffset);
+    this.#held().bytes.set(bytes, this.address + byteOffset);
   }
 
   read(byteOffset: number, into: Uint8Array): void {
@@ -33,7 +38,7 @@ export class WasmMemory implements SimMemory {
   }
 
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
-    fillElements(this.arena.memory.buffer, this.address + byteOffset, count, dtype, value);
+    fillElements(this.#held().memory.buffer, this.address + byteOffset, count, dtype, value);
   }
 
   fingerprint(byteOffset: number, byteLength: number): number {
@@ -41,15 +46,19 @@ export class WasmMemory implements SimMemory {
   }
 
   free(): void {
-    if (this.#freed) return;
-    this.#freed = true;
-    this.arena.unwatch(this);
-    this.arena.give(this.address, this.byteLength);
+    this.#arena?.unwatch(this);
+    this.#arena?.give(this.address, this.byteLength);
+    this.#arena = undefined;
   }
 
   /** Some of its bytes, until the arena grows. */
   view(byteOffset: number, byteLength: number): Uint8Array {
     const begin = this.address + byteOffset;
-    return this.arena.bytes.subarray(begin, begin + byteLength);
+    return this.#held().bytes.subarray(begin, begin + byteLength);
+  }
+
+  #held(): Arena {
+    invariant(this.#arena !== undefined, "memory that was freed is neither read nor written");
+    return this.#arena;
   }
 }

@@ -10,8 +10,9 @@ import {
 import { assertOptions, textOf } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";
+import type { Arena } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
-import { Pressure } from "./pressure.ts";
+import { collect, makeRoom, noteIdle, noteReuse, Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
 import { processors } from "./spawn.ts";
 import { addressesOf, runStaged } from "./staging.ts";
@@ -29,18 +30,27 @@ export interface WasmOptions {
 /** Threads beyond these wait for the same memory. */
 const usefulThreads = 8;
 const mostThreads = 256;
-/** A memory of more bytes is let go when the last world closes: it cannot shrink. */
-const keptBytes = 2 ** 25;
 
 /**
  * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. What `sim()` takes where
  * the runtime has SIMD.
  *
- * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together; beyond that, and for
- * TypedArrays that are passed directly, blocks are copied in and out. Small calls stay on the calling thread; on others
- * worker threads help once they have started, in Node and in browser pages that are cross-origin isolated. They sleep
- * between calls and keep no process alive. Calls are done when `execute` returns, but for one now and then, after much was
- * allocated, that waits until buffers that were never disposed are given back.
+ * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together, less some 20 MiB that
+ * are reserved for calls; beyond that, and for TypedArrays that are passed directly, blocks are copied in and out. Small
+ * calls stay on the calling thread; on others worker threads help once they have started, in Node and in browser pages
+ * that are cross-origin isolated. They sleep between calls and keep no process alive. Calls are done when `execute`
+ * returns, but for one now and then, after much was allocated, that waits until buffers that were never disposed are given
+ * back.
+ *
+ * The memory grows and never shrinks. When the last world of the executor is closed, the next one takes it over, with its
+ * threads. Where no world follows before the event loop turns and more than 32 MiB are held, the memory is left to the
+ * collector, which is made to look at once; a buffer that the program still holds keeps it. Each memory reserves some 10 GiB
+ * of addresses, so let worlds share an executor.
+ *
+ * A world begins with `BackendUnavailableError` where no addresses are left. A call fails with it on every rank when a
+ * thread fails, and its outputs then hold no result; later calls run on one thread until all worlds of the executor are
+ * closed. A call fails with `UnsupportedError` when the memory is full and the call needs more than what is reserved, as
+ * folds of thousands of ranks may.
  *
  * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
  * @example
@@ -61,7 +71,7 @@ export function wasm(options: WasmOptions = {}): Executor {
   return new WasmExecutor({ threads });
 }
 
-/** What `sim()` takes by itself: one for all worlds, since each memory reserves 4 GiB of addresses. */
+/** What `sim()` takes by itself: one for all worlds, since each memory reserves many addresses. */
 let common: Executor | undefined;
 
 /** The executor that worlds share which name none; `undefined` where the runtime has no SIMD. */
@@ -85,7 +95,12 @@ export class WasmExecutor implements Executor {
   readonly name = "wasm";
   readonly #settings: WasmSettings;
   readonly #pressure: Pressure;
+  /** What runs the calls of the worlds that are open. */
   #runner: Runner | undefined;
+  /** The arena of the last ones while none is open, for the next world unless the runtime collects it before. */
+  #idle: WeakRef<Arena> | undefined;
+  /** By arena: a runner lives as long as a buffer in its arena does. */
+  readonly #runners = new WeakMap<Arena, Runner>();
   #worlds = 0;
 
   constructor(settings: WasmSettings) {
@@ -106,8 +121,16 @@ export class WasmExecutor implements Executor {
   async open(): Promise<void> {
     const { ok, reason } = this.probe();
     if (!ok) throw new BackendUnavailableError({ headline: `sim: executor wasm: ${reason}` });
-    this.#worlds++;
     await compile(this.#settings.shared ?? canShare());
+    if (!this.#isReady()) await makeRoom();
+    try {
+      this.#ready();
+    } catch {
+      // Memories that no program uses may hold the addresses.
+      await collect();
+      this.#ready();
+    }
+    this.#worlds++;
   }
 
   allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
@@ -139,16 +162,34 @@ export class WasmExecutor implements Executor {
 
   close(): void {
     this.#worlds--;
-    if (this.#worlds > 0 || this.#runner === undefined) return;
-    // The next world takes a small memory over, with its threads: each new one reserves 4 GiB of addresses.
-    if (this.#runner.arena.size <= keptBytes) return;
-    this.#runner.close();
-    // Buffers that outlive their world keep the memory that they lie in.
+    const runner = this.#runner;
+    if (this.#worlds > 0 || runner === undefined) return;
     this.#runner = undefined;
+    // After a failure the next world begins with a new arena, and new threads.
+    this.#idle = runner.failed ? undefined : new WeakRef(runner.arena);
+    noteIdle(runner.arena);
   }
 
   #ready(): Runner {
-    this.#runner ??= new Runner(this.#settings);
+    this.#runner ??= this.#revived() ?? this.#made();
     return this.#runner;
+  }
+
+  #isReady(): boolean {
+    return this.#runner !== undefined || this.#idle?.deref() !== undefined;
+  }
+
+  /** The runner of the last worlds, where it is still there. */
+  #revived(): Runner | undefined {
+    const arena = this.#idle?.deref();
+    if (arena === undefined) return undefined;
+    noteReuse(arena);
+    return this.#runners.get(arena);
+  }
+
+  #made(): Runner {
+    const runner = new Runner(this.#settings);
+    this.#runners.set(runner.arena, runner);
+    return runner;
   }
 }

@@ -4,9 +4,11 @@
  * Jobs of one level may run at once; a later level sees what an earlier one wrote. A fold that others need leaves its
  * value in scratch memory, and they come one level later.
  */
+
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
 import { bytesOf } from "../../../../api/index.ts";
+import { largest } from "../../../../api/largest.ts";
 import type { BoundCall } from "../../executor.ts";
 import { scalarWords } from "./scalar-words.ts";
 import type { Slab } from "./slabs.ts";
@@ -112,7 +114,7 @@ class Group {
       operand.kind === "fold" ? (this.#levels[operand.fold] ?? 0) : -1,
     );
     return {
-      level: Math.max(...below) + 1,
+      level: largest(below) + 1,
       copy,
       operands: operands.map((operand) => this.#operand(operand)),
       targets,

@@ -51,7 +51,7 @@ function withinWindows(job: Job, limits: DeviceLimits): Job[] {
   const parts: Job[] = [];
   for (let at = 0; at < job.bytes; ) {
     const room = spots.map(({ offset }) => windowBytes - ((offset + at) % windowBytes));
-    const bytes = Math.min(job.bytes - at, ...room);
+    const bytes = room.reduce((least, bytes) => Math.min(least, bytes), job.bytes - at);
     parts.push(part(job, at, bytes));
     at += bytes;
   }
