@@ -4,7 +4,7 @@
  * Here everything happens at once and in order; the only thing that passes time is a deadline.
  */
 import { ranksText } from "../../../api/error-text.ts";
-import { limits } from "./limits.ts";
+import { limits, longestMs } from "./limits.ts";
 import { type Attendance, Meetings } from "./meetings.ts";
 import type { Failure, Reply, Request } from "./messages.ts";
 import type { Meeting } from "./rendezvous.ts";
@@ -349,9 +349,9 @@ export class Generation {
   }
 }
 
-/** A deadline that keeps no process alive. */
+/** A deadline that keeps no process alive. A rank may send one beyond what a timer holds: it is the longest then. */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
-  return setTimeout(then, timeoutMs).unref();
+  return setTimeout(then, Math.min(timeoutMs, longestMs)).unref();
 }
 
 /** What is kept for a value: also an empty one takes memory. */
