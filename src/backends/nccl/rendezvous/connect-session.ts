@@ -3,10 +3,10 @@
  * nobody is there yet.
  */
 
-import { createConnection } from "node:net";
+import { createConnection, type Socket } from "node:net";
 import { hostname } from "node:os";
 import { type Concerned, placeError, signalError } from "./failures.ts";
-import { FramedSocket } from "./framed-socket.ts";
+import { FramedSocket, faultOf } from "./framed-socket.ts";
 import {
   decodeChallenge,
   encodeHello,
@@ -115,54 +115,106 @@ interface Proven {
 }
 
 function prove(
-  { host, port, secret }: Target,
+  target: Target,
   who: Concerned,
   timeoutMs: number,
   signal: AbortSignal | undefined,
 ): Promise<Proven | Fault> {
   return new Promise((resolve) => {
-    const socket = createConnection({ host, port });
+    let framed: FramedSocket | undefined;
     const settle = (outcome: Proven | Fault): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
-      if ("reason" in outcome) framed.destroy();
+      stopConnecting();
+      if ("reason" in outcome) framed?.destroy();
       resolve(outcome);
     };
     const again = (reason: string): void => settle({ reason, final: false });
-    const never = (reason: string): void => settle({ reason, final: true });
     const giveUp = (): void => again("given up");
     const timer = setTimeout(() => again("no answer"), Math.max(timeoutMs, 1));
     signal?.addEventListener("abort", giveUp, { once: true });
-
-    const hello = { jobId: who.jobId, rank: who.rank, nonce: freshNonce() };
-    let nonce: Uint8Array | undefined;
-    const framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
-      frame: (frame) => {
-        try {
-          if (nonce === undefined) {
-            nonce = decodeChallenge(frame);
-            framed.write(encodeProof("rank", secret, { hello, nonce }));
-            return;
-          }
-          const exchanged = { hello, nonce };
-          if (isRefusal(frame)) return never("the store has another secret");
-          if (!isProof(frame, "store", secret, exchanged)) {
-            return never("what answers does not know the secret");
-          }
-          framed.mostBytes = replyFrameBytes;
-          const incoming = new Seal("store", secret, exchanged);
-          settle({ framed, incoming, outgoing: new Seal("rank", secret, exchanged), nonce });
-        } catch (error) {
-          never(`what answers is no store of this version: ${(error as Error).message}`);
-        }
+    const stopConnecting = connectFirst(
+      target,
+      (socket) => {
+        framed = shakeHands(socket, target.secret, who, settle);
       },
-      ended: (reason) => {
-        if (/^sent/.test(reason)) never(`what answers is no store: it ${reason}`);
-        else again(reason);
-      },
-    });
-    socket.on("connect", () => framed.write(encodeHello(hello)));
+      again,
+    );
   });
+}
+
+/**
+ * Connects; starts one more connection every `reconnectMs` until the first of them stands, and ends the others. Returns a function
+ * that gives up those that do not stand.
+ *
+ * A system whose queue of new connections is full drops the packet that asks for one, and the sender repeats it after 1, 3 and 7
+ * seconds: too seldom while strangers keep that queue full.
+ */
+function connectFirst(
+  { host, port }: Target,
+  connected: (socket: Socket) => void,
+  failed: (reason: string) => void,
+): () => void {
+  const open = new Set<Socket>();
+  const stop = (): void => {
+    clearInterval(timer);
+    for (const socket of open) socket.destroy();
+    open.clear();
+  };
+  const start = (): void => {
+    const socket = createConnection({ host, port });
+    open.add(socket);
+    socket.once("error", (error: NodeJS.ErrnoException) => {
+      if (open.delete(socket) && open.size === 0) failed(faultOf(error));
+    });
+    socket.once("connect", () => {
+      if (!open.delete(socket)) return;
+      stop();
+      connected(socket);
+    });
+  };
+  const timer = setInterval(start, limits.reconnectMs);
+  start();
+  return stop;
+}
+
+/** Proves to the store that this rank knows the secret, and has the store prove the same. */
+function shakeHands(
+  socket: Socket,
+  secret: string,
+  { jobId, rank }: Concerned,
+  settle: (outcome: Proven | Fault) => void,
+): FramedSocket {
+  const never = (reason: string): void => settle({ reason, final: true });
+  const hello = { jobId, rank, nonce: freshNonce() };
+  let nonce: Uint8Array | undefined;
+  const framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
+    frame: (frame) => {
+      try {
+        if (nonce === undefined) {
+          nonce = decodeChallenge(frame);
+          framed.write(encodeProof("rank", secret, { hello, nonce }));
+          return;
+        }
+        const exchanged = { hello, nonce };
+        if (isRefusal(frame)) return never("the store has another secret");
+        if (!isProof(frame, "store", secret, exchanged)) {
+          return never("what answers does not know the secret");
+        }
+        framed.mostBytes = replyFrameBytes;
+        const incoming = new Seal("store", secret, exchanged);
+        settle({ framed, incoming, outgoing: new Seal("rank", secret, exchanged), nonce });
+      } catch (error) {
+        never(`what answers is no store of this version: ${(error as Error).message}`);
+      }
+    },
+    ended: (reason) => {
+      if (/^sent/.test(reason)) never(`what answers is no store: it ${reason}`);
+      else settle({ reason, final: false });
+    },
+  });
+  framed.write(encodeHello(hello));
+  return framed;
 }
 
 /** Waits, at most until the signal fires. */

@@ -12,7 +12,8 @@ const firstPauseMs = 10;
 const longestPauseMs = 500;
 
 /**
- * Joins, and asks again until the deadline while other ranks have not left the life before.
+ * Joins. Tries again until the deadline while other ranks have not left the life before, and when the connection ends before
+ * the store has answered: nothing that strangers or the network do to one connection keeps a rank out for good.
  *
  * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
  */
@@ -35,8 +36,7 @@ export async function enter(
     try {
       return await joinStore({ ...place, session }, { ...asked, deadlineMs: leftMs() });
     } catch (error) {
-      // The store of the life before may end while it is asked.
-      const mayReturn = error instanceof StillInUseError || session.wasClosed;
+      const mayReturn = error instanceof StillInUseError || session.hasEnded;
       session.destroy();
       if (!mayReturn || leftMs() <= pauseMs) throw error;
       refusal = error;

@@ -30,7 +30,7 @@ export class FramedSocket {
     // A host that vanished without a word is noticed after about fifteen seconds, where nothing was written to it since.
     socket.setKeepAlive(true, 5_000);
     socket.on("data", (chunk) => this.#data(chunk));
-    socket.on("error", (error: NodeJS.ErrnoException) => this.end(reasonOf(error)));
+    socket.on("error", (error: NodeJS.ErrnoException) => this.end(faultOf(error)));
     socket.on("end", () => this.end("the connection ended"));
     socket.on("close", () => this.end("the connection ended"));
   }
@@ -98,7 +98,8 @@ export class FramedSocket {
   }
 }
 
-function reasonOf({ code, message }: NodeJS.ErrnoException): string {
+/** The fault of a connection in words; the code of the system where there are none. */
+export function faultOf({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
   if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
   return code ?? message;

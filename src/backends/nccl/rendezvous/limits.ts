@@ -5,7 +5,9 @@ export const limits = {
   handshakeFrameBytes: 512,
   /** From the connection to the authenticated request to join. */
   handshakeMs: 5_000,
-  /** Connections without such a proof; one more drops the oldest of them. */
+  /** From one attempt to connect to the next one beside it, while none has succeeded. */
+  reconnectMs: 250,
+  /** Connections at the same step before the join; one more drops the oldest of them. */
   pendingConnections: 64,
   jobIdBytes: 128,
   keyBytes: 256,

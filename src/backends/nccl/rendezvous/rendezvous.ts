@@ -9,7 +9,8 @@ export interface Rendezvous {
    * Joins the job as one rank. Resolves when all `size` ranks have joined, on all of them.
    *
    * A rank whose process starts late is waited for; a second process that claims a taken rank is refused and the first
-   * one stays. Once all ranks have left, the job may be joined anew; a rank that has left waits for the others to leave.
+   * one stays. Once all ranks have left, the job may be joined anew; a rank that has left waits for the others to leave. A
+   * connection that ends before the join is made again until the deadline.
    *
    * @throws RendezvousError at the deadline, with the ranks that joined and those missing, or those that have not left;
    *   at once for a taken rank, another job, another size, a generation that is over, or a secret that differs.

@@ -26,13 +26,16 @@ export interface ConnectionHost {
   readonly store: Store;
   readonly secret: string;
   readonly handshakeMs: number;
-  /** The connection has become a rank. */
-  admitted(connection: ServerConnection): void;
+  /** The connection is at its next step, the first or a later one. */
+  stepped(connection: ServerConnection): void;
   /** Connections by the nonce that was given on them. */
   readonly given: Map<string, ServerConnection>;
   /** The connection is over, or stands beside another one; `dropped` says why, when it never was a rank. */
   closed(connection: ServerConnection, dropped: string | undefined): void;
 }
+
+/** The step of a connection: the frame that it is to send next, or `request` once it is a rank. */
+export type Step = "hello" | "proof" | "join" | "request";
 
 /** A connection to the server. */
 export class ServerConnection implements Peer {
@@ -40,7 +43,7 @@ export class ServerConnection implements Peer {
   readonly #host: ConnectionHost;
   readonly #framed: FramedSocket;
   readonly #deadline: NodeJS.Timeout;
-  #stage: "hello" | "proof" | "join" | "joined" = "hello";
+  #step: Step = "hello";
   #exchanged: Exchanged | undefined;
   #incoming: Seal | undefined;
   #outgoing: Seal | undefined;
@@ -53,11 +56,12 @@ export class ServerConnection implements Peer {
       ended: (reason) => this.#ended(reason),
     });
     this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
+    host.stepped(this);
   }
 
-  /** It has proven to know the secret, and may not have asked to join yet. */
-  get isProven(): boolean {
-    return this.#outgoing !== undefined;
+  /** The step at which it is. */
+  get step(): Step {
+    return this.#step;
   }
 
   send(reply: Reply): void {
@@ -78,7 +82,7 @@ export class ServerConnection implements Peer {
   }
 
   #frame(frame: Buffer): void {
-    switch (this.#stage) {
+    switch (this.#step) {
       case "hello":
         this.#hello(frame);
         return;
@@ -88,7 +92,7 @@ export class ServerConnection implements Peer {
       case "join":
         this.#proven(this.#opened(frame));
         return;
-      case "joined":
+      case "request":
         this.#request(this.#opened(frame));
         return;
     }
@@ -98,7 +102,7 @@ export class ServerConnection implements Peer {
     const nonce = freshNonce();
     this.#exchanged = { hello: decodeHello(frame), nonce };
     this.#host.given.set(nameOf(nonce), this);
-    this.#stage = "proof";
+    this.#next("proof");
     this.#framed.write(encodeChallenge(nonce));
   }
 
@@ -115,7 +119,7 @@ export class ServerConnection implements Peer {
     this.#incoming = new Seal("rank", secret, exchanged);
     this.#outgoing = new Seal("store", secret, exchanged);
     this.#framed.mostBytes = requestFrameBytes;
-    this.#stage = "join";
+    this.#next("join");
   }
 
   #proven(request: Request): void {
@@ -135,8 +139,7 @@ export class ServerConnection implements Peer {
     const { jobId, rank } = (this.#exchanged as Exchanged).hello;
     clearTimeout(this.#deadline);
     this.label = request.label;
-    this.#stage = "joined";
-    this.#host.admitted(this);
+    this.#next("request");
     if (this.#host.store.join(this, jobId, rank, request)) return;
     this.#framed.finish();
     this.#close("refused to join");
@@ -163,12 +166,17 @@ export class ServerConnection implements Peer {
   }
 
   #ended(reason: string): void {
-    if (this.#stage !== "joined") {
+    if (this.#step !== "request") {
       this.#close(reason);
       return;
     }
     this.#host.store.gone(this, "lost", reason);
     this.#close(undefined);
+  }
+
+  #next(step: Step): void {
+    this.#step = step;
+    this.#host.stepped(this);
   }
 
   #close(dropped: string | undefined): void {

@@ -50,7 +50,6 @@ export class Session {
   #over: "left" | { readonly reason: string } | undefined;
   #leaving: Promise<void> | undefined;
   #farewell: (() => void) | undefined;
-  #wasClosed = false;
 
   constructor(framed: FramedSocket, incoming: Seal, outgoing: Seal) {
     this.#framed = framed;
@@ -62,9 +61,9 @@ export class Session {
     };
   }
 
-  /** The host has closed the store, in order. */
-  get wasClosed(): boolean {
-    return this.#wasClosed;
+  /** The store has closed, or the connection to it has ended. */
+  get hasEnded(): boolean {
+    return this.#over !== undefined && this.#over !== "left";
   }
 
   /** Tells all news so far, then every later one; gives a way to stop that. */
@@ -177,7 +176,6 @@ export class Session {
         return;
       }
       case "closing":
-        this.#wasClosed = true;
         this.#framed.destroy();
         this.#farewell?.();
         this.#end({ reason: reply.reason });

@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Server } from "node:net";
 import { RendezvousError } from "../../../api/index.ts";
 import { addressText, isOwnName, numericAddress, requireSecret } from "./addresses.ts";
 import { limits } from "./limits.ts";
-import { ServerConnection } from "./server-connection.ts";
+import { ServerConnection, type Step } from "./server-connection.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
 /** How to host a store. */
@@ -32,16 +32,18 @@ const closeMs = 2_000;
 /**
  * A store that listens. It does not keep the process alive.
  *
- * Who cannot prove to know the secret within the deadline, sends too much, or sends what is no message is dropped; the
- * job does not notice. At most 64 connections may be without proof at a time; one more drops the oldest of them.
+ * A connection without a proof of the secret within the deadline, with too many bytes, or with bytes that are no message is
+ * dropped; the job does not notice. Of each step before the join (no hello yet, no proof yet, no request to join yet) at most
+ * 64 connections are open, or 4 a rank in a larger job. One more drops the oldest at the same step: connections without the secret
+ * never displace one that has proven it, nor silent ones one that has said hello.
  */
 export class StoreServer {
   readonly host: string;
   readonly port: number;
   readonly #server: Server;
   readonly #store: Store;
-  readonly #pending: Set<ServerConnection>;
-  readonly #ranks: Set<ServerConnection>;
+  /** Connections by their step, at each the one that has been there for longest first. */
+  readonly #at: Readonly<Record<Step, Set<ServerConnection>>>;
   readonly #dropped: Map<string, number>;
   readonly #idle = new Set<() => void>();
   #closed: Promise<void> | undefined;
@@ -51,25 +53,20 @@ export class StoreServer {
     this.host = host;
     this.port = (server.address() as AddressInfo).port;
     this.#store = new Store(options);
-    this.#pending = new Set();
-    this.#ranks = new Set();
+    this.#at = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
     this.#dropped = new Map();
     const given = new Map<string, ServerConnection>();
+    // A rank has two of them while it joins.
+    const mostPending = Math.max(limits.pendingConnections, 4 * options.size);
     server.on("connection", (socket) => {
-      // A rank has two of them while it joins.
-      this.#makeRoom(Math.max(limits.pendingConnections, 4 * options.size));
-      const connection = new ServerConnection(socket, {
+      new ServerConnection(socket, {
         store: this.#store,
         secret: options.secret ?? "",
         handshakeMs: options.handshakeMs ?? limits.handshakeMs,
-        admitted: (each) => {
-          this.#pending.delete(each);
-          this.#ranks.add(each);
-        },
+        stepped: (each) => this.#stepped(each, mostPending),
         given,
         closed: (each, dropped) => this.#forget(each, dropped),
       });
-      this.#pending.add(connection);
     });
     // An error of accepting one connection, such as too many open files, is not the end of the others.
     server.on("error", (error: NodeJS.ErrnoException) => this.#count(error.code ?? error.message));
@@ -112,7 +109,7 @@ export class StoreServer {
 
   /** Resolves when no rank is connected, or after that time. */
   async whenEmpty(timeoutMs: number): Promise<void> {
-    if (this.#ranks.size === 0) return;
+    if (this.#at.request.size === 0) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, timeoutMs);
       this.#idle.add(() => {
@@ -131,27 +128,29 @@ export class StoreServer {
         clearTimeout(timer);
         resolve();
       });
-      for (const connection of this.#pending) {
-        if (connection.isProven) connection.finish(closedReason);
-        else connection.drop("store closed");
-      }
+      const { hello, proof, join, request: ranks } = this.#at;
+      for (const connection of [...hello, ...proof]) connection.drop("store closed");
+      for (const connection of join) connection.finish(closedReason);
       this.#store.close();
-      for (const connection of this.#ranks) connection.finish(closedReason);
-      this.#ranks.clear();
+      for (const connection of ranks) connection.finish(closedReason);
+      ranks.clear();
     });
     return this.#closed;
   }
 
-  #makeRoom(most: number): void {
-    const [oldest] = this.#pending;
-    if (oldest !== undefined && this.#pending.size >= most) oldest.drop("too many connections");
+  #stepped(connection: ServerConnection, mostPending: number): void {
+    for (const connections of Object.values(this.#at)) connections.delete(connection);
+    const there = this.#at[connection.step];
+    const [oldest] = there;
+    const isFull = connection.step !== "request" && there.size >= mostPending;
+    if (isFull) oldest?.drop("too many connections");
+    there.add(connection);
   }
 
   #forget(connection: ServerConnection, dropped: string | undefined): void {
-    this.#pending.delete(connection);
-    this.#ranks.delete(connection);
+    for (const connections of Object.values(this.#at)) connections.delete(connection);
     if (dropped !== undefined) this.#count(dropped);
-    if (this.#ranks.size > 0) return;
+    if (this.#at.request.size > 0) return;
     for (const wake of this.#idle) wake();
     this.#idle.clear();
   }
