@@ -178,6 +178,11 @@ export class Communicators {
     for (const ledger of this.ledgers) await ledger.drained();
   }
 
+  /** The world is closed: lets go of all communicators but that of all ranks, which still explains calls. */
+  release(): void {
+    for (const comm of this.#circles.keys()) if (comm.id !== 0) this.#circles.delete(comm);
+  }
+
   /** Forgets a communicator as soon as nothing of it is under way. */
   #forgetLater(circle: Circle): void {
     const { ledger } = circle;

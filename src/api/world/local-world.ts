@@ -216,6 +216,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
       endMemoryOf(this.#session);
+      this.#communicators.release();
       await this.#session.close();
     }
   });
