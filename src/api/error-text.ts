@@ -14,12 +14,23 @@ export interface ErrorText {
   readonly hint?: string | undefined;
 }
 
-/** Joins headline, table and hint into a message. */
+/** Joins headline, table and hint into a message, with control characters of names and of file contents escaped. */
 export function errorMessage({ headline, table = [], hint }: ErrorText): string {
   const lines = [headline];
   for (const line of alignedTable(table)) lines.push(`  ${line}`);
   if (hint !== undefined) lines.push(`hint: ${hint}`);
-  return lines.join("\n");
+  return escaped(lines.join("\n"));
+}
+
+/** Control characters that a terminal obeys, beside tabs and line feeds. */
+const controls = /[^\P{Cc}\t\n]/gu;
+
+/** A text in which some characters, controls when left out, are escaped: `\u001b`. */
+export function escaped(text: string, characters = controls): string {
+  return text.replaceAll(
+    characters,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 /** Pads every column to its widest cell. */

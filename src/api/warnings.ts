@@ -1,12 +1,14 @@
 /** What is to be said where no caller listens. */
+import { escaped } from "./error-text.ts";
 
 interface WarningProcess {
   readonly emitWarning?: (text: string, kind: string) => void;
 }
 
-/** A warning of the runtime's own kind, where it has one. */
+/** A warning of the runtime's own kind, where it has one. Control characters of it are escaped. */
 export function emitWarning(text: string, kind: string): void {
-  (globalThis as { process?: WarningProcess }).process?.emitWarning?.(text, kind);
+  const { process } = globalThis as { process?: WarningProcess };
+  process?.emitWarning?.(escaped(text), kind);
 }
 
 /** Warns of the rejection of a promise that a callback returned, which nobody awaits: it would end the process. */

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { hasCallSite } from "../api/call-site.ts";
+import { escaped } from "../api/error-text.ts";
 import {
   BackendUnavailableError,
   CommError,
@@ -39,8 +40,17 @@ const commands: readonly Command[] = [
 /** Exit statuses: fine, something is wrong, the command line or the wanted backend is. */
 const status = { fine: 0, wrong: 1, usage: 2 } as const;
 
-/** Runs a command line and resolves to its exit status. Throws nothing, exits nothing. */
-export async function runCli(args: readonly string[], context: Context): Promise<number> {
+/**
+ * Runs a command line and resolves to its exit status. Throws nothing, exits nothing. Control characters of arguments, names and
+ * file contents are escaped in all that it writes.
+ */
+export async function runCli(args: readonly string[], given: Context): Promise<number> {
+  const context: Context = {
+    ...given,
+    out: (text) => given.out(escaped(text)),
+    err: (text) => given.err(escaped(text)),
+    control: given.err,
+  };
   const [name, ...rest] = args;
   if (name === undefined) {
     context.err(overallHelp());

@@ -47,6 +47,8 @@ export interface Context {
   readonly out: (text: string) => void;
   /** Writes to standard error. */
   readonly err: (text: string) => void;
+  /** As `err`, for what a terminal is to obey; `err` itself when left out. */
+  readonly control?: (text: string) => void;
   /** True when standard error is a terminal, so that a progress line makes sense. */
   readonly terminal: boolean;
   /** Letters in a line of that terminal, as it is now; any number when left out. */

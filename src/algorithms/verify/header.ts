@@ -3,8 +3,8 @@
  * the symmetry of the ranks.
  */
 
-import { largest } from "../../api/largest.ts";
 import { specifications } from "../../api/collectives/index.ts";
+import { largest } from "../../api/largest.ts";
 import type { Algorithm, Symmetry } from "../algorithm.ts";
 import type { Folds } from "../association.ts";
 import { type BriefBlock, briefLane } from "../engine/representative-rank.ts";

@@ -6,6 +6,7 @@
  */
 
 import type { MessageEvent } from "../../algorithms/index.ts";
+import { escaped } from "../../api/error-text.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
 import { timelineSvg } from "./timeline.ts";
 import type { WorldTrace } from "./world-trace.ts";
@@ -71,14 +72,14 @@ export class Trace {
 
   /**
    * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`. A call ends with `done`, or where its operation failed with `fail` and the
+   * labels are escaped: a line feed is `\u000a`. A name with spaces or quotes is in quotes, as JSON has it. A call ends with `done`, or where its operation failed with `fail` and the
    * code of the error, at the time at which the rank was told. What is received point to point has the numbers of the calls at both ends, as
    * errors name them, and which of the messages between the two ranks it is. `generation=2` stands behind the ranks of a world that was rebuilt, whose
    * clocks begin at 0 again, and `world=2` behind those of the second world that the trace was passed to.
    */
   toText(): string {
     return this.#sorted()
-      .map(({ timePs, text }) => `${timePs} ${onOneLine(text)}\n`)
+      .map(({ timePs, text }) => `${timePs} ${escaped(text, breaking)}\n`)
       .join("");
   }
 
@@ -164,11 +165,12 @@ function namesOf(world: WorldTrace, place: Place): ChromeEvent[] {
   }).flat();
 }
 
-function onOneLine(text: string): string {
-  return text.replaceAll(
-    /[\p{Cc}\u2028\u2029]/gu,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+/** Characters that would break a line, or that a terminal obeys. */
+const breaking = /[\p{Cc}\u2028\u2029]/gu;
+
+/** A name as the value of a field: in quotes where it could be read as more than one. */
+export function fieldValue(name: string): string {
+  return /[\p{Zs}"]/u.test(name) ? JSON.stringify(name) : name;
 }
 
 /** Microseconds, in which Chrome's format counts. */

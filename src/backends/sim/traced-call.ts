@@ -1,7 +1,7 @@
 /** One rank's part of a call in a trace: a line when it was made, and a line and a slice of its row when it ended. */
 import type { RankCall } from "../../api/index.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
-import { classes, rows, type TraceEvent, us } from "./trace.ts";
+import { classes, fieldValue, rows, type TraceEvent, us } from "./trace.ts";
 
 /** Whose part it is, and of which call. */
 export interface Part {
@@ -39,7 +39,13 @@ export function failed(part: Part, startPs: number, endPs: number, error: unknow
 
 function line(event: string, part: Part, error?: string): string {
   const { who, comm, number, algorithm } = part;
-  const words = [event, who, `comm=${comm}`, `call=${number}`, error && `error=${error}`];
+  const words = [
+    event,
+    who,
+    `comm=${fieldValue(comm)}`,
+    `call=${number}`,
+    error && `error=${fieldValue(error)}`,
+  ];
   return [...words, whatOf(part), algorithm].filter((word) => word !== undefined).join(" ");
 }
 

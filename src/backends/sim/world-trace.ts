@@ -11,6 +11,7 @@ import type {
 import type { ChromeEvent } from "./chrome-event.ts";
 import {
   classes,
+  fieldValue,
   type Place,
   rows,
   type Trace,
@@ -167,7 +168,7 @@ export class WorldTrace {
     const { call, sendCall = call, message } = numbers;
     const both = message === undefined ? "" : ` sendCall=${sendCall} message=${message}`;
     const text =
-      `recv ${receiver.who} from=${from} comm=${comm.name} call=${call}${both} channel=${channel} ` +
+      `recv ${receiver.who} from=${from} comm=${fieldValue(comm.name)} call=${call}${both} channel=${channel} ` +
       `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;
     const name = `${collective} ${from}→${to}`;
     const args = message === undefined ? { elements, call } : { elements, call, message };
