@@ -85,7 +85,7 @@ const classes = [
 ];
 
 /** The median and the largest of ratios, and their number. */
-export function spread(ratios) {
+function spread(ratios) {
   const sorted = ratios.toSorted((a, b) => a - b);
   const median = sorted[Math.floor((sorted.length - 1) / 2)];
   return { median, largest: sorted.at(-1), count: sorted.length };

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { graphFile } from "../../../src/algorithms/nccl/graph-file.ts";
 import { graphTopology } from "../../../src/algorithms/nccl/graph-topology.ts";
 import { resolvePin } from "../../../src/algorithms/nccl/pin.ts";
-import { withRing, h200x8 } from "../../../src/algorithms/nccl/topology.ts";
+import { h200x8, withRing } from "../../../src/algorithms/nccl/topology.ts";
 
 const identity = (ranks: number): number[] => Array.from({ length: ranks }, (_, rank) => rank);
 
