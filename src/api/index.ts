@@ -102,7 +102,14 @@ export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./h
 export type { LastUse } from "./last-use.ts";
 export type { LiveResources } from "./ledger/watch/resources.ts";
 export type { Memory } from "./memory.ts";
-export { CommOp, type OpDeadline, type OpMaker, type OpStatus, type OpWatcher } from "./op.ts";
+export {
+  CommOp,
+  type OpDeadline,
+  type OpMaker,
+  type OpStatus,
+  type OpWatcher,
+  type Resumption,
+} from "./op.ts";
 export {
   type NamedReduceOp,
   namedReduceOps,

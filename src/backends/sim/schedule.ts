@@ -3,11 +3,11 @@ import { EventQueue } from "../../algorithms/engine/event-queue.ts";
 import type { Schedule, VirtualClock } from "../../api/index.ts";
 import { purpose, randomBelow } from "./random.ts";
 
-/** Names of the schedules. */
-export const scheduleNames = ["fair", "random", "virtual-time"] as const;
-
 /** One of the schedules. */
-export type ScheduleName = (typeof scheduleNames)[number];
+export type ScheduleName = "fair" | "random" | "virtual-time";
+
+/** Names of the schedules. */
+export const scheduleNames: readonly ScheduleName[] = ["fair", "random", "virtual-time"];
 
 /** A schedule that is notified of every run. */
 export interface RunSchedule extends Schedule {
