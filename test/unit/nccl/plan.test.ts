@@ -209,6 +209,8 @@ describe("differences between plans", () => {
   });
   test("belong to one call", () => {
     expect(() => differing(plan(4, 10), plan(4, 11))).toThrow(/count: found 10 and 11/);
-    expect(() => differing(plan(4, 10), plan(4, 10, { op: "avg" }))).toThrow(/op: found sum and avg/);
+    expect(() => differing(plan(4, 10), plan(4, 10, { op: "avg" }))).toThrow(
+      /op: found sum and avg/,
+    );
   });
 });
