@@ -7,8 +7,8 @@ interface WarningProcess {
 
 /** A warning of the runtime's own kind, where it has one. Control characters of it are escaped. */
 export function emitWarning(text: string, kind: string): void {
-  const { process } = globalThis as { process?: WarningProcess };
-  process?.emitWarning?.(escaped(text), kind);
+  const runtime = globalThis as { process?: WarningProcess };
+  runtime.process?.emitWarning?.(escaped(text), kind);
 }
 
 /** Warns of the rejection of a promise that a callback returned, which nobody awaits: it would end the process. */
