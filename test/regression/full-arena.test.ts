@@ -110,6 +110,9 @@ describe("without addresses for its memory", () => {
   test("memories that no program uses are given back first", async () => {
     refuse(1);
     const world = await open(wasm());
+    await world.run((comm) => {
+      expect(comm.alloc("int32", 3).allocation.memory).toBeInstanceOf(WasmMemory);
+    });
     await world.close();
   });
 

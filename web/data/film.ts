@@ -65,7 +65,9 @@ export function filmOf(
         if (birth === undefined || atPs < birth.atPs) births.set(born, { rank, atPs });
       }
     }
-    changes[rank]?.push(...changesOf(state, structure, taken, associations));
+    for (const change of changesOf(state, structure, taken, associations)) {
+      changes[rank]?.push(change);
+    }
   }
   const { reduces } = traits(state);
   const flights = messages.map((message): Flight => {
@@ -77,7 +79,7 @@ export function filmOf(
   flights.sort((a, b) => a.message.sendStart - b.message.sendStart);
   return {
     ranks: state.ranks,
-    endPs: Math.max(0, ...messages.map(({ recvEnd }) => recvEnd)),
+    endPs: messages.reduce((end, { recvEnd }) => Math.max(end, recvEnd), 0),
     flights,
     beats: [...new Set(messages.map(({ recvEnd }) => recvEnd))].sort((a, b) => a - b),
     strips: changes.map((own, rank) => stripOf(state, structure, rank, own)),
