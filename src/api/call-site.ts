@@ -13,7 +13,7 @@ function isOwn(frame: string): boolean {
 /** What the frames of the runtime itself have. */
 const runtime = /[ (]node:/;
 
-/** The stack of one call. It becomes text when somebody asks, as of few calls. */
+/** The stack of one call. It becomes text on demand, as for few calls. */
 export class CallSite {
   /** Without a stack where the engine keeps none. */
   readonly #captured: { readonly stack?: string } = {};
@@ -28,21 +28,45 @@ export class CallSite {
 
   /** The program's frames, innermost first, as the engine writes them. */
   get frames(): readonly string[] {
-    const lines = this.#captured.stack?.split("\n").slice(1) ?? [];
-    let isTheirs = true;
-    const theirs = lines.filter((line) => {
-      // A built-in function such as `map` belongs to whoever wrote what it calls.
-      if (!line.endsWith("(<anonymous>)")) isTheirs = !(isOwn(line) || runtime.test(line));
-      return isTheirs;
-    });
-    return theirs.length > 0 ? theirs : lines;
+    return programFrames(this.#captured.stack?.split("\n").slice(1) ?? []);
   }
 
   /** The innermost of them as `file:line:column`; `undefined` where there is none. */
   get place(): string | undefined {
-    const [, place] = /(?:file:\/\/)?([^\s()]+:\d+:\d+)\)?$/.exec(this.frames[0] ?? "") ?? [];
-    return place;
+    return placeOf(this.frames[0]);
   }
+}
+
+/** Frames without those of the library and of the runtime; all of them where no other is left. */
+function programFrames(frames: readonly string[]): readonly string[] {
+  let isTheirs = true;
+  const theirs = frames.filter((line) => {
+    // A built-in function such as `map` belongs to whoever wrote what it calls.
+    if (!line.endsWith("(<anonymous>)")) isTheirs = !(isOwn(line) || runtime.test(line));
+    return isTheirs;
+  });
+  return theirs.length > 0 ? theirs : frames;
+}
+
+function placeOf(frame = ""): string | undefined {
+  const [, place] = /(?:file:\/\/)?([^\s()]+:\d+:\d+)\)?$/.exec(frame) ?? [];
+  return place;
+}
+
+/** The frames of an error's stack, below its text. */
+function framesOf({ stack }: Error): string[] {
+  const lines = typeof stack === "string" ? stack.split("\n") : [];
+  return lines.filter((line) => /^ +at /.test(line));
+}
+
+/** The line of a program that threw an error, as `file:line:column`; `undefined` where its stack has none. */
+export function throwingPlace(error: Error): string | undefined {
+  return placeOf(programFrames(framesOf(error))[0]);
+}
+
+/** The stack of an error begins in the program, where the engine keeps the frames of callers that await. */
+export function hideOwnFrames(error: Error): void {
+  setStack(error, programFrames(framesOf(error)));
 }
 
 /** Errors whose stack is that of a call. */
@@ -57,7 +81,10 @@ export function hasCallSite(error: Error): boolean {
 export function showCallSite(error: Error, site: CallSite): void {
   if (shown.has(error)) return;
   shown.add(error);
-  const { name, message } = error;
-  const stack = [`${name}: ${message}`, ...site.frames].join("\n");
+  setStack(error, site.frames);
+}
+
+function setStack(error: Error, frames: readonly string[]): void {
+  const stack = [`${error.name}: ${error.message}`, ...frames].join("\n");
   Object.defineProperty(error, "stack", { value: stack, configurable: true, writable: true });
 }

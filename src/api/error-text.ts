@@ -60,12 +60,15 @@ const mostRankLines = 16;
 
 /**
  * Rows about ranks, which their first cell names: `rank 3`, or a number below a heading (`numbersText`). Of more than 16
- * ranks those that say the same share a row: a report of thousands of equal lines is read by nobody.
+ * ranks those with equal cells share a row.
  */
 export function rankRows(rows: readonly RankRow[], naming = ranksText): Row[] {
-  if (rows.length <= mostRankLines) {
-    return rows.map(({ rank, cells }) => [naming([rank]), ...cells]);
-  }
+  if (rows.length > mostRankLines) return sharedRows(rows, naming);
+  return rows.map(({ rank, cells }) => [naming([rank]), ...cells]);
+}
+
+/** Rows about ranks, in the order of their first ones: ranks with equal cells share a row. */
+export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] {
   const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
   for (const { rank, cells } of rows) {
     const key = cells.join("\n");

@@ -99,13 +99,13 @@ export abstract class CommError extends Error {
     return this;
   }
 
-  /** The error as plain data, for logs and other processes. */
+  /** The error as plain data, for logs, test runners and other processes: its facts, its stack and the chain of its causes. */
   toJSON(): Record<string, unknown> {
     const { name, code, message, rank, size, comm, collective, call, device, ranks } = this;
-    const { field, hint } = this;
-    const cause = this.cause === undefined ? undefined : String(this.cause);
-    const who = { rank, size, comm, collective, call, device, ranks };
-    return { name, code, message, ...who, field, hint, cause };
+    const { field, hint, stack } = this;
+    const facts = { rank, size, comm, collective, call, device, ranks, field, hint };
+    const all = { name, code, message, ...facts, stack, cause: plainData(this.cause) };
+    return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
   }
 }
 
@@ -147,6 +147,11 @@ export class RendezvousError extends CommError {
     this.joined = facts.joined ?? [];
     this.missing = facts.missing ?? [];
   }
+
+  override toJSON(): Record<string, unknown> {
+    const { address, joined, missing } = this;
+    return { ...super.toJSON(), address, joined, missing };
+  }
 }
 
 /** Ranks made different calls where the same was needed; nothing was written on any of them. */
@@ -158,6 +163,10 @@ export class CollectiveMismatchError extends CommError {
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly values: readonly string[] }) {
     super(text, facts);
     hide(this, { values: facts.values });
+  }
+
+  override toJSON(): Record<string, unknown> {
+    return { ...super.toJSON(), values: this.values };
   }
 }
 
@@ -187,6 +196,10 @@ export class DeadlockError extends CommError {
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly waits: readonly RankWait[] }) {
     super(text, facts);
     hide(this, { waits: facts.waits });
+  }
+
+  override toJSON(): Record<string, unknown> {
+    return { ...super.toJSON(), waits: this.waits };
   }
 }
 
@@ -249,6 +262,46 @@ export class WorldError extends CommError {
   ) {
     super(text, facts);
     hide(this, { failures: facts.failures });
+  }
+
+  override toJSON(): Record<string, unknown> {
+    return { ...super.toJSON(), failures: plainFailures(this.failures) };
+  }
+}
+
+/** Failures as plain data. One with the text of an earlier one is short: thousands of ranks may fail with the same tables. */
+function plainFailures(failures: readonly RankFailure[]): unknown[] {
+  const texts = new Set<string>();
+  return failures.map(({ rank, error }) => {
+    if (!(error instanceof CommError) || !texts.has(error.message)) {
+      if (error instanceof CommError) texts.add(error.message);
+      return { rank, error: plainData(error) };
+    }
+    const { name, code, message } = error;
+    return { rank, error: { name, code, message } };
+  });
+}
+
+/** Values whose plain data is being made, by which a chain of causes that leads back to itself ends. */
+const underWay = new Set<unknown>();
+
+/** A thrown value as plain data that `JSON.stringify` accepts: errors with stack and causes, other values as they are or as text. */
+function plainData(value: unknown): unknown {
+  if (underWay.has(value)) return "[circular]";
+  underWay.add(value);
+  try {
+    if (value instanceof CommError) return value.toJSON();
+    if (value instanceof Error) {
+      const { name, message, stack, cause } = value;
+      return { name, message, stack, cause: plainData(cause) };
+    }
+    if (typeof value === "bigint") return String(value);
+    const hasJson = value === undefined || JSON.stringify(value) !== undefined;
+    return hasJson ? value : String(value);
+  } catch {
+    return `${typeof value} that has no JSON`;
+  } finally {
+    underWay.delete(value);
   }
 }
 

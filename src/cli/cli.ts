@@ -126,11 +126,20 @@ function isRefusal(error: unknown): boolean {
 
 /**
  * Errors raised on purpose say all in their message, and in their stack where the failed call was made, if that was kept;
- * anything else is a bug, where the stack is what helps. The cause of a failed run is somebody's own program, so it is shown
- * in full.
+ * anything else is a bug, where the stack is what helps. The text of a failed run holds that of its cause, if that is raised on
+ * purpose.
  */
 function errorText(error: unknown): string {
-  if (error instanceof WorldError) return `${error.message}\n\n${errorText(error.cause)}`;
+  if (error instanceof WorldError) {
+    const { cause } = error;
+    if (!(cause instanceof CommError)) return `${error.message}\n\n${errorText(cause)}`;
+    return hasCallSite(cause) ? `${error.message}\n${framesOf(cause)}` : error.message;
+  }
   if (error instanceof CommError && !hasCallSite(error)) return `${error.name}: ${error.message}`;
   return error instanceof Error ? (error.stack ?? String(error)) : inspect(error);
+}
+
+/** The stack of an error without its text. */
+function framesOf({ stack = "", name, message }: Error): string {
+  return stack.replace(`${name}: ${message}\n`, "");
 }

@@ -6,8 +6,8 @@ import {
   connect,
   createWorld,
   DeviceBuffer,
-  WorldError,
 } from "../api/index.ts";
+import { worldError } from "../api/world/world-errors.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { scheduleIn, scheduleOption, variantBackend, variantHelp } from "./backends.ts";
@@ -121,14 +121,10 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
 
 /** What the program gives. A failure is the program's, as it is where all ranks live here, and not the command line's. */
 async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
-  const { rank, size, name } = comm;
   try {
     return await program(comm);
-  } catch (cause) {
-    throw new WorldError(
-      { headline: `rank ${rank} of ${size} failed on "${name}"` },
-      { rank, size, comm: name, failures: [{ rank, error: cause }], cause },
-    );
+  } catch (error) {
+    throw worldError(comm, [{ rank: comm.rank, error }]);
   }
 }
 

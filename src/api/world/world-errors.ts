@@ -1,6 +1,7 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import type { CommInfo } from "../backend.ts";
-import { rankRows, ranksText } from "../error-text.ts";
+import { hideOwnFrames, throwingPlace } from "../call-site.ts";
+import { alignedTable, type Row, ranksText, sharedRows } from "../error-text.ts";
 import {
   CommAbortedError,
   CommError,
@@ -174,22 +175,43 @@ export function survivorsOf(size: number, without: unknown): number[] {
   );
 }
 
-/** The error of a run in which ranks failed, earliest first. */
+/** The error of a run in which ranks failed, earliest first: ranks with the same text share a row, below the first are its details. */
 export function worldError({ name, size }: Named, failures: readonly RankFailure[]): WorldError {
   const first = failures[0] as RankFailure;
-  return new WorldError(
+  const rows = alignedTable(
+    sharedRows(failures.map(({ rank, error }) => ({ rank, cells: failureCells(error) }))),
+  );
+  const { details, hint } = detailsOf(first.error);
+  const error = new WorldError(
     {
-      headline: `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
-      table: rankRows(failures.map(({ rank, error }) => ({ rank, cells: [firstLine(error)] }))),
-      hint: "the first failure is the cause",
+      headline:
+        failures.length === 1
+          ? `rank ${first.rank} of ${size} failed on "${name}"`
+          : `${failures.length} of ${size} ranks failed on "${name}", rank ${first.rank} first`,
+      table: [...rows.slice(0, 1), ...details, ...rows.slice(1)].map((line) => [line]),
+      hint: hint ?? "the first failure is the cause",
     },
     { size, comm: name, ranks: failures.map(({ rank }) => rank), failures, cause: first.error },
   );
+  hideOwnFrames(error);
+  return error;
 }
 
-function firstLine(error: unknown): string {
-  const name = error instanceof Error ? `${String(error.name)}: ` : "";
-  return name + thrownText(error);
+/** The table and the hint of an error of this library. */
+function detailsOf(error: unknown): { details: readonly string[]; hint?: string | undefined } {
+  if (!(error instanceof CommError)) return { details: [] };
+  const { message, hint } = error;
+  const [, ...lines] = message.split("\n");
+  return { details: hint === undefined ? lines : lines.slice(0, -hint.split("\n").length), hint };
+}
+
+/** The first line of a rank's failure; of an error that is not the library's also the line of the program that threw it. */
+function failureCells(error: unknown): Row {
+  const text = thrownText(error);
+  if (!(error instanceof Error)) return [text];
+  const line = `${String(error.name)}: ${text}`;
+  const place = error instanceof CommError ? undefined : throwingPlace(error);
+  return place === undefined ? [line] : [line, place];
 }
 
 /** The first line of what was thrown. Programs may throw anything, also what cannot be made a text. */

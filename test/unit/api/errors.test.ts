@@ -106,8 +106,8 @@ describe("the classes", () => {
     }
   });
 
-  test("become plain data, with the cause in words", () => {
-    const cause = new TypeError("why");
+  test("become plain data, with stack and causes", () => {
+    const cause = new TypeError("why", { cause: 12n });
     const error = new RemoteRankError(text, { ...facts, cause });
     expect(error.cause).toBe(cause);
     expect(JSON.parse(JSON.stringify(error))).toEqual({
@@ -116,8 +116,47 @@ describe("the classes", () => {
       code: "ERR_COMM_REMOTE",
       message: errorMessage(text),
       hint: "do it",
-      cause: "TypeError: why",
+      stack: error.stack,
+      cause: { name: "TypeError", message: "why", stack: cause.stack, cause: "12" },
     });
+  });
+
+  test("become plain data with what one class has beside the others", () => {
+    const waits = [{ rank: 0, state: "waits", missing: [1] }] as const;
+    const deadlock = new DeadlockError(text, { waits });
+    const mismatch = new CollectiveMismatchError(text, { values: ["4", "5"] });
+    const place = { address: "host:1", joined: [0], missing: [1] };
+    expect(deadlock.toJSON()).toMatchObject({ waits });
+    expect(mismatch.toJSON()).toMatchObject({ values: ["4", "5"] });
+    expect(new RendezvousError(text, place).toJSON()).toMatchObject(place);
+    const failures = [0, 1, 2].map((rank) => {
+      return { rank, error: rank < 2 ? new DeadlockError(text, { waits }) : new TypeError("why") };
+    });
+    const data = JSON.parse(JSON.stringify(new WorldError(text, { failures, cause: deadlock })));
+    expect(data).toMatchObject({ cause: { code: "ERR_COMM_DEADLOCK", waits } });
+    expect(data.failures[0].error).toMatchObject({ waits, stack: expect.any(String) });
+    // The same text once more: without what it refers to.
+    expect(data.failures[1].error).toEqual({
+      name: "DeadlockError",
+      code: "ERR_COMM_DEADLOCK",
+      message: errorMessage(text),
+    });
+    expect(data.failures[2].error).toMatchObject({ name: "TypeError", message: "why" });
+  });
+
+  test("become plain data where a chain of causes leads back to its beginning", () => {
+    const cause = new Error("inner");
+    const error = new CommAbortedError(text, { cause });
+    cause.cause = error;
+    expect(JSON.parse(JSON.stringify(error))).toMatchObject({
+      cause: { message: "inner", cause: { code: "ERR_COMM_ABORTED", cause: "[circular]" } },
+    });
+  });
+
+  test("become plain data from a copy without prototypes, as test runners make of causes", () => {
+    const error = new CommAbortedError(text, { cause: new Error("why") });
+    error.cause = Object.assign(Object.create(null), { message: "why" });
+    expect(error.toJSON()).toMatchObject({ cause: { message: "why" } });
   });
 
   test("become plain data whatever the cause is", () => {

@@ -113,7 +113,7 @@ describe("run", () => {
     );
     const { status, stdout, stderr } = run("run", path, "-n", "3");
     expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
-    expect(stderr).toMatch(/^twinccl run: 1 of 3 ranks failed on "run", rank 1 first\n/);
+    expect(stderr).toMatch(/^twinccl run: rank 1 of 3 failed on "run"\n/);
     expect(stderr).toContain("rank 1 waits for something that can no longer happen");
     expect(stderr).not.toContain("before the run was over");
   });
@@ -127,7 +127,7 @@ describe("run", () => {
     expect(status).toBe(1);
     expect(stderr).toMatch(/^twinccl run: 3 of 3 ranks failed/);
     expect(stderr).toContain("deadlock: rank 1 can no longer make a call that others wait for");
-    expect(stderr).toMatch(/rank 1 {2}DeadlockError: .* never returned/);
+    expect(stderr).toMatch(/rank 1 +DeadlockError: .* never returned/);
   });
 
   test("that succeeds leaves no trace of the watch", () => {

@@ -95,7 +95,7 @@ test("a rank of a job whose program makes a wrong call has failed, which is no w
   const { status, err } = await cli(`run ${file} --backend nccl`, { backends });
   expect(status).toBe(1);
   expect(err).toMatch(
-    /^twinccl run: rank 0 of 1 failed on "run"\n\nInvalidArgumentError: .*"summ"/,
+    /^twinccl run: rank 0 of 1 failed on "run"\n {2}rank 0 {2}InvalidArgumentError: .*"summ"/,
   );
 });
 

@@ -43,8 +43,11 @@ const longestLookMs = 250;
 /** A look further ahead than this is given up when something moves: what is waited for next is timed from its beginning. */
 const shortLookMs = 4;
 
-/** Other threads that work are waited for by timers that keep the runtime alive: at most for this long. */
-const longestWorkMs = 1_000;
+/**
+ * So long at most the looks keep the runtime alive. What wakes no rank may end within that time; a runtime that runs empty
+ * before the verdict ends tests that are still open.
+ */
+const longestAliveMs = 1_000;
 
 type RankState = "idle" | "running" | "finished";
 
@@ -197,13 +200,13 @@ export class Monitor implements OpWatcher {
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#consider();
     else if (!this.#allParked() || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
-    else if (isWorkedNow()) this.#lookAgain(seen, waitedMs, now, waitedMs < longestWorkMs);
+    else if (isWorkedNow()) this.#lookAgain(seen, waitedMs, now);
     else if (atRest === undefined) {
       // What others had done by now is an event of the next turn.
       this.#looking = true;
       this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
     } else if (atRest.events === events) this.#host.deadlocked();
-    else this.#lookAgain(seen, waitedMs, now, waitedMs < longestWorkMs);
+    else this.#lookAgain(seen, waitedMs, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
@@ -224,17 +227,13 @@ export class Monitor implements OpWatcher {
   }
 
   /**
-   * Looks again after as long as has been waited. That keeps the process alive only where threads are at work whose end
-   * decides: else, when nothing keeps it alive, the last turn decides.
+   * Looks again after as long as has been waited. That keeps the runtime alive for a while where a look can decide; elsewhere,
+   * and later, the last turn decides when nothing else keeps it alive.
    */
-  #lookAgain(
-    seen: number,
-    waitedMs: number,
-    alive: LiveResources | undefined,
-    keepsAlive = false,
-  ): void {
+  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
-    const { stallMs } = this.#host;
+    const { stallMs, wakeable } = this.#host;
+    const keepsAlive = this.#allParked() && !wakeable && waitedMs < longestAliveMs;
     // A stall is reported in time, whatever the looks before it.
     const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);
