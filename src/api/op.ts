@@ -76,6 +76,23 @@ interface Extras {
   half?: boolean;
 }
 
+// The library's side of an operation. Programs hold operations and cannot settle them, so none of these is a method.
+
+/** Gives an operation the number of its call. */
+export let assignOp: (op: CommOp, call: number) => void;
+
+/** The call of an operation was submitted. */
+export let submitOp: (op: CommOp) => void;
+
+/** The call of an operation was numbered and submitted at once. */
+export let submitOpAs: (op: CommOp, call: number) => void;
+
+/** An operation is done, unless it settled before. */
+export let completeOp: <T>(op: CommOp<T>, value: T) => void;
+
+/** An operation failed, unless it settled before. */
+export let failOp: (op: CommOp, error: unknown) => void;
+
 /**
  * The promise of one call on one rank: await it, and the result is readable.
  *
@@ -246,10 +263,9 @@ export class CommOp<T = unknown> implements Promise<T> {
     }
   }
 
-  /** The ledger numbers the call. */
-  assign(call: number): void {
+  #assign(call: number): void {
     this.#call = call;
-    if (this.#extras?.whole?.call === -1) this.#extras.whole.assign(call);
+    if (this.#extras?.whole?.call === -1) this.#extras.whole.#assign(call);
   }
 
   /** This operation, or the one it is part of, is a part of `whole`: whoever asks for that one has asked for this too. */
@@ -272,8 +288,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     return half && whole !== undefined ? whole : (this as CommOp);
   }
 
-  /** The ledger submitted the call. */
-  submit(): void {
+  #submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
     if (this.#extras === undefined) return;
@@ -287,21 +302,19 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#tellSubmission();
   }
 
-  /** The ledger numbered and submitted the call, at once; most operations nobody was given yet. */
-  submittedAs(call: number): void {
+  #submitAs(call: number): void {
     if (this.#extras !== undefined) {
-      this.assign(call);
-      this.submit();
+      this.#assign(call);
+      this.#submit();
       return;
     }
     this.#call = call;
     this.#status = "submitted";
   }
 
-  /** The ledger has the result. */
-  complete(value: T): void {
+  #complete(value: T): void {
     if (!this.pending) return;
-    this.submit();
+    this.#submit();
     this.#status = "done";
     this.#outcome = value;
     this.#leaveDeadline();
@@ -310,8 +323,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#native !== undefined) this.#resume(this.#native);
   }
 
-  /** The call failed. */
-  fail(error: unknown): void {
+  #fail(error: unknown): void {
     if (!this.pending) return;
     this.#status = "failed";
     this.#outcome = error;
@@ -343,14 +355,14 @@ export class CommOp<T = unknown> implements Promise<T> {
     const enqueued = this.#extras?.enqueued;
     if (enqueued === undefined) return;
     enqueued.finishedAtPs = this.submittedAtPs;
-    enqueued.complete(undefined);
+    enqueued.#complete(undefined);
   }
 
   #refuseSubmission(): void {
     const enqueued = this.#extras?.enqueued;
     if (enqueued?.pending !== true) return;
     enqueued.finishedAtPs = this.finishedAtPs;
-    enqueued.fail(this.#outcome);
+    enqueued.#fail(this.#outcome);
   }
 
   /** What a callback threw, now or when the operation was submitted, is how it ends. */
@@ -379,6 +391,14 @@ export class CommOp<T = unknown> implements Promise<T> {
   #virtual(): Times {
     this.#times ??= { submittedPs: 0, finishedPs: 0 };
     return this.#times;
+  }
+
+  static {
+    assignOp = (op, call) => op.#assign(call);
+    submitOp = (op) => op.#submit();
+    submitOpAs = (op, call) => op.#submitAs(call);
+    completeOp = (op, value) => op.#complete(value);
+    failOp = (op, error) => op.#fail(error);
   }
 
   #promise(): Promise<T> {

@@ -2,7 +2,7 @@
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import type { CommOp } from "../op.ts";
+import { type CommOp, failOp } from "../op.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
 import type { Remembered } from "./repeats.ts";
 
@@ -97,7 +97,7 @@ export function collectFrom(
   try {
     assertSynchronous(action, callback(), facts);
   } catch (error) {
-    for (const { op } of collecting.calls) op.fail(error);
+    for (const { op } of collecting.calls) failOp(op, error);
     throw error;
   } finally {
     innermost = outer;

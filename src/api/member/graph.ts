@@ -4,7 +4,7 @@ import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/calls/posting.ts";
-import type { CommOp } from "../op.ts";
+import { type CommOp, failOp } from "../op.ts";
 import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, rankCall } from "./prepared.ts";
@@ -36,7 +36,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
     const parts = calls.map(({ op }) => op);
     if (poster.collecting === undefined) refuseTogether(poster, whole, parts, error);
     else {
-      for (const part of parts) part.fail(error);
+      for (const part of parts) failOp(part, error);
       throw error;
     }
   }
@@ -98,7 +98,7 @@ function endRecorded(poster: Poster, calls: readonly Collected[]): void {
     error = refusal;
     throw refusal;
   } finally {
-    for (const { op } of calls) op.fail(error);
+    for (const { op } of calls) failOp(op, error);
   }
 }
 

@@ -1,5 +1,5 @@
 /** One operation that is made of several. */
-import type { CommOp } from "../op.ts";
+import { type CommOp, completeOp, failOp, submitOp } from "../op.ts";
 import type { Poster } from "./poster.ts";
 
 /**
@@ -11,15 +11,15 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
   let open = parts.length;
   let failure: { readonly error: unknown } | undefined;
   const settle = (): void => {
-    if (failure !== undefined) whole.fail(failure.error);
-    else whole.complete(result);
+    if (failure !== undefined) failOp(whole, failure.error);
+    else completeOp(whole, result);
   };
   if (open === 0) settle();
   for (const part of parts) {
     part.whenSubmitted(() => {
       waiting--;
       whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
-      if (waiting === 0) whole.submit();
+      if (waiting === 0) submitOp(whole);
     });
     // A hook that is told of a part may make it fail.
     part.whenFinal((error) => {
@@ -42,5 +42,5 @@ export function refuseTogether(
   error: unknown,
 ): void {
   poster.refuse(whole, error);
-  for (const part of parts) part.fail(error);
+  for (const part of parts) failOp(part, error);
 }

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { Posting } from "../../../src/api/ledger/calls/posting.ts";
 import { Alarm } from "../../../src/api/ledger/watch/alarm.ts";
 import { Deadlines } from "../../../src/api/ledger/watch/deadlines.ts";
-import { CommOp } from "../../../src/api/op.ts";
+import { CommOp, completeOp, failOp } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { randomWords } from "../../support/seed.ts";
 
@@ -22,7 +22,7 @@ class Watched {
   readonly #startMs = performance.now();
   readonly #deadlines = new Deadlines(async (posting) => {
     this.late.push([this.calls.indexOf(posting), this.nowMs]);
-    posting.op.fail(new Error("late"));
+    failOp(posting.op, new Error("late"));
   });
 
   get nowMs(): number {
@@ -81,7 +81,7 @@ describe("deadlines", () => {
     for (let round = 0; round < 50; round++) {
       const ops = watched.watch(...new Array<number>(100).fill(100));
       for (const op of ops) {
-        if (round !== 19 || op !== ops[63]) op.complete(undefined);
+        if (round !== 19 || op !== ops[63]) completeOp(op, undefined);
       }
       await vi.advanceTimersByTimeAsync(1);
     }
@@ -93,11 +93,11 @@ describe("deadlines", () => {
   test("that pass while later calls are done are found, whoever is done first", async () => {
     const watched = new Watched();
     const [first, second, third, other] = watched.watch(30, 30, 30, 60);
-    third?.complete(undefined);
-    other?.complete(undefined);
+    completeOp(third!, undefined);
+    completeOp(other!, undefined);
     await vi.advanceTimersByTimeAsync(29);
     expect([first, second].map((op) => op?.status)).toEqual(["waiting", "waiting"]);
-    second?.complete(undefined);
+    completeOp(second!, undefined);
     await vi.advanceTimersByTimeAsync(100);
     expect(watched.late).toEqual([[0, 30]]);
   });
@@ -118,8 +118,8 @@ describe("deadlines", () => {
           dueMs.push(watched.nowMs + timeoutMs);
         } else if (next() % 2 > 0 && chosen !== undefined) {
           const { op } = watched.calls[chosen] as Posting;
-          if (next() % 2 > 0) op.complete(undefined);
-          else op.fail(new Error("of its own"));
+          if (next() % 2 > 0) completeOp(op, undefined);
+          else failOp(op, new Error("of its own"));
         } else {
           const byMs = watched.nowMs + (next() % 12);
           const due = open.filter((call) => (dueMs[call] as number) <= byMs);
@@ -132,7 +132,7 @@ describe("deadlines", () => {
         const isOpen = watched.calls.some(({ op }) => op.pending);
         expect(timers.count()).toBe(isOpen ? 1 : 0);
       }
-      for (const { op } of watched.calls) op.complete(undefined);
+      for (const { op } of watched.calls) completeOp(op, undefined);
     }
   });
 
@@ -180,7 +180,7 @@ describe("calls that are late together", () => {
     answers[0]?.();
     await vi.advanceTimersByTimeAsync(0);
     expect(asked).toEqual(calls.slice(0, 2));
-    third?.op.fail(new Error("aborted"));
+    failOp(third!.op, new Error("aborted"));
     answers[1]?.();
     await vi.advanceTimersByTimeAsync(100);
     expect(asked.slice(2)).toEqual([fourth]);
@@ -191,7 +191,7 @@ describe("calls that are late together", () => {
     const { asked, calls } = asking();
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
     await vi.advanceTimersByTimeAsync(10);
-    calls[0]?.op.complete(undefined);
+    completeOp(calls[0]!.op, undefined);
     await vi.advanceTimersByTimeAsync(0);
     expect(asked).toEqual(calls.slice(0, 2));
     vi.mocked(performance.now).mockRestore();
@@ -205,7 +205,7 @@ describe("the timer", () => {
     for (let call = 0; call < 20; call++) {
       const [op] = watched.watch(100);
       expect(timers.count()).toBe(1);
-      op?.complete(undefined);
+      completeOp(op!, undefined);
       expect(timers.count()).toBe(0);
       await vi.advanceTimersByTimeAsync(1);
     }
@@ -222,7 +222,7 @@ describe("the timer", () => {
     const [long] = watched.watch(500);
     watched.watch(40);
     await vi.advanceTimersByTimeAsync(100);
-    long?.complete(undefined);
+    completeOp(long!, undefined);
     watched.watch(30);
     await vi.advanceTimersByTimeAsync(1000);
     expect(watched.late).toEqual([
@@ -246,7 +246,7 @@ describe("the timer", () => {
     const watched = new Watched();
     const [op] = watched.watch(100);
     expect(vi.getTimerCount()).toBe(1);
-    op?.complete(undefined);
+    completeOp(op!, undefined);
     expect(vi.getTimerCount()).toBe(0);
     watched.watch(10);
     await vi.advanceTimersByTimeAsync(10);

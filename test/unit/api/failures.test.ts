@@ -1,7 +1,7 @@
 /** The books of failed calls: each counts once, those that nobody has looked at are held against their rank, until a new run. */
 import { expect, test } from "vitest";
 import { Failures } from "../../../src/api/ledger/calls/failures.ts";
-import { CommOp, type OpMaker } from "../../../src/api/op.ts";
+import { CommOp, completeOp, type OpMaker } from "../../../src/api/op.ts";
 
 const comm = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
 
@@ -21,7 +21,7 @@ function books() {
 test("an operation that is over does not fail any more", () => {
   const { failures, op, unseen } = books();
   const done = op(0);
-  done.complete(undefined);
+  completeOp(done, undefined);
   failures.add(done, new Error("too late"));
   expect([failures.count(0), unseen(), failures.poison(0)]).toEqual([0, 0, undefined]);
   const failed = op(0);

@@ -1,7 +1,7 @@
 /** Rows of calls that are made again: one entry in the queue, and one who waits, however many they are. */
 import type { RankCall } from "../../backend.ts";
 import type { Prepared } from "../../member/prepared.ts";
-import type { CommOp } from "../../op.ts";
+import { type CommOp, completeOp, submitOp } from "../../op.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Posting } from "../calls/posting.ts";
 import { QueuedCall } from "../serve/call-queue.ts";
@@ -51,7 +51,7 @@ export class HandedRows extends QueuedCall {
   /** Tells the operations that the session has them. */
   tell(): void {
     for (let row = this.#from; row < this.to; row++) {
-      for (const { ops } of this.#table.lanes) ops[row]?.submit();
+      for (const { ops } of this.#table.lanes) submitOp(ops[row] as CommOp);
     }
   }
 
@@ -61,7 +61,7 @@ export class HandedRows extends QueuedCall {
       const { prepared } = agreements[row] as Agreement;
       for (let at = 0; at < lanes.length; at++) {
         const { made, resultOf } = prepared[at] as Prepared<unknown>;
-        lanes[at]?.ops[row]?.complete(resultOf(made as RankCall));
+        completeOp(lanes[at]?.ops[row] as CommOp, resultOf(made as RankCall));
       }
     }
   }

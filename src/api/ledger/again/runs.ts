@@ -1,7 +1,7 @@
 /** The runs of a communicator of which this process has one rank: its last call, made again, goes on with the one before. */
 import type { RankCall, Session } from "../../backend.ts";
 import type { Prepared } from "../../member/prepared.ts";
-import type { CommOp } from "../../op.ts";
+import { assignOp, type CommOp, completeOp, submitOp, submitOpAs } from "../../op.ts";
 import type { CallNumbers } from "../calls/call-numbers.ts";
 import type { Posting } from "../calls/posting.ts";
 import { QueuedCall } from "../serve/call-queue.ts";
@@ -59,13 +59,13 @@ class Run extends QueuedCall implements Going {
   }
 
   submitted(): void {
-    for (const op of this.#ops) op.submit();
+    for (const op of this.#ops) submitOp(op);
   }
 
   complete(): void {
     for (let at = 0; at < this.#ops.length; at++) {
       const { made, resultOf } = this.#prepared[at] as Prepared<unknown>;
-      this.#ops[at]?.complete(resultOf(made as RankCall));
+      completeOp(this.#ops[at] as CommOp, resultOf(made as RankCall));
     }
   }
 
@@ -84,7 +84,7 @@ class Run extends QueuedCall implements Going {
     }
     this.add(prepared, op);
     // Comes last, since who is told may make calls.
-    op.submittedAs(this.next++);
+    submitOpAs(op, this.next++);
     return true;
   }
 }
@@ -124,7 +124,7 @@ export class Runs implements Goings, Track {
 
   /** A call of a run could not be made: it fails, and its number is used up. */
   lose(run: Run, posting: Posting, error: unknown): void {
-    posting.op.assign(run.next++);
+    assignOp(posting.op, run.next++);
     this.seal();
     failServed(this.#host.serve, [posting], error);
   }

@@ -6,7 +6,7 @@
  * only where any were disposed since, and operations are told at the end of the turn that the session has them.
  */
 import type { Prepared } from "../../member/prepared.ts";
-import type { CommOp } from "../../op.ts";
+import { assignOp, type CommOp } from "../../op.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Posting } from "../calls/posting.ts";
 import { failServed } from "../serve/outcomes.ts";
@@ -52,7 +52,7 @@ export class Lane implements Going {
   goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
     const row = this.ops.length;
     if (prepared.made === undefined || !this.#turn.admits(this, row, prepared)) return false;
-    op.assign(this.#first + row);
+    assignOp(op, this.#first + row);
     this.ops.push(op);
     this.#turn.came(row);
     return true;

@@ -1,6 +1,6 @@
 /** Numbers the calls of each rank of a communicator: collective ones, and apart from them sends and receives. */
 import type { CommInfo } from "../../backend.ts";
-import type { CommOp } from "../../op.ts";
+import { assignOp, type CommOp } from "../../op.ts";
 import type { TransferPosting } from "./posting.ts";
 
 /** The next number of every rank. */
@@ -22,7 +22,7 @@ export class CallNumbers {
   collective(rank: number, op: CommOp): number {
     const number = this.#collective[rank] as number;
     this.#collective[rank] = number + 1;
-    op.assign(number);
+    assignOp(op, number);
     return number;
   }
 
@@ -58,12 +58,12 @@ export class CallNumbers {
   #message(rank: number, op: CommOp): void {
     const { call } = op.callOp;
     if (call >= 0) {
-      op.assign(call);
+      assignOp(op, call);
       return;
     }
     const number = this.#messages[rank] as number;
     this.#messages[rank] = number + 1;
-    op.assign(number);
+    assignOp(op, number);
   }
 
   /** Back to 0. */

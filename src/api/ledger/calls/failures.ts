@@ -1,7 +1,7 @@
 /** The failed calls of each rank of a communicator, and whether anybody has looked at them. */
 import type { CommInfo } from "../../backend.ts";
 import { CommAbortedError } from "../../errors.ts";
-import type { CommOp } from "../../op.ts";
+import { type CommOp, failOp } from "../../op.ts";
 
 /** Fails operations, and keeps the books. */
 export class Failures {
@@ -28,7 +28,7 @@ export class Failures {
   add(op: CommOp, error: unknown): void {
     if (!op.pending) return;
     this.note(op);
-    op.fail(error);
+    failOp(op, error);
   }
 
   /** Enters an operation that failed, or is about to. */

@@ -1,5 +1,7 @@
 /** Calls that were handed to a session which queues them: the ledger goes on while they are at work. */
+
 import type { Session, Waiting } from "../../backend.ts";
+import { completeOp, submitOp } from "../../op.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Posting } from "../calls/posting.ts";
 import type { Monitor } from "../watch/monitor.ts";
@@ -36,11 +38,11 @@ export class PostedCall extends QueuedCall {
   }
 
   submitted(): void {
-    for (const { op } of this.postings) op.submit();
+    for (const { op } of this.postings) submitOp(op);
   }
 
   complete(): void {
-    for (const { op, call, prepared } of this.postings) op.complete(prepared.resultOf(call));
+    for (const { op, call, prepared } of this.postings) completeOp(op, prepared.resultOf(call));
   }
 }
 

@@ -1,5 +1,6 @@
 /** How calls that are served end: every rank gets its result or its error, once those that were about to wait do. */
 
+import { completeOp, submitOp } from "../../op.ts";
 import type { Posting } from "../calls/posting.ts";
 import { errorByCall } from "../calls/unserved.ts";
 import type { ServeHost } from "./serve-host.ts";
@@ -19,7 +20,7 @@ export function submitted(
     const atPs = lastComing(postings);
     for (const { op } of postings) {
       op.submittedAtPs = atPs;
-      op.submit();
+      submitOp(op);
     }
   }
   return done instanceof Promise ? done : undefined;
@@ -59,7 +60,7 @@ export function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): v
     for (const postings of inTime) {
       for (const { op, call, prepared } of postings) {
         op.finishedAtPs = call.finishedAtPs;
-        op.complete(prepared.resultOf(call));
+        completeOp(op, prepared.resultOf(call));
       }
     }
   });
