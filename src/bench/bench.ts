@@ -1,4 +1,4 @@
-/** The collective benchmark: every size, dtype, operator and root that was asked for, one row each. */
+/** The collective benchmark: every requested size, dtype, operator and root, one row each. */
 import {
   bytesOf,
   type DType,
@@ -59,7 +59,7 @@ export async function bench(options: BenchOptions): Promise<BenchDocument> {
   }
 }
 
-/** How times and bandwidths came about. */
+/** The origin of times and bandwidths. */
 export function timingText(virtual: boolean): string {
   return virtual ? "simulated, in process" : "measured";
 }
@@ -88,7 +88,7 @@ function rowsOf(options: BenchOptions): Row[] {
   );
 }
 
-/** Whether time is virtual. Refuses a collective that the backend does not do. */
+/** True where time is virtual. Refuses a collective that the backend does not do. */
 async function capabilitiesOf(job: Job, [row]: readonly Row[]): Promise<boolean> {
   const answer = await job.ask((comm) => ({
     virtual: comm.capabilities.virtualTime,
@@ -162,7 +162,7 @@ async function measureRow(
   };
 }
 
-/** What the backend says it will do. */
+/** The backend's plan. */
 function planOf(
   job: Job,
   { row, shape, dtype, op }: Omit<Trial, "inPlace">,

@@ -24,7 +24,7 @@ export interface BenchResult {
   readonly collective: CollectiveName;
   readonly backend: string;
   readonly ranks: number;
-  /** What the backend says it runs, such as `ring`; `none` where it can explain nothing. */
+  /** The backend's algorithm, such as `ring`; `none` where it can explain nothing. */
   readonly algorithm: string;
   /** Bytes, as nccl-tests defines them for the collective. */
   readonly size: number;
@@ -41,9 +41,9 @@ export interface BenchResult {
   readonly predicted_us: number | null;
 }
 
-/** What a benchmark leaves behind. */
+/** The result of a benchmark. */
 export interface BenchDocument extends Environment, Issue {
-  /** How times and bandwidths came about, such as "simulated, in process". */
+  /** The origin of times and bandwidths, such as "simulated, in process". */
   readonly timing: string;
   /** Processes that the ranks live in. */
   readonly processes: number;

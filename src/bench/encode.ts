@@ -69,7 +69,7 @@ export function encodeBits(
   }
 }
 
-/** What an average of floats multiplies by: 1/n in float32 (float64 for float64), then in the dtype. */
+/** The factor of an average of floats: 1/n in float32 (float64 for float64), then in the dtype. */
 export function averageFactor(dtype: DType, ranks: number): number {
   if (dtypeInfo[dtype].kind !== "float" || dtype === "float64") return 1 / ranks;
   const single = Math.fround(1 / ranks);

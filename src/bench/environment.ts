@@ -13,7 +13,7 @@ export interface Machine {
   readonly arch: string;
 }
 
-/** What a figure must carry to mean something. */
+/** The facts without which a figure means nothing. */
 export interface Environment {
   readonly machine: Machine;
   readonly versions: { readonly node: string; readonly v8: string; readonly twinccl: string };
@@ -56,7 +56,7 @@ export function environmentText({ machine, versions, commit }: Environment): str
 function commitOf(root: string): string | null {
   const named = process.env["TWINCCL_COMMIT"];
   if (named !== undefined && named !== "") return named;
-  // An installed package may lie inside somebody else's checkout, whose commit would be a lie.
+  // An installed package may lie inside the checkout of another project, with a commit of its own.
   if (!existsSync(`${root}.git`)) return null;
   const commit = git(root, "rev-parse", "--verify", "--quiet", "HEAD");
   if (commit === undefined || commit === "") return null;

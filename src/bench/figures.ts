@@ -1,4 +1,4 @@
-/** What the ranks of a trial found, and the one measurement that it makes. */
+/** The findings of the ranks of a trial, and the one measurement that it makes. */
 
 import { bytesOf, type DType } from "../api/index.ts";
 import { largest } from "../api/largest.ts";

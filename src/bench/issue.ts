@@ -1,7 +1,7 @@
-/** How the timed calls of a benchmark are issued: back to back, as a recorded graph, or each awaited alone. */
+/** The issue of timed calls: back to back, as a recorded graph, or each awaited alone. */
 import type { Communicator } from "../api/index.ts";
 
-/** What a benchmark times. */
+/** The timed unit of a benchmark. */
 export interface Issue {
   /** `graph`: the timed calls are recorded once and replayed as one graph. */
   readonly mode: "eager" | "graph";
@@ -20,7 +20,7 @@ export interface Timed {
   readonly samples: readonly number[];
 }
 
-/** How often a call is made. */
+/** Numbers of repetitions of a call. */
 interface Repeats {
   readonly iterations: number;
   readonly warmup: number;

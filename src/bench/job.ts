@@ -36,7 +36,7 @@ export async function openJob(backend: Backend, size: number): Promise<Job> {
   };
 }
 
-/** One rank of a job whose processes a launcher has started. */
+/** One rank of a job of processes that a launcher has started. */
 export async function joinJob(backend: Backend, size: number): Promise<Job> {
   const comm = await connect({ backend, size, name: "bench" });
   const figures = new FigureExchange(comm);

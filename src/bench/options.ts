@@ -1,4 +1,4 @@
-/** What `bench` takes. */
+/** The options of `bench`. */
 import {
   type Backend,
   type DType,
@@ -13,7 +13,7 @@ import type { Issue } from "./issue.ts";
 import type { SizeSweep } from "./sizes.ts";
 import { assertSpread } from "./traffic.ts";
 
-/** What to measure. */
+/** The measured calls. */
 export interface BenchOptions {
   /** The backend, as a value. */
   readonly backend: Backend;
@@ -32,11 +32,11 @@ export interface BenchOptions {
   readonly iterations?: number | undefined;
   /** Calls before them; 5 when left out. */
   readonly warmup?: number | undefined;
-  /** Whether results are compared; true when left out. */
+  /** Compares results; true when left out. */
   readonly check?: boolean | undefined;
   /** Fixes the data and the traffic of an all-to-allv; 0 when left out. */
   readonly seed?: number | undefined;
-  /** How unequal the traffic of an all-to-allv is, from 0 to 1; 0.5 when left out. */
+  /** The spread of an all-to-allv's traffic, from 0 (even) to 1; 0.5 when left out. */
   readonly spread?: number | undefined;
   /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
   readonly mode?: Issue["mode"] | undefined;
@@ -65,7 +65,7 @@ const kinds: OptionKinds<BenchOptions> = {
   ...{ onOpen: "function", onResult: "function", onProgress: "function" },
 };
 
-/** Refuses options that make no sense; the collective and the sizes are looked at by those who make rows of them. */
+/** Refuses options that make no sense; the collective and the sizes are checked where rows are made of them. */
 export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
   const { ranks, roots = [0] } = options;

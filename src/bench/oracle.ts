@@ -40,7 +40,7 @@ export class Oracle {
     this.#values = reducedValues(dtype, op, shape.ranks, seed, scalar);
   }
 
-  /** The input of a rank. Small ones are kept, because they are asked for again. */
+  /** The input of a rank. Small ones are kept, because they are used again. */
   input(rank: number): HostArray {
     const known = this.#inputs.get(rank);
     if (known !== undefined) return known;
@@ -53,7 +53,7 @@ export class Oracle {
     return array;
   }
 
-  /** What the output of a rank must hold. */
+  /** The right output of a rank. */
   expected(rank: number): HostArray {
     const arrivals = this.#row.arrives(this.#shape, rank);
     const key = JSON.stringify(arrivals);
@@ -80,7 +80,7 @@ export class Oracle {
 /** Bytes up to which an input is kept; more would double what a benchmark of large messages needs. */
 const mostKept = 2 ** 24;
 
-/** Number of elements whose bits differ; missing elements differ. */
+/** Number of elements with different bits; missing elements differ. */
 function countDifferent(expected: HostArray, found: HostArray): number {
   if (expected.length !== found.length) return Math.max(expected.length, found.length);
   const a = bytesOfArray(expected);

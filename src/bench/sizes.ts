@@ -63,7 +63,7 @@ export function sweepSizes(sweep: SizeSweep): number[] {
   return sizes;
 }
 
-/** Calls of a collective whose sizes are wanted. */
+/** Calls of a collective for the wanted sizes. */
 interface SizedCalls {
   readonly collective: MeasuredCollective;
   readonly dtypes: readonly DType[];

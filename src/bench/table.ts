@@ -1,4 +1,4 @@
-/** Results as nccl-tests prints them: a fixed-width table whose other lines all begin with `#`. */
+/** Results as nccl-tests prints them: a table of fixed width; all other lines begin with `#`. */
 import {
   averageBusBandwidth,
   type BenchResult,
@@ -7,7 +7,7 @@ import {
   tally,
 } from "./document.ts";
 
-/** Whether and how a table speaks of a simulation. */
+/** Columns and words of a table that depend on the measurement. */
 export interface TableStyle {
   /** Times are this process's, and a column of predicted, virtual time follows. */
   readonly simulated: boolean;

@@ -1,4 +1,4 @@
-/** Who sends how much to whom in an all-to-allv: a skewed, deterministic traffic matrix. */
+/** The counts between the ranks of an all-to-allv: a skewed, deterministic traffic matrix. */
 
 import { InvalidArgumentError } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
@@ -9,9 +9,9 @@ import { mixedBits } from "./values.ts";
 export type TrafficMatrix = readonly (readonly number[])[];
 
 /**
- * A matrix whose heaviest rank sends, or receives, about `elements` elements.
+ * A matrix with a heaviest rank that sends, or receives, about `elements` elements.
  *
- * `spread` tells how unequal the pairs are: 0 gives every pair the same, 1 draws each pair's share from nearly nothing
+ * `spread` makes the pairs unequal: 0 gives every pair the same, 1 draws each pair's share from nearly nothing
  * to all. The draw depends on the seed and the pair only, so every size of a sweep has the same shape of traffic.
  */
 export function skewedTraffic(
@@ -28,7 +28,7 @@ export function skewedTraffic(
   return shares.map((row, from) => roundedRow(row, from, unit));
 }
 
-/** Lengths of the ranks' blocks: `elements` in all, as unequal as `spread` tells. */
+/** Lengths of the ranks' blocks: `elements` in all, unequal by `spread`. */
 export function skewedCounts(
   elements: number,
   ranks: number,
@@ -66,7 +66,7 @@ export function assertSpread(spread: number): void {
 }
 
 /**
- * Whole counts whose sum is the rounded sum of the row: running totals are rounded, so that the error never piles up.
+ * Whole counts that add up to the rounded sum of the row: running totals are rounded, so that the error never piles up.
  * Each row starts at another column; otherwise all rows of a small matrix would round up in the same one.
  */
 function roundedRow(row: readonly number[], start: number, unit: number): number[] {

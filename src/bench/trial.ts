@@ -8,7 +8,7 @@ import { type Issue, timeCalls } from "./issue.ts";
 import type { Job } from "./job.ts";
 import type { Oracle } from "./oracle.ts";
 
-/** What is measured, and how often. */
+/** The measured call and its repetitions. */
 export interface Trial {
   readonly row: MeasuredCollective;
   readonly shape: CallShape;
@@ -22,7 +22,7 @@ export interface Trial {
   readonly issue: Issue;
 }
 
-/** What the ranks of one process see of each other, for the check of a barrier. */
+/** State that the ranks of one process share, for the check of a barrier. */
 interface Meeting {
   entered: number;
 }

@@ -11,7 +11,7 @@ import { type DType, dtypeInfo, type NamedReduceOp } from "../api/index.ts";
 export interface ReducedValues {
   /** Element `index` of the input of `rank`. */
   readonly input: (rank: number, index: number) => number;
-  /** What the fold over all ranks must be, before it is written in the dtype. */
+  /** The right fold over all ranks, before it is written in the dtype. */
   readonly expected: (index: number) => number;
 }
 
@@ -59,7 +59,7 @@ export function reducedValues(
   return { ...sums, expected: (index) => Math.trunc(sums.expected(index) / ranks) + 0 };
 }
 
-/** Small integers whose absolute values add up to no more than the dtype counts exactly. */
+/** Small integers with absolute values that add up to no more than the dtype counts exactly. */
 function boundedSums(dtype: DType, ranks: number, seed: number): ReducedValues {
   const exact = mostExact[dtype];
   const most = Math.max(1, Math.min(1000, Math.floor(exact / ranks)));
@@ -131,7 +131,7 @@ function averages(ranks: number, seed: number, scalar: number): ReducedValues {
   return { input, expected };
 }
 
-/** How far a rank is, going round, from the rank that an element starts with. */
+/** The distance of a rank, going round, from the rank that an element starts with. */
 function distance(rank: number, index: number, ranks: number): number {
   const place = rank - (index % ranks);
   return place < 0 ? place + ranks : place;

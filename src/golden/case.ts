@@ -1,14 +1,14 @@
-/** One call whose result is recorded: what is called, on which numbers, and how NCCL is set up for it. */
+/** One call with a recorded result: the call, its numbers, and the set-up of NCCL. */
 import { bitsToNumber, type Choice, type NcclPin, type SmallFloat } from "../algorithms/index.ts";
 import { type DType, dtypeInfo, type NamedReduceOp, type ReduceOp } from "../api/index.ts";
 
 /** Collectives that fold: all others copy, and need no record. */
 export type GoldenCollective = "allReduce" | "reduceScatter" | "reduce";
 
-/** Which numbers are sent: moderate exponents, or any bits at all. */
+/** The numbers that are sent: moderate exponents, or any bits at all. */
 export type GoldenValues = "norm" | "wild";
 
-/** How NCCL is set up, by the name that files use. */
+/** The set-up of NCCL, by the name that files use. */
 export const environments = {
   plain: {},
   ch1: { maxChannels: 1 },
@@ -24,7 +24,7 @@ export type EnvironmentName = keyof typeof environments;
 /** A call. */
 export interface GoldenCase {
   readonly ranks: number;
-  /** What NCCL_ALGO and NCCL_PROTO force; `undefined` where NCCL chooses. */
+  /** The algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; `undefined` where NCCL chooses. */
   readonly forced: Choice | undefined;
   readonly collective: GoldenCollective;
   readonly dtype: DType;
@@ -45,7 +45,7 @@ export interface GoldenCase {
 /** Everything of NCCL that a case sets. */
 export type NcclSetup = NcclPin;
 
-/** How NCCL is set up for a case. */
+/** The set-up of NCCL for a case. */
 export function setupOf({ environment = "plain", forced }: GoldenCase): NcclSetup {
   return { ...environments[environment], ...forced };
 }

@@ -45,7 +45,7 @@ export interface PlanDifference {
   readonly recordedPlan: GoldenPlan;
 }
 
-/** What a check found, in the order of the file. */
+/** Findings of a check, in the order of the file. */
 export interface CheckReport {
   readonly cases: number;
   readonly identical: number;
@@ -56,7 +56,7 @@ export interface CheckReport {
   readonly planDifferences: readonly PlanDifference[];
 }
 
-/** Replays every record; `onProgress` is told how many are done and how many of these are not identical. */
+/** Replays every record; `onProgress` gets the numbers of those done and of those among them that are not identical. */
 export async function check(
   records: readonly GoldenRecord[],
   backendFor: BackendFor,
@@ -100,7 +100,7 @@ function mismatchOf(
   const wanted = outputs.map((_, rank) => wantedOf(record, record.hashes, rank));
   const rank = hashes.findIndex((hash, at) => hash !== wanted[at]);
   if (rank < 0) return undefined;
-  // All ranks of an all-reduce hold the same, so one that is right tells what another one should hold.
+  // All ranks of an all-reduce hold the same, so a right one shows the contents of the others.
   const sameForAll = record.collective === "allReduce";
   const right = sameForAll ? outputs.find((_, at) => hashes[at] === wanted[at]) : undefined;
   return {
@@ -115,7 +115,7 @@ function mismatchOf(
   };
 }
 
-/** The first element that differs from the recorded bits, or from what a rank has whose hash is right. */
+/** The first element that differs from the recorded bits, or from those of a rank with the right hash. */
 function elementOf(
   record: GoldenRecord,
   rank: number,

@@ -92,12 +92,12 @@ export class Fields {
     for (const field of fields) this.#read.add(field);
   }
 
-  /** Fields that nobody asked for. */
+  /** Fields that were not read. */
   unread(): readonly string[] {
     return Object.keys(this.#values).filter((field) => !this.#read.has(field));
   }
 
-  /** What is wrong with a field. */
+  /** The fault of a field. */
   fault(field: string, needs: string): GoldenFormatError {
     const value = this.#values[field];
     const found = value === undefined ? "nothing" : (JSON.stringify(value).slice(0, 60) as string);

@@ -1,7 +1,7 @@
 /**
  * The file format of recorded results: one JSON object a line, one call an object, with the recorder's short names.
  *
- * A first line with the field `golden` tells version, library and machine; a file without one is of version 1, NCCL
+ * A first line with the field `golden` gives version, library and machine; a file without one is of version 1, NCCL
  * 2.28.9 and eight H200. Whatever is read here and written again is the same line.
  */
 import type { topologies } from "../algorithms/index.ts";
@@ -15,20 +15,20 @@ export interface GoldenPlan {
   readonly channels: number;
 }
 
-/** What came out of a call. */
+/** The result of a call. */
 export interface GoldenResult {
   /** Hash of the canonical output; by rank where each has its own. */
   readonly hashes: string | readonly string[];
   /** The canonical output itself, byte by byte in hexadecimal; short ones may be recorded. */
   readonly bits?: string | readonly string[] | undefined;
-  /** What the library reported that it did. */
+  /** The library's report of its work. */
   readonly plan?: GoldenPlan | undefined;
 }
 
 /** A recorded call. */
 export type GoldenRecord = GoldenCase & GoldenResult;
 
-/** What a file is about. */
+/** The subject of a file. */
 export interface GoldenHead {
   /** Library and version, such as `nccl-2.28.9`. */
   readonly library: string;
@@ -39,7 +39,7 @@ export interface GoldenHead {
 /** The version of the format that is read and written. */
 export const formatVersion = 1;
 
-/** What a file without a first line of its own is about. */
+/** The subject of a file without a first line of its own. */
 export const defaultHead: GoldenHead = { library: "nccl-2.28.9", topology: "h200x8" };
 
 /** The recorder's names of element types. */

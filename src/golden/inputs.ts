@@ -7,7 +7,7 @@ import { bytesOf, type DType, dtypeInfo, type HostArray } from "../api/index.ts"
 import { type GoldenCase, sentBlocks } from "./case.ts";
 import { idOf } from "./format.ts";
 
-/** How the bits of elements are drawn: raw, with moderate exponents, or with exponents close to 0. */
+/** Kinds of bits in elements: raw, with moderate exponents, or with exponents close to 0. */
 type InputClass = "wild" | "norm" | "narrow";
 
 /** Sign bit, fraction bits and exponent of a small float, as the recorder draws them. */
@@ -27,7 +27,7 @@ const smallRules: Partial<Record<DType, SmallRule>> = {
   float8e5m2: { sign: 0x80, fraction: 3, fractionBits: 2, base: 11, mask: 7, narrowBase: 14 },
 };
 
-/** What a rank sends in a call. */
+/** The input of a rank in a call. */
 export function inputOf(golden: GoldenCase, rank: number): HostArray {
   const { dtype, op, count, values } = golden;
   const elements = sentBlocks(golden) * count;

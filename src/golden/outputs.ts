@@ -20,7 +20,7 @@ export function hashesOf(outputs: Outputs): (string | undefined)[] {
   });
 }
 
-/** What a file wants of a rank; `undefined` where it has no output. */
+/** The output of a rank that a file requires; `undefined` where it has no output. */
 export function wantedOf(
   { collective, root }: GoldenCase,
   recorded: string | readonly string[],
@@ -30,7 +30,7 @@ export function wantedOf(
   return typeof recorded === "string" ? recorded : recorded[rank];
 }
 
-/** What a file holds of texts by rank: a list for a reduce-scatter, else the one that all ranks with an output share. */
+/** The texts of a file by rank: a list for a reduce-scatter, else the one that all ranks with an output share. */
 export function shared(
   { collective }: GoldenCase,
   texts: readonly (string | undefined)[],

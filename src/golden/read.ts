@@ -13,7 +13,7 @@ import {
   type GoldenResult,
 } from "./format.ts";
 
-/** What a file holds. */
+/** The contents of a file. */
 export interface GoldenFile<C> {
   readonly head: GoldenHead;
   readonly cases: readonly C[];
@@ -76,7 +76,6 @@ function headOf(fields: Fields): GoldenHead {
 const algorithms = ["Ring", "Tree"] as const;
 const protocols = ["Simple", "LL", "LL128"] as const;
 
-/** What `ap` may say, and what it forces. */
 /** Elements of a call, at most: all that eight ranks send still fits one TypedArray. */
 const mostElements = 2 ** 29;
 

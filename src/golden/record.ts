@@ -5,17 +5,17 @@ import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
 import { hashesOf, hexOf, type Outputs, shared } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
-/** How to record. */
+/** Options of a recording. */
 export interface RecordOptions {
   readonly backendFor: BackendFor;
   /** Outputs of at most so many bytes are recorded whole; 0 when left out: hashes alone. */
   readonly bitsUpTo?: number | undefined;
-  /** What the library did for a call, for libraries that tell; a prediction is no record. */
+  /** The library's report of a call, from libraries that have one; a prediction is no record. */
   readonly planOf?: (golden: GoldenCase, outcome: Outcome) => GoldenPlan | undefined;
   readonly onProgress?: ((done: number) => void) | undefined;
 }
 
-/** What came of it. */
+/** The result. */
 export interface Recording {
   /** In the order of the calls, without those that failed. */
   readonly records: readonly GoldenRecord[];
@@ -23,7 +23,7 @@ export interface Recording {
   readonly failures: readonly { readonly case: string; readonly reason: string }[];
 }
 
-/** Makes every call and writes down what each gives. A call whose ranks disagree has no result to record. */
+/** Makes every call and records its result. A call with different results on its ranks has none to record. */
 export async function record(
   cases: readonly GoldenCase[],
   { backendFor, bitsUpTo = 0, planOf, onProgress }: RecordOptions,

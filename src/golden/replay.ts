@@ -27,17 +27,17 @@ import { inputOf } from "./inputs.ts";
 /** A backend that is set up as NCCL is for a case. */
 export type BackendFor = (setup: NcclSetup) => Backend;
 
-/** What became of one call. */
+/** The outcome of one call. */
 export interface Outcome {
   /** Canonical output by rank, `undefined` where a rank has none; `undefined` when the call failed. */
   readonly outputs: readonly (HostArray | undefined)[] | undefined;
   /** Why the call was refused, or failed. */
   readonly failure: CommError | undefined;
-  /** The plan that the backend explains for the call, to be asked for at once. */
+  /** The plan that the backend explains for the call, valid until the next one. */
   readonly plan: () => GoldenPlan | undefined;
 }
 
-/** Told about each case when it is done, by its index; cases that share a world come together. */
+/** Called for each case when it is done, with its index; cases that share a world come together. */
 export type OnCase = (index: number, outcome: Outcome) => void | Promise<void>;
 
 /** Makes every call, in worlds of the right size that are opened once for each set-up. */
@@ -93,7 +93,7 @@ function failureOf(error: unknown): CommError {
   throw error;
 }
 
-/** What a rank ends with; `undefined` where it has no result. */
+/** The contents of a rank at the end; `undefined` where it has no result. */
 async function outputOf(comm: Communicator, golden: GoldenCase): Promise<HostArray | undefined> {
   const { collective, dtype, count, root, inPlace, offset } = golden;
   const options = { symmetric: isSymmetric(golden) };

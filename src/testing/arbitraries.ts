@@ -104,7 +104,7 @@ function sizesWithin(
   return { min, max };
 }
 
-/** Which dtypes. */
+/** The dtypes to draw from. */
 export interface DTypeConstraints {
   readonly kinds?: readonly ("signed" | "unsigned" | "float")[] | undefined;
 }
@@ -120,7 +120,7 @@ export function dtypesOf(constraints: DTypeConstraints = {}): fc.Arbitrary<DType
   return choices(all);
 }
 
-/** What operators are for. */
+/** The use of operators. */
 export interface ReduceOpConstraints {
   /** `bits`: scalars of floats that round, too; `exact`, when left out: such that exact contents stay exact. */
   readonly payload?: PayloadClass | undefined;
@@ -156,7 +156,7 @@ export function scalarsOf(dtype: DType, payload: PayloadClass): readonly (number
   return [2, 3, 0, 1, most, least, kind === "signed" ? -1 : 7, most / 3n];
 }
 
-/** What contents are for. */
+/** The use of contents. */
 export interface PayloadConstraints<D extends DType = DType> {
   readonly dtype: D;
   /** Ranks that send. */
@@ -170,7 +170,7 @@ type FoldedConstraints = PayloadConstraints & { readonly op: ReduceOp };
 const payloadKinds: OptionKinds<PayloadConstraints> = { dtype: true, size: true, count: true };
 
 /**
- * Contents for all ranks whose reduction is exact: any order of folding gives the same bits. An average of floats is
+ * Contents for all ranks with an exact reduction: any order of folding gives the same bits. An average of floats is
  * exact for a power of two of ranks only.
  */
 export function exactPayload<D extends DType>(

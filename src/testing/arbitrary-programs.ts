@@ -20,7 +20,7 @@ import {
 } from "./program.ts";
 import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
 
-/** What programs may contain. */
+/** The parts that programs may contain. */
 export interface ProgramConstraints {
   /**
    * Contents of reductions, also by the world ranks of the communicator, in its order; `exact` when left out. Copies
@@ -39,7 +39,7 @@ export interface ProgramConstraints {
   readonly mostSplits?: number | undefined;
   /** Most elements of a rank's block; 40 when left out. */
   readonly mostElements?: number | undefined;
-  /** Which calls; all when left out. */
+  /** The calls to draw from; all when left out. */
   readonly kinds?: readonly ProgramCall["kind"][] | undefined;
   /** Single calls, groups, captured calls that are replayed; all when left out. */
   readonly steps?: readonly ProgramStep["kind"][] | undefined;

@@ -12,13 +12,13 @@ import { type Block, type Layout, layoutOf } from "./layout.ts";
 import { payloadBytes } from "./payload.ts";
 import type { ProgramCall, ProgramDataCall } from "./program.ts";
 
-/** What one rank sent in a call, and what it holds afterwards. */
+/** The data that one rank sent in a call, and that it holds afterwards. */
 export interface RankOutcome {
   /** The elements sent, block after block; none where the rank sends nothing. */
   readonly sent: Uint8Array;
   /** The elements received, block after block; none where the rank receives nothing. */
   readonly bytes: Uint8Array;
-  /** What an all-to-allv resolved to, unless it was captured. */
+  /** The value of an all-to-allv, unless it was captured. */
   readonly recvCounts?: readonly number[] | undefined;
   readonly recvOffsets?: readonly number[] | undefined;
 }
@@ -67,7 +67,7 @@ export class CallSite {
     return this.#post() as CommOp | undefined;
   }
 
-  /** What the call left, once it is done. */
+  /** The contents after the call, once it is done. */
   async outcome(): Promise<RankOutcome> {
     const call = this.#call;
     const sent = this.#sent;

@@ -23,7 +23,7 @@ export interface CheckOptions extends Partial<Omit<Replay, "seed">> {
   readonly seed?: number | undefined;
   /** Number of cases; 100 when left out. */
   readonly runs?: number | undefined;
-  /** What runs this check again, such as `npx vitest run test/mine.test.ts`; part of the line that replays. */
+  /** The command that runs this check again, such as `npx vitest run test/mine.test.ts`; part of the line that replays. */
   readonly command?: string | undefined;
 }
 

@@ -7,7 +7,7 @@ import type { CallOutcome, ProgramRun } from "./run-program.ts";
 import { dataView, readBits } from "./words.ts";
 
 /**
- * What must agree. `results`: the library's promise, same bytes, where any NaN equals any other after a reduction and
+ * The parts that must agree. `results`: the library's promise, same bytes, where any NaN equals any other after a reduction and
  * zeros of both signs are equal after a minimum or maximum. `bytes`: every byte.
  */
 export type SameRule = "results" | "bytes";

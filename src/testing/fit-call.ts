@@ -11,7 +11,7 @@ import type {
 } from "./program.ts";
 import { randomWords } from "./words.ts";
 
-/** What a call is before it is fitted. */
+/** A call before it is fitted. */
 export interface CallShape {
   readonly kind: ProgramCall["kind"];
   readonly dtype: DType;
@@ -51,7 +51,7 @@ export const kindsOfCalls: readonly ProgramCall["kind"][] = [
   "barrier",
 ];
 
-/** Collectives that have kernels for symmetric memory, whose buffers are as long on every rank. */
+/** Collectives that have kernels for symmetric memory, with buffers of equal length on every rank. */
 const symmetricKinds: readonly string[] = ["allReduce", "reduceScatter", "allGather"];
 
 /** A legal call. */

@@ -1,4 +1,4 @@
-/** How long each rank's buffers are in a call, which elements it sends and receives, and where in place is. */
+/** The lengths of each rank's buffers in a call, the elements that it sends and receives, and the offsets of in-place calls. */
 import type { BlockOrder, ProgramDataCall } from "./program.ts";
 
 /** Elements `offset` to `offset + count` of a range. */

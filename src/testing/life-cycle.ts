@@ -14,7 +14,7 @@ import { assertOptions } from "../api/option-kinds.ts";
 import { environmentReplay } from "./check-property.ts";
 import { assertWhole } from "./refuse.ts";
 
-/** What a world should be by now. */
+/** The expected state of a world. */
 export interface LifeCycleModel {
   state: "none" | "open" | "aborted" | "closed";
   size: number;
@@ -34,7 +34,7 @@ export interface LifeCycleReal {
 /** One step of a life cycle. */
 export type LifeCycleCommand = fc.AsyncCommand<LifeCycleModel, LifeCycleReal>;
 
-/** Which life cycles. */
+/** The life cycles to draw from. */
 export interface LifeCycleConstraints {
   /** Most ranks; 5 when left out. */
   readonly mostRanks?: number | undefined;

@@ -2,15 +2,15 @@
  * Contents of send buffers, fixed by a seed.
  *
  * `bits` is anything an element can hold: NaN payloads, infinities, subnormals, both zeros, any integer. `exact` is
- * whatever gives the same result in every order of folding: any integer, any extreme, and floats whose every partial
- * sum or product is representable. A result that differs on exact contents is wrong whatever the plan.
+ * contents with the same result in every order of folding: any integer, any extreme, and floats with
+ * representable partial sums or products. A result that differs on exact contents is wrong whatever the plan.
  */
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
 import { type FloatFormat, floatFormat, halves, smallFloat } from "./float-format.ts";
 import type { PayloadClass } from "./program.ts";
 import { type Bits, dataView, randomWords, writeBits } from "./words.ts";
 
-/** What contents are for. */
+/** The use of contents. */
 export interface PayloadRequest {
   readonly dtype: DType;
   readonly payload: PayloadClass;
@@ -58,7 +58,7 @@ function anyFloat(format: FloatFormat, next: () => number): Bits {
   return halves(sign | (edges[low % edges.length] ?? 0n));
 }
 
-/** Whole numbers whose sum over all ranks stays below the first whole number that is lost. */
+/** Whole numbers with a sum over all ranks below the first whole number that is lost. */
 function exactTerm(format: FloatFormat, size: number, place: number, next: () => number): Bits {
   const most = Math.min(2 ** (format.fractionBits + 1), 2 ** 20);
   const share = Math.max(1, Math.floor(most / size));

@@ -26,7 +26,7 @@ export interface Placement {
   readonly symmetric?: boolean | undefined;
 }
 
-/** What every call with data has. */
+/** The fields of every call with data. */
 export interface DataCall {
   readonly dtype: DType;
   readonly payload: PayloadClass;
@@ -35,7 +35,7 @@ export interface DataCall {
   readonly placement: Placement;
 }
 
-/** What every folding call has; `scalars` gives each rank its own scalar of a pre-multiplied sum. */
+/** The fields of every folding call; `scalars` gives each rank its own scalar of a pre-multiplied sum. */
 export interface FoldingCall extends DataCall {
   readonly op: ReduceOp;
   readonly scalars?: readonly (number | bigint)[] | undefined;
@@ -101,7 +101,7 @@ export interface ProgramSplit {
   readonly reversed: boolean;
 }
 
-/** What the ranks of one communicator do next. */
+/** The next step of the ranks of one communicator. */
 export type ProgramStep =
   | { readonly kind: "call"; readonly comm: number; readonly call: ProgramCall }
   | { readonly kind: "group"; readonly comm: number; readonly calls: readonly ProgramCall[] }
@@ -109,7 +109,7 @@ export type ProgramStep =
       readonly kind: "replay";
       readonly comm: number;
       readonly calls: readonly ProgramCall[];
-      /** How often the captured calls run, with new contents each time. */
+      /** Number of runs of the captured calls, with new contents each time. */
       readonly times: number;
     };
 

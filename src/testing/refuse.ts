@@ -41,7 +41,7 @@ export function assertAllAmong(
   for (const each of found) assertAmong(subject, field, each, words);
 }
 
-/** The error for a wrong value; what is no number or word is told by its type. */
+/** The error for a wrong value; a value that is no number or word is named by its type. */
 export function refused(
   subject: string,
   field: string,

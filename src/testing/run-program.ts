@@ -22,7 +22,7 @@ export interface CallOutcome extends Occurrence {
   readonly ranks: readonly (RankOutcome | undefined)[];
 }
 
-/** What a program left on one backend. */
+/** The results of a program on one backend. */
 export interface ProgramRun {
   /** The label given to `runOn`, or the backend's own name. */
   readonly backend: string;
@@ -30,12 +30,12 @@ export interface ProgramRun {
   readonly outcomes: readonly CallOutcome[];
 }
 
-/** How a program is run; `onStall` and `stallMs` are the world's. */
+/** The way a program runs; `onStall` and `stallMs` are the world's. */
 export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   /** Name of the run in comparisons; the backend's own when left out. */
   readonly label?: string | undefined;
   /**
-   * What a rank of the world does before a step, beside making calls: sleep, compute, wait for input. Nothing when left
+   * Work of a rank of the world before a step, beside making calls: sleep, compute, wait for input. Nothing when left
    * out. A healthy program must not mind.
    */
   readonly pace?: ((rank: number, step: number) => PromiseLike<unknown> | undefined) | undefined;
@@ -74,7 +74,7 @@ export async function runProgram(
 }
 
 /**
- * Runs a program in a world that is open already, for backends whose worlds take long to open. Its communicators and
+ * Runs a program in a world that is open already, for backends with worlds that take long to open. Its communicators and
  * buffers are gone afterwards; the world can run the next one.
  *
  * @throws WorldError when any call fails; the world is best closed then. Error for a program of another size.
@@ -116,7 +116,7 @@ export async function runProgramAs(
   return runRank(comm, program, pace);
 }
 
-/** What `runProgramAs` gave each rank of a program, as one run that can be compared with others. */
+/** The results of `runProgramAs` of each rank of a program, as one run that can be compared with others. */
 export function gatherRun(
   program: Program,
   byRank: readonly (readonly (RankOutcome | undefined)[])[],

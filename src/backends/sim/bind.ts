@@ -1,4 +1,4 @@
-/** A call of all ranks as planners and executors know it: what is asked, in which shape, in which memory. */
+/** A call of all ranks as planners and executors see it: operation, shape and memory. */
 import {
   type Blocks,
   type CallShape,
@@ -18,7 +18,7 @@ import {
 } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 
-/** What a planner is asked about a call. */
+/** The question to a planner about a call. */
 export function planQuestion(
   collective: SpecifiedCollective,
   { calls, comm }: CallSet,

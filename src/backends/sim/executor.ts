@@ -1,6 +1,6 @@
 /**
- * The contract of an executor: whoever moves and folds the data of one bound call, and, where that data lives elsewhere
- * than in host memory, whoever holds it.
+ * The contract of an executor: it moves and folds the data of one bound call, and, where that data lives elsewhere
+ * than in host memory, holds it.
  */
 import type { Fold } from "../../algorithms/arithmetic/index.ts";
 import type { FusedPlan, Layout } from "../../algorithms/index.ts";
@@ -8,7 +8,7 @@ import type { DType, Memory, Probe } from "../../api/index.ts";
 
 /** Memory of a simulated device: `HostMemory`, or what an executor allocates. */
 export interface SimMemory extends Memory {
-  /** Tells contents apart: another number when a range may have been written since it was last asked. For strict lending. */
+  /** Distinguishes contents: another number when a range may have been written since the last query. For strict lending. */
   fingerprint(byteOffset: number, byteLength: number): number;
 }
 
@@ -42,7 +42,7 @@ export interface BoundCall {
   readonly separate: readonly Fold[] | undefined;
   /** Some rank's output lies on its input. */
   readonly inPlace: boolean;
-  /** What the executor has worked out, for the next time. */
+  /** The executor's work that can be used again. */
   work?: object;
 }
 
@@ -53,7 +53,7 @@ export interface BoundCall {
  */
 export interface Executor {
   readonly name: string;
-  /** Whether it can be opened here, and why not; left out where it always can. */
+  /** The reason why it cannot be opened here, if there is one; left out where it always can. */
   probe?(): Probe | Promise<Probe>;
   /** A world of `size` ranks begins; comes before its first allocation. Throws `BackendUnavailableError`. */
   open?(size: number): void | Promise<void>;

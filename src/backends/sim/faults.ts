@@ -6,11 +6,11 @@ import { assertOptions, textOf } from "../../api/option-kinds.ts";
 export interface Fault {
   /**
    * Rank in the world as it was first opened, which is refused when it has no such rank; the rank keeps that name when a
-   * rebuild numbers it anew.
+   * rebuild gives it another number.
    */
   readonly rank: number;
   /**
-   * Which of the rank's calls, counted from 0 over all communicators of the world and of those rebuilt from it: a
+   * The number of the rank's call, counted from 0 over all communicators of the world and of those rebuilt from it: a
    * `sendRecv` and a replay are one call, a `group` is as many as it holds, and so is a replay of messages.
    */
   readonly call: number;
@@ -62,7 +62,7 @@ interface Counted {
   calls: number;
 }
 
-/** Counts the calls of each rank and fails those that were asked for. */
+/** Counts the calls of each rank and fails the listed ones. */
 export class FaultPlan {
   readonly #faults: readonly Fault[];
   readonly #ranks: readonly Counted[];
@@ -80,7 +80,7 @@ export class FaultPlan {
     );
   }
 
-  /** What is left of the plan for those ranks of its world that stay, under their new numbers. */
+  /** The rest of the plan for those ranks of its world that stay, under their new numbers. */
   rebuilt(ranks: readonly number[]): FaultPlan {
     return new FaultPlan(
       this.#faults,

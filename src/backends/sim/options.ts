@@ -1,4 +1,4 @@
-/** What `sim()` takes. */
+/** The options of `sim()`. */
 import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
@@ -22,7 +22,7 @@ export interface SimOptions {
    * - `"fair"`: all ranks of a call resume together, in an order by seed, and advance side by side.
    * - `"random"`: one ready rank is picked at each step by seed, and runs until it awaits something else. A rank may get
    *   many calls ahead of another one, so many seeds reach many interleavings.
-   * - `"virtual-time"`: the ready rank whose virtual clock shows the least time runs until it awaits something else. A rank
+   * - `"virtual-time"`: the ready rank with the least virtual time runs until it awaits something else. A rank
    *   that is late in virtual time (`comm.work`, a slow link) is late in its effects on shared JavaScript state too.
    *   Ranks at equal times resume in an order by seed.
    *
@@ -30,24 +30,24 @@ export interface SimOptions {
    */
   readonly schedule?: ScheduleName | undefined;
   /**
-   * Which algorithm does a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
+   * The algorithm of a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
    * verified for each number of ranks, and root, before the first call runs by it. What `like` says when left out.
    */
   readonly algorithms?: AlgorithmChoice | undefined;
   /**
-   * Which library's plans are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
+   * The library with the plans that are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
    * to 8 ranks; in larger ones the catalogue's first algorithms run, and no claim is made about NCCL. Named, a world
    * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
   readonly like?: "nccl-2.28" | undefined;
   /**
-   * The machine whose plans are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
+   * The machine with the plans that are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
    * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
    */
   readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
-  /** How NCCL is set up there, as `nccl({ plan })` sets it up: algorithm, protocol, channels, rings, buffer sizes. */
+  /** The set-up of NCCL there, as by `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
   readonly nccl?: NcclPin | undefined;
-  /** How ranks are connected, for virtual time. */
+  /** The links between ranks, for virtual time. */
   readonly link?: LinkOptions | undefined;
   /**
    * Moves the data. Left out: one `wasm()` that all such worlds share, where the runtime has WebAssembly with SIMD and the
@@ -64,7 +64,7 @@ export interface SimOptions {
    * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
    * virtual time on a machine that could not hold them. Calls are checked, matched, timed and traced as ever, and take
    * the same virtual time; nothing is moved. `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and
-   * TypedArrays in calls are refused, and `comm.capabilities.phantom` tells. Goes with neither `executor` nor `strict`.
+   * TypedArrays in calls are refused; see `comm.capabilities.phantom`. Goes with neither `executor` nor `strict`.
    */
   readonly phantom?: boolean | undefined;
 }
@@ -88,7 +88,7 @@ const kinds: OptionKinds<SimOptions> = {
   },
 };
 
-/** Refuses options that make no sense; plans, links and rings are looked at by those who make them. */
+/** Refuses options that make no sense; plans, links and rings are checked where they are made. */
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds);
   const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;

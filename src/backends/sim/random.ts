@@ -23,7 +23,7 @@ export function randomBelow(count: number, seed: number, ...key: readonly number
 
 /** A permutation of 0..size-1 for a key; every permutation is about equally likely. */
 export function randomOrder(size: number, seed: number, ...key: readonly number[]): number[] {
-  // Asked for at every call: a loop, because `Array.from` with a function takes ten times as long.
+  // Runs at every call: a loop, because `Array.from` with a function takes ten times as long.
   const order: number[] = [];
   for (let index = 0; index < size; index++) order.push(index);
   let state = randomBits(seed, ...key);

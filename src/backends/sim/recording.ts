@@ -5,7 +5,7 @@ import type { BoundCall } from "./executor.ts";
 /** Recorded calls of all ranks; what is worked out for one of them stays with it. */
 export class Recording {
   readonly sets: readonly CallSet[];
-  /** What executors do for all calls; known from the first replay on, where it is the same each time. */
+  /** The executor's work for all calls; known from the first replay on, where it is the same each time. */
   bound: readonly BoundCall[] | undefined;
   /** By rank, from the first rank's replay on: when it was made, when its calls could begin, and when they were done. */
   readonly #posted: Float64Array;
@@ -37,7 +37,7 @@ export class Recording {
     return true;
   }
 
-  /** Notes when the ranks of a replay were done whose calls could begin at these times, by rank. */
+  /** Notes when the ranks of a replay were done, for calls that could begin at these times, by rank. */
   note(replays: readonly RankCall[], beganPs: readonly number[]): void {
     const firstPs = first(replays);
     for (let i = 0; i < replays.length; i++) {

@@ -1,4 +1,4 @@
-/** The order in which ranks resume whose operations have settled: `sim({ schedule })`. */
+/** The order in which ranks with settled operations resume: `sim({ schedule })`. */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
 import type { Schedule, VirtualClock } from "../../api/index.ts";
 import { purpose, randomBelow } from "./random.ts";
@@ -55,7 +55,7 @@ class RandomSchedule implements RunSchedule {
   }
 }
 
-/** Picks the ready rank whose clock shows the least time; of several, the one that has been ready for longest. */
+/** Picks the ready rank with the least time on its clock; of several, the one that has been ready for longest. */
 class VirtualTimeSchedule implements RunSchedule {
   readonly #clock: VirtualClock;
   readonly #ready = new EventQueue();

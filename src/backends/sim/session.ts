@@ -47,7 +47,7 @@ import { StrictLending } from "./strict.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
 import type { WorldTrace } from "./world-trace.ts";
 
-/** What `sim()` was given, checked. */
+/** The options of `sim()`, checked. */
 export interface SimSettings {
   readonly seed: number;
   readonly schedule: ScheduleName;
@@ -59,7 +59,7 @@ export interface SimSettings {
   readonly phantom: boolean;
 }
 
-/** What is done for a call, as far as it depends on the arguments alone. */
+/** The part of a call's work that depends on the arguments alone. */
 interface Ready {
   readonly plan: Plan;
   readonly layout: Layout;
@@ -89,7 +89,7 @@ export class SimSession implements Session {
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
   readonly #streams = new Streams();
-  /** What is left of the injected faults; a rebuilt world goes on with it. */
+  /** The injected faults that are left; a rebuilt world goes on with them. */
   readonly faults: FaultPlan;
   /** Where everything is traced; that of a rebuilt world follows it. */
   readonly trace: WorldTrace | undefined;
@@ -234,7 +234,7 @@ export class SimSession implements Session {
     if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
   }
 
-  /** `asked` are the calls that ranks made: of a replay's calls the replay. */
+  /** `asked` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, asked = set.calls): void | Promise<void> {
     const { collective, calls } = set;
     if (!isBuilt(collective)) {
@@ -258,7 +258,7 @@ export class SimSession implements Session {
     }
   }
 
-  /** What is done for a call; the same again when the call is made again. `undefined`: it is done as several reduces. */
+  /** The work of a call; the same object when the call is repeated. `undefined`: it is done as several reduces. */
   #ready(collective: SpecifiedCollective, set: CallSet): Ready | undefined {
     if (set.kept?.work !== undefined) return set.kept.work as Ready;
     const question = planQuestion(collective, set);

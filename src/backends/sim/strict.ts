@@ -1,9 +1,9 @@
 /**
- * Strict lending: proves that nobody wrote a buffer between the call and the moment it was served.
+ * Strict lending: proves that no buffer was written between the call and the moment it was served.
  *
  * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one
  * communicator run in call order, so a rank may lend what its earlier calls there have yet to write: when they do, the
- * checksum is compared once more and taken anew.
+ * checksum is compared once more and taken again.
  */
 import {
   type CommInfo,
@@ -76,7 +76,7 @@ export class StrictLending implements Lending {
     again();
   }
 
-  /** What the rank lent to other calls of the communicator out of the memory that this one writes. */
+  /** The memory that the rank lent to other calls of the communicator, of that which this one writes. */
   #lentAgain(comm: CommInfo, call: RankCall): Lent[] {
     const { recv, rank } = call;
     const beside = recv && this.#byMemory.get(recv.allocation.memory);
@@ -100,7 +100,7 @@ export class StrictLending implements Lending {
   }
 }
 
-/** What a call was lent, and as what; for a replay what its calls were, each buffer once. */
+/** The lent memory of a call, and its use; for a replay that of its calls, each buffer once. */
 function buffersOf(call: RankCall): Map<DeviceBuffer, "send" | "recv"> {
   const { collective, recorded } = call;
   const calls = collective === "replay" && recorded !== undefined ? recorded.calls : [call];

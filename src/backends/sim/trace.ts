@@ -11,11 +11,11 @@ import type { ChromeEvent } from "./chrome-event.ts";
 import { timelineSvg } from "./timeline.ts";
 import type { WorldTrace } from "./world-trace.ts";
 
-/** A message of a traced call: who sent how much to whom, and when it held their ports. */
+/** A message of a traced call: sender, receiver, bytes, and the times at which it held their ports. */
 export interface TracedMessage extends MessageEvent {
-  /** Which of the trace's worlds, counted from 1; a rebuilt one is the one that it replaces. */
+  /** The number of the trace's world, from 1; a rebuilt one is the one that it replaces. */
   readonly world: number;
-  /** Which life of that world, counted from 1 by every rebuild. */
+  /** The number of that world's life, counted from 1 by every rebuild. */
   readonly generation: number;
   /** Name of the communicator, and number of the call on it: of a message point to point that of its receive. */
   readonly comm: string;
@@ -29,7 +29,7 @@ export interface TracedMessage extends MessageEvent {
 /** Classes order events of the same time: first what ends, then what begins. */
 export const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
 
-/** What happened at a time. */
+/** The event at a time. */
 export interface TraceEvent {
   readonly timePs: number;
   readonly class: number;
@@ -43,7 +43,7 @@ export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 
 /** Where the life of a world stands among those of a trace. */
 export interface Place {
-  /** Which world it is a life of, counted from 1. */
+  /** The number of its world, from 1. */
   readonly world: number;
   /** Rank 0's process in the Chrome trace; the other ranks' follow. */
   readonly firstPid: number;
@@ -71,11 +71,12 @@ export class Trace {
   }
 
   /**
-   * A line an event: time in picoseconds, what, who, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`. A name with spaces or quotes is in quotes, as JSON has it. A call ends with `done`, or where its operation failed with `fail` and the
-   * code of the error, at the time at which the rank was told. What is received point to point has the numbers of the calls at both ends, as
-   * errors name them, and which of the messages between the two ranks it is. `generation=2` stands behind the ranks of a world that was rebuilt, whose
-   * clocks begin at 0 again, and `world=2` behind those of the second world that the trace was passed to.
+   * A line an event: time in picoseconds, kind, rank, and the facts, always in the same order. Control characters of names and
+   * labels are escaped: a line feed is `\u000a`. A name with spaces or quotes is in quotes, as
+   * JSON has it. A call ends with `done`, or where its operation failed with `fail` and the code of the error, at the time at
+   * which the rank got it. Point-to-point data has the numbers of the calls at both ends, as errors name them, and its number
+   * among the messages between the two ranks. `generation=2` stands behind the ranks of a rebuilt world, where clocks begin at 0
+   * again, and `world=2` behind those of the second world that the trace was passed to.
    */
   toText(): string {
     return this.#sorted()

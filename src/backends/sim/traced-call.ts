@@ -3,7 +3,7 @@ import type { RankCall } from "../../api/index.ts";
 import type { ChromeEvent } from "./chrome-event.ts";
 import { classes, fieldValue, rows, type TraceEvent, us } from "./trace.ts";
 
-/** Whose part it is, and of which call. */
+/** The rank and the call of a part. */
 export interface Part {
   /** The rank's process in the Chrome trace, and the rank as lines name it. */
   readonly pid: number;
@@ -12,7 +12,7 @@ export interface Part {
   readonly comm: string;
   readonly number: number;
   readonly call: RankCall;
-  /** What did it; `undefined` for what came to nothing before anything did. */
+  /** The algorithm; `undefined` for a call that ended before any began. */
   readonly algorithm: string | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** What one life of a world, from its opening to its end or its rebuild, puts into a trace. */
+/** The part of a trace from one life of a world, from its opening to its end or its rebuild. */
 import type { MessageEvent } from "../../algorithms/index.ts";
 import type {
   CallSet,
@@ -32,7 +32,7 @@ interface Shown {
   readonly done: TraceEvent;
 }
 
-/** What a message is related to its calls by. */
+/** The calls that a message belongs to. */
 type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
 
 /** Takes the events of one life of a world. */
@@ -42,11 +42,11 @@ export class WorldTrace {
   readonly first: WorldTrace;
   readonly #trace: Trace;
   readonly #generation: number;
-  /** What each rank was in the first life. */
+  /** The number of each rank in the first life. */
   readonly #origins: readonly number[];
-  /** How many messages have gone from one rank to another, by communicator, sender and receiver. */
+  /** Numbers of messages from one rank to another so far, by communicator, sender and receiver. */
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
-  /** What is shown of a call that a rank made, in that order, until it may fail no more. */
+  /** The shown part of a call that a rank made, in that order, until it may fail no more. */
   readonly #shown = new WeakMap<RankCall, Shown[]>();
 
   /** Of a world that is opened, or of one that follows `before` with these of its ranks. */
@@ -79,8 +79,9 @@ export class WorldTrace {
   }
 
   /**
-   * Every rank's part of a call: when it was made and when its result was there. `unclaimed` where NCCL was to be
-   * followed, or the algorithm is the caller's, and nothing is said about NCCL's bits. `asked` are the calls that ranks made: of a replay's calls the replay.
+   * Every rank's part of a call: the times at which it was made and at which its result was there. `unclaimed` where NCCL was
+   * to be followed, or the algorithm is the caller's, and no claim is made about NCCL's bits. `asked` are the calls as the ranks
+   * made them: the replay in place of its calls.
    */
   call(
     { comm, number, calls }: CallSet,
@@ -103,7 +104,7 @@ export class WorldTrace {
   }
 
   /**
-   * A call that was made has failed: it ends when its rank was told. Of a replay the calls before that are done, and those
+   * A call that was made has failed: it ends when its rank got the error. Of a replay the calls before that are done, and those
    * behind it never came. One that was not served began once the rank was done with those before it, at `freePs`, if it
    * had not failed by then.
    */

@@ -1,5 +1,5 @@
 /**
- * What a benchmark must know about one collective: how nccl-tests cuts a size into counts, its bus factor, what must
+ * The facts of one collective that a benchmark needs: how nccl-tests cuts a size into counts, its bus factor, what must
  * arrive where, and the call.
  *
  * `arrives` is a reading of the collective's meaning of its own: it shares nothing with the specifications from which
@@ -26,7 +26,7 @@ export interface CallShape {
   readonly sizeElements: number;
   /** Elements of each rank's block, where they differ. */
   readonly counts?: readonly number[] | undefined;
-  /** Who sends how much to whom; for an all-to-allv. */
+  /** The counts from each rank to each rank; for an all-to-allv. */
   readonly traffic?: TrafficMatrix | undefined;
 }
 
@@ -34,7 +34,7 @@ export interface CallShape {
 export interface Arrival {
   readonly at: number;
   readonly length: number;
-  /** The rank whose input is copied; `"fold"` for the fold of every rank's. */
+  /** The rank with the copied input; `"fold"` for the fold of every rank's. */
   readonly from: number | "fold";
   /** First element in the inputs. */
   readonly index: number;
@@ -54,7 +54,7 @@ export interface InPlace {
   readonly recvAt: number;
 }
 
-/** How unequal the blocks of a v-form are. */
+/** The spread of the blocks of a v-form. */
 export interface Skew {
   /** From 0, all alike, to 1. */
   readonly spread: number;
@@ -78,7 +78,7 @@ export interface MeasuredCollective {
   ) => Omit<CallShape, "root" | "ranks">;
   /** Elements of a rank's input; 0 where it has none. */
   readonly sendLength: (shape: CallShape, rank: number) => number;
-  /** What the output of a rank must hold, all of it. */
+  /** The right output of a rank, all of it. */
   readonly arrives: (shape: CallShape, rank: number) => Arrival[];
   /** Left out: there is no in-place form. */
   readonly inPlace?: ((shape: CallShape, rank: number) => InPlace) | undefined;
@@ -86,7 +86,7 @@ export interface MeasuredCollective {
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
 }
 
-/** A measured call as `explain` and `supports` are asked about it. */
+/** A measured call as an argument of `explain` and `supports`. */
 export function questionOf(
   row: MeasuredCollective,
   shape: CallShape,

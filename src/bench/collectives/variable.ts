@@ -1,4 +1,4 @@
-/** The measured v-forms: blocks whose lengths differ, skewed by the benchmark's spread. */
+/** The measured v-forms: blocks of different lengths, skewed by the benchmark's spread. */
 import { largest } from "../../api/largest.ts";
 import { heaviestRank, skewedCounts, skewedTraffic, transposed } from "../traffic.ts";
 import { type MeasuredCollective, othersShare, type Skew, sum } from "./row.ts";

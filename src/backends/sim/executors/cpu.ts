@@ -224,7 +224,7 @@ class Run {
   }
 }
 
-/** The fold of the rank whose contribution an operand is. */
+/** The fold of the rank that an operand comes from. */
 function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold {
   const rank = operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank;
   return folds[rank] as Fold;

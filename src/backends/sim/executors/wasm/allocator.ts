@@ -1,5 +1,5 @@
 /**
- * Which addresses of an arena are taken: first fit over free ranges, which are merged when they touch.
+ * The addresses of an arena that are taken: first fit over free ranges, which are merged when they touch.
  *
  * Addresses above `top` were never given out, so the memory there still holds zeros.
  */
@@ -12,7 +12,7 @@
 export const rangeAlignment = 64;
 
 /**
- * How far apart ranges of one size begin: their lines leave `lines` when divided by `modulo`, from so many bytes on.
+ * The distance at which ranges of one size begin: their lines leave `lines` when divided by `modulo`, from so many bytes on.
  *
  * A fold reads and writes one place of sixteen buffers at a time. Were they a power of two apart, all these lines would fall
  * into one set of a cache, with eight ways, and all their pages into one place of what the processor keeps about pages: it

@@ -2,7 +2,7 @@
  * One WebAssembly memory with the buffers of its worlds in it, and the kernels over it.
  *
  * Memory that is shared keeps every view when it grows, memory of one thread loses them all: `bytes` and `words` are made
- * anew, and nobody keeps them beyond an allocation.
+ * again after each growth, and must not be kept beyond an allocation.
  */
 import { Allocator } from "./allocator.ts";
 import { compiled, instantiate, type Kernels, mostPages, newMemory } from "./module.ts";
@@ -11,7 +11,7 @@ import type { WasmLinearMemory, WasmModule } from "./web-assembly.ts";
 const pageBytes = 65_536;
 /** The last page stays free: loads reach a little beyond a buffer's end. */
 const usablePages = mostPages - 1;
-/** Bytes at the beginning that belong to nobody, so that no address is 0. */
+/** Bytes at the beginning that are never given out, so that no address is 0. */
 const reservedBytes = 64;
 /** Grown by at least a part of what there is, so that growing is rare. */
 const leastGrowthPages = 256;

@@ -13,7 +13,7 @@ const operandWords = 3;
 const operators = { sum: 0, prod: 1, min: 2, max: 3, scaled: 4, wide: 5, kinds: 8 } as const;
 /** A kernel's number, as a word, for a copy of bytes. */
 const copyKernel = 0xffff_ffff;
-/** How an operand meets the running value. */
+/** Ways in which an operand meets the running value. */
 const how = { plain: 0, product: 1, fused: 2, block: 4 } as const;
 const flags = { final: 1, joined: 2 } as const;
 /** Bytes that precede the table in scratch memory, and bytes of a block and of all blocks together. */
@@ -199,7 +199,7 @@ function kernelOf(dtype: DType, fold: Fold | undefined): number {
   );
 }
 
-/** The fold of the rank whose contribution an operand is; none where nothing is folded. */
+/** The fold of the rank that an operand comes from; none where nothing is folded. */
 function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold | undefined {
   return folds[operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank];
 }

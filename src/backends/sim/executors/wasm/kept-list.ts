@@ -23,7 +23,7 @@ export class KeptList {
   }
 
   /**
-   * The list of a call whose buffers begin at these addresses; `undefined` where it is not worth its memory, or the arena
+   * The list of a call with buffers at these addresses; `undefined` where it is not worth its memory, or the arena
    * has none.
    */
   static of(

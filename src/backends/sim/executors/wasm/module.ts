@@ -8,7 +8,7 @@ import {
   webAssembly,
 } from "./web-assembly.ts";
 
-/** What the module exports. */
+/** The exports of the module. */
 export interface Kernels {
   /** Does bytes `from` to `to` of a list of groups; see assembly/groups.ts. */
   runSlice(list: number, groups: number, from: number, to: number, scratch: number): void;
@@ -28,7 +28,7 @@ const simdProbe: Uint8Array = Uint8Array.of(
   ...[253, 15, 253, 98, 11],
 );
 
-/** Whether this runtime has WebAssembly with SIMD. */
+/** True where this runtime has WebAssembly with SIMD. */
 export function hasSimd(): boolean {
   simd ??= webAssembly?.validate(simdProbe) === true;
   return simd;
@@ -36,7 +36,7 @@ export function hasSimd(): boolean {
 
 let simd: boolean | undefined;
 
-/** Whether memory can be shared with worker threads here: browsers ask for isolated pages. */
+/** True where memory can be shared with worker threads: browsers require isolated pages. */
 export function canShare(): boolean {
   const { crossOriginIsolated } = globalThis as { readonly crossOriginIsolated?: boolean };
   return typeof SharedArrayBuffer === "function" && crossOriginIsolated !== false;

@@ -1,17 +1,17 @@
 /**
  * Has memory collected that no program uses: buffers that were never disposed, before they fill the arena, and arenas
- * whose worlds are closed.
+ * of closed worlds.
  *
- * The runtime does not see how much memory a small object holds, so it sees no reason to collect it; and it tells of
- * what it has collected in a turn of the event loop, while a program that only awaits calls never takes one. So when much
- * was allocated, the runtime is shown a weight that makes it look, and one call waits for a turn.
+ * The runtime does not count the memory that a small object holds, so it has no reason to collect it. Its finalizers run in
+ * a turn of the event loop, which a program that only awaits calls never takes. So when much was allocated, an allocation of
+ * the same weight makes the runtime collect, and one call waits for a turn.
  */
 import type { Arena } from "./arena.ts";
 
 /** Bytes taken since the last look that call for another one: a look takes milliseconds, filling as much takes longer. */
 const usualBytes = 2 ** 28;
 
-/** What the runtime is shown: memory that is never touched, so that it is only a number. */
+/** Memory shown to the runtime: it is never touched, so it is only a number. */
 const weightBytes = 2 ** 28;
 
 /** Bytes of arenas without a world that are left to the runtime. */
@@ -27,7 +27,7 @@ export class Pressure {
     this.#leastBytes = leastBytes;
   }
 
-  /** Whether so much was taken since the last look that some of it may be nobody's. */
+  /** True when so much was taken since the last look that some of it may be garbage. */
   isHigh({ live }: Arena): boolean {
     this.#settled = Math.min(this.#settled, live);
     return live - this.#settled > this.#leastBytes;
@@ -69,7 +69,7 @@ export async function makeRoom(): Promise<void> {
 /** Has the runtime collect, and waits until it could tell of what it found. */
 export async function collect(): Promise<void> {
   showWeight();
-  // The runtime tells in a turn of its own, which may come after the first one here.
+  // The runtime runs finalizers in a turn of its own, which may come after the first one here.
   await turn();
   await turn();
 }

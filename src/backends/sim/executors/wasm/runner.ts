@@ -1,5 +1,5 @@
 /**
- * Runs bound calls whose data lies in an arena: writes their folds as lists, and has the kernels do these, on one thread
+ * Runs bound calls on data in an arena: writes their folds as lists, and has the kernels do these, on one thread
  * or on all. A call of more folds than a list holds goes list by list.
  */
 import { type FusedFold, separateMask } from "../../../../algorithms/index.ts";
@@ -28,11 +28,11 @@ const turnTraffic = 2 ** 23;
 const callBytes = 2 ** 22;
 const callBytesOfThread = 2 ** 21 + 2 ** 17;
 
-/** What is known of a call that was run once, and of one whose list is not worth its memory. */
+/** State of a call that ran once, and of one with a list that is not worth its memory. */
 const seen = {};
 const notKept = {};
 
-/** A range of the arena that is taken anew when more is needed. */
+/** A range of the arena that is replaced when more is needed. */
 class Region {
   readonly #arena: Arena;
   address = 0;
@@ -42,7 +42,7 @@ class Region {
     this.#arena = arena;
   }
 
-  /** Whether it has that many bytes now; what was in it may be lost. */
+  /** True where it has that many bytes now; its contents may be lost. */
   reserve(bytes: number): boolean {
     if (bytes <= this.#bytes) return true;
     if (this.#bytes > 0) this.#arena.give(this.address, this.#bytes);
@@ -55,7 +55,7 @@ class Region {
   }
 }
 
-/** What may be set otherwise than it usually is. */
+/** Settings with usual values. */
 export interface RunnerSettings {
   /** Threads that may work on large calls, where memory is shared. */
   readonly threads: number;
@@ -110,7 +110,7 @@ export class Runner {
   }
 
   /**
-   * Runs a call whose buffers begin at these addresses; false where the arena has no room for what it needs beside them.
+   * Runs a call with buffers at these addresses; false where the arena has no room for its list and scratch.
    * Nothing is written then.
    *
    * @throws UnsupportedError when a part of the call has run and there is no room for the rest.

@@ -1,7 +1,7 @@
 /** Worker threads of the runtime at hand: Node's, or a browser's. Nothing of Node is imported. */
 import type { WasmLinearMemory, WasmModule } from "./web-assembly.ts";
 
-/** What a worker is given at its start. */
+/** Data of a worker at its start. */
 export interface WorkerData {
   readonly module: WasmModule;
   readonly memory: WasmLinearMemory;
@@ -31,7 +31,7 @@ interface BrowserWorker {
   terminate(): void;
 }
 
-/** What is looked for; any of it may be absent. */
+/** The parts of the runtime that are looked up; any of them may be absent. */
 interface Runtime {
   readonly process?: { getBuiltinModule?: (name: string) => unknown };
   readonly navigator?: { readonly hardwareConcurrency?: number };
@@ -42,7 +42,7 @@ interface Runtime {
 
 const runtime = globalThis as unknown as Runtime;
 
-/** Starts a worker that keeps nobody alive; `undefined` where there are none. */
+/** Starts a worker that does not keep the runtime alive; `undefined` where there are none. */
 export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
   const threads = builtin("node:worker_threads") as NodeThreads | undefined;
   if (threads !== undefined) return spawnInNode(threads, source, data);
@@ -59,7 +59,7 @@ export function spawn(source: string, data: WorkerData): WorkerHandle | undefine
   };
 }
 
-/** How many threads the machine runs at once. */
+/** Number of threads that the machine runs at once. */
 export function processors(): number {
   const os = builtin("node:os") as { availableParallelism?: () => number } | undefined;
   return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;

@@ -28,7 +28,7 @@ interface Copied {
   readonly isOutput: boolean;
 }
 
-/** Runs a call of which some buffers lie elsewhere, or whose inputs must outlive their outputs. */
+/** Runs a call with buffers elsewhere, or with inputs that must outlive the outputs. */
 export function runStaged(runner: Runner, call: BoundCall): void {
   if (!runWhole(runner, call)) runInBlocks(runner, call);
 }
@@ -118,7 +118,7 @@ function runInBlocks(runner: Runner, call: BoundCall): void {
   }
 }
 
-/** A call's buffers as bytes, by rank, made anew each time since an arena may grow. */
+/** A call's buffers as bytes, by rank, made for each use since an arena may grow. */
 interface Side {
   /** Of an element. */
   readonly bytes: number;
@@ -131,7 +131,7 @@ function slotsOf(group: readonly FusedFold[]): number {
   return group.reduce((sum, { operands }) => sum + operands.length + 1, 0);
 }
 
-/** Runs one group as calls of its own, whose ranks are the blocks. */
+/** Runs one group as calls of its own: its blocks take the place of ranks. */
 function foldInBlocks(
   runner: Runner,
   call: BoundCall,

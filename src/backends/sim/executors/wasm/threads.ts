@@ -1,7 +1,7 @@
 /**
  * Worker threads over an arena's shared memory.
  *
- * A list of groups is cut into slices, which the workers and the calling thread take from a counter. Whoever comes late
+ * A list of groups is cut into slices, which the workers and the calling thread take from a counter. A late worker
  * finds the counter empty, so the calling thread never waits for a worker that has not started, or sleeps; only for slices
  * that were taken. What a slice computes depends on its bytes alone: no number of threads changes a result.
  */
@@ -28,7 +28,7 @@ export interface List {
  */
 const word = {
   round: 0,
-  /** In the upper half a number of the list, in the lower one how many slices nobody took. */
+  /** In the upper half a number of the list, in the lower one the number of slices that are left. */
   claim: 1,
   done: 2,
   failed: 3,

@@ -71,7 +71,7 @@ export function wasm(options: WasmOptions = {}): Executor {
   return new WasmExecutor({ threads });
 }
 
-/** What `sim()` takes by itself: one for all worlds, since each memory reserves many addresses. */
+/** The default executor of `sim()`: one for all worlds, since each memory reserves many addresses. */
 let common: Executor | undefined;
 
 /** The executor that worlds share which name none; `undefined` where the runtime has no SIMD. */
@@ -80,7 +80,7 @@ export function commonWasm(): Executor | undefined {
   return common;
 }
 
-/** What may be set otherwise than it usually is. */
+/** Settings with usual values. */
 export interface WasmSettings extends RunnerSettings {
   /** Bytes allocated since the last look after which it looks for buffers that were never disposed. */
   readonly pressureBytes?: number;
@@ -95,7 +95,7 @@ export class WasmExecutor implements Executor {
   readonly name = "wasm";
   readonly #settings: WasmSettings;
   readonly #pressure: Pressure;
-  /** What runs the calls of the worlds that are open. */
+  /** The runner of calls while worlds are open. */
   #runner: Runner | undefined;
   /** The arena of the last ones while none is open, for the next world unless the runtime collects it before. */
   #idle: WeakRef<Arena> | undefined;
@@ -108,7 +108,7 @@ export class WasmExecutor implements Executor {
     this.#pressure = new Pressure(settings.pressureBytes);
   }
 
-  /** What runs the calls, while a world is open. */
+  /** The runner of calls, while a world is open. */
   get runner(): Runner {
     return this.#ready();
   }

@@ -1,4 +1,4 @@
-/** What of the WebAssembly object is used: neither Node's types nor the language's describe it. */
+/** The used part of the WebAssembly object: neither Node's types nor the language's describe it. */
 
 /** A compiled module; threads may share it. */
 export interface WasmModule {

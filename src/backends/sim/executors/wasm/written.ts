@@ -2,7 +2,7 @@
 import type { FusedFold } from "../../../../algorithms/index.ts";
 import { type Encoder, wordsOf } from "./encoder.ts";
 
-/** What was written of a call. */
+/** The list of one call. */
 export interface Written {
   /** Groups of the list: those without bytes are left out. */
   readonly groups: number;

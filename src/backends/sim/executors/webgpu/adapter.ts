@@ -2,14 +2,14 @@
  * Where a device comes from: the page's `navigator.gpu`, or Dawn, which the `webgpu` package brings to Node.
  *
  * The package is loaded here and nowhere else, and only when a world is opened. Dawn's object outlives every device made
- * from it: it is kept until the process ends, because a device whose instance was collected takes the process along.
+ * from it: it is kept until the process ends, because a collected instance takes the process of its device along.
  */
 import { BackendUnavailableError } from "../../../../api/index.ts";
 
 /** WebGPU's `GPUPowerPreference`. */
 export type PowerPreference = "low-power" | "high-performance";
 
-/** Which adapter is wanted. */
+/** The wanted adapter. */
 export interface AdapterWish {
   readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */

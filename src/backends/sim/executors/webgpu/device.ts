@@ -5,7 +5,7 @@ import { WebgpuError, type WebgpuFault } from "./errors.ts";
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
 
-/** What kernels and memory must stay within. */
+/** Limits of kernels and memory. */
 export interface DeviceLimits {
   /** Bytes of one buffer. */
   readonly bufferBytes: number;
@@ -97,7 +97,7 @@ export class OpenDevice {
   }
 
   #uncaptured(event: Event): void {
-    // It is told as an error of the calls: printed as well it would be told twice.
+    // The calls fail with it: an additional printed line would repeat it.
     event.preventDefault();
     const { error } = event as GPUUncapturedErrorEvent;
     const kind = error.constructor.name;
@@ -135,7 +135,7 @@ export function foreignDevice(device: GPUDevice, limits: LimitWish): OpenDevice 
   return new OpenDevice(device, adapterName(device.adapterInfo), false, limits);
 }
 
-/** What an error says. */
+/** The text of an error. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,4 +1,4 @@
-/** What can go wrong with a WebGPU device once it is open. */
+/** Faults of a WebGPU device once it is open. */
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
 
 /** `lost`: the device is gone; the others: it refused memory, a command, or failed inside. */
@@ -13,11 +13,11 @@ const hints: { readonly [F in WebgpuFault]: string } = {
     "close the world and create another one; when it fails again, use cpu() and report this message",
 };
 
-/** What helps when a caller's own device is lost. */
+/** The hint for a lost device of the caller's own. */
 const lostOwn =
   "what was on the device is gone, and it is yours: close the world, and pass a new device to webgpu({ device })";
 
-/** What is known about a fault beside what WebGPU says. */
+/** The meaning of a fault, beside WebGPU's own words. */
 export interface WebgpuErrorFacts extends CommErrorFacts {
   /** The device is the caller's own. */
   readonly foreign?: boolean | undefined;

@@ -14,13 +14,13 @@ import { Recordings } from "./recordings.ts";
 import { type Stretch, stretchesOf } from "./slabs.ts";
 import type { NativeAdds } from "./wgsl/float-native.ts";
 
-/** How an executor is set up. */
+/** Options of an executor. */
 export interface ExecutorSettings extends AdapterWish {
   readonly device: GPUDevice | undefined;
   readonly slabBytes: number | undefined;
   readonly limits: LimitWish;
   readonly keepDevice: boolean;
-  /** What the device's own addition is trusted with, by dtype; found out by probing where left out. */
+  /** Trust in the device's own addition, by dtype; found by probing where left out. */
   readonly native?: Partial<NativeAdds> | undefined;
 }
 
@@ -32,7 +32,7 @@ export interface BufferPlace {
   readonly size: number;
 }
 
-/** What there is while a world is open. */
+/** State while a world is open. */
 interface Open {
   readonly machine: Machine;
   readonly recordings: Recordings;
@@ -62,7 +62,7 @@ export class WebgpuExecutor implements Executor {
     return this.#open?.machine.device.device;
   }
 
-  /** What the device's own addition is trusted with while a world is open; everything else is whole numbers. */
+  /** Trust in the device's own addition while a world is open; everything else is whole numbers. */
   get nativeAdd(): NativeAdds | undefined {
     return this.#open?.machine.natives;
   }
@@ -118,7 +118,7 @@ export class WebgpuExecutor implements Executor {
    * An address for a GPUBuffer of this executor's device, for `comm.adopt(address, dtype, length)`: its bytes are used
    * where they are. It needs the usages STORAGE, COPY_SRC and COPY_DST, and stays the caller's.
    *
-   * @throws InvalidArgumentError for a buffer that lacks one of these usages, or whose size is no multiple of 4 bytes.
+   * @throws InvalidArgumentError for a buffer that lacks one of these usages, or has a size that is no multiple of 4 bytes.
    */
   address(buffer: GPUBuffer): bigint {
     return this.#handles.address(buffer);
@@ -129,7 +129,7 @@ export class WebgpuExecutor implements Executor {
    * done. Commands that are submitted afterwards on the same queue see it as it is then. Valid until it is disposed.
    *
    * @throws InvalidArgumentError for a buffer that is not on this executor's device, or lies in several GPUBuffers because
-   * one of the device's takes less (`maxBufferSize`): `places` tells all of them.
+   * one of the device's takes less (`maxBufferSize`): `places` lists all of them.
    */
   place(buffer: DeviceBuffer): BufferPlace {
     const places = this.places(buffer);

@@ -7,7 +7,7 @@ import type { Range, Slab } from "./slabs.ts";
 const firstAddress = 1n << 60n;
 const spacing = 1n << 40n;
 
-/** What is copied and bound are whole words. */
+/** Copies and bindings consist of whole words. */
 const wordBytes = 4;
 
 const needed = usage.storage | usage.copySource | usage.copyTarget;

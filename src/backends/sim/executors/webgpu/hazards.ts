@@ -47,7 +47,7 @@ function isHazardous(jobs: readonly Job[]): boolean {
   );
 }
 
-/** What is written of every slab, by where it begins. */
+/** The written ranges of every slab, by their beginning. */
 function writesOf(jobs: readonly Job[]): Map<object, Interval[]> {
   const written = new Map<object, Interval[]>();
   for (const job of jobs) {

@@ -1,7 +1,7 @@
 /**
  * The order of calls that overlap, where host memory is in it.
  *
- * What is on the device keeps the order of its queue. Host memory is uploaded when a call is submitted, and written when
+ * Work on the device keeps the order of its queue. Host memory is uploaded when a call is submitted, and written when
  * it is done: so a call that uses what an earlier one has yet to write waits for that, and what comes behind it too.
  */
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
@@ -31,7 +31,7 @@ export class HostOrder {
     return done;
   }
 
-  /** What failed has told its own caller. */
+  /** A failure has reached the caller of its own call. */
   #after(before: readonly Promise<void>[]): Promise<void> {
     const ready = Promise.allSettled(before).then(() => {
       if (this.#waiting === ready) this.#waiting = undefined;

@@ -15,7 +15,7 @@ export type { NativeAdd, NativeAdds } from "./wgsl/float-native.ts";
 export interface WebgpuOptions {
   /** An own device, which stays the caller's; left out, one is opened with the first world and closed with the last. */
   readonly device?: GPUDevice | undefined;
-  /** Which adapter is preferred where there are several. */
+  /** The adapter that is preferred where there are several. */
   readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
   readonly dawn?: readonly string[] | undefined;

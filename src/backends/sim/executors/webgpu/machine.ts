@@ -59,7 +59,7 @@ export class Machine implements Recorder {
     });
   }
 
-  /** What these extents hold, in their order, once everything submitted before is done; one submit, `before` in it. */
+  /** Reads these extents, in their order, once everything submitted before is done; one submit, `before` in it. */
   async download(
     extents: readonly Extent[],
     before?: (encoder: GPUCommandEncoder) => void,

@@ -17,7 +17,7 @@ interface Write {
   readonly stamp: number;
 }
 
-/** Writes that are told apart; older ones count for the whole memory. */
+/** Writes that are kept apart; older ones count for the whole memory. */
 const mostWrites = 64;
 
 /** A range of device memory, as a rank's buffers see it. */

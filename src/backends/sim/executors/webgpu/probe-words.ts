@@ -27,7 +27,7 @@ function hardPair(dtype: DType, bits: number, i: number): number {
 
 /**
  * Bits of one float of that many exponent and fraction bits. A quarter each: any bits; subnormals and zeros; values next
- * to a power of two near 1, whose sums cancel and tie; infinities, NaN, the largest and the least normal values.
+ * to a power of two near 1, with sums that cancel and tie; infinities, NaN, the largest and the least normal values.
  */
 function hardFloat(bits: number, i: number, exponentBits: number, fraction: number): number {
   const sign = (bits >>> 31) << (exponentBits + fraction);

@@ -1,5 +1,5 @@
 /**
- * What a device's own addition is good for, found out by trying it on hard cases.
+ * Tests a device's own addition on hard cases.
  *
  * WGSL lets a device flush subnormals, round either way, assume that there is no NaN, and regroup sums. So the very
  * kernels that would use its addition fold chains of eight, and every result is compared with the arithmetic of cpu().
@@ -20,7 +20,7 @@ import { operationOf } from "./wgsl/operation.ts";
 /** Contributions of a chain. */
 const depth = 8;
 
-/** What may be trusted, the fastest first; the last resort needs no trust. */
+/** Degrees of trust, the fastest first; the last resort needs no trust. */
 const candidates = {
   float32: ["all", "normal"],
   bfloat16: ["all", "normal"],
@@ -57,7 +57,7 @@ async function best(device: OpenDevice): Promise<NativeAdds> {
 }
 
 /**
- * Whether kernels with that much trust give the bits of cpu().
+ * True when kernels with that much trust give the bits of cpu().
  *
  * @internal
  */

@@ -9,7 +9,7 @@ import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
 import type { NativeAdds } from "./wgsl/float-native.ts";
 import type { Operation } from "./wgsl/operation.ts";
 
-/** What jobs are recorded with. */
+/** The parts that jobs are recorded with. */
 export interface Recorder {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
@@ -20,7 +20,7 @@ export interface Recorder {
 /** Jobs and what they compute; copies alone need neither operation nor divisor. */
 export interface Task {
   readonly operation: Operation | undefined;
-  /** What an integer average is divided by. */
+  /** The divisor of an integer average. */
   readonly divisor: number;
   /** The jobs, with the scratch memory that they ask for. */
   readonly plan: (scratch: Scratch) => readonly Job[];

@@ -21,7 +21,7 @@ export class Recordings {
     this.#recorder = recorder;
   }
 
-  /** The recording of the calls of a collective, whose buffers lie there, by call. */
+  /** The recording of a collective's calls with buffers at that place, by call. */
   of(calls: readonly BoundCall[], spots: readonly Spots[]): Recording {
     const tasks = calls.map((call, i) => taskOf(call, spots[i] as Spots));
     const key = calls

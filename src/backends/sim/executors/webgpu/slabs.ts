@@ -65,7 +65,7 @@ export class Slabs {
     this.#least = slabBytes ?? firstBytes;
   }
 
-  /** A range of at least that many bytes; zero where asked, else with whatever was there. */
+  /** A range of at least that many bytes; zeros on request, else any contents. */
   allocate(byteLength: number, zero: boolean): Range {
     const bytes = roundUp(Math.max(byteLength, 1));
     for (const slab of this.#slabs) {

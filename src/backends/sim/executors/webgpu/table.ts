@@ -13,7 +13,7 @@ export interface Dispatch {
   readonly grid: readonly [number, number];
 }
 
-/** What becomes one dispatch. */
+/** The parts of one dispatch. */
 export interface Batch {
   readonly pieces: Piece[];
   readonly windows: Window[];

@@ -5,11 +5,11 @@
  *
  *     start(unit, scalar) -> running          a contribution, or a partial of one rank, begins a fold
  *     join(running, running) -> running       folds two partials
- *     fuse(running, unit, scalar) -> running  folds a contribution whose product is not rounded by itself
+ *     fuse(running, unit, scalar) -> running  folds a contribution and rounds its product together with the sum
  *     finish(running, divisor) -> running     completes a value
  *     store(running) -> unit
  *
- * What is running is a unit too, except in symmetric sums.
+ * The running value is a unit too, except in symmetric sums.
  */
 import { bytesOf, type DType } from "../../../../../api/index.ts";
 import { float64Text, wordFloatText } from "./float-arithmetic.ts";
@@ -24,7 +24,7 @@ import { words64 } from "./words64.ts";
 
 /** The text of an operation and what a kernel needs to know to call it. */
 export interface Arithmetic {
-  /** What comes before everything else in a module. */
+  /** The text before everything else in a module. */
   readonly directives: string;
   readonly text: string;
   /** WGSL types of a unit and of what is running. */

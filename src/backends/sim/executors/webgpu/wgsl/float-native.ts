@@ -10,19 +10,19 @@ import type { WordFloat } from "./float-format.ts";
 import type { Operation } from "./operation.ts";
 
 /**
- * What a device's float32 addition is good for in the sums of a dtype: `all` values; `normal` ones, with a normal result;
+ * The range in which a device's float32 addition serves the sums of a dtype: `all` values; `normal` ones, with a normal result;
  * `none`. For float16 also whether the device converts exactly (`converted`), or adds `halves` themselves.
  */
 export type NativeAdd = "halves" | "converted" | "all" | "normal" | "none";
 
-/** What a device is trusted with, by dtype; sums of 1-byte floats and of float64 are whole numbers always. */
+/** Trust in a device, by dtype; sums of 1-byte floats and of float64 are whole numbers always. */
 export interface NativeAdds {
   readonly float32: Exclude<NativeAdd, "halves" | "converted">;
   readonly bfloat16: Exclude<NativeAdd, "halves" | "converted">;
   readonly float16: NativeAdd;
 }
 
-/** What kernels of an operation use; symmetric sums run in float32. */
+/** The addition in kernels of an operation; symmetric sums run in float32. */
 export function nativeFor({ dtype, kind }: Operation, natives: NativeAdds): NativeAdd {
   if (kind === "wide") return natives.float32;
   if (kind !== "sum" && kind !== "scaled") return "none";
@@ -59,7 +59,7 @@ fn pairSum(a: u32, b: u32) -> u32 { return pack2x16float(unpack2x16float(a) + un
 `,
 };
 
-/** What the text of a kernel needs before everything else. */
+/** The text that a kernel needs before everything else. */
 export function directivesOf(native: NativeAdd): string {
   return native === "halves" ? "enable f16;\n" : "";
 }

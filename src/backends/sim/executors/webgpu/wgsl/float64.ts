@@ -1,8 +1,8 @@
 /**
  * float64 in whole numbers: WGSL has no such type. Elements are pairs of words, low word first.
  *
- * As with the smaller floats, a sum or product is a sign, an exponent and 64 bits of significand whose first bit stands
- * for `2^exponent` and whose last bit is jammed, until it is rounded once.
+ * As with the smaller floats, a sum or product is a sign, an exponent and 64 bits of significand: the first bit stands
+ * for `2^exponent` and the last bit is jammed, until it is rounded once.
  */
 export const float64Parts = /* wgsl */ `
 const infinity64 = 0x7ff00000u;

@@ -29,7 +29,7 @@ fn finish(a: u32, divisor: u32) -> u32 {
 fn store(a: u32) -> u32 { return a; }
 `;
 
-/** What is running are two float32, rounded to halves at every hop. A least normal added and taken away finds subnormals. */
+/** The running value is two float32, rounded to halves at every hop. A least normal added and taken away finds subnormals. */
 const spread = /* wgsl */ `
 ${half}
 fn start(x: u32, scalar: vec2<u32>) -> vec2<u32> {

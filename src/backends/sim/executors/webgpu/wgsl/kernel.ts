@@ -14,7 +14,7 @@ export const workgroupSize = 256;
 /** Rows of a job in the table. */
 export const rowsPerJob = 2;
 
-/** What an operand is, in bits 16 and up of its first word. */
+/** Kinds of operands, in bits 16 and up of their first word. */
 export const operandKind = { contribution: 0, partial: 1, running: 2 } as const;
 
 const operandKindShift = 16;
@@ -119,7 +119,7 @@ fn isApart(place: u32) -> bool {
 }
 `;
 
-/** A contribution whose product is rounded together with the sum. */
+/** A contribution with a product that is rounded together with the sum. */
 function together(fused: Arithmetic["fused"]): string {
   const here = fused === "byPosition" ? " && !isApart(place)" : "";
   return `

@@ -1,4 +1,4 @@
-/** What a kernel computes: one dtype and operator, as far as they lead to other instructions. */
+/** The computation of a kernel: one dtype and operator, as far as they lead to other instructions. */
 import type { Fold } from "../../../../../algorithms/arithmetic/index.ts";
 import { type DType, dtypeInfo } from "../../../../../api/index.ts";
 
