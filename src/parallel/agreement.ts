@@ -2,7 +2,7 @@
  * Do all ranks describe the same thing? Found out together, and refused by name on every rank.
  *
  * A description is a table of named lines. Ranks compare a digest first, so that agreement costs a few bytes; only when it
- * differs do they exchange the lines to tell which name differs, and on whom.
+ * differs do they exchange the lines, which show the differing name and its ranks.
  */
 
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
@@ -47,11 +47,11 @@ export async function allWords(comm: Communicator, words: readonly number[]): Pr
   }
 }
 
-/** What is compared. */
+/** The compared values. */
 export interface Description {
-  /** What needs the agreement, such as `DataParallel`. */
+  /** The user of the agreement, such as `DataParallel`. */
   readonly action: string;
-  /** What each name stands for, such as `parameter`. */
+  /** The kind of a name, such as `parameter`. */
   readonly kind: string;
   readonly lines: ReadonlyMap<string, string>;
   readonly hint: string;
@@ -97,7 +97,7 @@ function disagreement(
   );
 }
 
-/** Ranks whose value is not the most common one; of equally common ones the first is the norm. */
+/** Ranks with another value than the most common one; of equally common ones the first is the norm. */
 function outliers(values: readonly string[]): number[] {
   const count = (value: string): number => values.filter((each) => each === value).length;
   const most = largest(values.map(count));

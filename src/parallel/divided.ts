@@ -6,7 +6,7 @@ import { allNumbers } from "./host-calls.ts";
 export interface Divided {
   /** The ranks among which the model is divided: a line of the tensor axis, or the plane of tensor and pipeline axes. */
   readonly comm: Communicator;
-  /** How many ranks of `comm` have this parameter, with the same values and gradients; 1 where it is this rank's alone. */
+  /** Number of ranks of `comm` that have this parameter, with the same values and gradients; 1 where it is this rank's alone. */
   readonly copies: (name: string) => number;
 }
 

@@ -1,4 +1,4 @@
-/** What training refuses, beside wrong arguments and calls: on every rank alike, so that a program can act on it. */
+/** Refusals of training, beside wrong arguments and calls: on every rank alike, so that a program can act on it. */
 import { CommError, type CommErrorFacts, type ErrorText } from "../api/index.ts";
 
 /** Parameters got no gradient on ranks that had samples; all ranks see the same error and no parameter was changed. */

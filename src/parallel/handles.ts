@@ -1,4 +1,4 @@
-/** What trainers are made of: refused by name where it is something else, such as a world, or a model around its parameters. */
+/** The arguments of trainers: refused by name where one is something else, such as a world, or a model around its parameters. */
 import { type Communicator, InvalidArgumentError } from "../api/index.ts";
 import { textOf } from "../api/option-kinds.ts";
 import { ParameterSet } from "./parameter-set.ts";
@@ -27,7 +27,7 @@ export function assertParameters(action: string, parameters: ParameterSet): void
   );
 }
 
-/** What to pass in place of what was found. */
+/** The argument to pass in place of the found one. */
 export function parametersHint(found: unknown): string {
   const isModel = isObject(found) && found["parameters"] instanceof ParameterSet;
   return isModel ? "pass the model's parameters: model.parameters" : "new ParameterSet([…])";

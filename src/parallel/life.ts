@@ -1,7 +1,7 @@
 /** When an object may make calls: one at a time, and none once it was disposed or one has failed in the middle. */
 import { CommClosedError, type Communicator } from "../api/index.ts";
 
-/** The life of something whose calls are made of several calls of the communicator. */
+/** The life of an object with calls that consist of several calls of the communicator. */
 export class Life {
   readonly #subject: string;
   readonly #comm: Communicator;
@@ -11,7 +11,7 @@ export class Life {
   /** Why no call can be made any more. */
   #fault: string | undefined;
 
-  /** `release` gives back what it holds: when it was disposed and nothing is running; may be asked for again. */
+  /** `release` gives back its memory: when it was disposed and nothing is running; may be requested again. */
   constructor(subject: string, comm: Communicator, release: () => void) {
     this.#subject = subject;
     this.#comm = comm;

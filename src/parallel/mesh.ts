@@ -39,7 +39,7 @@ export class Mesh<Axis extends string = string> {
    *
    * - **Collective**: the same axes in the same order on every rank. **Cost**: a comparison, and a split for each axis.
    *
-   * @throws InvalidArgumentError on this rank for no axis, an extent that is none, or extents whose product is not the
+   * @throws InvalidArgumentError on this rank for no axis, an extent that is none, or extents with a product that is not the
    * number of ranks.
    * @throws CollectiveMismatchError on all ranks for axes that differ.
    * @example

@@ -237,7 +237,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   }
 }
 
-/** The memory of all parameters of one dtype; gradients take none before they are asked for. */
+/** The memory of all parameters of one dtype; gradients take none before their first use. */
 class Flat {
   readonly values: ParameterArray;
   #gradients: ParameterArray | undefined;

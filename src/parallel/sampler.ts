@@ -1,5 +1,5 @@
 /**
- * Which samples each rank takes, in which step: every sample once an epoch, in an order that a seed fixes.
+ * The samples of each rank in each step: every sample once an epoch, in an order that a seed fixes.
  *
  * The order depends on the seed and the epoch alone. A batch is cut out of it for all ranks together, and each rank takes
  * its part of the batch; so runs of different numbers of ranks see the same samples in the same steps, and the place where
@@ -22,7 +22,7 @@ export interface SamplerOptions {
   readonly seed?: number | undefined;
   /** Another order in every epoch; `true` when left out. Else samples come as they are numbered. */
   readonly shuffle?: boolean | undefined;
-  /** What becomes of a last batch that is not full: `keep`, when left out, or `drop`. */
+  /** The treatment of a last batch that is not full: `keep`, when left out, or `drop`. */
   readonly partial?: "keep" | "drop" | undefined;
 }
 

@@ -24,7 +24,7 @@ export interface WarmUpOptions {
   readonly steps: number;
   /** Share of the full rate that the first update has; 0 when left out. */
   readonly start?: number | undefined;
-  /** What follows; its first rate is the full one, and its steps are counted from the end of the warm-up. */
+  /** The schedule behind the warm-up; its first rate is the full one, and its steps are counted from the end of the warm-up. */
   readonly after: number | Schedule;
 }
 

@@ -24,13 +24,13 @@ export interface StateTensor {
   readonly data: HostArray;
 }
 
-/** What an object needs to go on as if nothing had happened. */
+/** The state that an object needs to continue as if nothing had happened. */
 export interface State {
   readonly values: Readonly<Record<string, StateValue>>;
   readonly tensors: Readonly<Record<string, StateTensor>>;
 }
 
-/** Something whose state a checkpoint keeps. */
+/** An object with state that a checkpoint keeps. */
 export interface Stateful {
   /** The present state. Its tensors may share memory with the object: write or copy them before it changes. */
   state(): State;
@@ -42,7 +42,7 @@ export interface Stateful {
   restore(state: State): void;
 }
 
-/** Something whose state differs from rank to rank. */
+/** An object with state that differs from rank to rank. */
 export interface RankStateful extends Stateful {
   /**
    * Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`. Also of as many ranks, where

@@ -1,18 +1,18 @@
-/** What backward tells a trainer that holds values in shards: with which layer it computes next, and which way it goes. */
+/** Backward's announcement to a trainer with sharded values: the layer that it computes next, and the direction. */
 
-/** Told the next layer; resolves when that layer's values can be read. */
+/** Takes the next layer; resolves when that layer's values can be read. */
 export type VisitLayer = (layer: string) => Promise<void>;
 
 /** One way through all layers: first to last, or last to first. */
 export type Direction = "forward" | "backward";
 
 /**
- * Told by backward which layer it computes with next; resolves when that layer's values can be read. Without `passes`, a
+ * Takes the layer that backward computes next; resolves when that layer's values can be read. Without `passes`, a
  * micro-batch goes through all layers once forward and once back.
  */
 export interface Visit extends VisitLayer {
   /**
-   * Says, before the first visit, that several passes follow one another, as a pipeline's do; gradients are then told in
+   * Announces, before the first visit, that several passes follow one another, as a pipeline's do; gradients are then reported in
    * every pass back. All ranks make the passes of the one that needs most of them.
    *
    * - **Collective** over the trainer's ranks. **Cost**: an all-gather of 4 bytes and a comparison.
@@ -28,5 +28,5 @@ export interface Visit extends VisitLayer {
   skip(): Promise<void>;
 }
 
-/** The visits of those who hold all values. */
+/** The visits of trainers with all values. */
 export const everythingIsHere = (): Promise<void> => Promise.resolve();

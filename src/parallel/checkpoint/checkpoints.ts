@@ -30,7 +30,7 @@ const AS_BEFORE = "earlier saves are as they were";
 
 /** Options of `Checkpoints`. */
 export interface CheckpointOptions {
-  /** How many complete saves are kept; older ones are removed after a save. 2 when left out. */
+  /** Number of complete saves that are kept; older ones are removed after a save. 2 when left out. */
   readonly keep?: number | undefined;
 }
 
@@ -148,7 +148,7 @@ export class Checkpoints {
    * - **Cost**: every file is read by one rank and broadcast to the others; the parts' old state is kept until all have
    *   the new one.
    *
-   * @returns What was loaded; `undefined` when there is no complete save and none was asked for.
+   * @returns The loaded save; `undefined` when there is no complete save and none was required.
    * @throws InvalidArgumentError on this rank for a number or a part that is none, or while another call is running.
    * @throws CollectiveMismatchError on all ranks when they ask for different saves.
    * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, a manifest that does

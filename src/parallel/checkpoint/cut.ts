@@ -1,7 +1,7 @@
 /**
- * How state that all ranks share is cut over their files: into equal runs of bytes, whatever tensors these fall on.
+ * The cut of shared state over the ranks' files: into equal runs of bytes, whatever tensors these fall on.
  *
- * The cut follows from the tensors and the number of ranks alone, so it is never written down: who reads a file knows which
+ * The cut follows from the tensors and the number of ranks alone, so it is never written down: a reader of a file knows which
  * elements of which tensor it holds.
  */
 import { bytesOf } from "../../api/index.ts";

@@ -1,7 +1,7 @@
 /**
  * Checkpoints in a directory, in Node: the one place of `twinccl/parallel` that needs it.
  *
- * Node's modules are asked for when they are used, so that this file loads anywhere. A written file is flushed to disk, and
+ * Node's modules are loaded on use, so that this file loads anywhere. A written file is flushed to disk, and
  * so is the folder after a file or a folder in it got its name.
  */
 import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
@@ -14,7 +14,7 @@ interface Handle {
   close(): Promise<void>;
 }
 
-/** What is used of `node:fs/promises`. */
+/** The used part of `node:fs/promises`. */
 interface FileSystem {
   mkdir(path: string, options: { readonly recursive: true }): Promise<string | undefined>;
   open(path: string, flags: string): Promise<Handle>;
@@ -32,7 +32,7 @@ interface FileSystem {
   rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
 }
 
-/** What is used of `node:path`. */
+/** The used part of `node:path`. */
 interface Paths {
   resolve(path: string): string;
   dirname(path: string): string;
@@ -109,7 +109,7 @@ export function directoryFiles(directory: string): CheckpointFiles {
   };
 }
 
-/** Refuses what is no regular file, and a path whose real one is another, through a link or `..`: nothing of it is opened. */
+/** Refuses all but regular files, and a path with another real one, through a link or `..`: nothing of it is opened. */
 async function assertInside(
   fs: FileSystem,
   paths: Paths,

@@ -1,5 +1,5 @@
 /**
- * What checkpoints need of a file system, and nothing more: so that they also live where there is none.
+ * The operations of a file system that checkpoints need, and nothing more: so that they also work where there is none.
  *
  * Paths are relative, their parts parted by `/`.
  */

@@ -9,12 +9,12 @@ import { ownStates, readRankFile, type States, sharedTensors, takePieces } from 
 import { decodeTensors } from "./safetensors.ts";
 import { FileFault, together } from "./together.ts";
 
-/** What was read. */
+/** The data of a save. */
 export interface LoadedStates {
   readonly manifest: Manifest;
   readonly shared: States;
   readonly perRank: readonly States[];
-  /** Whose states `perRank` has: this rank's alone, or those of all ranks that wrote it. */
+  /** The owner of the states in `perRank`: this rank alone, or all ranks that wrote it. */
   readonly of: "own" | "every rank's";
 }
 
@@ -26,7 +26,7 @@ export interface PartNames {
 
 /**
  * The states of save number `save`, or of the newest complete one; `undefined` when there is none. Where as many ranks wrote
- * it, each takes its own alone unless every rank's are asked for.
+ * it, each takes its own alone unless every rank's are required.
  */
 export async function loadStates(
   comm: Communicator,

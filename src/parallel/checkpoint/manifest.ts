@@ -31,7 +31,7 @@ export interface FileLine {
   readonly sha256: string;
 }
 
-/** What these files are, and how they are laid out. */
+/** The files of a save and their layout. */
 export const format = "twinccl-checkpoint-1" as const;
 
 /** A complete checkpoint. */
@@ -119,7 +119,7 @@ function parsed(path: string, body: string): unknown {
 }
 
 /**
- * A manifest whose every name, number and path is one that a save of this number has. Its checksum says that it is whole, not
+ * A manifest in which every name, number and path is one that a save of this number has. Its checksum says that it is whole, not
  * that it was written by a save.
  */
 function checkedManifest(value: unknown, save: number): Manifest {

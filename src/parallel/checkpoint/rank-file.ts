@@ -17,7 +17,7 @@ import { FileFault, named } from "./together.ts";
 /** States by the names of their parts. */
 export type States = Readonly<Record<string, State>>;
 
-/** Which file of which save it is. */
+/** The rank and the save of a file. */
 export interface FileOf {
   readonly save: number;
   readonly rank: number;
@@ -38,7 +38,7 @@ export function sharedTensors(
 /** Bytes of tensors in a file: what Node reads and hashes in one go, less 64 MiB for names and values. */
 const MOST_BYTES = 2 ** 31 - 2 ** 26;
 
-/** What goes into a rank's file. */
+/** The contents of a rank's file. */
 export type RankContent = Pick<TensorFile, "tensors"> & { readonly values: string };
 
 /** Takes this rank's share of the state out of it, in copies: what changes afterwards is not in it. */
@@ -148,7 +148,7 @@ function decoded(bytes: Uint8Array): [TensorFile] | [undefined, string] {
   }
 }
 
-/** Says whose file it is when it is whole, but another one's. */
+/** Names the owner of a file when it is whole, but another rank's. */
 function strangerFault(
   file: TensorFile | undefined,
   { save, rank, size }: FileOf,
@@ -224,7 +224,7 @@ export function takePieces(
   }
 }
 
-/** What a rank had of its own. */
+/** The own states of a rank. */
 export function ownStates(
   file: TensorFile,
   { files, perRank: parts }: Manifest,

@@ -11,7 +11,7 @@ import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from ".
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
 
-/** What a safetensors file holds. */
+/** The contents of a safetensors file. */
 export interface TensorFile {
   readonly tensors: Readonly<Record<string, StateTensor>>;
   /** Texts by name; the format has no other values. */
@@ -39,7 +39,7 @@ const MOST_HEADER_BYTES = 100_000_000;
 /**
  * The bytes of a safetensors file.
  *
- * @throws InvalidArgumentError for a tensor that is called `__metadata__`, or whose data are not those of its dtype and shape; for
+ * @throws InvalidArgumentError for a tensor with the name `__metadata__`, or with data that are not those of its dtype and shape; for
  * metadata that are no texts.
  * @example
  * const bytes = encodeTensors({ tensors: model.state().tensors, metadata: { format: "pt" } });
@@ -77,7 +77,7 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * What a safetensors file holds, in arrays of its own.
+ * The contents of a safetensors file, in arrays of its own.
  *
  * @throws InvalidArgumentError saying what is wrong with the file, before anything of it is used.
  * @example

@@ -1,4 +1,4 @@
-/** What all ranks share: listed as the manifest has it, and compared before it is saved. */
+/** State that all ranks share: listed as the manifest has it, and compared before it is saved. */
 import type { Communicator } from "../../api/index.ts";
 import { assertAgreed } from "../agreement.ts";
 import { type Manifest, sha256Of } from "./manifest.ts";

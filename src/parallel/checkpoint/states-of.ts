@@ -11,11 +11,11 @@ import {
   type StateValue,
 } from "../state.ts";
 
-/** What a checkpoint keeps, by names that stay the same between saving and loading. */
+/** The state in a checkpoint, by names that stay the same between saving and loading. */
 export interface CheckpointParts {
-  /** What is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
+  /** State that is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
   readonly shared: Readonly<Record<string, Stateful>>;
-  /** What each rank has of its own: random numbers, the trainer with what it has not sent. */
+  /** State of each rank's own: random numbers, the trainer with its residuals. */
   readonly perRank?: Readonly<Record<string, RankStateful>> | undefined;
 }
 
@@ -42,7 +42,7 @@ export function isPartName(name: unknown): boolean {
 }
 
 /**
- * Refuses parts of other kinds, and names that are nearly theirs, whose parts would be lost in silence. Names of something else
+ * Refuses parts of other kinds, and near misses of their names, of which the parts would be lost in silence. Names of something else
  * may stand beside them.
  */
 export function assertParts(action: string, parts: CheckpointParts): void {

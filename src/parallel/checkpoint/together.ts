@@ -4,7 +4,7 @@ import type { Communicator } from "../../api/index.ts";
 import { allTexts } from "../agreement.ts";
 import { CheckpointError } from "../errors.ts";
 
-/** What went wrong on a rank, as the others are told. */
+/** The failure of a rank, as the others receive it. */
 interface Told {
   readonly fault: string;
   readonly file?: string | undefined;

@@ -11,23 +11,23 @@ import type { Bucket } from "./buckets.ts";
 import type { BucketExchange } from "./wire.ts";
 
 /**
- * Told by backward, as soon as it has it, the gradient of one parameter: of the sum of the losses over the micro-batch. It
+ * Backward reports to it the gradient of one parameter, as soon as that is complete: of the sum of the losses over the micro-batch. It
  * is added, times `scale` (1 when left out), to what earlier micro-batches brought, and may be reused afterwards. A model
- * whose loss is a mean passes its number of samples as the scale.
+ * with a mean loss passes its number of samples as the scale.
  */
 export type Ready = (name: string, gradient: ParameterArray, scale?: number) => void;
 
-/** What backward tells about a micro-batch. */
+/** Backward's report of a micro-batch. */
 export interface MicroBatch {
   /** Sum of the losses of its samples, weighted where they are. */
   readonly loss: number;
-  /** How many samples it had. */
+  /** Number of its samples. */
   readonly samples: number;
   /** Sum of the weights of its samples, where the loss weights them; its samples when left out. */
   readonly weight?: number | undefined;
 }
 
-/** A bucket, the memory it is gathered in, and who sums it. */
+/** A bucket, the memory it is gathered in, and its sum. */
 export interface Lane {
   readonly bucket: Bucket;
   readonly staging: ParameterArray;
@@ -130,7 +130,7 @@ export function assertGradient(
   if (!Number.isFinite(scale)) throw gradientFault(name, `a scale of ${scale}`, "a finite one");
 }
 
-/** What is wrong with what `ready` was told. */
+/** The fault in the arguments of `ready`. */
 function gradientFault(
   name: string,
   found: string,
@@ -160,7 +160,7 @@ export function assertStepArguments(
   if (typeof backward !== "function") throw fault("backward", backward, "a function");
 }
 
-/** Runs backward over all micro-batches and adds up what it tells about them. */
+/** Runs backward over all micro-batches and adds up their gradients. */
 export async function runBackward<B>(
   pass: BackwardPass,
   microBatches: readonly B[],
@@ -174,7 +174,7 @@ export async function runBackward<B>(
   return sums;
 }
 
-/** Runs backward on one micro-batch; gradients told after its end are refused. */
+/** Runs backward on one micro-batch; gradients reported after its end are refused. */
 export async function runMicroBatch(
   pass: { ready(name: string, gradient: ParameterArray, scale: number): void },
   backward: (ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
@@ -188,7 +188,7 @@ export async function runMicroBatch(
   return told;
 }
 
-/** Adds what backward told about micro-batch number `at`. */
+/** Adds the gradients of micro-batch number `at`. */
 export function addTold(
   sums: { loss: number; samples: number; weight: number },
   told: MicroBatch,

@@ -1,8 +1,8 @@
 /**
- * How gradients are grouped for communication: in buckets, last used parameters first.
+ * The grouping of gradients for communication: in buckets, last used parameters first.
  *
  * Backward meets the parameters in the reverse of their order of use, so buckets filled in that order are complete one
- * after another while it still runs. The order of use is rank 0's order of declaration, told to everybody, so all ranks
+ * after another while it still runs. The order of use is rank 0's order of declaration, sent to all ranks, so all ranks
  * have the same buckets whatever order their own program declared.
  */
 import { bytesOf } from "../../api/index.ts";

@@ -1,4 +1,4 @@
-/** How a step ends: from the summed gradients and what all ranks told, the same on every rank. */
+/** The end of a step: from the summed gradients and the reports of all ranks, the same on every rank. */
 import { ranksText } from "../../api/error-text.ts";
 import { type Communicator, InvalidArgumentError, type Row } from "../../api/index.ts";
 import { allTexts } from "../agreement.ts";
@@ -10,15 +10,15 @@ import { clipGradients, divideGradients, nonFinite, shareOfNorm } from "./mean-g
 import type { Settings } from "./options.ts";
 import type { RankStep } from "./step-exchange.ts";
 
-/** What a step did; everything but `stepMs` is the same on all ranks. */
+/** The result of a step; everything but `stepMs` is the same on all ranks. */
 export interface StepStats {
   /** Number of the step, from 1. */
   readonly step: number;
   /** Mean loss over the samples of all ranks. */
   readonly loss: number;
-  /** Norm of the mean gradient, before clipping; of the whole model where `divided` tells of its other parts. */
+  /** Norm of the mean gradient, before clipping; of the whole model where `divided` lists its other parts. */
   readonly gradientNorm: number;
-  /** What clipping multiplied the gradient with; 1 where it did not. */
+  /** The factor of clipping; 1 where it changed nothing. */
   readonly clip: number;
   /** Samples of all ranks. */
   readonly samples: number;
@@ -30,7 +30,7 @@ export interface StepStats {
   readonly stepMs: number;
 }
 
-/** What is concluded. */
+/** The inputs of a conclusion. */
 export interface Summed {
   /** The method, for errors. */
   readonly action: string;

@@ -107,7 +107,7 @@ export class DataParallel implements RankStateful {
    *   and divided once. All ranks hold the same bits.
    * - **Cost**: an all-reduce of every bucket, and an all-gather of 24 bytes and a bit for every parameter.
    *
-   * @throws InvalidArgumentError on this rank for an argument that is none, a gradient of another length or a gradient told
+   * @throws InvalidArgumentError on this rank for an argument that is none, a gradient of another length or a gradient reported
    * twice; on all ranks when none had a sample.
    * @throws UnusedParametersError, NonFiniteGradientError on all ranks; gradients are zero, and the next step may follow.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
@@ -143,7 +143,7 @@ export class DataParallel implements RankStateful {
     return await this.#life.during("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
-  /** Runs backward and sums the gradients; tells what all ranks told about theirs. */
+  /** Runs backward and sums the gradients; gives the reports of all ranks about theirs. */
   async #exchanged<B>(
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,

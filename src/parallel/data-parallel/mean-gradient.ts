@@ -1,4 +1,4 @@
-/** What is done with the summed gradients of a step: divide, measure, refuse or clip. The same on every rank. */
+/** The treatment of a step's summed gradients: divide, measure, refuse or clip. The same on every rank. */
 import { byCopies, type Divided, joinNorms, type NamedGradient } from "../divided.ts";
 
 /** Divides the summed gradients by the weight of all samples; one rounding each. */
@@ -41,7 +41,7 @@ function sumOfSquares(parameters: readonly NamedGradient[], unit: number): numbe
   return sum;
 }
 
-/** The names of parameters whose gradient holds an infinity or a NaN. */
+/** The names of parameters with an infinity or a NaN in their gradient. */
 export function nonFinite(parameters: Iterable<NamedGradient>): string[] {
   return [...parameters]
     .filter(({ gradient }) => !gradient.every((each) => Number.isFinite(each)))

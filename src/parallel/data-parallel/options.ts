@@ -1,4 +1,4 @@
-/** What `DataParallel` can be told, and what it takes when it is not. */
+/** The options of `DataParallel`, with their defaults. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
@@ -10,7 +10,7 @@ export interface DataParallelOptions {
   /** Most bytes of gradients that travel together; 25 MiB when left out. */
   readonly bucketBytes?: number | undefined;
   /**
-   * What happens to a parameter that got no gradient on a rank that had samples: `refuse` (when left out) fails the step
+   * The treatment of a parameter without a gradient on a rank that had samples: `refuse` (when left out) fails the step
    * on every rank with an `UnusedParametersError`, `zeros` takes zeros from that rank.
    */
   readonly unused?: "refuse" | "zeros" | undefined;
@@ -22,7 +22,7 @@ export interface DataParallelOptions {
    */
   readonly nonFinite?: "refuse" | "keep" | undefined;
   /**
-   * What gradients travel as. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
+   * The format of gradients in messages. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
    * every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
    */
   readonly wire?: Wire | undefined;
@@ -31,10 +31,10 @@ export interface DataParallelOptions {
    * refused where `wire` rounds nothing.
    */
   readonly wireScale?: number | undefined;
-  /** The rank whose values and order of declaration all ranks start with; 0 when left out. */
+  /** The rank with the values and the order of declaration that all ranks start with; 0 when left out. */
   readonly root?: number | undefined;
   /**
-   * Where the model itself is divided over ranks: who they are, and which parameters several of them have. Then the norm is
+   * The ranks over which the model itself is divided, and the parameters that several of them have. Then the norm is
    * that of the whole model, and what several ranks have is summed apart from what is divided: the same bits for all of them.
    */
   readonly divided?: Divided | undefined;
@@ -97,7 +97,7 @@ export function settingsOf(
   return settings;
 }
 
-/** What ranks must agree on, as lines of a description. */
+/** The options that ranks must agree on, as lines of a description. */
 export function settingLines(settings: Settings): [string, string][] {
   const { now, divided, ...agreed } = settings;
   const lines = Object.entries(agreed).map(([name, value]): [string, string] => [

@@ -1,4 +1,4 @@
-/** What ranks have not sent so far (`topK`), as state: by parameter, so that buckets may be cut differently later. */
+/** Gradients that ranks have not sent so far (`topK`), as state: by parameter, so that buckets may be cut differently later. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import type { State, StateTensor } from "../state.ts";
@@ -46,7 +46,7 @@ function text({ dtype, shape, data }: StateTensor): string {
   return `${dtype} [${shape.join(", ")}] of ${data.length}`;
 }
 
-/** The state of one of `size` ranks, made of those of another number of ranks: what nobody sent is owed further on. */
+/** The state of one of `size` ranks, made of those of another number of ranks: unsent gradients are owed further on. */
 export function sumOfResiduals(states: readonly State[], rank: number, size: number): State {
   const [first] = states;
   const sums = new Map<string, StateTensor>();

@@ -1,4 +1,4 @@
-/** How training starts: all ranks have the same model, the root's values, and one order of use. */
+/** The start of training: all ranks have the same model, the root's values, and one order of use. */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
@@ -6,18 +6,18 @@ import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { Settings } from "./options.ts";
 
-/** What ranks have to have in common. */
+/** The properties that ranks must have in common. */
 export interface Start {
   /** The trainer, for errors. */
   readonly trainer: string;
   readonly settings: Pick<Settings, "root" | "divided">;
   /** The options, as lines of a description. */
   readonly options: readonly (readonly [string, string])[];
-  /** What else is to be the same about a parameter; nothing when left out. */
+  /** Further properties of a parameter that must be equal; nothing when left out. */
   readonly also?: (name: string) => string;
 }
 
-/** Compares the ranks' models, gives everybody the root's values, and tells the order of use: the root's. */
+/** Compares the ranks' models, gives all ranks the root's values, and returns the order of use: the root's. */
 export async function startTogether(
   comm: Communicator,
   parameters: ParameterSet,
@@ -54,7 +54,7 @@ export async function startTogether(
   return order.map((index) => parameters.get(parameters.names[index] as string));
 }
 
-/** How many ranks of a divided model have a parameter. */
+/** Number of ranks of a divided model that have a parameter. */
 function copiesOf(trainer: string, divided: Divided | undefined, name: string): number {
   if (divided === undefined) return 1;
   const copies: unknown = divided.copies(name);

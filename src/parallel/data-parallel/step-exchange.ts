@@ -1,4 +1,4 @@
-/** What ranks tell each other at the end of a step: their loss and samples, and which parameters got no gradient. */
+/** The messages of ranks at the end of a step: their loss and samples, and the parameters that got no gradient. */
 import type { Communicator } from "../../api/index.ts";
 
 /** One rank's part of a step. */
@@ -6,7 +6,7 @@ export interface RankStep {
   /** Sum of the losses of its samples. */
   readonly loss: number;
   readonly samples: number;
-  /** What the mean divides by; the samples where they count alike. */
+  /** The divisor of the mean; the samples where they count alike. */
   readonly weight: number;
   /** One flag for each parameter, in the order of names: it got a gradient. */
   readonly used: readonly boolean[];

@@ -1,5 +1,5 @@
 /**
- * How one bucket of gradients gets summed over all ranks: in full, in 16-bit floats, or its largest elements only.
+ * The sum of one bucket of gradients over all ranks: in full, in 16-bit floats, or of its largest elements only.
  *
  * Gradients are host memory; what travels is the backend's. So every exchange owns buffers of the communicator, copies the
  * bucket into them when it is issued and out of them when it is collected.
@@ -9,12 +9,12 @@ import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type HalfDType, halfBits, halfValue } from "./half.ts";
 import { largestIndexes } from "./top-k.ts";
 
-/** What gradients travel as: `"full"`, a 16-bit float, or the given share of largest elements with error feedback. */
+/** The format of gradients in messages: `"full"`, a 16-bit float, or the given share of largest elements with error feedback. */
 export type Wire = "full" | HalfDType | { readonly topK: number };
 
 /** The calls that sum one bucket; used once a step. */
 export interface BucketExchange {
-  /** What was not sent so far and is added to the next gradient, where there is such a thing. Live memory. */
+  /** Unsent gradients, which are added to the next ones, where there are such. Live memory. */
   readonly residual: ParameterArray | undefined;
   /** Posts the calls; `gradients` may be changed afterwards. */
   post(gradients: ParameterArray): CommOp;
@@ -118,7 +118,7 @@ class HalfExchange implements BucketExchange {
 class TopExchange implements BucketExchange {
   readonly residual: ParameterArray;
   readonly #comm: Communicator;
-  /** What the rank has to give: gradient and residual; after posting, what it has not sent. */
+  /** The rank's contribution: gradient and residual; after posting, the unsent part. */
   readonly #owed: ParameterArray;
   readonly #values: readonly [DeviceBuffer<ParameterDType>, DeviceBuffer<ParameterDType>];
   readonly #places: readonly [DeviceBuffer<"uint32">, DeviceBuffer<"uint32">];

@@ -31,7 +31,7 @@ const kinds: OptionKinds<ExpertOptions> = {
   ...{ experts: true, width: true, capacity: true, dtype: true },
 };
 
-/** What a dispatch dropped, and who got how much: the same on every rank but for `own`. */
+/** Numbers of dropped and dispatched rows: the same on every rank but for `own`. */
 export interface Load {
   /** Rows that each expert got, of all ranks. */
   readonly rows: readonly number[];
@@ -41,7 +41,7 @@ export interface Load {
   readonly own: number;
 }
 
-/** What came back to the tokens of a rank. */
+/** The outputs for the tokens of a rank. */
 export interface Combined {
   /** A row for every token: the weighted sum of its experts' outputs, zero where all were dropped. */
   readonly output: ParameterArray;

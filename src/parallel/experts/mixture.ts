@@ -6,7 +6,7 @@ import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
 import type { ExpertParallel, Load } from "./expert-parallel.ts";
 import { routeTopK, type TopKOptions } from "./routing.ts";
 
-/** What a mixture is made of. */
+/** The parts of a mixture. */
 export interface MixtureParts extends TopKOptions {
   /** Rows of tokens to rows of a logit for each expert; whole on every rank. */
   readonly router: Layer;

@@ -1,10 +1,10 @@
 /**
- * Who gets a place with an expert. An expert takes as many rows as its capacity, of all ranks together: those of rank 0 first,
+ * The assignment of places with experts. An expert takes as many rows as its capacity, of all ranks together: those of rank 0 first,
  * in the order of tokens and choices, then those of rank 1. So what is dropped does not depend on how tokens are divided.
  */
 import { type Part, partOf } from "../tensor/split.ts";
 
-/** What one rank sends and receives. */
+/** The rows that one rank sends and receives. */
 export interface Places {
   /** This rank's (token, choice) pairs that found a place, by expert, in their order. */
   readonly kept: Int32Array;

@@ -1,4 +1,4 @@
-/** Which experts each token goes to: the likeliest of a router's logits, with what their outputs are weighted. */
+/** The experts of each token: the likeliest of a router's logits, with the weights of their outputs. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { zerosLike } from "../layers/layer.ts";
@@ -9,7 +9,7 @@ export interface Routes {
   readonly choices: number;
   /** Number of the expert, for every token and choice. */
   readonly experts: Int32Array;
-  /** What the expert's output is multiplied with in the sum that is the token's output. */
+  /** The factor of the expert's output in the sum that is the token's output. */
   readonly weights: ParameterArray;
 }
 

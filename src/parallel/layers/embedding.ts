@@ -2,14 +2,14 @@
 import type { ParameterArray } from "../parameter-set.ts";
 import { type Extent, type TakeGradient, type Weights, zerosLike } from "./layer.ts";
 
-/** What an embedding is made of: a row of `width` numbers for each token, and one for each place in a sequence. */
+/** The parts of an embedding: a row of `width` numbers for each token, and one for each place in a sequence. */
 export interface EmbeddingParts {
   readonly token: Weights;
   readonly position: Weights;
   readonly width: number;
 }
 
-/** A pass of the embedding, whose input has no gradient. */
+/** A pass of the embedding; its input has no gradient. */
 export interface EmbeddingPass {
   readonly output: ParameterArray;
   backward(gradient: ParameterArray, take: TakeGradient): void;

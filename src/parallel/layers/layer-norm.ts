@@ -4,7 +4,7 @@ import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
 const EPSILON = 1e-5;
 
-/** What a layer norm is made of; both as long as a row. */
+/** The parts of a layer norm; both as long as a row. */
 export interface LayerNormParts {
   readonly weight: Weights;
   readonly bias: Weights;

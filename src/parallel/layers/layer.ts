@@ -2,7 +2,7 @@
  * Layers on plain typed arrays, with their backward written by hand.
  *
  * Forward gives the output and a closure that holds what its own backward needs, so several passes may be under way at
- * once, as pipelines have them. Gradients are handed over as they are made, and belong to whoever is told; all sums are made
+ * once, as pipelines have them. Gradients are handed over as they are made, and belong to their receiver; all sums are made
  * in a fixed order. For tests, examples and sharded layers; no match for a kernel library.
  */
 import type { ParameterArray } from "../parameter-set.ts";
@@ -19,7 +19,7 @@ export interface Extent {
   readonly length: number;
 }
 
-/** Told every parameter's gradient once, as soon as this pass has it complete. */
+/** Receives every parameter's gradient once, as soon as this pass has it complete. */
 export type TakeGradient = (name: string, gradient: ParameterArray) => void;
 
 /** One forward pass. */
@@ -27,7 +27,7 @@ export interface Pass {
   /** Rows of the layer's output, row-major. */
   readonly output: ParameterArray;
   /**
-   * From the gradient by the output, tells those by the layer's parameters and returns the one by its input. `gradient` has
+   * From the gradient by the output, reports those by the layer's parameters and returns the one by its input. `gradient` has
    * the output's length and is only read.
    */
   backward(gradient: ParameterArray, take: TakeGradient): ParameterArray;

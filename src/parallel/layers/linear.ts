@@ -3,7 +3,7 @@ import { InvalidArgumentError } from "../../api/index.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
-/** What a linear layer is made of. */
+/** The parts of a linear layer. */
 export interface LinearParts {
   readonly weight: Weights;
   /** Left out: none is added. */
@@ -37,7 +37,7 @@ export function linear(parts: LinearParts): Layer {
   };
 }
 
-/** What is missing would be read as no number, and spread. */
+/** A missing part would be read as no number, and spread. */
 function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {
   const { weight, bias, inputs, outputs } = parts;
   const lengths: [string, number, number][] = [

@@ -1,19 +1,19 @@
-/** What a loss gives, and the checks that all losses share. */
+/** The result of a loss, and the checks that all losses share. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
 
 /** A loss over some samples, and their weight. */
 export interface Loss {
-  /** The mean, or the sum where that was asked for. */
+  /** The mean, or the sum on request. */
   readonly value: number;
   /**
-   * What the mean is divided by: elements, rows or their weights. The means of several batches, and their gradients, join to
+   * The divisor of the mean: elements, rows or their weights. The means of several batches, and their gradients, join to
    * those of all samples when each is weighted by this.
    */
   readonly weight: number;
 }
 
-/** Whether value and gradient are those of the mean or of the sum; `DataParallel` takes sums and divides once. */
+/** The kind of value and gradient: mean or sum; `DataParallel` takes sums and divides once. */
 export type Reduction = "mean" | "sum";
 
 /** Refuses a reduction that is none: anything else would pass for a sum. */

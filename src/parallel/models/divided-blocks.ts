@@ -17,7 +17,7 @@ import { partOf, splitTensor } from "../tensor/split.ts";
 import type { ModelOptions } from "./model.ts";
 import { declare, type TransformerShape } from "./transformer-parts.ts";
 
-/** Whose blocks, and how many ranks they are divided over; left out, they are whole. */
+/** The ranks that the blocks are divided over; left out, they are whole. */
 export interface DividedParts {
   readonly tensor: Communicator | undefined;
   readonly shape: TransformerShape;
@@ -62,7 +62,7 @@ export function dividedBlock(parts: DividedParts, at: number): ShardedLayer {
   const name = `block${at}`;
   const into = (layer: string, inputs: number, outputs: number): Layer =>
     linear(dense(parts, `${name}.${layer}`, inputs, outputs));
-  /** The last linear layer, whose bias is added after the sum where there is one. */
+  /** The last linear layer, with its bias added after the sum where there is one. */
   const out = (layer: string, inputs: number, before: (last: Layer) => Layer): ShardedLayer => {
     const last = dense(parts, `${name}.${layer}`, inputs, width);
     if (tensor === undefined) return replicated(before(linear(last)));
@@ -87,7 +87,7 @@ export function dividedBlock(parts: DividedParts, at: number): ShardedLayer {
   ]);
 }
 
-/** What follows the blocks: the last norm, and the linear layer to logits. */
+/** The layers behind the blocks: the last norm, and the linear layer to logits. */
 export function closing(parts: DividedParts): ShardedLayer {
   const { vocabulary, width } = parts.shape;
   const head = replicated(linear(dense(parts, "head", width, vocabulary)));

@@ -1,4 +1,4 @@
-/** What the small models have in common: parameters, a loss, and a backward as `DataParallel` wants it. */
+/** The common interface of the small models: parameters, a loss, and a backward for `DataParallel`. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
 import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
@@ -14,7 +14,7 @@ export interface Model<Batch> {
   /** Sum of the losses over a batch, its samples and their weight. */
   loss(batch: Batch): MicroBatch;
   /**
-   * The same, and the gradient of that sum by every parameter, told once each, last used first.
+   * The same, and the gradient of that sum by every parameter, reported once each, last used first.
    *
    * @example
    * await trainer.step([batch], (each, ready) => model.backward(each, ready));
@@ -22,13 +22,13 @@ export interface Model<Batch> {
   backward(batch: Batch, take: TakeGradient): MicroBatch;
 }
 
-/** Which stage of how many: a pipeline's communicator is one. */
+/** The stage and the number of stages: a pipeline's communicator is one. */
 export interface StagePlace {
   readonly rank: number;
   readonly size: number;
 }
 
-/** What every model needs to be made. */
+/** The arguments of every model. */
 export interface ModelOptions {
   /** `float32` when left out. */
   readonly dtype?: ParameterDType | undefined;
@@ -51,7 +51,7 @@ export function addTo(parameters: ParameterSet): TakeGradient {
   };
 }
 
-/** Declares parameters whose initial values depend on the seed and their own name alone, so none shifts another's. */
+/** Declares parameters with initial values that depend on the seed and their own name alone, so none shifts another's. */
 export class Initial {
   readonly declarations: ParameterDeclaration[] = [];
   readonly #dtype: ParameterDType;

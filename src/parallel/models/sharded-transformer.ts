@@ -22,7 +22,7 @@ export interface ShardedTransformer {
   /** The layer of a parameter, as `backward` visits them: `embedding`, `block0`, `block1`, …, `closing`. */
   layerOf(name: string): string;
   /**
-   * As `Model.backward`, by all ranks together with the same batch. `visit` is told every layer before it is used, forward and
+   * As `Model.backward`, by all ranks together with the same batch. `visit` gets every layer before it is used, forward and
    * back; `ShardedParallel` at stage 3 needs it.
    *
    * @example

@@ -1,4 +1,4 @@
-/** What every transformer here is made of, whole or divided: its shape, its parameters, its batches. */
+/** The parts of every transformer here, whole or divided: its shape, its parameters, its batches. */
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Extent } from "../layers/layer.ts";
 import { assertCount, Initial, type ModelOptions, refusal } from "./model.ts";
@@ -17,7 +17,7 @@ export interface TransformerShape {
   readonly hidden?: number | undefined;
 }
 
-/** Sequences of tokens, all of one length of at least 2: each token but the last is asked for the next. */
+/** Sequences of tokens, all of one length of at least 2: each token but the last predicts the next. */
 export interface TokenBatch {
   /** One sequence after the other. */
   readonly tokens: ArrayLike<number>;
@@ -102,7 +102,7 @@ export function assertTokens(
   }
 }
 
-/** Divides every sequence into what is read and what is to be told. */
+/** Divides every sequence into the tokens that are read and those that are predicted. */
 export function shifted(
   shape: TransformerShape,
   batch: TokenBatch,

@@ -24,7 +24,7 @@ export interface TransformerStage extends Stage<TokenBatch> {
   layerOf(name: string): string;
   /** The axis along which a parameter is divided; `undefined` for one that every rank of the stage has whole. */
   axisOf(name: string): number | undefined;
-  /** How many ranks of the stage have a parameter, for `Divided.copies`; 1 where the stage is not divided. */
+  /** Number of ranks of the stage that have a parameter, for `Divided.copies`; 1 where the stage is not divided. */
   copies(name: string): number;
 }
 

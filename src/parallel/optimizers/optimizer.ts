@@ -18,7 +18,7 @@ import {
 } from "../state.ts";
 import type { UpdateRule } from "./rule.ts";
 
-/** What an optimizer needs of a parameter: a whole one of a `ParameterSet`, or any contiguous range of elements. */
+/** The parts of a parameter that an optimizer needs: a whole one of a `ParameterSet`, or any contiguous range of elements. */
 export interface Trainable {
   /** Unique in the optimizer; names the state. */
   readonly name: string;

@@ -1,5 +1,5 @@
 /**
- * What an optimizer does to one element, apart from whose element it is.
+ * The effect of an optimizer on one element, apart from the owner of that element.
  *
  * A rule is element-wise: it may run on any contiguous range of the parameters, so data parallel ranks run it on everything
  * and sharded ones on their part, with the same bits. Arithmetic is in float64 and rounded to the arrays' dtype where

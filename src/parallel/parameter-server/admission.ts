@@ -1,6 +1,6 @@
 /**
- * Whose turn it is, so that no push ever comes too late. A pull that was not pushed yet is a lease of its version; every push
- * of somebody else makes it one staler.
+ * The order of turns in which no push ever comes too late. A pull that was not pushed yet is a lease of its version; every push
+ * of another worker makes it one staler.
  *
  * Leases are always such that pushing them in the order of their versions keeps each within the bound. A pull or a push that
  * would break that waits. The oldest lease may therefore always be pushed, so workers that push or leave never wait for ever.

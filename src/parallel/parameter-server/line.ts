@@ -1,11 +1,11 @@
-/** What server and worker say to each other: three numbers, and the values or gradients of all parameters. */
+/** The messages between server and worker: three numbers, and the values or gradients of all parameters. */
 import type { Communicator } from "../../api/index.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 
-/** What a worker asks for. */
+/** Requests of a worker. */
 export const asks = { pull: 0, push: 1, leave: 2 } as const;
 
-/** What the server answers. */
+/** Answers of the server. */
 export const answers = { accepted: 0, stale: 1, future: 2, nonFinite: 3, notPulled: 4 } as const;
 
 /** A kind or an answer, a version, and a staleness. */

@@ -32,12 +32,12 @@ export interface ParameterServerOptions {
   /** Most pushes of others between a pull and its push. */
   readonly staleness: number;
   /**
-   * `block`, when left out: pulls and pushes wait as long as a push of somebody else would come too late otherwise. `reject`:
-   * nobody waits, and what comes too late is not applied.
+   * `block`, when left out: pulls and pushes wait as long as a push of another worker would come too late otherwise. `reject`:
+   * no call waits, and a late push is not applied.
    */
   readonly mode?: "block" | "reject" | undefined;
   /**
-   * Told of every push that was applied, in order. Where it returns a promise, the server waits for it before it answers the
+   * Called for every push that was applied, in order. Where it returns a promise, the server waits for it before it answers the
    * worker and goes on, so it may save: `state` is that of this very version.
    */
   readonly onAccepted?: ((push: AcceptedPush) => unknown) | undefined;
@@ -47,9 +47,9 @@ const kinds: OptionKinds<ParameterServerOptions> = {
   ...{ rule: true, server: true, staleness: true, mode: true, onAccepted: "function" },
 };
 
-/** What became of a push. */
+/** The outcome of a push. */
 export interface PushResult {
-  /** `false`: it came too late, with `reject`; pull and compute anew. */
+  /** `false`: it came too late, with `reject`; pull and compute again. */
   readonly accepted: boolean;
   /** The server's version after it. */
   readonly version: number;
@@ -67,7 +67,7 @@ export class ParameterServer implements RankStateful {
   /** On the server alone. */
   readonly #store: ServerStore | undefined;
   #gone = false;
-  /** What this worker has asked for and not been answered. */
+  /** The request of this worker that has no answer yet. */
   #asking: string | undefined;
 
   private constructor(
@@ -217,7 +217,7 @@ export class ParameterServer implements RankStateful {
     });
   }
 
-  /** Tells the server that this worker makes no more requests. Nothing may follow. */
+  /** Ends the requests of this worker at the server. Nothing may follow. */
   leave(): Promise<void> {
     return this.#ask("leave", async (line) => {
       this.#gone = true;
@@ -236,7 +236,7 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * Goes on where a server was, before this one serves: the next push makes the version after its last. Workers pull anew.
+   * Continues from the state of an earlier server, before this one serves: the next push makes the version after its last.
    *
    * @throws InvalidArgumentError for another model, rule or server rank; nothing is changed.
    * @throws CommClosedError once this rank has served or left.

@@ -1,4 +1,4 @@
-/** The server's side: hears all workers at once, answers in the order in which they come, and lets wait who must. */
+/** The server's side: receives from all workers at once, answers in the order of arrival, and delays the rest. */
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { Admission } from "./admission.ts";
 import { answers, asks, type Line } from "./line.ts";
@@ -16,7 +16,7 @@ export interface AcceptedPush {
   readonly staleness: number;
 }
 
-/** How a server treats pushes. */
+/** The treatment of pushes. */
 export interface ServicePolicy {
   readonly staleness: number;
   readonly mode: "block" | "reject";
@@ -95,7 +95,7 @@ export class Service {
     return this.#arrived.shift() as Request;
   }
 
-  /** Whoever has waited longest comes first; what one answer makes possible is done too. */
+  /** The longest waiting worker comes first; work that one answer makes possible is done too. */
   async #answerHeld(): Promise<void> {
     for (let at = 0; at < this.#held.length; at++) {
       if (!(await this.#answered(this.#held[at] as Request))) continue;

@@ -1,11 +1,11 @@
-/** What a server keeps: the values, the optimizer's state, and counts of what it did; all of which a checkpoint takes along. */
+/** The state of a server: the values, the optimizer's state, and counts of its work; a checkpoint takes all of it along. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import type { State, Stateful, StateTensor, StateValue } from "../state.ts";
 
-/** What a server did until its last worker left; of all servers that went on from its checkpoints, together. */
+/** The work of a server until its last worker left; of all servers that continued from its checkpoints, together. */
 export interface ServerReport {
   /** Pushes applied: the version of the values. */
   readonly accepted: number;

@@ -1,4 +1,4 @@
-/** How much of a pipeline's time its stages stand idle: by formula, and measured on the virtual clock. */
+/** The share of a pipeline's time in which its stages stand idle: by formula, and measured on the virtual clock. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
 
@@ -13,7 +13,7 @@ export interface TimelineEvent {
   readonly args?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** What stages computed in a span of virtual time. */
+/** Computing of stages in a span of virtual time. */
 export interface Bubble {
   /** From the first computing to the end of the last, in nanoseconds. */
   readonly spanNs: number;
@@ -38,10 +38,10 @@ export function idealBubble(stages: number, microBatches: number): number {
 }
 
 /**
- * Measures the bubble from the trace of a run whose stages told their virtual compute (`PipelineOptions.work`, or
+ * Measures the bubble from the trace of a run with stages that report virtual compute (`PipelineOptions.work`, or
  * `comm.work` of their own). Times are rounded to nanoseconds, which the simulation's fastest link keeps below.
  *
- * @throws InvalidArgumentError for what is no array of events, or a trace in which nobody computed.
+ * @throws InvalidArgumentError for a value that is no array of events, or a trace without computing.
  * @example
  * const { share } = measureBubble(trace.toChrome().traceEvents);
  */

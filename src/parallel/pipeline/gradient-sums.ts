@@ -1,9 +1,9 @@
-/** The gradients of one stage, added up over micro-batches in their order, and told once each. */
+/** The gradients of one stage, added up over micro-batches in their order, and reported once each. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
-/** Adds up what backward tells, and tells the sums as soon as the last micro-batch has brought its part. */
+/** Adds up the gradients of backward, and reports the sums as soon as the last micro-batch has brought its part. */
 export class GradientSums {
   readonly #take: TakeGradient;
   readonly #sums = new Map<string, ParameterArray>();
@@ -15,14 +15,14 @@ export class GradientSums {
     this.#take = take;
   }
 
-  /** Opens a micro-batch, and gives what its backward tells its gradients. */
+  /** Opens a micro-batch, and gives the receiver of its gradients. */
   begin(last: boolean): TakeGradient {
     this.#last = last;
     this.#brought.clear();
     return (name, gradient) => this.#add(name, gradient);
   }
 
-  /** Tells the sums that the last micro-batch added nothing to. */
+  /** Reports the sums that the last micro-batch added nothing to. */
   finish(): void {
     for (const [name, sum] of this.#sums) this.#take(name, sum);
     this.#sums.clear();

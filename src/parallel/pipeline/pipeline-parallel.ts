@@ -25,15 +25,15 @@ export interface PipelineOptions {
   readonly schedule?: PipelineSchedule | undefined;
   /** Of what stages send each other; `float32` when left out. The same on every rank. */
   readonly dtype?: ParameterDType | undefined;
-  /** Virtual compute of this stage by micro-batch, told to `comm.work` before it computes; none when left out. */
+  /** Virtual compute of this stage by micro-batch, passed to `comm.work` before it computes; none when left out. */
   readonly work?: VirtualWork | undefined;
 }
 
 const kinds: OptionKinds<PipelineOptions> = { schedule: true, dtype: true, work: true };
 
-/** What a step did; the same on all ranks but for `held`. */
+/** The result of a step; the same on all ranks but for `held`. */
 export interface PipelineStep extends Complete<MicroBatch> {
-  /** Most micro-batches whose forward this stage kept at once: all with `gpipe`, at most `size - rank` with `1f1b`. */
+  /** Most micro-batches with a forward pass that this stage kept at once: all with `gpipe`, at most `size - rank` with `1f1b`. */
   readonly held: number;
 }
 
@@ -100,19 +100,19 @@ export class PipelineParallel<Batch> {
   }
 
   /**
-   * Runs all micro-batches forward and backward, and tells the sums of this stage's gradients; as `Model.backward`, by all
+   * Runs all micro-batches forward and backward, and reports the sums of this stage's gradients; as `Model.backward`, by all
    * ranks together with the same micro-batches.
    *
    * - **Collective**: as many micro-batches on every rank, at least none.
-   * - **Gradients** are added up in the order of the micro-batches, whatever the schedule, and told once each: during the
+   * - **Gradients** are added up in the order of the micro-batches, whatever the schedule, and reported once each: during the
    *   backward of the last micro-batch, so that a `DataParallel` around it sends its buckets meanwhile.
    * - **With `visit`**, which a `ShardedParallel` around it gives, the stage holds neither all values nor all gradients: its
-   *   layers are visited forward and back for each micro-batch, and gradients told by micro-batch. Pipelines of other data
+   *   layers are visited forward and back for each micro-batch, and gradients reported by micro-batch. Pipelines of other data
    *   parallel lines may have another number of micro-batches; one with fewer visits for nothing.
    * - **Messages**: a stage's outputs, and the gradients by its inputs, one way and back for every micro-batch; beside them a
    *   comparison and a broadcast of 24 bytes. What crosses between neighbours goes as one group, which cannot deadlock.
    *
-   * @throws InvalidArgumentError on this rank for what a stage tells or gives in another length or dtype; the others get
+   * @throws InvalidArgumentError on this rank for values or gradients of a stage in another length or dtype; the others get
    * `RemoteRankError`.
    * @throws CollectiveMismatchError on all ranks for another number of micro-batches; on neighbours for an output or a
    * gradient that is not as long as the other one's input or output.
@@ -171,7 +171,7 @@ export class PipelineParallel<Batch> {
   }
 }
 
-/** What the last stage knows, on every rank. Costs a broadcast of 24 bytes. */
+/** The loss of the last stage, on every rank. Costs a broadcast of 24 bytes. */
 async function toldByLast(
   comm: Communicator,
   { loss, samples, weight }: Complete<MicroBatch>,

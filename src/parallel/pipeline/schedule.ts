@@ -1,7 +1,7 @@
 /**
  * Schedules: in which order a stage computes and exchanges, as data.
  *
- * What crosses between two neighbours belongs to one exchange on both sides, so that neither waits for the other to send
+ * Messages between two neighbours belong to one exchange on both sides, so that neither waits for the other to send
  * first, although every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
  */
 import type { Direction } from "../visit.ts";
@@ -9,7 +9,7 @@ import type { Direction } from "../visit.ts";
 /** `gpipe`: all micro-batches forward, then all backward. `1f1b`: backward as soon as one can be (PipeDream-Flush). */
 export type PipelineSchedule = "gpipe" | "1f1b";
 
-/** What a stage does next. Numbers are those of micro-batches. */
+/** The next work of a stage. Numbers are those of micro-batches. */
 export type Action =
   | { readonly kind: "forward"; readonly microBatch: number }
   | { readonly kind: "backward"; readonly microBatch: number }
@@ -28,12 +28,12 @@ export interface Exchange {
   readonly below?: number | undefined;
 }
 
-/** Which stage of how many, and how many micro-batches. */
+/** The stage, the number of stages and of micro-batches. */
 export interface Place {
   readonly rank: number;
   readonly size: number;
   readonly microBatches: number;
-  /** Micro-batches of the pipeline that has most, where several keep in step: those beyond its own are computed by nobody. */
+  /** Micro-batches of the pipeline that has most, where several keep in step: those beyond its own are not computed. */
   readonly rounds: number;
 }
 

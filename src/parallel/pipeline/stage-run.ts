@@ -1,4 +1,4 @@
-/** One step of one stage: what it has under way, and what it has been told. */
+/** One step of one stage: its passes under way, and its gradients so far. */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
@@ -9,20 +9,20 @@ import type { Action, Exchange } from "./schedule.ts";
 import type { Stage, StagePass } from "./stage.ts";
 import type { Wires } from "./wires.ts";
 
-/** What a stage takes on the virtual clock. */
+/** The time of a stage on the virtual clock. */
 export interface VirtualWork {
   readonly forwardNs: number;
   readonly backwardNs: number;
 }
 
-/** What a step of a stage is made of. */
+/** The parts of a step of a stage. */
 export interface StepParts<Batch> {
   readonly comm: Communicator;
   readonly stage: Stage<Batch>;
   readonly work: VirtualWork | undefined;
   readonly batches: readonly Batch[];
   readonly take: TakeGradient;
-  /** Left out where the stage has all its values: then the gradients of all micro-batches are told as one. */
+  /** Left out where the stage has all its values: then the gradients of all micro-batches are reported as one. */
   readonly visit: Visit | undefined;
 }
 

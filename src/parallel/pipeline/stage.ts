@@ -6,12 +6,12 @@ import type { VisitLayer } from "../visit.ts";
 
 /** One forward pass of a stage. Several are under way at once; each keeps what its own backward needs. */
 export interface StagePass {
-  /** What the next stage gets, in the pipeline's dtype; not read on the last stage. Sent before anything else is computed. */
+  /** The input of the next stage, in the pipeline's dtype; not read on the last stage. Sent before anything else is computed. */
   readonly output?: ParameterArray | undefined;
   /** The sum of the losses over the micro-batch and its samples, on the last stage alone. */
   readonly told?: MicroBatch | undefined;
   /**
-   * From the gradient by the output (none on the last stage, which has the loss's) tells those by the stage's parameters,
+   * From the gradient by the output (none on the last stage, which has the loss's) reports those by the stage's parameters,
    * each at most once, and gives the one by the input: as long as it; not read on the first stage. Gradients are those of
    * the sum of the losses.
    */
@@ -23,13 +23,13 @@ export interface StagePass {
 
 /** One rank's stage: one of `mlpStage` and `transformerStage`, or your own. */
 export interface Stage<Batch> {
-  /** Number of elements that the stage before sends for a micro-batch. Not asked of the first stage. */
+  /** Number of elements that the stage before sends for a micro-batch. Not called on the first stage. */
   inputLength(batch: Batch): number;
   /**
    * Computes a micro-batch. The first stage gets no input and reads the batch; the last reads its targets there. An input
    * belongs to the stage.
    *
-   * `visit` is told every layer of the stage before it is used, first to last, and by the pass's backward last to first; where
+   * `visit` gets every layer of the stage before it is used, first to last, and by the pass's backward last to first; where
    * values are held in shards (`ShardedParallel`), a layer's can be read from then until the next visit.
    */
   forward(

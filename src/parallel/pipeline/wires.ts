@@ -1,4 +1,4 @@
-/** What a stage exchanges with its neighbours: arrays in the pipeline's dtype, each way at once. */
+/** The messages of a stage to its neighbours: arrays in the pipeline's dtype, each way at once. */
 import { type Communicator, type DeviceBuffer, InvalidArgumentError } from "../../api/index.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 
@@ -10,7 +10,7 @@ export interface Messages {
   readonly fromPrevious?: number | undefined;
 }
 
-/** What came. */
+/** The received arrays. */
 export interface Received {
   readonly fromNext?: ParameterArray | undefined;
   readonly fromPrevious?: ParameterArray | undefined;

@@ -1,9 +1,9 @@
 /**
- * Layers whose weights are divided over the ranks of a communicator, forward and backward (as in Megatron-LM,
+ * Layers with weights divided over the ranks of a communicator, forward and backward (as in Megatron-LM,
  * https://arxiv.org/abs/1909.08053).
  *
  * All ranks give the same input and get the same output, the same bits. What lies between is any layer over a rank's part of
- * the weights whose output is a part of a sum: two linear layers, the first divided by outputs and the second by inputs, with
+ * the weights, with a part of a sum as its output: two linear layers, the first divided by outputs and the second by inputs, with
  * anything element-wise or head-wise between them. One all-reduce forward, one backward, however much lies between.
  */
 import type { Communicator } from "../../api/index.ts";

@@ -20,7 +20,7 @@ export interface Part {
   readonly end: number;
 }
 
-/** Who takes which part. */
+/** The rank and the size that fix a part. */
 export interface SplitOptions {
   readonly rank: number;
   readonly size: number;

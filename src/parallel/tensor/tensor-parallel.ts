@@ -10,7 +10,7 @@ import { allNumbers, sumOverRanks } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
 
-/** What a shard computed, and what all of them did together. */
+/** The computing of a shard, and the calls of all of them. */
 export interface ShardStep {
   /** A part of the sum that is the output; of all shards, the sum. */
   readonly output: ParameterArray;

@@ -8,7 +8,7 @@ export class LayerStore {
   readonly name: string;
   readonly parameters: ReadonlySet<Parameter>;
   readonly strips: readonly StripStore[];
-  /** Whether the values can be read, are on their way, or neither. */
+  /** The state of the values: readable, on their way, or neither. */
   #values: "here" | "coming" | "away";
 
   constructor(plan: LayerPlan, context: StripContext) {

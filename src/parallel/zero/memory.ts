@@ -1,6 +1,6 @@
-/** What sharded training holds, counted where it is allocated and freed. */
+/** The memory of sharded training, counted where it is allocated and freed. */
 
-/** What memory is for. */
+/** The uses of memory. */
 export type MemoryUse = "values" | "gradients" | "optimizer" | "exchange";
 
 /** Bytes of one use. */

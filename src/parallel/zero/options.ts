@@ -1,4 +1,4 @@
-/** What `ShardedParallel` is told. */
+/** The options of `ShardedParallel`. */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
@@ -6,18 +6,18 @@ import type { UpdateRule } from "../optimizers/rule.ts";
 import type { Parameter } from "../parameter-set.ts";
 import type { ShardingStage } from "./strip-store.ts";
 
-/** What a rule is chosen by. */
+/** The properties that a rule is chosen by. */
 export type ParameterShape = Pick<Parameter, "name" | "dtype" | "shape">;
 
-/** Options of `ShardedParallel.create`; the same on every rank. Those not told here are as in `DataParallelOptions`. */
+/** Options of `ShardedParallel.create`; the same on every rank. Those not described here are as in `DataParallelOptions`. */
 export interface ShardedParallelOptions
   extends Pick<
     DataParallelOptions,
     "unused" | "maxGradientNorm" | "nonFinite" | "root" | "divided" | "now"
   > {
-  /** What is sharded: 1 the optimizer's state, 2 gradients as well, 3 parameter values as well. */
+  /** The sharded parts: 1 the optimizer's state, 2 gradients as well, 3 parameter values as well. */
   readonly stage: ShardingStage;
-  /** How parameters are updated; may choose by parameter. */
+  /** The update rule of parameters; may choose by parameter. */
   readonly rule: UpdateRule | ((parameter: ParameterShape) => UpdateRule);
   /** The layer of a parameter. When left out, its name up to the first dot: `block0` of `block0.norm.weight`. */
   readonly layerOf?: ((parameter: string) => string) | undefined;
@@ -83,7 +83,7 @@ export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): Up
   );
 }
 
-/** What ranks must agree on. */
+/** The options that ranks must agree on. */
 export function shardedLines(settings: ShardedSettings): [string, string][] {
   const { stage, prefetch, unused, maxGradientNorm, nonFinite, root } = settings;
   const agreed = { stage, prefetch, unused, maxGradientNorm, nonFinite, root };

@@ -3,7 +3,7 @@
  *
  * Layers are visited in one order, first to last and back; a pipeline goes that way several times. All calls follow from that
  * order alone, never from timing, so they meet on all ranks, and a rank without a micro-batch makes them by visiting for
- * nothing. Values of the next layer are asked for while this one computes; at most one is ahead.
+ * nothing. Values of the next layer are requested while this one computes; at most one is ahead.
  */
 
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
@@ -15,7 +15,7 @@ import type { LayerStore } from "./layer-store.ts";
 import type { ShardingStage } from "./strip-store.ts";
 import { Way } from "./way.ts";
 
-/** What a round is told. */
+/** The inputs of a round. */
 export interface RoundOptions {
   readonly comm: Communicator;
   readonly stage: ShardingStage;
@@ -33,11 +33,11 @@ export class Round {
   #way: Way<LayerStore>;
   /** The way is another one than once forward and back. */
   #announced = false;
-  /** Parameters whose gradients this pass has brought. */
+  /** Parameters with gradients from this pass. */
   readonly #ready = new Set<Parameter>();
   /** Sums under way, in the order in which they were posted. */
   readonly #summing: LayerStore[] = [];
-  /** Layers whose sums this pass has not posted yet: those up to here. */
+  /** Layers with sums that this pass has not posted yet: those up to here. */
   #unsummed: number;
   #position = -1;
   /** The layer that is being visited and has not arrived. */
@@ -157,7 +157,7 @@ export class Round {
     return last && (this.#position < 0 || this.#way.passAt(this.#position) === passes.length - 1);
   }
 
-  /** What a pass back leaves to sum when the next one begins. */
+  /** Sums that a pass back leaves to the next one. */
   #endPass(): void {
     if (this.#position < 0 || !this.#way.isBack(this.#position)) return;
     this.#sumDownTo(0);

@@ -2,7 +2,7 @@
  * The state of sharded training, as checkpoints keep it: every rank its own stretches of values and optimizer state.
  *
  * Stretches of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
- * cuts them anew.
+ * cuts them again.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
@@ -42,7 +42,7 @@ function lengthsOf(stretches: readonly LiveStretch[]): Record<string, number> {
   return Object.fromEntries(stretches.map(({ name, whole }) => [name, whole]));
 }
 
-/** Refuses stretches of a parameter that is longer or shorter; saves of before told no lengths. */
+/** Refuses stretches of a parameter that is longer or shorter; older saves hold no lengths. */
 function assertLengths({ values }: State, stretches: readonly LiveStretch[]): void {
   const lengths = (values["lengths"] ?? {}) as Readonly<Record<string, StateValue>>;
   for (const { name, whole } of stretches) {
@@ -119,7 +119,7 @@ export function recut(
   return { values: { ...values, optimizer, lengths }, tensors: Object.fromEntries(tensors) };
 }
 
-/** The optimizer's counts and rules for some parameters, from whoever had them. */
+/** The optimizer's counts and rules for some parameters, from their earlier owners. */
 function optimizerOf(states: readonly State[], names: readonly string[]): StateValue {
   type Table = Readonly<Record<string, StateValue>>;
   const all = states.map(({ values }) => (values["optimizer"] ?? {}) as Record<string, StateValue>);

@@ -112,7 +112,7 @@ export class ShardedParallel implements RankStateful {
     return this.#layers.map(({ name }) => name);
   }
 
-  /** What this rank holds, and the most it has held. */
+  /** The memory that this rank holds, and the most it has held. */
   get memory(): ShardedMemory {
     return this.#meter.report();
   }
@@ -132,7 +132,7 @@ export class ShardedParallel implements RankStateful {
   /**
    * Runs backward over this rank's micro-batches, and updates the parameters by the mean gradient of all ranks' samples.
    *
-   * - **Backward** is told as in `DataParallel.step`; beside it, `visit` says which layer is computed with next: first to last
+   * - **Backward** reports as in `DataParallel.step`; beside it, `visit` announces the layer that is computed next: first to last
    *   forward, and back. Stage 3 needs the visits, to gather and free layer by layer; at stage 2 they bound the gradients
    *   that are on their way; at stage 1 they do nothing. A pipeline takes `visit` as it is: see `Visit.passes`.
    * - **Collective**: every rank calls it equally often, with as many micro-batches as it likes; one that has fewer than
@@ -297,7 +297,7 @@ export class ShardedParallel implements RankStateful {
   }
 }
 
-/** The promise; that nobody awaits its failure ends nothing but the step, which finds visits missing. */
+/** The promise; a failure of it that is not awaited ends nothing but the step, which finds visits missing. */
 function seen(visit: Promise<void>): Promise<void> {
   visit.catch(() => undefined);
   return visit;

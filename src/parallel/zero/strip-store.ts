@@ -4,10 +4,10 @@ import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "..
 import type { MemoryMeter } from "./memory.ts";
 import { type Stretch, type Strip, stretchesOf } from "./strips.ts";
 
-/** Which of them are sharded: 1 optimizer state, 2 gradients as well, 3 parameter values as well. */
+/** The sharded parts: 1 optimizer state, 2 gradients as well, 3 parameter values as well. */
 export type ShardingStage = 1 | 2 | 3;
 
-/** What strips of one trainer share. */
+/** The common parts of one trainer's strips. */
 export interface StripContext {
   readonly comm: Communicator;
   readonly set: ParameterSet;

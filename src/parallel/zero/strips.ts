@@ -1,5 +1,5 @@
 /**
- * How parameters are cut into shards: layer by layer, each rank holding an equal stretch of each.
+ * The cut of parameters into shards: layer by layer, each rank holding an equal stretch of each.
  *
  * The parameters of a layer follow one another in strips, one for each dtype (and, in a divided model, for each number of
  * ranks that have them). A strip is padded to a multiple of the ranks; rank r holds the r-th part of it, wherever that cuts
@@ -25,7 +25,7 @@ export interface Strip {
   readonly share: number;
 }
 
-/** What is gathered, computed with and freed together. */
+/** Values that are gathered, computed with and freed together. */
 export interface LayerPlan {
   readonly name: string;
   readonly parameters: readonly Parameter[];
@@ -43,7 +43,7 @@ export interface Stretch {
   readonly at: number;
 }
 
-/** The layers of a model whose parameters are given in their order of use; a layer's place is that of its first one. */
+/** The layers of a model with parameters in their order of use; a layer's place is that of its first one. */
 export function layersOf(
   inUse: readonly Parameter[],
   layerOf: (name: string) => string,

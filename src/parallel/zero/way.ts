@@ -1,7 +1,7 @@
 /** The way of a micro-batch through the layers: passes forward and back, one after the other, layer by layer. */
 import type { Direction } from "../visit.ts";
 
-/** Which layer is visited when. Visits are counted from 0. */
+/** The order of visits to layers. Visits are counted from 0. */
 export class Way<Layer> {
   readonly passes: readonly Direction[];
   readonly #layers: readonly Layer[];
@@ -28,7 +28,7 @@ export class Way<Layer> {
     return this.isBack(visit) ? this.#layers.length - 1 - place : place;
   }
 
-  /** Whether a visit is on a pass back. */
+  /** True for a visit on a pass back. */
   isBack(visit: number): boolean {
     return this.passes[this.passAt(visit)] === "backward";
   }
