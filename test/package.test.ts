@@ -7,6 +7,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { linksIn } from "./support/page-links.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -35,9 +36,36 @@ describe("the tarball", () => {
   const textOf = (path: string): string => readFileSync(join(root, path), "utf8");
 
   test("holds the build, the pages and nothing else", () => {
-    const others = packed.filter((path) => !/^(dist\/.+\.(js|d\.ts)|docs\/[\w-]+\.md)$/.test(path));
-    expect(others.sort()).toEqual(["LICENSE", "README.md", "package.json"]);
+    const expected = /^(dist\/.+\.(js|d\.ts)|docs\/([\w-]+\/)?[\w-]+\.(md|svg|png))$/;
+    const others = packed.filter((path) => !expected.test(path));
+    expect(others.sort()).toEqual([
+      "ARCHITECTURE.md",
+      "CHANGELOG.md",
+      "CONTRIBUTING.md",
+      "LICENSE",
+      "README.md",
+      "examples/line.mjs",
+      "package.json",
+    ]);
   });
+
+  test("holds every file that one of its pages links to", () => {
+    const pages = packed.filter((path) => path.endsWith(".md"));
+    const links = pages.flatMap((page) =>
+      linksIn(page, textOf(page)).map((link) => `${page}: ${link}`),
+    );
+    expect(links).toContain("docs/calls.md: docs/design/deadlock.md");
+    expect(links.filter((each) => !packed.includes(each.replace(/^.*: /, "")))).toEqual([]);
+  });
+
+  // npm asks a consumer to approve these, and their tools are not packed.
+  test.each(["preinstall", "install", "postinstall", "prepublish", "prepare"])(
+    "has no script for %s",
+    (event) => {
+      const { scripts } = JSON.parse(textOf("package.json"));
+      expect([`pre${event}`, event, `post${event}`].filter((name) => name in scripts)).toEqual([]);
+    },
+  );
 
   test("names no source map, and no page, that is not in it", () => {
     const named = packed.flatMap((path) => {

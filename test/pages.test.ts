@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
+import { linksIn } from "./support/page-links.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const read = (path: string): string => readFileSync(`${root}${path}`, "utf8");
@@ -40,19 +41,6 @@ const pathsIn = (markdown: string): string[] =>
       /^(src|test|tools|bench|assembly|web|docs)(\/[\w.-]+)*\/?$/.test(span) ||
       /^[\w./-]+\.(ts|c|hpp|cpp)$/.test(span),
   );
-
-/** Links of a page to files, resolved from the folder that the page is in. */
-function linksIn(page: string, markdown: string): string[] {
-  const folder = page.split("/").slice(0, -1);
-  return [...markdown.matchAll(/\]\((?!https?:|#)([^)#\s]+)[^)]*\)/g)].map(([, link]) => {
-    const parts = [...folder];
-    for (const part of (link as string).split("/")) {
-      if (part === "..") parts.pop();
-      else if (part !== ".") parts.push(part);
-    }
-    return parts.join("/");
-  });
-}
 
 /** Symbols written as `Owner.member` or as a name of ARCHITECTURE.md's tables that begins with a capital. */
 const symbolsIn = (markdown: string): string[] =>

@@ -92,7 +92,7 @@ describe("the section of a result of NCCL", () => {
     );
     expect(written({})).toContain("resident host memory grew by 4,321 bytes.");
     expect(written({ host_bytes_per_cycle: -7.2 })).toContain("memory shrank by 7 bytes.");
-    expect(text).toMatch(/Measured as well: .*\[4 × NVIDIA H200 at commit \w{7}\]\(..\/bench/);
+    expect(text).toMatch(/Measured as well: .*4 × NVIDIA H200 at commit \w{7} \(`bench/);
   });
   test("is written once, in its place, and a wrong figure is found", () => {
     const page = join(folder, "PAGE.md");

@@ -22,7 +22,7 @@ function inFolder(command, args) {
 try {
   writeFileSync(join(folder, "package.json"), '{ "private": true, "type": "module" }\n');
   const quiet = ["--no-audit", "--no-fund", "--loglevel", "error"];
-  const alone = ["--offline", "--cache", join(folder, "cache"), "--ignore-scripts"];
+  const alone = ["--offline", "--cache", join(folder, "cache")];
   inFolder("npm", ["install", ...alone, ...quiet, tarball]);
 
   const own = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));

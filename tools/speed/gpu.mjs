@@ -144,7 +144,7 @@ function enduranceText({ cycles, ends }) {
 /** Links to results of other machines. */
 function othersText(others) {
   const links = others.map(({ path, document: { ranks, gpus, commit } }) => {
-    return `[${ranks} × ${gpus[0]} at commit ${commit?.slice(0, 7) ?? "unknown"}](../${path})`;
+    return `${ranks} × ${gpus[0]} at commit ${commit?.slice(0, 7) ?? "unknown"} (\`${path}\`)`;
   });
   return links.length === 0 ? "" : `\nMeasured as well: ${links.join(", ")}.\n`;
 }
@@ -201,7 +201,7 @@ ${facts.join(", ")}. Microseconds per call of float32, least is best: medians of
 all were measured in turn${together}${more}, with the same sizes, numbers of calls and library. One process for each GPU unless one process
 drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
 neighbouring measurements. \`native\` is a C++ loop over NCCL
-([bench/native](../bench/native)), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. [The figures](../${path}) hold every size, the spread and
+(\`bench/native\`), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. \`${path}\` holds every size, the spread and
 what was left out; \`npm run bench:gpu -- --out FILE\` measures them again.
 
 ${allReduceTable(document.results)}

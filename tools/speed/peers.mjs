@@ -66,7 +66,7 @@ export function peersSection(document, path) {
   return `## Speed on a CPU
 
 ${facts.join(", ")}. All ranks are simulated in one process. Medians of ${rounds} rounds in which all ran in turn; a
-ratio compares what ran in the same round. Open MPI runs 8 processes on these cores. [The figures](../${path}) hold
+ratio compares what ran in the same round. Open MPI runs 8 processes on these cores. \`${path}\` holds
 every sample; \`npm run bench:peers -- --out FILE\` measures them again.
 
 ${ratiosTable(document)}${scaleTable(document)}`;

@@ -72,7 +72,7 @@ export function webgpuSection(document, path, verified, verifiedPath) {
           `${whole(verified.elements)} elements of ${whole(verified.calls)} random calls were compared with \`cpu()\` there: ${verified.fine ? "none differs" : "some differ"}.`,
         ]),
   ];
-  const comparison = verified === undefined ? "" : `, [the comparison](../${verifiedPath})`;
+  const comparison = verified === undefined ? "" : ` and \`${verifiedPath}\``;
   return `## Speed through WebGPU
 
 ${facts.join(", ")}. Bytes moved are those that
@@ -80,7 +80,7 @@ are read and written, and percentages are of the device's own buffer-to-buffer c
 
 ${table(head, folds)}${formsText(results)}
 ${sentences.join("\n")}
-[The figures](../${path})${comparison}; \`npm run bench:webgpu -- --out FILE\` measures them again.
+Figures: \`${path}\`${comparison}; \`npm run bench:webgpu -- --out FILE\` measures them again.
 [webgpu.md](webgpu.md) explains the executor.
 `;
 }
