@@ -74,6 +74,7 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
     context.out(command.help);
     return status.fine;
   }
+  if (command.sharesOutput !== true) context.reserveOutput?.();
   try {
     return await command.run(rest, context);
   } catch (error) {

@@ -54,6 +54,8 @@ export interface Context {
   /** Letters in a line of that terminal, as it is now; any number when left out. */
   readonly columns?: () => number;
   readonly backends: BackendTable;
+  /** From here on standard output is for `out` alone: what a program prints goes to standard error. */
+  readonly reserveOutput?: () => void;
 }
 
 /** A command of the table in `cli.ts`. */
@@ -65,6 +67,8 @@ export interface Command {
   readonly help: string;
   /** The arguments that are the command's own, where others belong to a script that it starts. */
   readonly own?: (args: readonly string[]) => readonly string[];
+  /** Programs print to standard output as well; else it holds the command's own text or document alone. */
+  readonly sharesOutput?: true;
   /** Runs it; resolves to the exit status. */
   readonly run: (args: readonly string[], context: Context) => Promise<number>;
 }

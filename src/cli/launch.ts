@@ -29,6 +29,7 @@ const options = {
 /** The `launch` command. */
 export const launchCommand: Command = {
   name: "launch",
+  sharesOutput: true,
   summary: "start a script in N processes that find each other, one a rank",
   help: `Usage: twinccl launch -n N [options] [--] SCRIPT [ARGUMENTS]
 

@@ -34,6 +34,7 @@ const options = {
 /** The `run` command. */
 export const runCommand: Command = {
   name: "run",
+  sharesOutput: true,
   summary: "run a file's program on every rank",
   help: `Usage: twinccl run FILE [options]
 

@@ -1,6 +1,7 @@
 /** The processes of a job: starts them, watches them, stops them. */
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
+import { standardOutput } from "../standard-output.ts";
 import { Guardian } from "./guardian.ts";
 import { LinePrefixer, ThrottledSink } from "./lines.ts";
 import type { RankEnd } from "./rank-end.ts";
@@ -35,7 +36,7 @@ export class Job {
   readonly #ends: RankEnd[] = [];
   readonly #began = performance.now();
   readonly #sinks = {
-    stdout: new ThrottledSink(process.stdout),
+    stdout: new ThrottledSink(standardOutput),
     stderr: new ThrottledSink(process.stderr),
   };
   /** Fires when output that is still to be read is waited for no longer. */

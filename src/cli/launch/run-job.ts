@@ -2,6 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
 import type { Context } from "../context.ts";
+import { standardOutput } from "../standard-output.ts";
 import { hostPlace } from "./imitated-hosts.ts";
 import { Job, type JobOptions } from "./job.ts";
 import { firstFailure, summary } from "./report.ts";
@@ -74,10 +75,10 @@ function watchReasonsToStop(job: Job): Watch {
     job.stop("SIGTERM");
   };
   for (const signal of forwarded) process.on(signal, onSignal);
-  for (const stream of [process.stdout, process.stderr]) stream.once("error", onClosed);
+  for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
   const over = (): void => {
     isOver = true;
-    for (const stream of [process.stdout, process.stderr]) stream.removeListener("error", onClosed);
+    for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
   };
   return { reason: () => reason, over };
 }
