@@ -25,6 +25,7 @@ export const backends: BackendTable = {
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),
+      strict: rest.strict,
       ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
     }),
   nccl: ncclBackend,
@@ -32,10 +33,20 @@ export const backends: BackendTable = {
 
 /** Real GPUs. What is the simulation's alone is refused by name. */
 function ncclBackend(settings: BackendSettings): NcclBackend {
-  const { algorithms = {}, like, topology, link, trace, schedule, executor, ...own } = settings;
+  const {
+    algorithms = {},
+    like,
+    topology,
+    link,
+    trace,
+    schedule,
+    executor,
+    strict,
+    ...own
+  } = settings;
   const { devices, nccl: plan, readPlan } = own;
   const algorithm = Object.keys(algorithms)[0];
-  const given = { algorithm, like, topology, link, trace, schedule, executor };
+  const given = { algorithm, like, topology, link, trace, schedule, executor, strict };
   const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
   if (setting === undefined) {
     return nccl({

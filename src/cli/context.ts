@@ -28,6 +28,8 @@ export interface BackendSettings {
   readonly trace?: TraceSink | undefined;
   /** Who moves the data of the simulation: a name of `executors.ts`. */
   readonly executor?: string | undefined;
+  /** Simulated ranks that write a lent buffer fail. */
+  readonly strict?: boolean | undefined;
   /** How simulated ranks are connected. */
   readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
 }

@@ -26,6 +26,7 @@ const options = {
   ...executorOption,
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   ...scheduleOption,
+  strict: { help: "sim: a buffer that is written before its call settles is an error; slow" },
   processes: { help: "nccl: start one process for each rank" },
   "call-sites": { help: "errors name the line of each call; the simulation's always do" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
@@ -46,6 +47,7 @@ ${optionLines(options)}
 ${variantHelp}
 Examples:
   twinccl run program.mjs --ranks 4
+  twinccl run program.mjs --ranks 4 --strict --schedule random --seed 7
   twinccl run program.mjs --backend sim:like=nccl-2.28 --trace events.json
   twinccl run program.mjs --backend nccl --ranks 4 --processes
 
@@ -73,6 +75,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     schedule: scheduleIn(parsed),
     trace,
     executor,
+    strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
   // A failed run is the one whose trace is wanted most.

@@ -44,6 +44,23 @@ test("--schedule chooses how ranks resume, as schedule= does in the backend's na
   }
 });
 
+test("--strict finds a buffer that is written while it is lent, on the simulation", async () => {
+  const path = program(
+    "early",
+    `const send = comm.alloc("float32", 2).fill(1);
+     const sum = comm.allReduce({ send, op: "sum" });
+     send.fill(0);
+     await sum;`,
+  );
+  expect((await cli(`run ${path} -n 2`)).status).toBe(0);
+  const { status, err } = await cli(`run ${path} -n 2 --strict`);
+  expect(status).toBe(1);
+  expect(err).toContain("allReduce: send: rank 1 wrote it while it was lent");
+  const refused = await cli(`run ${path} -n 2 --strict --backend nccl`);
+  expect(refused.status).toBe(2);
+  expect(refused.err).toContain("backend nccl: strict cannot be set from here");
+});
+
 test("a mistake in the use of the library is shown with the lines of the program alone", async () => {
   const path = program("stuck", "if (comm.rank !== 2) await comm.barrier();");
   const { status, out, err } = await cli(`run ${path} -n 3`);
