@@ -4,7 +4,7 @@
  * A TypedArray whose class names one dtype is taken as that dtype, a `Float16Array` as float16. Arrays of bits (`Uint16Array`) name none, so the
  * caller says which with `asDType`.
  */
-import { type DType, dtypeInfo, type HostArray, type HostArrays } from "./dtype.ts";
+import { type DType, dtypeInfo, type HostArray, type HostArrays, isDType } from "./dtype.ts";
 
 /** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
 export interface Float16Host extends ArrayBufferView {
@@ -29,24 +29,22 @@ export interface TypedHost<D extends DType = DType> {
   readonly array: HostArray<D>;
 }
 
-const byClass: Readonly<Record<string, DType>> = {
-  Int8Array: "int8",
-  Uint8Array: "uint8",
-  Int32Array: "int32",
-  Uint32Array: "uint32",
-  BigInt64Array: "int64",
-  BigUint64Array: "uint64",
-  Float16Array: "float16",
-  Float32Array: "float32",
-  Float64Array: "float64",
-};
+const byClass: ReadonlyMap<string, DType> = new Map([
+  ["Int8Array", "int8"],
+  ["Uint8Array", "uint8"],
+  ["Int32Array", "int32"],
+  ["Uint32Array", "uint32"],
+  ["BigInt64Array", "int64"],
+  ["BigUint64Array", "uint64"],
+  ["Float16Array", "float16"],
+  ["Float32Array", "float32"],
+  ["Float64Array", "float64"],
+]);
 
 /** Whether a class of TypedArrays carries a dtype: its own, or that which the class names (`Float16Array`). */
 export function carries(found: string | undefined, dtype: DType): boolean {
   if (found === undefined) return false;
-  return (
-    found === dtypeInfo[dtype].host || (Object.hasOwn(byClass, found) && byClass[found] === dtype)
-  );
+  return found === dtypeInfo[dtype].host || byClass.get(found) === dtype;
 }
 
 /**
@@ -67,8 +65,8 @@ export function typedArrayClass(value: unknown): string | undefined {
 export function typedHost(value: unknown): TypedHost | { readonly fault: string } {
   if (isTypedHost(value)) {
     const found = typedArrayClass(value.array);
-    const needed = dtypeInfo[value.dtype]?.host;
-    if (needed === undefined) return { fault: `"${String(value.dtype)}" is no dtype` };
+    if (!isDType(value.dtype)) return { fault: `"${String(value.dtype)}" is no dtype` };
+    const needed = dtypeInfo[value.dtype].host;
     if (!carries(found, value.dtype))
       return { fault: `${value.dtype} needs a ${needed}, found ${found}` };
     return memoryFault(value.array) ?? value;
@@ -76,7 +74,7 @@ export function typedHost(value: unknown): TypedHost | { readonly fault: string 
   const found = typedArrayClass(value);
   if (found === undefined)
     return { fault: `${describe(value)} is neither a buffer nor a TypedArray` };
-  const dtype = byClass[found];
+  const dtype = byClass.get(found);
   if (dtype === undefined) return { fault: `a ${found} does not name its dtype` };
   const array = value as HostArray;
   return memoryFault(array) ?? { dtype, array };

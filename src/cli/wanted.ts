@@ -13,14 +13,14 @@ import { collectiveHint } from "./meant-command.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
 /** nccl-tests' names where they differ. */
-const otherNames: Readonly<Record<string, DType>> = {
-  char: "int8",
-  half: "float16",
-  float: "float32",
-  double: "float64",
-  f8e4m3: "float8e4m3",
-  f8e5m2: "float8e5m2",
-};
+const otherNames: ReadonlyMap<string, DType> = new Map([
+  ["char", "int8"],
+  ["half", "float16"],
+  ["float", "float32"],
+  ["double", "float64"],
+  ["f8e4m3", "float8e4m3"],
+  ["f8e5m2", "float8e5m2"],
+]);
 
 /** Ranks of a world on the command line, at most: each is an object of this process. */
 export const mostRanks = 131_072;
@@ -39,9 +39,9 @@ export function wantedCollective(
 
 /** One dtype by either name. */
 export function wantedDtype(text: string): DType {
-  const dtype = otherNames[text] ?? dtypes.find((each) => each === text);
+  const dtype = otherNames.get(text) ?? dtypes.find((each) => each === text);
   if (dtype !== undefined) return dtype;
-  const names = `one of ${dtypes.join(", ")}; or ${Object.keys(otherNames).join(", ")}, as nccl-tests has them`;
+  const names = `one of ${dtypes.join(", ")}; or ${[...otherNames.keys()].join(", ")}, as nccl-tests has them`;
   throw new UsageError(`--dtype: found "${text}", needs ${names}`);
 }
 

@@ -25,7 +25,10 @@ export async function readBack(
   if (prototype !== Object.prototype && prototype !== null) return value;
   const copy: Record<string, unknown> = {};
   seen.set(value, copy);
-  for (const [key, each] of Object.entries(value)) copy[key] = await readBack(each, seen);
+  for (const [key, each] of Object.entries(value)) {
+    // An assignment would set the prototype where the name is __proto__.
+    Object.defineProperty(copy, key, { value: await readBack(each, seen), enumerable: true });
+  }
   return copy;
 }
 
@@ -56,7 +59,7 @@ function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): F
   seen.add(a);
   for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
     const inner = Array.isArray(a) ? `${path}[${key}]` : `${path}.${key}`;
-    const found = difference(a[key], b[key], inner, seen);
+    const found = difference(ownOf(a, key), ownOf(b, key), inner, seen);
     if (found !== undefined) return found;
   }
   return undefined;
@@ -64,6 +67,10 @@ function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): F
 
 function isContainer(value: unknown): value is Readonly<Record<string, unknown>> {
   return Object.prototype.toString.call(value) === "[object Object]" || Array.isArray(value);
+}
+
+function ownOf(container: Readonly<Record<string, unknown>>, key: string): unknown {
+  return Object.hasOwn(container, key) ? container[key] : undefined;
 }
 
 function classOf(value: object): string {

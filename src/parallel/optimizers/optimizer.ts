@@ -149,16 +149,17 @@ export class Optimizer implements Stateful {
   restore(state: State): void {
     assertState("optimizer", state);
     const { steps, updates, rules } = state.values;
-    const counts = record(updates);
-    const names = record(rules);
+    const counts = tableOf(updates);
+    const names = tableOf(rules);
     if (!isCount(steps)) throw fault("steps", String(steps), "a number of updates");
     const expected = this.state();
-    for (const name of [...Object.keys(counts), ...Object.keys(names)]) this.#get(name);
+    for (const name of [...counts.keys(), ...names.keys()]) this.#get(name);
     for (const [name, { rule }] of this.#slots) {
-      if (names[name] !== rule.name) {
-        throw fault(name, `state of the rule ${String(names[name])}`, `one of ${rule.name}`);
+      if (names.get(name) !== rule.name) {
+        throw fault(name, `state of the rule ${String(names.get(name))}`, `one of ${rule.name}`);
       }
-      if (!isCount(counts[name])) throw fault(name, `updates ${String(counts[name])}`, "a count");
+      if (!isCount(counts.get(name)))
+        throw fault(name, `updates ${String(counts.get(name))}`, "a count");
     }
     for (const name of Object.keys(state.tensors)) {
       if (!Object.hasOwn(expected.tensors, name)) throw fault(name, "state", "none of this name");
@@ -169,7 +170,7 @@ export class Optimizer implements Stateful {
     }
     this.#steps = steps;
     for (const [name, slot] of this.#slots) {
-      slot.steps = counts[name] as number;
+      slot.steps = counts.get(name) as number;
       for (const [each, array] of Object.entries(slot.arrays)) {
         array.set(state.tensors[`${name}/${each}`]?.data as ParameterArray);
       }
@@ -227,9 +228,10 @@ function rateAt(rule: UpdateRule, step: number): number {
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
-function record(value: StateValue | undefined): Readonly<Record<string, StateValue>> {
+/** The values of a record by their names, which are those of parameters; none for anything else. */
+function tableOf(value: StateValue | undefined): ReadonlyMap<string, StateValue> {
   const isRecord = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isRecord ? (value as Readonly<Record<string, StateValue>>) : {};
+  return new Map(isRecord ? Object.entries(value) : []);
 }
 
 function text(tensor: StateTensor | undefined): string {

@@ -27,15 +27,19 @@ export interface TakenCommunicator {
   readonly chains: readonly (readonly number[])[];
 }
 
-const collectives: Readonly<Record<string, TakenPlan["collective"]>> = {
-  AllReduce: "allReduce",
-  ReduceScatter: "reduceScatter",
-  AllGather: "allGather",
-  Reduce: "reduce",
-  Broadcast: "broadcast",
-};
+const collectives: ReadonlyMap<string, TakenPlan["collective"]> = new Map([
+  ["AllReduce", "allReduce"],
+  ["ReduceScatter", "reduceScatter"],
+  ["AllGather", "allGather"],
+  ["Reduce", "reduce"],
+  ["Broadcast", "broadcast"],
+]);
 
-const names: Readonly<Record<string, string>> = { RING: "Ring", TREE: "Tree", SIMPLE: "Simple" };
+const names: ReadonlyMap<string, string> = new Map([
+  ["RING", "Ring"],
+  ["TREE", "Tree"],
+  ["SIMPLE", "Simple"],
+]);
 
 const onChannels =
   /NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}/;
@@ -45,18 +49,18 @@ const symmetric = /NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+) nc
 export function planOfLine(line: string): TakenPlan | undefined {
   const [, name = "", bytes, algorithm = "", protocol = "", low, high] =
     onChannels.exec(line) ?? [];
-  const collective = collectives[name];
+  const collective = collectives.get(name);
   if (collective !== undefined) {
     return {
       collective,
       bytes: Number(bytes),
-      algorithm: names[algorithm] ?? algorithm,
-      protocol: names[protocol] ?? protocol,
+      algorithm: names.get(algorithm) ?? algorithm,
+      protocol: names.get(protocol) ?? protocol,
       channels: Number(high) - Number(low) + 1,
     };
   }
   const [, what = "", size, kernel = "", blocks] = symmetric.exec(line) ?? [];
-  const folded = collectives[what];
+  const folded = collectives.get(what);
   if (folded === undefined) return undefined;
   return {
     collective: folded,
