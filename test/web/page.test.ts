@@ -383,14 +383,27 @@ describe("the picture", () => {
       { ...still, colorScheme: "light" },
     );
   });
-  test.each([320, 390, 768])("fits a screen %i pixels wide", async (width) => {
+  const wide = [
+    "plan=nccl-tree-simple&op=avg&dtype=float8e5m2",
+    "dtype=float32&count=16384&element=5000&rank=2",
+    "dtype=float64&op=avg&values=wild&count=1000&element=700&rank=2",
+    "dtype=int64&op=prod&values=wild&ranks=4&count=1000&element=77",
+  ];
+  const screens = [320, 390, 768].flatMap((width) => wide.map((query) => ({ width, query })));
+  test.each(screens)("fits a screen $width pixels wide: $query", async ({ width, query }) => {
     await on(
-      "plan=nccl-tree-simple&op=avg&dtype=float8e5m2",
+      query,
       async (page) => {
         const over = await page.evaluate(
           "['html', '#inspector .table-room'].map((each) => document.querySelector(each)).map((each) => each.scrollWidth - each.clientWidth)",
         );
         expect(over).toEqual([0, 0]);
+        const cells = await page.locator(".hops tbody :is(th, td)").all();
+        const boxes = await Promise.all(cells.map((each) => each.boundingBox()));
+        const outside = boxes.filter((box) => box !== null && box.x + box.width > width);
+        expect({ cells: boxes.length > 0, outside }).toEqual({ cells: true, outside: [] });
+        const texts = await page.locator(".hops .rounding").allInnerTexts();
+        expect(texts.filter((each) => each === "")).toEqual([]);
       },
       { ...still, viewport: { width, height: 800 } },
     );
