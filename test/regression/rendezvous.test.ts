@@ -1,14 +1,28 @@
 /** Ways in which a job once did not form, or a wait in it once ended, though all its ranks were right. */
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { createConnection, Socket } from "node:net";
-import { expect, onTestFinished, test, vi } from "vitest";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { connectSession } from "../../src/backends/nccl/rendezvous/connect-session.ts";
+import { fileRendezvous } from "../../src/backends/nccl/rendezvous/file.ts";
 import { encodeHello, freshNonce } from "../../src/backends/nccl/rendezvous/handshake.ts";
+import { launcherEnvironment, rendezvousFor } from "../../src/backends/nccl/rendezvous/index.ts";
 import { limits } from "../../src/backends/nccl/rendezvous/limits.ts";
 import type { Reply, Request } from "../../src/backends/nccl/rendezvous/messages.ts";
 import { Store } from "../../src/backends/nccl/rendezvous/store.ts";
 import { joinStore } from "../../src/backends/nccl/rendezvous/store-membership.ts";
 import { tcpRendezvous } from "../../src/backends/nccl/rendezvous/tcp.ts";
-import { closeAfter, type Place, place, relay } from "../unit/nccl-rendezvous/stores.ts";
+import { closeAfter, errorOf, type Place, place, relay } from "../unit/nccl-rendezvous/stores.ts";
 
 /** How many of the next connections of this process never come about. */
 let lostConnects = 0;
@@ -145,4 +159,102 @@ test("a wait of a rank that names a longer time than timers hold ended after 1 m
   await soon();
   expect(told.map(({ kind }) => kind)).toEqual(["joined", "joined"]);
   expect(warned).not.toHaveBeenCalled();
+});
+
+/** A folder of the test's own. */
+function freshFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "twinccl-regression-"));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+describe("a stale file whose lock cannot be taken away was waited for until the deadline", () => {
+  test.each([
+    ["a folder", (lock: string) => mkdirSync(lock)],
+    ["a symbolic link", (lock: string) => symlinkSync(`${lock}-nowhere`, lock)],
+  ])("%s", async (kind, block) => {
+    const path = join(freshFolder(), "meet");
+    // Half written, and by nobody who still could complete it.
+    writeFileSync(path, '{"format":', { mode: 0o600 });
+    utimesSync(path, new Date(0), new Date(0));
+    block(`${path}.lock`);
+    const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
+    const error = await errorOf(fileRendezvous({ path }).join(asked));
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "path" });
+    expect(error.message).toContain(`cannot be written: its lock ${path}.lock is ${kind}\n`);
+    expect(error.hint).toMatch(/^remove what is in its way, or give a file in a folder/);
+  });
+
+  test("a file of another user", async () => {
+    const path = join(freshFolder(), "meet");
+    writeFileSync(path, '{"format":', { mode: 0o600 });
+    utimesSync(path, new Date(0), new Date(0));
+    writeFileSync(`${path}.lock`, "", { mode: 0o644 });
+    const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
+    const error = await errorOf(fileRendezvous({ path }).join(asked));
+    expect(error.message).toContain(`its lock ${path}.lock can be read by other users\n`);
+  });
+});
+
+describe("other users could block the file in the folder for temporary files", () => {
+  /** The rendezvous of ranks on one machine, whose folder for temporary files is `folder`. */
+  function byDefault(folder: string) {
+    vi.stubEnv("TMPDIR", folder);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const environment = launcherEnvironment({
+      ...{ OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_SIZE: "1" },
+      ...{ OMPI_COMM_WORLD_LOCAL_RANK: "0", OMPI_COMM_WORLD_LOCAL_SIZE: "1" },
+    });
+    if (environment === undefined) throw new Error("no launcher was found");
+    return rendezvousFor(environment);
+  }
+  const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 5_000 };
+
+  test("it lies in a folder that this user alone may enter", async () => {
+    const folder = freshFolder();
+    const own = join(folder, `twinccl-${process.getuid?.()}`);
+    for (let life = 0; life < 2; life++) {
+      const member = await byDefault(folder).join(asked);
+      expect(statSync(own).mode & 0o777).toBe(0o700);
+      await member.leave();
+    }
+  });
+
+  test.each([
+    ["is a symbolic link", (own: string) => symlinkSync(freshFolder(), own)],
+    ["is a file", (own: string) => writeFileSync(own, "")],
+    [
+      "can be entered by other users",
+      (own: string) => {
+        mkdirSync(own);
+        chmodSync(own, 0o770);
+      },
+    ],
+  ])("a folder that %s is refused by every rank", async (reason, plant) => {
+    const folder = freshFolder();
+    const own = join(folder, `twinccl-${process.getuid?.()}`);
+    plant(own);
+    for (const rank of [0, 1]) {
+      const error = await errorOf(byDefault(folder).join({ ...asked, rank, size: 2 }));
+      expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS", rank });
+      expect(error.message).toContain(`the folder ${own} ${reason}\n`);
+      expect(error.hint).toContain("TWINCCL_RENDEZVOUS_FILE");
+    }
+  });
+
+  test("a folder of another user is refused", async () => {
+    const folder = freshFolder();
+    const users = process as Required<Pick<NodeJS.Process, "getuid">>;
+    const other = users.getuid() + 1;
+    mkdirSync(join(folder, `twinccl-${other}`), { mode: 0o700 });
+    const user = vi.spyOn(users, "getuid").mockReturnValue(other);
+    onTestFinished(() => user.mockRestore());
+    const error = await errorOf(byDefault(folder).join(asked));
+    expect(error.message).toContain(`twinccl-${other} belongs to user ${other - 1}\n`);
+  });
+
+  test("a folder that cannot be created is told", async () => {
+    const error = await errorOf(byDefault(join(freshFolder(), "missing")).join(asked));
+    expect(error.message).toMatch(/the folder .* cannot be created: ENOENT/);
+  });
 });

@@ -206,7 +206,7 @@ describe("where to meet", () => {
 
   test("a file of the job, when all ranks are on this machine", () => {
     const { address } = rendezvousFor(read(openmpi));
-    expect(address.startsWith(`${tmpdir()}/twinccl-${process.getuid?.()}-`)).toBe(true);
+    expect(address.startsWith(`${tmpdir()}/twinccl-${process.getuid?.()}/`)).toBe(true);
     const other = rendezvousFor(read({ ...openmpi, PMIX_NAMESPACE: "ns.2" }));
     expect(other.address).not.toBe(address);
   });

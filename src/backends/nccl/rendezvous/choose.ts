@@ -10,8 +10,8 @@ import { tcpRendezvous } from "./tcp.ts";
 
 /**
  * The rendezvous for a process that a launcher started: the launcher's own store; else `TWINCCL_RENDEZVOUS_FILE`; else,
- * when all ranks are on this machine and neither address, port nor secret were chosen, a file in the folder for temporary
- * files; else TCP at the launcher's address, hosted by rank 0.
+ * when all ranks are on this machine and neither address, port nor secret were chosen, a file in this user's own
+ * folder among the temporary files; else TCP at the launcher's address, hosted by rank 0.
  *
  * @throws InvalidArgumentError when the address or the port is missing.
  */
@@ -29,7 +29,8 @@ export function rendezvousFor(environment: LauncherEnvironment): Rendezvous {
   if (localSize === size && !environment.isNetworkChosen) {
     const user = process.getuid?.() ?? "user";
     const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 16);
-    return fileRendezvous({ path: join(tmpdir(), `twinccl-${user}-${hash}.rendezvous`) });
+    const path = join(tmpdir(), `twinccl-${user}`, `${hash}.rendezvous`);
+    return fileRendezvous({ path, isFolderOwn: true });
   }
   return tcpRendezvous({
     address: address ?? missing(environment, "address"),

@@ -4,9 +4,12 @@ import {
   closeSync,
   constants,
   fstatSync,
+  lstatSync,
+  mkdirSync,
   openSync,
   readSync,
   rmSync,
+  type Stats,
   statSync,
   writeSync,
 } from "node:fs";
@@ -50,6 +53,23 @@ export function filePath(path: string, jobId: string): string {
   if (!isFolder(path)) return path;
   const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 12);
   return join(path, `twinccl-${jobId.replace(/[^\w.-]/g, "_").slice(0, 40)}-${hash}.rendezvous`);
+}
+
+/**
+ * Creates a folder that only this user may enter, where none is.
+ *
+ * @returns Why what is there must not be used; `undefined` when nothing is wrong with it.
+ */
+export function ownFolder(path: string): string | undefined {
+  try {
+    mkdirSync(path, { mode: 0o700 });
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code !== "EEXIST") return `cannot be created: ${message}`;
+  }
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return "was removed";
+  return stat.isDirectory() ? strangersIn(stat, "entered") : `is ${kindOf(stat)}`;
 }
 
 /** Whether there is a folder. What cannot be looked at is none: whoever opens the path is told why. */
@@ -133,17 +153,33 @@ function takeLock(lock: string): boolean {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
   }
-  const mtimeMs = statSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY;
-  if (Date.now() - mtimeMs > writingMs) rmSync(lock, { force: true });
+  const stat = lstatSync(lock, { throwIfNoEntry: false });
+  if (stat === undefined) return false;
+  // No rank leaves anything else there, and only its owner may be able to remove it.
+  const reason = stat.isFile() ? strangersIn(stat, "read") : `is ${kindOf(stat)}`;
+  if (reason !== undefined) throw new Error(`its lock ${lock} ${reason}`);
+  if (Date.now() - stat.mtimeMs > writingMs) rmSync(lock, { force: true });
   return false;
 }
 
-function distrust(stat: ReturnType<typeof fstatSync>): string | undefined {
+function distrust(stat: Stats): string | undefined {
   if (!stat.isFile()) return "is no file";
+  const reason = strangersIn(stat, "read");
+  return reason ?? (stat.size > mostBytes ? "is too large for a rendezvous" : undefined);
+}
+
+/** How users other than this process's have a part in it. */
+function strangersIn({ uid, mode }: Stats, verb: "read" | "entered"): string | undefined {
   const user = process.getuid?.();
-  if (user !== undefined && stat.uid !== user) return `belongs to user ${stat.uid}`;
-  if (user !== undefined && (Number(stat.mode) & 0o077) !== 0) return "can be read by other users";
-  return stat.size > mostBytes ? "is too large for a rendezvous" : undefined;
+  if (user === undefined) return undefined;
+  if (uid !== user) return `belongs to user ${uid}`;
+  return (mode & 0o077) === 0 ? undefined : `can be ${verb} by other users`;
+}
+
+function kindOf(stat: Stats): string {
+  if (stat.isSymbolicLink()) return "a symbolic link";
+  if (stat.isDirectory()) return "a folder";
+  return stat.isFile() ? "a file" : "a device or pipe";
 }
 
 function parse(text: string): FileRecord | undefined {

@@ -13,6 +13,7 @@ import {
   type Found,
   filePath,
   format,
+  ownFolder,
   readRecord,
   removeRecord,
 } from "./file-record.ts";
@@ -27,6 +28,8 @@ export interface FileOptions {
   readonly path: string;
   /** Where rank 0 listens (127.0.0.1); for ranks on other machines a name or address that they reach. */
   readonly address?: string | undefined;
+  /** The folder of `path` is one that ranks create and that only their user may enter (false). */
+  readonly isFolderOwn?: boolean | undefined;
 }
 
 const pollMs = 20;
@@ -49,12 +52,23 @@ export function fileRendezvous(options: FileOptions): Rendezvous {
   const path = shortText("fileRendezvous", "path", options.path, 4_096);
   return {
     address: path,
-    join: (joinOptions) => {
+    join: async (joinOptions) => {
       const asked = joinArguments(joinOptions);
+      if (options.isFolderOwn === true) requireOwnFolder({ ...asked, address: path });
       const file = filePath(path, asked.jobId);
       return asked.rank === 0 ? host(file, asked, options.address) : follow(file, asked);
     },
   };
+}
+
+/** In a folder that other users may write to, they can create what a rank needs to create. */
+function requireOwnFolder(who: Concerned): void {
+  const folder = dirname(who.address);
+  const reason = ownFolder(folder);
+  if (reason === undefined) return;
+  const hint =
+    "only a folder of this user that no other user can enter (mode 0700) is used: remove what is there, or name another file by TWINCCL_RENDEZVOUS_FILE on every rank";
+  throw placeError(`the folder ${folder} ${reason}`, hint, who);
 }
 
 async function host(
@@ -178,7 +192,7 @@ function writing<T>(path: string, write: () => T): T {
     throw new InvalidArgumentError(
       {
         headline: `rendezvous at ${path}: the file cannot be written: ${(error as Error).message}`,
-        hint: `give a file in a folder that exists and that this user may write to, not as ${dirname(path)}`,
+        hint: `remove what is in its way, or give a file in a folder that exists and that only this user may write to, not as ${dirname(path)}`,
       },
       { field: "path", cause: error },
     );
