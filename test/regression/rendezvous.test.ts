@@ -22,6 +22,7 @@ import type { Reply, Request } from "../../src/backends/nccl/rendezvous/messages
 import { Store } from "../../src/backends/nccl/rendezvous/store.ts";
 import { joinStore } from "../../src/backends/nccl/rendezvous/store-membership.ts";
 import { tcpRendezvous } from "../../src/backends/nccl/rendezvous/tcp.ts";
+import { launch, script } from "../unit/nccl-rendezvous/launched.ts";
 import { closeAfter, errorOf, type Place, place, relay } from "../unit/nccl-rendezvous/stores.ts";
 
 /** How many of the next connections of this process never come about. */
@@ -256,5 +257,33 @@ describe("other users could block the file in the folder for temporary files", (
   test("a folder that cannot be created is told", async () => {
     const error = await errorOf(byDefault(join(freshFolder(), "missing")).join(asked));
     expect(error.message).toMatch(/the folder .* cannot be created: ENOENT/);
+  });
+});
+
+test("what a rank starts inherited the secret of its job", async () => {
+  const file = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
+  const rendezvousModule = file("backends/nccl/rendezvous/index.js");
+  const path = script(
+    "inherits.mjs",
+    `import { spawnSync } from "node:child_process";
+     import { Worker } from "node:worker_threads";
+     import { connect } from ${JSON.stringify(file("api/index.js"))};
+     import { nccl } from ${JSON.stringify(file("backends/nccl/index.js"))};
+     const given = process.env.TWINCCL_SECRET.length;
+     const seen = () => spawnSync(process.execPath, ["-p", "process.env.TWINCCL_SECRET"]).stdout;
+     // Without GPUs it fails, after it has read the variables.
+     await connect({ backend: nccl() }).then((comm) => comm.close(), () => undefined);
+     console.log(given, String(seen()).trim());
+     const body = \`import(${JSON.stringify(rendezvousModule)}).then((module) => {
+       const { secret } = module.launcherEnvironment(module.launcherVariables());
+       console.log("worker", secret.length, process.env.TWINCCL_SECRET);
+     })\`;
+     const worker = new Worker(body, { eval: true });
+     await new Promise((resolve) => worker.once("exit", resolve));`,
+  );
+  const { lines, status } = await launch(["-n", "1", path]).ended;
+  expect({ lines, status }).toEqual({
+    lines: ["[0] 64 undefined", "[0] worker 64 undefined"],
+    status: 0,
   });
 });

@@ -12,7 +12,7 @@ import type { NcclOptions } from "./options.ts";
 import { streamsOf } from "./places.ts";
 import { connectAtStart } from "./process/connect-at-start.ts";
 import { type OwnDevice, ownDevice, type WantedDevice } from "./process/own-device.ts";
-import { launcherEnvironment, rendezvousFor } from "./rendezvous/index.ts";
+import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** What this process is to its GPUs. */
 export interface Seeing {
@@ -27,7 +27,7 @@ export async function join(
   setupOf: (libraries: Libraries, size: number) => Setup,
   { own, look }: Seeing = { own: ownDevice, look: visibleDevices },
 ): Promise<Session> {
-  const environment = launcherEnvironment(process.env);
+  const environment = launcherEnvironment(launcherVariables());
   const size = environment?.size ?? 1;
   if (request.size !== undefined && request.size !== size) {
     throw new InvalidArgumentError(

@@ -2,12 +2,14 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join as joinPath } from "node:path";
+import { setEnvironmentData } from "node:worker_threads";
 import { type CommError, type ConnectedCommunicator, connect } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { join } from "../../../src/backends/nccl/join.ts";
 import { OwnDevice } from "../../../src/backends/nccl/process/own-device.ts";
 import { type FakeGpus, librariesOf, migOf, uuidOf } from "../../support/fake-gpus/index.ts";
+import { place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus } from "./gpus.ts";
 
 afterEach(() => vi.unstubAllEnvs());
@@ -27,10 +29,15 @@ class Process {
   }
 
   /** Connects as a rank of a job whose ranks are all on this machine. */
-  connect(job: Job, rank: number, options: NcclOptions = {}): Promise<ConnectedCommunicator> {
+  connect(
+    job: Job,
+    rank: number,
+    options: NcclOptions = {},
+    more: Readonly<Record<string, string | number>> = {},
+  ): Promise<ConnectedCommunicator> {
     const libraries = this.#libraries;
     const { setup } = this.#gpus;
-    job.tell(rank);
+    job.tell(rank, more);
     return connect({
       timeoutMs: 5000,
       backend: {
@@ -66,11 +73,10 @@ class Job {
   }
 
   /** Sets what the launcher tells a rank: it is read when `connect` is called. */
-  tell(rank: number): void {
+  tell(rank: number, more: Readonly<Record<string, string | number>>): void {
     const numbers = { RANK: rank, SIZE: this.#size, LOCAL_RANK: rank, LOCAL_SIZE: this.#size };
-    for (const [name, value] of Object.entries(numbers)) vi.stubEnv(`TWINCCL_${name}`, `${value}`);
-    vi.stubEnv("TWINCCL_JOB_ID", "job");
-    vi.stubEnv("TWINCCL_RENDEZVOUS_FILE", this.#folder);
+    const told = { ...numbers, JOB_ID: "job", RENDEZVOUS_FILE: this.#folder, ...more };
+    for (const [name, value] of Object.entries(told)) vi.stubEnv(`TWINCCL_${name}`, `${value}`);
   }
 }
 
@@ -216,6 +222,28 @@ test.each([
   expect(error).toMatchObject({ code: "ERR_COMM_BACKEND", rank, field: "devices" });
   expect(error?.message).toContain(`is to use device ${rank}, but ${visible} are visible`);
   expect(process.env["CUDA_VISIBLE_DEVICES"]).toBe(list);
+});
+
+test("the secret leaves the environment with the first connect, and serves later ones", async () => {
+  const gpus = cleanGpus();
+  onTestFinished(() => setEnvironmentData("TWINCCL_SECRET", undefined));
+  const processes = [0, 1].map(() => new Process(gpus, undefined));
+  const { server, secret, jobId } = await place(2);
+  const job = new Job(2);
+  vi.stubEnv("TWINCCL_SECRET", secret);
+  for (let life = 0; life < 2; life++) {
+    const joining = processes.map((each, rank) => {
+      const told = { STORE: "launcher", ADDRESS: server.host, PORT: server.port, JOB_ID: jobId };
+      return each.connect(job, rank, {}, told);
+    });
+    expect(process.env).not.toHaveProperty("TWINCCL_SECRET");
+    const comms = await Promise.all(joining);
+    expect(comms.map(({ rank, size }) => [rank, size])).toEqual([
+      [0, 2],
+      [1, 2],
+    ]);
+    await Promise.all(comms.map((comm) => comm.close()));
+  }
 });
 
 test("NCCL is told to connect the ranks of a job before it is first used, and nobody else's", async () => {

@@ -6,8 +6,8 @@
  * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
  * colours are exchanged. No data of collectives passes here.
  *
- * `launcherEnvironment(process.env)` tells which rank this process is, whoever launched it, and `rendezvousFor` where it
- * meets the others.
+ * `launcherEnvironment(launcherVariables())` tells which rank this process is, whoever launched it, and `rendezvousFor` where
+ * it meets the others.
  *
  * While the process that hosts the place blocks its event loop, nobody is answered. What all ranks need before they block,
  * such as the unique id, is therefore best handed out by `exchange`, which answers all of them at the same moment; ranks
@@ -18,7 +18,7 @@
 export { rendezvousFor } from "./choose.ts";
 export { pause } from "./connect-session.ts";
 export { WentOnError } from "./failures.ts";
-export { launcherEnvironment } from "./launcher-environment.ts";
+export { launcherEnvironment, launcherVariables } from "./launcher-environment.ts";
 export { limits } from "./limits.ts";
 export { bootId } from "./process-identity.ts";
 export type { GetOptions, Meeting, Membership } from "./rendezvous.ts";

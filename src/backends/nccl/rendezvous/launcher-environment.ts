@@ -7,6 +7,7 @@
  * that counts, is an error that names what is missing; so are torchrun and Open MPI when both are complete and disagree.
  */
 import { createHash } from "node:crypto";
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { InvalidArgumentError } from "../../../api/index.ts";
 import {
   type Family,
@@ -40,6 +41,20 @@ export interface LauncherEnvironment {
   readonly file: string | undefined;
   /** True when the address, the port or the secret was given by a variable of twinccl. */
   readonly isNetworkChosen: boolean;
+}
+
+/** The variable that holds the job's secret, and the key of the value that is taken from it. */
+const secretName = "TWINCCL_SECRET";
+
+/**
+ * The variables of this process. The secret is taken out of `process.env`, so that what the process starts does not inherit it;
+ * later calls, and those in worker threads that start later, still get it.
+ */
+export function launcherVariables(): Variables {
+  const given = textOf(process.env, secretName);
+  if (given !== undefined) setEnvironmentData(secretName, given);
+  delete process.env[secretName];
+  return { ...process.env, [secretName]: getEnvironmentData(secretName) as string | undefined };
 }
 
 /**
@@ -78,7 +93,7 @@ function read(family: Family, env: Variables): LauncherEnvironment {
     : family.localSize?.(env);
   const localRank = numberOf(env, texts.localRank, 0, (localSize ?? size) - 1);
   const isOwn = family.name === "twinccl";
-  const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", "TWINCCL_SECRET"];
+  const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", secretName];
   const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
   return {
     ...{
@@ -91,7 +106,7 @@ function read(family: Family, env: Variables): LauncherEnvironment {
     },
     address: textOf(env, "TWINCCL_ADDRESS") ?? family.address(env),
     port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
-    secret: textOf(env, "TWINCCL_SECRET"),
+    secret: textOf(env, secretName),
     storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
     file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
     isNetworkChosen: given.some((name) => textOf(env, name) !== undefined),
