@@ -1,9 +1,9 @@
 /** A call that fails on one rank while those of other processes are at it: the rank must not go on as if it were in step. */
-import type { CommError, ConnectedCommunicator } from "twinccl";
+import type { CommError, Communicator, ConnectedCommunicator } from "twinccl";
 import { expect, test } from "vitest";
 import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
 import { connected } from "./connected.ts";
-import { cleanGpus } from "./gpus.ts";
+import { cleanGpus, turns } from "./gpus.ts";
 
 const deadline = { timeoutMs: 500 };
 
@@ -47,4 +47,22 @@ test.each<[string, string, (comm: ConnectedCommunicator) => PromiseLike<unknown>
   // What it would do next, the other one would take for the call that it waits in.
   await expect(a.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
   expect(await told[1]).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+});
+
+test("calls on two communicators in opposite orders wait for each other until one has a deadline", async () => {
+  const gpus = cleanGpus();
+  const worlds = await connected(2, "off", gpus);
+  const splits = await Promise.all(worlds.map((comm) => comm.split({ color: 0 })));
+  const code = (call: PromiseLike<unknown>) =>
+    call.then(
+      () => "done",
+      (error: CommError) => error.code,
+    );
+  const ofWorld = (rank: number) => code((worlds[rank] as Communicator).barrier(deadline));
+  const ofSplit = (rank: number) => code((splits[rank] as Communicator).barrier());
+  const made = [ofWorld(0), ofSplit(0), ofSplit(1), ofWorld(1)];
+  await turns();
+  expect(gpus.machine.stuck()).toHaveLength(2);
+  const late = "ERR_COMM_TIMEOUT";
+  expect(await Promise.all(made)).toEqual([late, "done", "done", late]);
 });

@@ -291,6 +291,58 @@ test("a start that is given up has its variables put back, and the next one begi
   await expect(late).rejects.toThrow("too late");
 });
 
+describe("two jobs of two processes, of which one is pinned", () => {
+  /** A process, whose starts on other threads end once both processes have begun them. */
+  async function processes() {
+    const begun: string[] = [];
+    const meetings = new Map<string, () => void>();
+    const meet = (job: string): Promise<void> => {
+      const other = meetings.get(job);
+      other?.();
+      return other === undefined
+        ? new Promise((resolve) => meetings.set(job, resolve))
+        : Promise.resolve();
+    };
+    const process_ = async (name: string) => {
+      // Each process has its own library, and so its own order of starts.
+      vi.resetModules();
+      const own = await import("../../../src/backends/nccl/process/variables.ts");
+      return (job: "pinned" | "free", givenUp?: AbortSignal) =>
+        own.startWithVariables(
+          job === "pinned" ? { NCCL_ALGO: "Ring" } : {},
+          () => {
+            begun.push(`${name}: ${job}`);
+            return meet(job);
+          },
+          givenUp,
+        );
+    };
+    return { begun, first: await process_("first"), second: await process_("second") };
+  }
+  const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+  test("start one after the other where both processes begin them in one order", async () => {
+    const { begun, first, second } = await processes();
+    const starts = [first("pinned"), first("free"), second("pinned"), second("free")];
+    await Promise.all(starts);
+    expect(begun.slice(0, 2).sort()).toEqual(["first: pinned", "second: pinned"]);
+  });
+
+  test("wait for each other in opposite orders, until the deadline of one", async () => {
+    const { begun, first, second } = await processes();
+    const deadline = new AbortController();
+    const pinned = [first("pinned", deadline.signal)];
+    const free = [first("free"), second("free")];
+    pinned.push(second("pinned", deadline.signal));
+    await turn();
+    expect(begun).toEqual(["first: pinned", "second: free"]);
+    deadline.abort(new Error("too late"));
+    for (const start of pinned) await expect(start).rejects.toThrow("too late");
+    await Promise.all(free);
+    expect(begun).toEqual(["first: pinned", "second: free", "first: free"]);
+  });
+});
+
 describe("what a process settles", () => {
   test("in-switch reduction is off unless the first world asks for it", () => {
     const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: "1" };
