@@ -190,7 +190,15 @@ function communicatorCalls(
       }
       return child[0] as bigint;
     },
-    destroy: (handle) => state.inGroup(({ later }) => void later.push(() => destroy(handle))),
+    destroy(handle) {
+      if (state.depth > 0) machine.complain("a communicator is destroyed in a group");
+      const { failure } = state.end(handle);
+      if (failure !== undefined) {
+        machine.complain("a communicator that has failed is destroyed, which leaves a group open");
+        throw failure;
+      }
+      destroy(handle);
+    },
     async finalizeInBackground(handle) {
       const end = state.end(handle);
       end.finalized = true;

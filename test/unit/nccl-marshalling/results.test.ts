@@ -404,6 +404,13 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     },
   );
 
+  test("a communicator that is not destroyed leaves no group open", async () => {
+    echo.begin({ status: 6 });
+    const error = await thrownBy(() => nccl.destroy(a));
+    expect(error).toMatchObject({ cCall: "ncclCommDestroy", status: 6 });
+    expect(echo.text()).toMatch(/^ncclGroupEnd/);
+  });
+
   test("calls use deep stacks on this thread and on another", async () => {
     const deepBytes = 4 << 20;
     echo.begin({ deepBytes });

@@ -132,7 +132,7 @@ export class NcclCommunicator {
    */
   async end(calledOff: AbortSignal): Promise<boolean> {
     if (!this.isApart) {
-      this.destroy();
+      await this.#endHere();
       return true;
     }
     // The others come to the end of the handle, also where something of it could not be given back.
@@ -156,17 +156,23 @@ export class NcclCommunicator {
     return inTime;
   }
 
-  /** The same at once, for ranks that all live here or end together. */
+  /** NCCL destroys no communicator on which something went wrong: where that is so, all ranks are aborted. */
+  async #endHere(): Promise<void> {
+    try {
+      this.check();
+    } catch (error) {
+      await this.abort();
+      throw error;
+    }
+    this.destroy();
+  }
+
+  /** The same at once, for ranks that all live here. They are no group, in which one failure would keep all handles. */
   destroy(): void {
-    inTurn([
-      ...this.#releases(),
-      () =>
-        this.#nccl.group(() => {
-          for (const member of this.members.values()) {
-            this.#asOf(member, () => this.#nccl.destroy(member.handle));
-          }
-        }),
-    ]);
+    const ends = [...this.members.values()].map((member) => (): void => {
+      this.#asOf(member, () => this.#nccl.destroy(member.handle));
+    });
+    inTurn([...this.#releases(), ...ends]);
   }
 
   #releases(): (() => void)[] {

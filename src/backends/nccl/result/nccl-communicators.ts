@@ -36,6 +36,7 @@ export interface NcclCommunicatorCalls {
     child: BigUint64Array,
     config: ConfigFields,
   ): void;
+  /** Ends one rank's handle, outside of groups. NCCL frees those of one process with the last of them. */
   destroy(comm: bigint): void;
   /** Throws what went wrong on a communicator since it was made. */
   checkAsync(comm: bigint): void;
@@ -93,7 +94,15 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         "ncclCommSplit",
         comm,
       ),
-    destroy: (comm) => check(get("commDestroy")(comm), "ncclCommDestroy"),
+    destroy(comm) {
+      try {
+        check(get("commDestroy")(comm), "ncclCommDestroy");
+      } catch (error) {
+        // NCCL 2.23 to 2.30 leaves a group open where it refuses: without its end nothing is launched from this thread any more.
+        groupEnd();
+        throw error;
+      }
+    },
     checkAsync(comm) {
       check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);
       const status = asyncStatus[0] as number;
