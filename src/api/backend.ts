@@ -1,5 +1,5 @@
 /**
- * The contract of a backend: everything `api` asks of whoever moves the data.
+ * The contract of a backend: everything that `api` needs of the layer that moves the data.
  *
  * A backend is a value the caller passes. It never sees a wrong call: the ledger hands over a `CallSet` only when
  * every local rank has made the call, all signatures agree and all arguments were validated. What a backend cannot do
@@ -12,10 +12,10 @@ import type { Explanation, Question } from "./explanation.ts";
 import type { Memory } from "./memory.ts";
 import type { ReduceOp } from "./reduce-op.ts";
 
-/** What `createWorld` passes as `backend`. */
+/** The `backend` of `createWorld`. */
 export interface Backend {
   readonly name: string;
-  /** Whether a world of `size` ranks could be opened here, and why not. Loads nothing heavy, changes nothing. */
+  /** The reason why a world of `size` ranks cannot be opened here, if there is one. Loads nothing heavy, changes nothing. */
   probe(request: OpenRequest): Probe | Promise<Probe>;
   /** Opens the ranks of one world. Throws `BackendUnavailableError` or `UnsupportedError`. */
   open(request: OpenRequest): Promise<Session>;
@@ -26,17 +26,17 @@ export interface Backend {
   join?(request: JoinRequest): Promise<Session>;
 }
 
-/** Which job is joined. */
+/** The job to join. */
 export interface JoinRequest {
   readonly name: string;
   /** Number of ranks that the caller expects; `undefined` when the launcher says it. */
   readonly size: number | undefined;
-  /** How long to wait for the other ranks. */
+  /** Longest wait for the other ranks. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal | undefined;
 }
 
-/** Which world is wanted. */
+/** The wanted world. */
 export interface OpenRequest {
   readonly size: number;
   readonly name: string;
@@ -76,7 +76,7 @@ export interface Session {
   /** In a job of several processes: which life of the job this is, from 1, and the first life's rank of every rank. */
   readonly generation?: number;
   readonly origins?: readonly number[];
-  /** Which backends were tried to get this one, where there was a choice. */
+  /** The backends that were tried to get this one, where there was a choice. */
   readonly selection?: readonly Attempt[];
   /** Name of a rank's device, such as `sim:3`. */
   device(rank: number): string;
@@ -93,13 +93,13 @@ export interface Session {
   borrow(rank: number, memory: ArrayBufferLike): Memory;
   /** Why a call cannot be made on a communicator; `undefined` when it can. */
   refusal(question: Question, comm: CommInfo): string | undefined;
-  /** What this backend would do for a call on a communicator. Local, predicted, runs nothing. */
+  /** The plan of this backend for a call on a communicator. Local, predicted, runs nothing. */
   explain(question: Question, comm: CommInfo): Explanation;
   /** The backend's own estimate of a call's time in nanoseconds; runs nothing. Left out where it has none. */
   estimate?(question: Question, comm: CommInfo): number;
-  /** Told about every call of a rank as it is posted. Throwing refuses it: injected faults. */
+  /** Gets every call of a rank as it is posted. Throwing refuses it: injected faults. */
   posted?(worldRank: number, call: RankCall): void;
-  /** Told of every posted call that has failed, or whose operation a hook made fail. Left out where nobody records it. */
+  /** Gets every posted call that has failed, or that a hook made fail. Left out where failures are not recorded. */
   failed?(comm: CommInfo, failed: FailedCall): void;
   /** Present where the memory that calls were lent is watched. */
   readonly lending?: Lending | undefined;
@@ -116,11 +116,11 @@ export interface Session {
   /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
   discard?(comm: CommInfo, rank: number, graph?: object): void;
   /**
-   * Told about a complete call that was about communicators or recordings instead of data (split, capture). Where time
+   * Gets a complete call that was about communicators or recordings instead of data (split, capture). Where time
    * is virtual, its ranks are done when the last one has come.
    */
   organised?(set: CallSet): void;
-  /** Runs sends and the receives they meet, and halves whose other end is elsewhere, all at once. Same promise as `execute`. */
+  /** Runs sends and the receives they meet, and halves with their other end elsewhere, all at once. Same promise as `execute`. */
   exchange(
     comm: CommInfo,
     transfers: readonly Transfer[],
@@ -128,12 +128,12 @@ export interface Session {
   ): void | Promise<void>;
   /**
    * Present where calls are queued: as `execute`, but further ones may be handed over while earlier ones are at work, and
-   * `waiting` is told when it is done. What is thrown was not queued.
+   * `waiting` settles when it is done. A call that throws was not queued.
    */
   enqueue?(set: CallSet, waiting: Waiting): void;
-  /** Present with `enqueue`: queues the call of a set again, whose `kept` has got its `work`, as the set's call `number`. */
+  /** Present with `enqueue`: queues the call of a set again, by its `kept` with `work`, as the set's call `number`. */
   enqueueAgain?(kept: Kept, number: number, waiting: Waiting): void;
-  /** Present with `enqueueAgain`: does the same for the one who waits already and `takesMore`, and is told once of all. */
+  /** Present with `enqueueAgain`: does the same for a `Waiting` that `takesMore`, which settles once for all. */
   enqueueBehind?(kept: Kept, number: number): void;
   /** Present with `enqueue`: the same for `exchange`. */
   enqueueExchange?(
@@ -144,11 +144,11 @@ export interface Session {
   ): void;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
-  /** Has `listener` told of every rank whose process is gone. */
+  /** Calls `listener` for every lost rank. */
   onLost?(listener: (rank: number, reason: string) => void): void;
   /**
-   * Present in a job of several processes whose calls are compared: has `judge` told what all ranks of the communicator say
-   * of a call, by rank, and gives its verdict, which is `undefined` when they agree. That is remembered: a call of a kind
+   * Present in a job of several processes that compares calls: gives `judge` the words of all ranks of the communicator
+   * about a call, by rank, and returns its verdict, which is `undefined` when they agree. That is remembered: a call of a kind
    * that ranks have agreed on may be let through, for which the answer is `undefined` at once. Kinds are equal on all ranks
    * that make the same calls. Rejects when a rank is lost meanwhile.
    */
@@ -163,7 +163,7 @@ export interface Session {
   /**
    * Present in a job of several processes, where a call that connects ranks for the first time blocks this process until
    * they make it too: what brings together those that a call connects, before it is handed over. `undefined` where it
-   * blocks for nobody.
+   * blocks no process.
    */
   convene?: ((set: CallSet) => Convening | undefined) | undefined;
   /** Present with `convene`: the same for messages. */
@@ -197,27 +197,27 @@ export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
 
 /** The other processes of a job, as far as they say what becomes of its communicators. Ranks are those of the world. */
 export interface OtherProcesses {
-  /** Who of a communicator has not made call `number`. */
+  /** Ranks of a communicator that have not made call `number`. */
   missing(comm: CommInfo, number: number): Promise<MissingRanks>;
-  /** The same for messages that were made together: those without whose ends they cannot go on. `undefined`: nobody answers. */
+  /** The same for messages that were made together: the ranks with the missing ends. `undefined`: no answer. */
   missingEnds(
     comm: CommInfo,
     halves: readonly HalfTransfer[],
   ): Promise<readonly number[] | undefined>;
-  /** This process's end of a communicator was aborted, for which the others learn why, once they ask. */
+  /** This process's end of a communicator was aborted; other processes get the reason on request. */
   gaveUp(comm: CommInfo, why: unknown): void;
-  /** How a communicator was ended so that what this process has made there comes to no end; `undefined`: it was not, as far as they say. */
+  /** The end of a communicator elsewhere, after which calls of this process there never end; `undefined`: none is known. */
   whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined>;
 }
 
-/** What a process waits for on a communicator will not come. Ranks are those of the world. */
+/** The reason why calls of a process on a communicator never end. Ranks are those of the world. */
 export type EndedElsewhere =
-  /** Another process's end is over: why it was aborted; `undefined` where it was closed. */
+  /** Another process has ended it: the reason of its abort; `undefined` where it was closed. */
   | { readonly rank: number; readonly aborted: string | undefined }
   /** Others are in a later life of the job, without this process; none of this life where fresh processes have taken its place. */
   | { readonly wentOn: readonly number[] };
 
-/** Who of a communicator keeps a call waiting. */
+/** Ranks of a communicator that keep a call waiting. */
 export interface MissingRanks {
   /** World ranks that have not made it, or do not say. */
   readonly ranks: readonly number[];
@@ -225,9 +225,9 @@ export interface MissingRanks {
   readonly areApart: boolean;
 }
 
-/** What one rank tells the others of its call. */
+/** One rank's words to the others about its call. */
 export interface OwnWords {
-  /** What ranks that make the same call have in common. */
+  /** Equal on ranks that make the same call. */
   readonly kind: string;
   /** All that the others need to know. */
   readonly words: string;
@@ -237,11 +237,11 @@ export interface OwnWords {
 export interface Waiting {
   /** Set by a session that has `enqueueBehind`: nothing was queued after this, and it is not done. False at first. */
   takesMore: boolean;
-  /** They are done, or what went wrong with them. Told once. */
+  /** They are done, or failed with this error. Called once. */
   settled(error?: unknown): void;
 }
 
-/** What callers may rely on; shown as `comm.capabilities`. */
+/** Properties that callers may rely on; shown as `comm.capabilities`. */
 export interface Capabilities {
   /** TypedArrays are accepted directly in calls. */
   readonly hostArrays: boolean;
@@ -249,7 +249,7 @@ export interface Capabilities {
   readonly virtualTime: boolean;
   /** The same calls give the same bits in every run. */
   readonly deterministic: boolean;
-  /** `alloc` gives symmetric memory when asked. */
+  /** `alloc` gives symmetric memory on request. */
   readonly symmetricMemory: boolean;
   /** Buffers have sizes and no contents, as with `sim({ phantom: true })`; left out where they have both. */
   readonly phantom?: true;
@@ -259,7 +259,7 @@ export interface Capabilities {
 export interface Lending {
   /** A rank posted a call. */
   lend(comm: CommInfo, call: RankCall): void;
-  /** Who wrote memory that one of these calls was lent; asked right before they are served together. */
+  /** The rank that wrote memory lent to one of these calls; checked right before they are served together. */
   writer(calls: readonly RankCall[]): LendingFault | undefined;
   /** The call has settled. */
   settled(call: RankCall): void;
@@ -336,7 +336,7 @@ export interface FailedCall {
   /** Its number on the communicator. */
   readonly number: number;
   readonly error: unknown;
-  /** Virtual time at which the rank was told; 0 without a virtual clock. */
+  /** Virtual time at which the rank got the error; 0 without a virtual clock. */
   readonly atPs: number;
 }
 
@@ -344,7 +344,7 @@ export interface FailedCall {
 export interface RecordedCalls {
   /** Each with the virtual time by which it is posted later than a replay. */
   readonly calls: readonly RankCall[];
-  /** What they use: one buffer of each allocation. */
+  /** Their memory: one buffer of each allocation. */
   readonly buffers: readonly DeviceBuffer[];
   readonly sendBytes: number;
 }
@@ -362,12 +362,12 @@ export interface Transfer {
   readonly recvBatch: object;
 }
 
-/** A send or a receive whose other end lives in another process. */
+/** A send or a receive with its other end in another process. */
 export interface HalfTransfer {
   readonly direction: "send" | "recv";
   /** The rank of the communicator at the other end. */
   readonly peer: number;
-  /** How many messages its sender has for the same receiver before it, on this communicator. */
+  /** Number of earlier messages from its sender to the same receiver, on this communicator. */
   readonly number: number;
   readonly call: RankCall;
 }
@@ -380,12 +380,12 @@ export interface CallSet {
   readonly collective: CollectiveName;
   /** Those of the ranks that live in this process, by rank. */
   readonly calls: readonly RankCall[];
-  /** Comes again whenever the same calls are made again; left out for calls that no rank asked for. */
+  /** Comes again whenever the same calls are made again; left out for calls that no rank made itself. */
   readonly kept?: Kept;
 }
 
 /** Stands for the arguments of all ranks' calls: the same object as long as they are the same, buffers included. */
 export interface Kept {
-  /** What the backend has worked out from the arguments alone, for the next time. */
+  /** The backend's work that depends on the arguments alone, for the next time. */
   work: object | undefined;
 }

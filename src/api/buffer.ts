@@ -39,14 +39,14 @@ export function endMemoryOf(session: object): void {
   closed.add(session);
 }
 
-/** Whether that has happened. */
+/** True once that has happened. */
 export function isMemoryOver(session: object): boolean {
   return closed.has(session);
 }
 
 let disposals = 0;
 
-/** How much memory was disposed in this process so far: for as long as it stays the same, what lived still lives. */
+/** Number of disposals in this process so far: while it stays the same, every living buffer still lives. */
 export function disposalsSoFar(): number {
   return disposals;
 }

@@ -10,7 +10,7 @@ function isOwn(frame: string): boolean {
   return home !== undefined && frame.includes(home);
 }
 
-/** What the frames of the runtime itself have. */
+/** Marks the frames of the runtime itself. */
 const runtime = /[ (]node:/;
 
 /** The stack of one call. It becomes text on demand, as for few calls. */
@@ -18,7 +18,7 @@ export class CallSite {
   /** Without a stack where the engine keeps none. */
   readonly #captured: { readonly stack?: string } = {};
 
-  /** Of whoever calls the library now. */
+  /** Of the current call of the library. */
   constructor() {
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = stackTraceLimit + mostOwnFrames;
@@ -41,7 +41,7 @@ export class CallSite {
 function programFrames(frames: readonly string[]): readonly string[] {
   let isTheirs = true;
   const theirs = frames.filter((line) => {
-    // A built-in function such as `map` belongs to whoever wrote what it calls.
+    // A built-in function such as `map` belongs to the author of its callback.
     if (!line.endsWith("(<anonymous>)")) isTheirs = !(isOwn(line) || runtime.test(line));
     return isTheirs;
   });
@@ -69,10 +69,10 @@ export function hideOwnFrames(error: Error): void {
   setStack(error, programFrames(framesOf(error)));
 }
 
-/** Errors whose stack is that of a call. */
+/** Errors with the stack of a call. */
 const shown = new WeakSet<Error>();
 
-/** Whether the stack of an error is that of the call which failed with it. */
+/** True where the stack of an error is that of the call which failed with it. */
 export function hasCallSite(error: Error): boolean {
   return shown.has(error);
 }

@@ -13,7 +13,7 @@ import type { ReduceOp } from "./reduce-op.ts";
 /** Memory a call reads or writes: a buffer of this communicator, or host memory where the backend takes it. */
 export type Data<D extends DType = DType> = DeviceBuffer<D> | NamedArrays[D] | TypedHost<D>;
 
-/** The dtype of some memory, where its type tells. */
+/** The dtype of some memory, where its type has one. */
 export type DTypeOf<B> =
   B extends DeviceBuffer<infer D> ? D : B extends TypedHost<infer D> ? D : HostDType<B>;
 
@@ -26,7 +26,7 @@ export type Received<R extends Data | undefined, Otherwise extends Data> = R ext
 
 /** Accepted by every call. */
 export interface CallOptions {
-  /** Cancels the call before it is submitted, or other processes were told of it; after that it aborts the communicator. */
+  /** Cancels the call before it is submitted or known to other processes; after that it aborts the communicator. */
   readonly signal?: AbortSignal | undefined;
   /** Deadline in milliseconds from this call on, `Infinity` for none; virtual time on the simulation. */
   readonly timeoutMs?: number | undefined;
@@ -104,7 +104,7 @@ export interface AllToAllvArgs<
   readonly recvOffsets?: readonly number[] | undefined;
 }
 
-/** What an all-to-allv resolves to. */
+/** The value of an all-to-allv. */
 export interface AllToAllvResult<R extends Data = DeviceBuffer> {
   readonly recv: R;
   readonly recvCounts: readonly number[];

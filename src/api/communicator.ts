@@ -34,7 +34,7 @@ import type { Explanation, Question } from "./explanation.ts";
 import type { Hooks } from "./hooks.ts";
 import type { CommOp } from "./op.ts";
 
-/** What a rank has done so far on one communicator. */
+/** The work of a rank so far on one communicator. */
 export interface CommStats {
   /** Calls posted, by collective: a `sendRecv` is one call, a `group` as many as it holds. */
   readonly calls: Readonly<Record<string, number>>;
@@ -49,8 +49,8 @@ export interface CommStats {
 /** Options of `alloc`. */
 export interface AllocOptions {
   /**
-   * Symmetric memory, which ranks reach into directly. An `allReduce`, `reduceScatter` or `allGather` whose buffers are
-   * both symmetric runs other kernels: faster for small sizes, and float sums differ in their last bits, because they
+   * Symmetric memory, which ranks reach into directly. An `allReduce`, `reduceScatter` or `allGather` with both buffers
+   * in it runs other kernels: faster for small sizes, and float sums differ in their last bits, because they
    * are folded in another order and rounded once. Every other call treats it as any other memory.
    *
    * The first such call that uses an allocation of every rank makes a window of them; ranks must bring equally long
@@ -106,8 +106,8 @@ export interface Communicator extends AsyncDisposable {
   /**
    * The CUDA stream that everything of this rank runs on: calls, in call order, copies and fills. `undefined` on the simulation.
    *
-   * What other code has queued there before a call is made is done before it. A call is queued there once all ranks of
-   * this process have made it: what is queued there after `await op.enqueued` sees its result.
+   * Work that other code has queued there before a call is done before it. A call is queued there once all ranks of
+   * this process have made it: work that is queued there after `await op.enqueued` sees its result.
    */
   readonly stream: bigint | undefined;
   readonly capabilities: Capabilities;
@@ -126,8 +126,8 @@ export interface Communicator extends AsyncDisposable {
    * A buffer over device memory that other CUDA code of this process owns: `length` elements from address `ptr` on. Takes
    * part in calls and copies like any buffer; contents stay as they are, and `dispose` gives nothing back.
    *
-   * The owner keeps the memory until the buffer is disposed and its calls are done. CUDA is asked whether the first and
-   * the last byte are memory of this rank's device; that all between them is, nobody can tell. Work of the owner on the
+   * The owner keeps the memory until the buffer is disposed and its calls are done. CUDA checks that the first and
+   * the last byte are memory of this rank's device; the memory between them cannot be checked. Work of the owner on the
    * same memory is ordered with calls by `stream`.
    *
    * @throws InvalidArgumentError for an address that is no memory of this rank's device, or no multiple of the element, and
@@ -287,7 +287,7 @@ export interface Communicator extends AsyncDisposable {
   group(calls: () => void): CommOp<void>;
 
   /**
-   * Divides the ranks into communicators by color; ranks whose color is `undefined`, which has to be said, get none. A
+   * Divides the ranks into communicators by color; ranks with the explicit color `undefined` get none. A
    * communicator lives on after the one it was split from, and takes memory until all its ranks have closed it, or one has
    * aborted it.
    *
@@ -308,7 +308,7 @@ export interface Communicator extends AsyncDisposable {
    * the stages of a pipeline do, but a rank without any may not stand among ranks with some (`CollectiveMismatchError`). That
    * they pair up shows in the replay.
    *
-   * What it holds is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator
+   * Its memory is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator
    * take some 2 µs longer until then.
    */
   capture(calls: () => void): CommOp<Graph>;
@@ -319,7 +319,7 @@ export interface Communicator extends AsyncDisposable {
   /** True when this backend can make such a call; false also where no backend can, as with a root that is no rank. */
   supports(question: Question): boolean;
 
-  /** What this rank has done so far. */
+  /** The work of this rank so far. */
   stats(): CommStats;
 
   /**
@@ -331,17 +331,17 @@ export interface Communicator extends AsyncDisposable {
   work(durationNs: number, label?: string): void;
 
   /**
-   * Waits for this rank's calls and refuses later ones. Rethrows a failure nobody looked at. Closed again, it waits for the
+   * Waits for this rank's calls and refuses later ones. Rethrows an unobserved failure. Closed again, it waits for the
    * same end and rethrows nothing. Inside of a `group` or `capture` of its own it is refused, as wrong calls are there.
    */
   close(): Promise<void>;
 
   /**
    * Ends the communicator at once and for good, on every rank of this process: open and later calls fail with
-   * `CommAbortedError`, whose cause is the reason, and the `onAbort` hooks of every rank are told once. Aborting the
+   * `CommAbortedError` with the reason as its cause, and the `onAbort` hooks of every rank run once. Aborting the
    * communicator of all ranks ends the world. Aborting one from `split` ends that one alone: the communicator it was
-   * split from, its siblings and what was split from it go on. Ranks of other processes that wait in one of its calls are
-   * told within about two seconds, as if they had aborted it themselves.
+   * split from, its siblings and what was split from it go on. Ranks of other processes that wait in one of its calls
+   * fail within about two seconds, as if they had aborted it themselves.
    */
   abort(reason?: unknown): void;
 }

@@ -39,7 +39,7 @@ export interface HostArrays {
 /** The TypedArray of one dtype: `HostArray<"float32">` is `Float32Array`. */
 export type HostArray<D extends DType = DType> = HostArrays[D];
 
-/** What one dtype is: its width, its number kind and its host array. */
+/** The properties of one dtype: its width, its number kind and its host array. */
 export interface DTypeInfo {
   /** Width of one element. */
   readonly bytes: 1 | 2 | 4 | 8;

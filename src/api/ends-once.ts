@@ -1,6 +1,6 @@
-/** Ends that several ask for, a signal's handler and the program. */
+/** Ends that have several callers: a signal's handler and the program. */
 
-/** Ends at the first time it is asked for. Who asks later waits for that end, and is not told what went wrong in it. */
+/** Ends at the first call. Later calls wait for that end, and do not fail with its error. */
 export function endsOnce(end: () => Promise<void>): () => Promise<void> {
   let ending: Promise<void> | undefined;
   return () => {

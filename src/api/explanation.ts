@@ -1,4 +1,4 @@
-/** What `explain` answers: the plan of a call, predicted, without running it. */
+/** The answer of `explain`: the plan of a call, predicted, without running it. */
 import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
@@ -61,11 +61,11 @@ export interface Explanation {
   readonly sentBytes: number;
   /** Predicted time until the last rank is done; virtual. */
   readonly predictedNs: number;
-  /** What is said about equality with NCCL. */
+  /** The claim about equality with NCCL. */
   readonly claim: string;
   /**
-   * Which memory, and whether in a recording, was the fastest on GPUs for calls of this size; left out where that was not
-   * measured. Symmetric memory changes the bits, so that it is for the caller to ask for.
+   * The kind of memory, and of issue, that was the fastest on GPUs for calls of this size; left out where that was not
+   * measured. Symmetric memory changes the bits, so the caller has to choose it.
    */
   readonly fastest?: string | undefined;
   /**
@@ -78,7 +78,7 @@ export interface Explanation {
   toString(): string;
 }
 
-/** A question whose every field makes sense among so many ranks; throws for one that does not. */
+/** A question with valid fields for so many ranks; throws for one that is not. */
 export function checkedQuestion(
   question: Question,
   size: number,

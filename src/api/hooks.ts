@@ -6,8 +6,8 @@ import { textOf } from "./option-kinds.ts";
 import { warnOfRejection } from "./warnings.ts";
 
 /**
- * What a hook is told about one rank's part of an operation: one object for each, which `after` is given as `before` was, so
- * that a `WeakMap` takes what is kept of an operation in between.
+ * One rank's part of an operation, as its hooks get it. `before` and `after` get the same object, so a `WeakMap` can keep data of
+ * an operation in between.
  */
 export interface OpInfo {
   /** Name of the communicator, which no other one of the world has. */
@@ -34,25 +34,25 @@ export interface OpInfo {
   readonly place: string | undefined;
 }
 
-/** Takes a callback off again; operations that are open still tell it of their end. */
+/** Removes a callback; operations that are open still call it at their end. */
 export type Unhook = () => void;
 
 /**
- * The hooks of one rank's end of one communicator: they are told of this rank's operations there, and of no other's. What
- * `split` makes inherits none. Those of the communicator of all ranks stay from run to run, and are gone after `rebuild`.
+ * The hooks of one rank's end of one communicator: they are called for this rank's operations there, and for no other's. Children
+ * of `split` inherit none. Those of the communicator of all ranks stay from run to run, and are gone after `rebuild`.
  *
- * Who is told of an operation, and of its end, is settled when it is posted: those who are there then, all of them, in the
- * order in which they were added. Whoever is added or taken off later, by a hook or while the operation is open, is told, or
- * no longer told, of those that are posted next. The same function may be added several times: it is told as often, and each
- * time is taken off by itself. Of a group its calls are told, and of a replay as `Graph.replay` says. A call that is refused
- * for its arguments or its signal, or because its rank may make none, is told to nobody; one that is refused because the
- * communicator was aborted, or because nobody looked at a failure, is told as those that fail.
+ * The callbacks of an operation, and of its end, are those present when it is posted, in the order in which they were added. A
+ * callback that is added or removed later, by a hook or while the operation is open, takes effect with the next operation. A
+ * function that is added several times is called as often, and each addition is removed by itself. Of a group the calls have
+ * hooks, and of a replay as `Graph.replay` says. A call that is refused for its arguments or its signal, or because its rank may
+ * make none, has no hooks. One that is refused because the communicator was aborted, or because of an unobserved failure, has
+ * those of a failed operation.
  *
  * A hook that throws makes the operation fail with its error, the first one where several throw; one that failed already keeps
- * its own. All others are told nevertheless. Nobody awaits what hooks return: the rejection of a promise is a process warning
- * of type `TwincclUnseenFailure`, and fails nothing.
+ * its own. All other hooks run nevertheless. A promise that a hook returns is not awaited: its rejection is a process warning of
+ * type `TwincclUnseenFailure`, and fails nothing.
  *
- * What is added must be a function; `InvalidArgumentError` with the field `callback` is thrown otherwise.
+ * A callback must be a function; `InvalidArgumentError` with the field `callback` is thrown otherwise.
  *
  * @example
  * const spans = new WeakMap<OpInfo, Span>();
@@ -64,26 +64,26 @@ export type Unhook = () => void;
  * });
  */
 export interface Hooks {
-  /** Called when an operation is posted, before any rank's data moves. Whoever throws here refuses it on this rank. */
+  /** Called when an operation is posted, before any rank's data moves. An error thrown here refuses it on this rank. */
   before(callback: (info: OpInfo) => void): Unhook;
   /**
-   * Called when an operation is settled; `error` is set when it failed. It comes for every operation of which `before` was
-   * told. Where a hook throws here other ranks' parts are what they are.
+   * Called when an operation is settled; `error` is set when it failed. It comes for every operation that had `before`. A
+   * hook that throws here changes nothing on other ranks.
    */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
   /**
    * Called once when `abort` ends the communicator, with its reason. Also, where time is real, when `close` gives up calls that
    * were not done within its bound, with the `CommTimeoutError` of that; and when a call of this rank waits and another process
-   * has aborted the communicator, for whatever reason, with a `RemoteRankError` that tells who and why. What it throws is
-   * thrown there, after everything was done and all others were told; of another process's abort it is a process warning.
+   * has aborted the communicator, for whatever reason, with a `RemoteRankError` that names rank and reason. Its error is
+   * thrown there, after everything was done and all other hooks ran; of another process's abort it is a process warning.
    *
-   * Other ends are not told here, but by the calls that fail with them: closing a world with open calls on the simulation, a
-   * rank that throws, a deadlock, a deadline that passes, a signal, and a rank that is lost.
+   * Other ends have no hook of their own, and show in the calls that fail with them: closing a world with open calls on the
+   * simulation, a rank that throws, a deadlock, a deadline that passes, a signal, and a rank that is lost.
    */
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
-/** Whose hooks they are: one rank's end of a communicator. */
+/** The owner of hooks: one rank's end of a communicator. */
 interface Owner {
   readonly rank: number;
   readonly size: number;
@@ -95,16 +95,16 @@ interface Added<A extends readonly unknown[]> {
   readonly callback: (...args: A) => unknown;
 }
 
-/** Tells those of one moment, whatever one of them throws; then throws what the first one threw. */
+/** Calls the callbacks of one moment, also behind one that throws; then throws the first error. */
 type Tell<A extends readonly unknown[]> = (...args: A) => void;
 
 /** Callbacks of one kind, in the order in which they were added. */
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
   readonly #owner: Owner;
-  /** What one of them is called where it is talked of. */
+  /** The name of one of them in messages. */
   readonly #one: string;
-  /** A list never changes: whoever has one goes on with it. */
+  /** A list never changes: operations keep theirs. */
   #present: readonly Added<A>[] = [];
 
   constructor(name: keyof Hooks, owner: Owner) {
@@ -131,7 +131,7 @@ class Callbacks<A extends readonly unknown[]> {
     };
   }
 
-  /** How those are told who are there now. */
+  /** Calls the callbacks that are present now. */
   now(): Tell<A> {
     const present = this.#present;
     return (...args) => this.#tell(present, args);
@@ -156,7 +156,7 @@ export class HookList implements Hooks {
   readonly #after: Callbacks<[info: OpInfo, error: unknown]>;
   readonly #onAbort: Callbacks<[reason: unknown]>;
 
-  /** True when an operation has nobody to tell; kept, because every call asks. */
+  /** True when an operation has no hooks; kept, because every call reads it. */
   idle = true;
 
   constructor(owner: Owner) {
@@ -181,7 +181,7 @@ export class HookList implements Hooks {
     this.#before.now()(info);
   }
 
-  /** Tells those of the end of an operation who are there now, when it is posted. */
+  /** Calls at the end of an operation the callbacks that are present now, when it is posted. */
   atEnd(): Tell<[info: OpInfo, error: unknown]> {
     return this.#after.now();
   }

@@ -1,4 +1,4 @@
-/** Names that something may have been meant for: what is told first about a name that nobody knows. */
+/** Names similar to an unknown one: messages list them first. */
 
 /** Those of the names that are written nearly alike, the nearest first. */
 export function nearest(name: string, known: readonly string[]): readonly string[] {
@@ -18,7 +18,7 @@ export function namesText(
   return [...new Set([...first, ...known])].join(", ");
 }
 
-/** How many letters are put in, left out or changed to make one word of another; one for what is only the beginning of it. */
+/** Number of letters to insert, leave out or change to make one word of another; one for a word that is only its beginning. */
 function editsBetween(a: string, b: string): number {
   if (a.length > 2 && b.length > a.length && b.startsWith(a)) return 1;
   let before = Array.from({ length: b.length + 1 }, (_, at) => at);

@@ -1,9 +1,9 @@
 /**
- * A posted operation: a promise that knows whether anybody waits for it.
+ * A posted operation: a promise that knows whether it is awaited.
  *
- * It is no native promise on purpose. Whether `then` was called tells the world that a rank is parked (which makes a
- * deadlock decidable) and whether a failure was seen (an unseen one poisons the communicator and never becomes an
- * unhandled rejection). The native promise inside is made only when somebody asks for it.
+ * It is no native promise on purpose. A call of `then` parks the rank (which makes a deadlock decidable) and observes a failure
+ * (an unobserved one poisons the communicator and never becomes an unhandled rejection). The native promise inside is made
+ * only on demand.
  */
 import { CallSite, showCallSite } from "./call-site.ts";
 import { CommError } from "./errors.ts";
@@ -12,7 +12,7 @@ import { NativePromise } from "./native-promise.ts";
 /** Where an operation stands. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
-/** Told when a rank starts and ends waiting for an operation. */
+/** Called when a rank starts and ends waiting for an operation. */
 export interface OpWatcher {
   /** `then` was called for the first time. */
   observed(op: CommOp): void;
@@ -26,27 +26,27 @@ export interface Resumption {
   add(worldRank: number, resume: () => void): void;
 }
 
-/** Whose calls operations are: made once for all calls of a rank. */
+/** The rank of operations: one object for all calls of a rank. */
 export interface OpMaker {
   /** Rank in the communicator. */
   readonly rank: number;
   /** The rank in its world; for the watcher. */
   readonly worldRank: number;
   /**
-   * The world rank whose program makes the calls, which therefore waits for them: another one than `worldRank` when it
-   * was handed that rank's communicator.
+   * The world rank with the program that makes the calls, and waits for them: another one than `worldRank` when a program uses
+   * the communicator of that rank.
    */
   readonly asker: number;
   readonly watcher: OpWatcher;
   /** Present where ranks resume one at a time. */
   readonly ready?: Resumption | undefined;
-  /** Whether operations keep where they were asked for. */
+  /** True where operations keep the place of their call. */
   readonly callSites?: boolean;
-  /** Told of an operation that would be done, and failed with what a callback threw that was told of it. */
+  /** Called for an operation that would be done, and failed with the error of one of its callbacks. */
   faulted?(op: CommOp): void;
 }
 
-/** What waits for an operation to settle in time. */
+/** The deadline of an operation. */
 export interface OpDeadline {
   /** It settled. */
   settled(): void;
@@ -58,17 +58,17 @@ interface Times {
   finishedPs: number;
 }
 
-/** What a callback threw, whatever it was. */
+/** The error of a callback, of any type. */
 interface Fault {
   readonly error: unknown;
 }
 
-/** What few operations have. */
+/** Rare properties of operations. */
 interface Extras {
   site?: CallSite;
   enqueued?: CommOp<void>;
   onSubmitted?: (() => void)[];
-  /** What a callback of these threw. */
+  /** The error of one of these callbacks. */
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
   onFinal?: ((error: unknown) => void)[];
@@ -99,14 +99,14 @@ export let failOp: (op: CommOp, error: unknown) => void;
  * Calls back to back leave as many operations as are under way, so each is kept small.
  */
 export class CommOp<T = unknown> implements Promise<T> {
-  /** Told when the operation settles, before all others. */
+  /** Settles before all callbacks of the operation. */
   deadline: OpDeadline | undefined;
   #call = -1;
   #status: OpStatus = "waiting";
   #observed = false;
   /** The result, or the error. */
   #outcome: unknown;
-  /** For those who ask before the operation settles. */
+  /** For `then` before the operation settles. */
   #native: NativePromise<T> | undefined;
   /** `undefined` as long as both are 0, which they stay where time is real. */
   #times: Times | undefined;
@@ -128,7 +128,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#maker.worldRank;
   }
 
-  /** The world rank whose program made the call. */
+  /** The world rank with the program that made the call. */
   get asker(): number {
     return this.#maker.asker;
   }
@@ -163,12 +163,12 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (ps !== this.submittedAtPs) this.#virtual().submittedPs = ps;
   }
 
-  /** Where the operation stands. That it was submitted may be told as late as the end of the turn in which it was. */
+  /** The state of the operation. `submitted` may show as late as the end of the turn in which it was. */
   get status(): OpStatus {
     return this.#status;
   }
 
-  /** Where the program asked for it as `file:line:column`, if that is kept. */
+  /** The place of the call in the program as `file:line:column`, if that is kept. */
   get place(): string | undefined {
     return this.#extras?.site?.place;
   }
@@ -178,7 +178,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#status === "waiting" || this.#status === "submitted";
   }
 
-  /** True once somebody asked for the outcome: of this operation, of the one it is part of, or why it was not submitted. */
+  /** True once the outcome was read: of this operation, of the one it is part of, or of its submission that failed. */
   get isObserved(): boolean {
     if (this.#observed || this.#extras === undefined) return this.#observed;
     const { whole, enqueued } = this.#extras;
@@ -225,8 +225,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Has `callback` told when the operation settles, before those who await it. What it throws becomes the error of an
-   * operation that would be done.
+   * Calls `callback` when the operation settles, before programs that await it go on. An error that it throws becomes the error
+   * of an operation that would be done.
    */
   whenSettled(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
@@ -238,8 +238,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Has `callback` told how the operation ended for good: behind those of `whenSettled`, any of whom may have made it fail.
-   * It must not throw.
+   * Calls `callback` with the final outcome: after all callbacks of `whenSettled`, any of which can still fail the operation. It
+   * must not throw.
    */
   whenFinal(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
@@ -251,7 +251,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Has `callback` told when the operation is submitted, which it never is when it fails before. What it throws becomes the
+   * Calls `callback` when the operation is submitted, which it never is when it fails before. An error that it throws becomes the
    * operation's error.
    */
   whenSubmitted(callback: () => void): void {
@@ -268,7 +268,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#extras?.whole?.call === -1) this.#extras.whole.#assign(call);
   }
 
-  /** This operation, or the one it is part of, is a part of `whole`: whoever asks for that one has asked for this too. */
+  /** This operation, or the one it is part of, is a part of `whole`: reading the outcome of that one reads this one too. */
   partOf(whole: CommOp): this {
     const extras = this.#more();
     if (extras.whole === undefined) extras.whole = whole;
@@ -365,7 +365,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     enqueued.#fail(this.#outcome);
   }
 
-  /** What a callback threw, now or when the operation was submitted, is how it ends. */
+  /** The error of a callback, now or at the submission, becomes the outcome. */
   #tellDone(extras: Extras): void {
     const fault = tellSettled(extras, undefined);
     if (fault !== undefined) {
@@ -416,7 +416,7 @@ export class CommOp<T = unknown> implements Promise<T> {
 
 const none: Extras = {};
 
-/** Tells all of them; gives what the first one threw, or one that was told of the submission. */
+/** Calls all callbacks; returns the first error, or that of a callback of the submission. */
 function tellSettled({ fault, onSettled }: Extras, error: unknown): Fault | undefined {
   let first = fault;
   if (onSettled === undefined) return first;

@@ -1,9 +1,9 @@
-/** Options by name and kind: one that nobody has, or of another kind, would be ignored in silence, or fail far from here. */
+/** Options by name and kind: an unknown one, or one of another kind, would be ignored in silence, or fail far from here. */
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
 import { namesText } from "./nearest.ts";
 
-/** Of what kind a value must be; `true` where those who take it look closer than that. */
+/** The required kind of a value; `true` where its user checks it more closely. */
 type KindOf<Value> = [Value] extends [boolean]
   ? "boolean"
   : [Value] extends [(...args: never[]) => unknown]
@@ -26,7 +26,7 @@ export type Complete<Options extends object> = {
   readonly [Name in keyof Options]-?: Exclude<Options[Name], undefined>;
 };
 
-/** What is told beside a fault; `path` is that of options that are an option themselves. */
+/** Facts beside a fault; `path` is that of options that are an option themselves. */
 type Where = Partial<CommErrorFacts> & { readonly path?: string };
 
 const isOfKind: Readonly<Record<string, (value: unknown) => boolean>> = {
@@ -45,7 +45,7 @@ const needs: Readonly<Record<string, string>> = {
 /**
  * Refuses what is no object, names that are none of these, and values of another kind; `undefined` is none.
  *
- * @throws InvalidArgumentError whose `field` is the option's name, behind the `path` of options that are an option themselves;
+ * @throws InvalidArgumentError with the option's name as `field`, behind the `path` of options that are an option themselves;
  * other facts are put into it as they are.
  * @example
  * assertOptions("sim", options, { seed: true, strict: "boolean" });

@@ -1,7 +1,7 @@
 /**
  * The reduce operators, and which scalars a pre-multiplied sum accepts.
  *
- * What an operator computes for a dtype, hop by hop, is defined once in `algorithms/arithmetic`; here stand only
+ * The arithmetic of an operator for a dtype, hop by hop, is defined once in `algorithms/arithmetic`; here stand only
  * the names, so that a wrong one is refused before anything happens.
  */
 import { type DType, dtypeInfo } from "./dtype.ts";
@@ -10,12 +10,12 @@ import { textOf } from "./option-kinds.ts";
 /** Operators that have a plain name. */
 export type NamedReduceOp = "sum" | "prod" | "min" | "max" | "avg";
 
-/** A sum whose contributions are each multiplied by a scalar first; the scalar is rounded to the dtype. */
+/** A sum of contributions that are each multiplied by a scalar first; the scalar is rounded to the dtype. */
 export interface PreMul {
   readonly preMul: number | bigint;
 }
 
-/** What a reduction does with two elements. */
+/** The operation of a reduction on two elements. */
 export type ReduceOp = NamedReduceOp | PreMul;
 
 /** The named operators, in NCCL's order. */

@@ -13,7 +13,7 @@ export interface SymmetricPlace {
   readonly recv: number;
 }
 
-/** What of a call says where it lies. */
+/** The part of a call that fixes its memory. */
 export interface PlacedCall {
   readonly collective: CollectiveName;
   readonly send: DeviceBuffer | undefined;
@@ -29,7 +29,7 @@ const reached: { readonly [C in CollectiveName]?: Reached } = {
   allGather: { send: false, recv: true },
 };
 
-/** Which buffers of a collective are reached; `undefined` for one that has no kernels for symmetric memory. */
+/** The buffers of a collective that kernels reach into; `undefined` for one that has no kernels for symmetric memory. */
 export function reachedBuffers(collective: CollectiveName): Reached | undefined {
   return reached[collective];
 }

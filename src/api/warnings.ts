@@ -1,4 +1,4 @@
-/** What is to be said where no caller listens. */
+/** Warnings for cases without a caller that could get an error. */
 import { escaped } from "./error-text.ts";
 
 interface WarningProcess {
@@ -11,7 +11,7 @@ export function emitWarning(text: string, kind: string): void {
   runtime.process?.emitWarning?.(escaped(text), kind);
 }
 
-/** Warns of the rejection of a promise that a callback returned, which nobody awaits: it would end the process. */
+/** Warns of the rejection of a promise that a callback returned: it is not awaited, and would end the process. */
 export function warnOfRejection(returned: unknown, callback: string): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
   const warn = (error: unknown): void => {
@@ -21,7 +21,7 @@ export function warnOfRejection(returned: unknown, callback: string): void {
   Promise.resolve(returned).catch(warn);
 }
 
-/** Some values cannot be told as text. */
+/** A value as text; its type where it has none. */
 function said(error: unknown): string {
   try {
     return String(error);

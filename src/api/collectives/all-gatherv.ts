@@ -1,4 +1,4 @@
-/** All-gatherv: an all-gather whose blocks each have a length of their own, known to every rank. */
+/** All-gatherv: an all-gather of blocks that each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";

@@ -1,4 +1,4 @@
-/** All-to-allv: an all-to-all whose blocks each have a length of their own. */
+/** All-to-allv: an all-to-all of blocks that each have a length of their own. */
 
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { DeviceBuffer } from "../buffer.ts";

@@ -1,4 +1,4 @@
-/** Reduce-scatterv: a reduce-scatter whose blocks each have a length of their own, known to every rank. */
+/** Reduce-scatterv: a reduce-scatter of blocks that each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
 import { opSignature, type Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";

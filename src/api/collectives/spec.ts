@@ -62,7 +62,7 @@ export interface InputBlock {
   readonly block: number;
 }
 
-/** What every program of one collective must achieve. */
+/** The contract of every program of one collective. */
 export interface Specification {
   readonly collective: CollectiveName;
   /** True when output blocks are folds by an operator; false: copies of bytes. */
@@ -84,13 +84,13 @@ export interface Specification {
   inPlace(ranks: number, rank: number, block: number, root: number): number | undefined;
 }
 
-/** Of the number of ranks that was asked for last: by block, that block of every rank. */
+/** The last result, for one number of ranks: by block, that block of every rank. */
 let lastBlocks: { readonly ranks: number; readonly blocks: (readonly InputBlock[])[] } = {
   ranks: 0,
   blocks: [],
 };
 
-/** Block number `block` of every rank. Asked for once for every rank, so the last answers are kept. */
+/** Block number `block` of every rank. Called once for every rank, so the last results are kept. */
 export function everyRanksBlock(ranks: number, block: number): readonly InputBlock[] {
   if (lastBlocks.ranks !== ranks) lastBlocks = { ranks, blocks: [] };
   const known = lastBlocks.blocks[block];
