@@ -60,6 +60,7 @@ export function buildProgram(
   root: number,
 ): Program {
   const builder = builderOf(collective, algorithm, ranks, root);
+  if (algorithm.symmetry?.(ranks) !== undefined) builder.assertFits(algorithm.write);
   algorithm.write(builder);
   return builder.build();
 }

@@ -241,6 +241,18 @@ export class ProgramBuilder {
     return this.#written(write, new Lane(rank), channel).code;
   }
 
+  /**
+   * Throws, before the steps of all ranks are written, when they would exceed the limit for memory. For programs in which
+   * every rank has as many steps as rank 0; steps of channel 0 are counted.
+   *
+   * @throws UnsupportedError as `build` does.
+   */
+  assertFits(write: (program: ProgramBuilder) => void): void {
+    const { length, repeats = [] } = this.briefly(write, 0);
+    const steps = repeats.reduce((sum, each) => sum + (each.times - 2) * each.length, length);
+    if (steps * this.ranks > mostSteps) throw tooManySteps(this.#head);
+  }
+
   /** The brief form of the same lane: the first and the last repetition only. */
   briefly(write: (program: ProgramBuilder) => void, rank: number): Lane {
     return this.#written(write, new Lane(rank, undefined, true), 0);

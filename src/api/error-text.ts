@@ -15,7 +15,19 @@ export interface ErrorText {
 }
 
 /** Joins headline, table and hint into a message, with control characters of names and of file contents escaped. */
-export function errorMessage({ headline, table = [], hint }: ErrorText): string {
+export function errorMessage(text: ErrorText): string {
+  let message = messages.get(text);
+  if (message === undefined) {
+    message = laidOut(text);
+    messages.set(text, message);
+  }
+  return message;
+}
+
+/** Messages of texts: the errors of all ranks may share one, which has a line for each rank. */
+const messages = new WeakMap<ErrorText, string>();
+
+function laidOut({ headline, table = [], hint }: ErrorText): string {
   const lines = [headline];
   for (const line of alignedTable(table)) lines.push(`  ${line}`);
   if (hint !== undefined) lines.push(`hint: ${hint}`);

@@ -183,6 +183,7 @@ export class Ledger {
     const begun = wasSubmitted || isAwaited;
     const error = errorOf({ wasSubmitted, endsAll: begun || this.#isApart });
     this.failures.add(op, error);
+    this.#lines.cancel(op);
     if (begun) this.#abortAfter(op, error, "was cancelled in");
     this.#monitor.moved();
     if (this.#turns === undefined) this.#serveAll();

@@ -1,9 +1,10 @@
 /** Groups of calls, and recorded ones: `group` and `capture`. */
 import type { RankCall, RecordedCalls } from "../backend.ts";
-import { type Allocation, type DeviceBuffer, overlapBytes } from "../buffer.ts";
+import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import type { Graph } from "../communicator.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/calls/posting.ts";
+import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { type CommOp, failOp } from "../op.ts";
 import { type Collected, isWork, type Step, workPs } from "./collecting.ts";
 import type { Poster } from "./poster.ts";
@@ -129,22 +130,26 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
 
 /** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
 function assertApart(poster: Poster, calls: readonly Collected[]): void {
-  const buffers = calls.flatMap(({ prepared }) =>
-    "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [],
-  );
-  for (const [own, { recv }] of buffers.entries()) {
-    if (recv === undefined) continue;
-    const others = buffers.flatMap((call, at) => [call.send, at === own ? undefined : call.recv]);
-    const other = others.find((buffer) => buffer !== undefined && overlapBytes(recv, buffer) > 0);
-    if (other === undefined) continue;
-    throw poster.check
-      .begin("recv", {})
-      .fault(
-        "recv",
-        "it overlaps memory of another send or receive of the group",
-        "memory of its own",
-      );
+  const sends: MemoryUse[] = [];
+  const recvs: MemoryUse[] = [];
+  for (const { prepared } of calls) {
+    if (!("transfers" in prepared)) continue;
+    for (const { call } of prepared.transfers) {
+      const user = sends.length + recvs.length;
+      if (call.send !== undefined) sends.push({ buffer: call.send, user });
+      if (call.recv !== undefined) recvs.push({ buffer: call.recv, user });
+    }
   }
+  if (recvs.length === 0) return;
+  const uses = new MemoryUses([...sends, ...recvs]);
+  if (!recvs.some((use) => uses.isShared(use))) return;
+  throw poster.check
+    .begin("recv", {})
+    .fault(
+      "recv",
+      "it overlaps memory of another send or receive of the group",
+      "memory of its own",
+    );
 }
 
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */

@@ -168,7 +168,9 @@ export class Communicators {
   killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
     for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
-      if (member !== undefined && !ranks.includes(member)) continue;
+      // The first communicator has all ranks of the world, each at its own place.
+      const isConcerned = member === undefined || ranks[member] === member;
+      if (!isConcerned && !ranks.includes(member)) continue;
       ledger.kill((_, asker) => errorOf(asker));
     }
   }

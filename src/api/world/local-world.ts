@@ -369,9 +369,11 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   /** Calls that were left open, and failures that nobody looked at, are failures of the run. */
   #endRun(): void {
     if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.deadlocked();
+    const failed = new Set(this.#failures.map(({ rank }) => rank));
     for (const [rank, poison] of this.#communicators.poisons()) {
-      const known = this.#failures.some((failure) => failure.rank === rank);
-      if (!known) this.#failures.push({ rank, error: poison.cause ?? poison });
+      if (failed.has(rank)) continue;
+      failed.add(rank);
+      this.#failures.push({ rank, error: poison.cause ?? poison });
     }
     if (this.#state === "running") this.#state = "idle";
   }

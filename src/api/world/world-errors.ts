@@ -56,7 +56,7 @@ function reasonText(reason: unknown): string {
     const { message } = reason as { readonly message?: unknown };
     const told = typeof message === "string" ? message : reason;
     const isPlain = typeof told === "object" && told.toString === Object.prototype.toString;
-    return isPlain ? "" : (String(told).split("\n")[0] as string);
+    return isPlain ? "" : (String(told).split("\n", 1)[0] as string);
   } catch {
     return "";
   }
@@ -218,7 +218,7 @@ function failureCells(error: unknown): Row {
 function thrownText(error: unknown): string {
   try {
     const text = String(error instanceof Error ? error.message : error);
-    return text.split("\n")[0] as string;
+    return text.split("\n", 1)[0] as string;
   } catch {
     return `${typeof error} that has no text`;
   }

@@ -7,48 +7,73 @@
 import type { CallSet, CommInfo, RankCall } from "../../backend.ts";
 import { type DeviceBuffer, overlapBytes } from "../../buffer.ts";
 import { InvalidArgumentError } from "../../errors.ts";
+import type { Memory } from "../../memory.ts";
+import { type MemoryUse, MemoryUses } from "../../memory-uses.ts";
 import type { Batch, Meeting } from "../calls/batch.ts";
 import type { Posting } from "../calls/posting.ts";
 import { UnservedError } from "../calls/unserved.ts";
 
+/** A call that writes the caller's own host memory. */
+type HostWriter = RankCall & { readonly recv: DeviceBuffer };
+
 /** Refuses a call in which a rank writes memory that another rank reads or writes. */
 export function assertTargetsApart({ calls, comm, number }: CallSet): void {
-  if (!calls.some(writesHostMemory)) return;
-  for (const writer of calls) {
-    const other = writesHostMemory(writer) && calls.find((call) => collides(writer, call));
-    if (!other) continue;
-    throw new UnservedError((rank) => sharedTarget(comm, writer, other, rank, number));
-  }
+  const writers = calls.filter(writesHostMemory);
+  if (writers.length === 0) return;
+  const uses = usesOf(calls);
+  const writer = writers.find((call) => isShared(call, uses));
+  const other = writer && calls.find((call) => collides(writer, call));
+  if (writer === undefined || other === undefined) return;
+  throw new UnservedError((rank) => sharedTarget(comm, writer, other, rank, number));
 }
 
 /**
- * The error of a message that would arrive in memory which another rank reads or writes in the same exchange: in a call
- * at the head of its line, whether or not that part of the call is done. `undefined` when the memory is the receiver's own.
+ * Finds a message's error when it would arrive in memory which another rank reads or writes in the same exchange: in a call
+ * at the head of its line, even if that part of the call is done. There is none when the memory is the receiver's own.
  */
-export function sharedTransfer(
+export function sharedTargets(
   comm: CommInfo,
-  { recv: { call: writer } }: Meeting,
-  batches: readonly (Batch | undefined)[],
-): ((posting: Posting) => InvalidArgumentError) | undefined {
-  if (!writesHostMemory(writer)) return undefined;
-  for (const batch of batches) {
-    const other = batch?.transfers.find(({ call }) => collides(writer, call))?.call;
-    if (other === undefined) continue;
+  meetings: readonly Meeting[],
+  sharers: (memory: Memory) => readonly Batch[],
+): (meeting: Meeting) => ((posting: Posting) => InvalidArgumentError) | undefined {
+  const written = meetings.map(({ recv }) => recv.call).filter(writesHostMemory);
+  const memories = new Set(written.map(({ recv }) => recv.allocation.memory));
+  const batches = new Set([...memories].flatMap(sharers));
+  if (batches.size === 0) return () => undefined;
+  const inTurn = [...batches].sort((a, b) => a.rank - b.rank);
+  const calls = inTurn.flatMap(({ transfers }) => transfers.map(({ call }) => call));
+  const uses = usesOf(calls);
+  return ({ recv: { call: writer } }) => {
+    if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
+    const other = calls.find((call) => collides(writer, call));
+    if (other === undefined) return undefined;
     return ({ op }) => sharedTarget(comm, writer, other, op.rank, op.call);
+  };
+}
+
+function usesOf(calls: readonly RankCall[]): MemoryUses {
+  const uses: MemoryUse[] = [];
+  for (const { rank, send, recv } of calls) {
+    if (send !== undefined) uses.push({ buffer: send, user: rank });
+    if (recv !== undefined) uses.push({ buffer: recv, user: rank });
   }
-  return undefined;
+  return new MemoryUses(uses);
 }
 
-function writesHostMemory({ recv }: RankCall): boolean {
-  return recv?.allocation.memory.borrowed === true;
+function isShared({ rank, recv }: HostWriter, uses: MemoryUses): boolean {
+  return uses.isShared({ buffer: recv, user: rank });
 }
 
-function collides(writer: RankCall, { rank, send, recv }: RankCall): boolean {
+function writesHostMemory(call: RankCall): call is HostWriter {
+  return call.recv?.allocation.memory.borrowed === true;
+}
+
+function collides(writer: HostWriter, { rank, send, recv }: RankCall): boolean {
   return rank !== writer.rank && (meets(writer.recv, send) || meets(writer.recv, recv));
 }
 
-function meets(written: DeviceBuffer | undefined, other: DeviceBuffer | undefined): boolean {
-  return written !== undefined && other !== undefined && overlapBytes(written, other) > 0;
+function meets(written: DeviceBuffer, other: DeviceBuffer | undefined): boolean {
+  return other !== undefined && overlapBytes(written, other) > 0;
 }
 
 /** The error of call number `call` on `rank`. */

@@ -1,5 +1,6 @@
 /** Every rank's calls that are not done, oldest first: the order in which they must be served. */
 import type { CommInfo } from "../../backend.ts";
+import type { Memory } from "../../memory.ts";
 import type { CommOp } from "../../op.ts";
 import { Batch } from "./batch.ts";
 import { Fifo } from "./fifo.ts";
@@ -11,6 +12,7 @@ export type Entry = Slot | Batch;
 
 /** The lines of the ranks of one communicator that live in this process. */
 export class Lines {
+  readonly #comm: CommInfo;
   /** By rank; those of other processes stay empty. */
   readonly #lines: readonly Fifo<Entry>[];
   readonly #local: readonly Fifo<Entry>[];
@@ -18,16 +20,27 @@ export class Lines {
   #entries = 0;
   #batches = 0;
   #left = 0;
+  /** Ranks whose first call is a batch that was not compared with those of the other ranks. */
+  readonly #arrived = new Set<number>();
+  /** The compared batches at the head of their lines, by the host memory that they use. */
+  readonly #hostUsers = new Map<Memory, Set<Batch>>();
+  /** Operations that were cancelled and may still be open in a batch. */
+  #cancelled: CommOp[] = [];
 
-  constructor({ ranks, local }: CommInfo) {
+  constructor(comm: CommInfo) {
+    const { ranks, local } = comm;
+    this.#comm = comm;
     this.#lines = ranks.map(() => new Fifo());
     this.#local = local.map((rank) => this.#lines[rank] as Fifo<Entry>);
   }
 
   join(rank: number, entry: Entry): void {
-    this.#lines[rank]?.push(entry);
+    const line = this.#lines[rank];
+    line?.push(entry);
     this.#entries++;
-    if (entry instanceof Batch) this.#batches++;
+    if (!(entry instanceof Batch)) return;
+    this.#batches++;
+    if (line?.first === entry) this.#arrived.add(rank);
   }
 
   head(rank: number): Entry | undefined {
@@ -40,16 +53,38 @@ export class Lines {
     if (left === undefined) return;
     this.#entries--;
     this.#left++;
-    if (left instanceof Batch) this.#batches--;
+    if (left instanceof Batch) {
+      this.#batches--;
+      for (const memory of left.hostMemories) {
+        const users = this.#hostUsers.get(memory);
+        if (users?.delete(left) && users.size === 0) this.#hostUsers.delete(memory);
+      }
+    }
+    if (this.batch(rank) !== undefined) this.#arrived.add(rank);
   }
 
   /** Takes every rank's first call, a collective one, off its line. */
   allLeave(): void {
-    for (const line of this.#local) {
+    const { local } = this.#comm;
+    for (let at = 0; at < local.length; at++) {
+      const line = this.#local[at] as Fifo<Entry>;
       if (line.shift() === undefined) continue;
       this.#entries--;
       this.#left++;
+      if (line.first instanceof Batch) this.#arrived.add(local[at] as number);
     }
+  }
+
+  /** Notes that an operation was cancelled, which may be a transfer in line. */
+  cancel(op: CommOp): void {
+    if (this.#batches > 0) this.#cancelled.push(op);
+  }
+
+  /** The operations that were cancelled since the last time. */
+  takeCancelled(): readonly CommOp[] {
+    const cancelled = this.#cancelled;
+    if (cancelled.length > 0) this.#cancelled = [];
+    return cancelled;
   }
 
   /** How many entries have left their lines so far. */
@@ -86,9 +121,42 @@ export class Lines {
     return [];
   }
 
-  /** The batch at the head of each rank's line, where it is one. */
-  batches(): (Batch | undefined)[] {
-    return this.#lines.map(({ first }) => (first instanceof Batch ? first : undefined));
+  /** The batch at the head of a rank's line; `undefined` where there is none. */
+  batch(rank: number): Batch | undefined {
+    const first = this.#lines[rank]?.first;
+    return first instanceof Batch ? first : undefined;
+  }
+
+  /** The batches at the heads of all lines. */
+  batches(): Batch[] {
+    return this.#local.flatMap(({ first }) => (first instanceof Batch ? [first] : []));
+  }
+
+  /** The batches that came to the head of their lines since the last `takeArrived`. */
+  get arrived(): readonly Batch[] {
+    return Array.from(this.#arrived, (rank) => this.batch(rank)).filter(
+      (batch) => batch !== undefined,
+    );
+  }
+
+  /** The same, which are about to be compared with those of the other ranks. */
+  takeArrived(): readonly Batch[] {
+    const { arrived } = this;
+    this.#arrived.clear();
+    for (const batch of arrived) {
+      for (const memory of batch.hostMemories) {
+        const users = this.#hostUsers.get(memory);
+        if (users === undefined) this.#hostUsers.set(memory, new Set([batch]));
+        else users.add(batch);
+      }
+    }
+    return arrived;
+  }
+
+  /** The compared batches at the head of their lines that use host memory, where several do. */
+  sharers(memory: Memory): readonly Batch[] {
+    const users = this.#hostUsers.get(memory);
+    return users === undefined || users.size < 2 ? [] : [...users];
   }
 
   /** A rank's open postings, oldest first. */
@@ -107,6 +175,9 @@ export class Lines {
     for (const line of this.#lines) line.clear();
     this.#entries = 0;
     this.#batches = 0;
+    this.#arrived.clear();
+    this.#hostUsers.clear();
+    this.#cancelled = [];
   }
 
   get empty(): boolean {

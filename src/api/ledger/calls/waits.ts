@@ -1,7 +1,7 @@
 /** What is waited for on one communicator: the open calls, and the ranks without which they cannot go on. */
 import type { CommInfo } from "../../backend.ts";
 import { Batch } from "./batch.ts";
-import type { Lines } from "./lines.ts";
+import type { Entry, Lines } from "./lines.ts";
 import type { Posting } from "./posting.ts";
 
 /** What a rank waits for on one communicator. */
@@ -16,32 +16,36 @@ export interface OpenWait {
 /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
 export function headWait(comm: CommInfo, lines: Lines, rank: number): OpenWait | undefined {
   const head = lines.head(rank);
-  if (head === undefined) return undefined;
-  const world = (member: number): number => comm.ranks[member] as number;
+  const posting = head instanceof Batch ? head.open[0] : head?.postings[rank];
+  if (head === undefined || posting === undefined) return undefined;
+  return { posting, comm: comm.name, missing: missingAt(comm, lines, head) };
+}
+
+/** World ranks without which a call at the head of a line cannot go on. */
+function missingAt({ ranks }: CommInfo, lines: Lines, head: Entry): readonly number[] {
   if (head instanceof Batch) {
-    const [posting] = head.open;
-    if (posting === undefined) return undefined;
-    const missing = [...new Set(head.open.map(({ peer }) => world(peer)))];
-    return { posting, comm: comm.name, missing };
+    return [...new Set(head.open.map(({ peer }) => ranks[peer] as number))];
   }
-  const posting = head.postings[rank] as Posting;
-  const away = comm.ranks.flatMap((_, member) =>
-    lines.head(member) === head ? [] : [world(member)],
-  );
-  return { posting, comm: comm.name, missing: away };
+  return ranks.filter((_, member) => lines.head(member) !== head);
 }
 
 /** What is waited for through every rank's end: one wait for each program that has called there. */
 export function openWaits(comm: CommInfo, lines: Lines): OpenWait[] {
+  // Ranks that wait in one collective call lack the same ranks, and share one list of them.
+  const missingOf = new Map<Entry, readonly number[]>();
   return comm.ranks.flatMap((_, rank) => {
-    const head = headWait(comm, lines, rank);
-    if (head === undefined) return [];
+    const head = lines.head(rank);
+    if (head === undefined || (head instanceof Batch && head.isDone)) return [];
+    const postings = lines.postings(rank).filter(({ op }) => op.pending);
+    if (postings.length === 0) return [];
+    const missing = missingOf.get(head) ?? missingAt(comm, lines, head);
+    missingOf.set(head, missing);
     const askers = new Set<number>();
-    return lines.postings(rank).flatMap((posting) => {
-      const { asker, pending } = posting.op;
-      if (!pending || askers.has(asker)) return [];
+    return postings.flatMap((posting) => {
+      const { asker } = posting.op;
+      if (askers.has(asker)) return [];
       askers.add(asker);
-      return { ...head, posting };
+      return { posting, comm: comm.name, missing };
     });
   });
 }

@@ -3,8 +3,8 @@ import type { HalfTransfer, Transfer } from "../../backend.ts";
 import type { CommError } from "../../errors.ts";
 import { transferMismatch } from "../agree/compare.ts";
 import { disposedHalf, disposedTransfer, isGone, writtenTransfer } from "../agree/lent.ts";
-import { sharedTransfer } from "../agree/targets.ts";
-import { type Batch, type Meeting, openHalves, takeHalves, takeMeetings } from "../calls/batch.ts";
+import { sharedTargets } from "../agree/targets.ts";
+import { type Meeting, openHalves, takeMeetings } from "../calls/batch.ts";
 import type { Lines } from "../calls/lines.ts";
 import type { Posting, TransferPosting } from "../calls/posting.ts";
 import { onceTogether } from "./once-together.ts";
@@ -24,26 +24,34 @@ import type { ServeHost } from "./serve-host.ts";
 /** Serves those that meet, and halves whose other end is elsewhere. `undefined`: there are none; true: served. */
 export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<void> | undefined {
   if (!lines.haveTransfers) return undefined;
-  const batches = lines.batches();
-  const givenUp = openHalves(host.comm, batches).find((half) => !isPending(half));
+  const halvesNow = (): TransferPosting[] => openHalves(host.comm, () => lines.batches());
+  const givenUp = halvesNow().find((half) => !isPending(half));
   // Ranks of other processes do not hear of it, and would take the next message for it.
   if (givenUp !== undefined) abandon(host, givenUp);
-  for (const batch of batches) {
-    // A cancelled transfer no longer meets anyone.
-    if (batch !== undefined) batch.open = batch.open.filter(({ op }) => op.pending);
+  // Settled transfers meet no others. In a world of one process only a cancellation settles one that has arrived.
+  const isAlone = host.comm.local.length === host.comm.ranks.length;
+  const changed = new Set(isAlone ? lines.arrived : lines.batches());
+  for (const batch of changed) batch.closeSettled();
+  for (const op of lines.takeCancelled()) {
+    const batch = lines.batch(op.rank);
+    if (batch?.close(op)) changed.add(batch);
   }
-  const coming = comeTogether(host, lines, batches);
+  const halves = halvesNow();
+  const coming = comeTogether(host, lines, halves);
   if (coming !== undefined) return coming;
-  const halves = takeHalves(host.comm, batches);
-  const meetings = takeMeetings(batches);
-  const leave = (): boolean[] =>
-    batches.map((batch, rank) => {
-      const done = batch?.open.length === 0 && lines.head(rank) === batch;
-      if (done) lines.leave(rank);
-      return done;
-    });
-  if (meetings.length + halves.length === 0) return leave().includes(true) ? true : undefined;
-  const served = serveMeetings(host, meetings, halves, batches);
+  for (const { op } of halves) {
+    const batch = lines.batch(op.rank);
+    if (batch?.close(op)) changed.add(batch);
+  }
+  const meetings = takeMeetings(lines.takeArrived(), (rank) => lines.batch(rank));
+  for (const { sendBatch, recvBatch } of meetings) changed.add(sendBatch).add(recvBatch);
+  const leave = (): boolean => {
+    const done = [...changed].filter((batch) => batch.isDone && lines.batch(batch.rank) === batch);
+    for (const { rank } of done) lines.leave(rank);
+    return done.length > 0;
+  };
+  if (meetings.length + halves.length === 0) return leave() ? true : undefined;
+  const served = serveMeetings(host, lines, meetings, halves);
   if (served instanceof Promise) return served.then(() => void leave());
   leave();
   return true;
@@ -56,11 +64,10 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
 function comeTogether(
   host: ServeHost,
   lines: Lines,
-  batches: readonly (Batch | undefined)[],
+  halves: readonly TransferPosting[],
 ): Promise<void> | undefined {
   const { comm, session } = host;
   if (session.conveneExchange === undefined) return undefined;
-  const halves = openHalves(comm, batches);
   const convening = session.conveneExchange(comm, halves);
   if (convening === undefined) return undefined;
   const go = (): unknown => serveTransfers(host, lines);
@@ -71,15 +78,16 @@ function comeTogether(
   return onceTogether(host, convening, halves, { go, anyway }).then(() => undefined);
 }
 
-/** Serves sends with the receives they met, and halves, as one exchange; `batches` are all that could meet now. */
+/** Serves sends with the receives they met, and halves, as one exchange. */
 function serveMeetings(
   host: ServeHost,
+  lines: Lines,
   meetings: readonly Meeting[],
   halves: readonly TransferPosting[],
-  batches: readonly (Batch | undefined)[],
 ): void | Promise<void> {
+  const sharedTransfer = sharedTargets(host.comm, meetings, (memory) => lines.sharers(memory));
   const fitting = meetings.filter((meeting) => {
-    const errorOf = transferFault(host, meeting) ?? sharedTransfer(host.comm, meeting, batches);
+    const errorOf = transferFault(host, meeting) ?? sharedTransfer(meeting);
     if (errorOf === undefined) return true;
     host.later(() => {
       const pair = [meeting.send, meeting.recv];
@@ -113,7 +121,7 @@ function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): Transf
   if (gone.length === 0) return [...halves];
   for (const half of gone) host.fail(half, disposedHalf(host.comm, half));
   host.later(() => abandon(host, gone[0] as TransferPosting));
-  return halves.filter((half) => !gone.includes(half));
+  return halves.filter(({ call }) => !isGone(call));
 }
 
 /** Why a send and the receive it met are not served, as either side is told. */

@@ -14,9 +14,15 @@ export interface Situation {
 
 /** What every rank of the world is doing, by rank: of what it waits for, that which it awaits first. */
 export function waitsOf({ size, state, waits }: Situation): RankWait[] {
+  const firstOf: OpenWait[] = [];
+  const awaitedOf: OpenWait[] = [];
+  for (const wait of waits) {
+    const { op } = wait.posting;
+    firstOf[op.asker] ??= wait;
+    if (op.isObserved) awaitedOf[op.asker] ??= wait;
+  }
   return Array.from({ length: size }, (_, rank): RankWait => {
-    const mine = waits.filter(({ posting }) => posting.op.asker === rank);
-    const wait = mine.find(({ posting }) => posting.op.isObserved) ?? mine[0];
+    const wait = awaitedOf[rank] ?? firstOf[rank];
     if (wait === undefined) return { rank, state: state(rank), missing: [] };
     const { posting, missing, comm } = wait;
     const { op, call } = posting;
@@ -32,10 +38,17 @@ const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left
 
 /** The rows of a report about every rank. */
 function waitRows(waits: readonly RankWait[]): Row[] {
-  return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait) })));
+  const texts = new Map<readonly number[], string>();
+  const textOf = (ranks: readonly number[]): string => {
+    const text = texts.get(ranks) ?? ranksText(ranks);
+    texts.set(ranks, text);
+    return text;
+  };
+  return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait, textOf) })));
 }
 
-function waitCells(wait: RankWait): Row {
+/** `textOf` names ranks; it caches the text of a list, which many waits share. */
+function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string): Row {
   const { state, comm, collective, call, missing, owner, place } = wait;
   if (collective === undefined) {
     const what = state === "finished" ? "has finished" : "runs, or waits for something else";
@@ -43,7 +56,7 @@ function waitCells(wait: RankWait): Row {
   }
   const whose = owner === undefined ? "" : ` as rank ${owner}`;
   const what = `${stateTexts[state]} ${collective}${whose}`;
-  return [what, `call ${call} on "${comm}"`, `for ${ranksText(missing)}`, place ?? ""];
+  return [what, `call ${call} on "${comm}"`, `for ${textOf(missing)}`, place ?? ""];
 }
 
 /** The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same. */
@@ -83,8 +96,8 @@ function hintFor(waits: readonly RankWait[]): string {
 }
 
 function culprits(waits: readonly RankWait[]): number[] {
-  const missing = new Set(waits.flatMap((wait) => wait.missing));
-  return [...missing].sort((a, b) => a - b);
+  const lists = new Set(waits.map(({ missing }) => missing));
+  return [...new Set([...lists].flat())].sort((a, b) => a - b);
 }
 
 /** The report of a stall, ready to print. */

@@ -22,7 +22,8 @@ export function firstDue(postings: readonly Posting[]): Posting | undefined {
 
 /** What world ranks are on a communicator that they are members of. */
 export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
-  return worldRanks.map((worldRank) => ranks.indexOf(worldRank));
+  const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));
+  return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
 }
 
 /** Whom a late call waited for: ranks to look at, and what is said of them. */
