@@ -110,7 +110,7 @@ describe("messages of a group", () => {
     };
     const steps = (messages: number): Promise<number> =>
       stepsPer(messages, statesRead, () => inWorld(2, cancelled(messages)));
-    expectFlat(await steps(2), await steps(9));
+    expectFlat(await steps(40), await steps(400));
   });
 });
 

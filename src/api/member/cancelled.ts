@@ -21,8 +21,46 @@ export function cancelBy(
     cancel();
     return;
   }
-  signal.addEventListener("abort", cancel, { once: true });
-  op.whenSettled(() => signal.removeEventListener("abort", cancel));
+  const calls = openCallsOf(signal);
+  calls.add(cancel);
+  op.whenSettled(() => calls.delete(cancel));
+}
+
+/** The open calls of one signal, behind one listener: runtimes warn of many, and search all of them to remove one. */
+class OpenCalls {
+  readonly #signal: AbortSignal;
+  /** Cancels each call, in the order in which the calls were made. */
+  readonly #cancels = new Set<() => void>();
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  add(cancel: () => void): void {
+    if (this.#cancels.size === 0) this.#signal.addEventListener("abort", this.#cancelAll);
+    this.#cancels.add(cancel);
+  }
+
+  delete(cancel: () => void): void {
+    const isLast = this.#cancels.delete(cancel) && this.#cancels.size === 0;
+    if (isLast) this.#signal.removeEventListener("abort", this.#cancelAll);
+  }
+
+  /** A call that settles meanwhile leaves the set, and is not cancelled. */
+  readonly #cancelAll = (): void => {
+    for (const cancel of this.#cancels) cancel();
+  };
+}
+
+const openCalls = new WeakMap<AbortSignal, OpenCalls>();
+
+function openCallsOf(signal: AbortSignal): OpenCalls {
+  let calls = openCalls.get(signal);
+  if (calls === undefined) {
+    calls = new OpenCalls(signal);
+    openCalls.set(signal, calls);
+  }
+  return calls;
 }
 
 /** What a signal tells about a call; -1 for one that was never posted. */
