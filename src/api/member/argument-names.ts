@@ -1,4 +1,4 @@
-/** The names that each call takes, and what is told about one that a call does not take. */
+/** The names that each call takes, and the messages about others. */
 import type * as calls from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { namesText, nearest } from "../nearest.ts";
@@ -54,7 +54,7 @@ export const argumentNames: {
   capture: {},
 };
 
-/** Who takes what a call does not take, and does nearly the same. */
+/** Calls that take an unknown argument, and do nearly the same. */
 const siblings: Partial<Readonly<Record<CollectiveName, CollectiveName>>> = {
   allToAll: "allToAllv",
   allGather: "allGatherv",
@@ -64,7 +64,7 @@ const siblings: Partial<Readonly<Record<CollectiveName, CollectiveName>>> = {
   recv: "sendRecv",
 };
 
-/** What a rank is called in other calls, or in other libraries. */
+/** Names of a rank in other calls, or in other libraries. */
 const otherWords: Readonly<Record<string, readonly string[]>> = {
   to: ["peer"],
   from: ["peer"],
@@ -73,7 +73,7 @@ const otherWords: Readonly<Record<string, readonly string[]>> = {
   dst: ["root", "peer", "to"],
 };
 
-/** What is needed in place of a name that a call does not take, and what to do: write another name, or make another call. */
+/** The remedy for a name that a call does not take: another name, or another call. */
 export function inPlaceOf(
   name: string,
   collective: CollectiveName,

@@ -1,4 +1,4 @@
-/** What a rank has called on a communicator, and how much it has sent. */
+/** Counts of a rank's calls on a communicator, and of its sent bytes. */
 import type { RankCall } from "../backend.ts";
 import { bytesSent } from "./prepared.ts";
 

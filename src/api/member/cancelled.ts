@@ -63,7 +63,7 @@ function openCallsOf(signal: AbortSignal): OpenCalls {
   return calls;
 }
 
-/** What a signal tells about a call; -1 for one that was never posted. */
+/** The error of a cancelled call; -1 for one that was never posted. */
 export function cancelledError(
   facts: CommErrorFacts,
   collective: CollectiveName,

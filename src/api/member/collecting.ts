@@ -1,4 +1,4 @@
-/** What a callback of `group` or `capture` asks for while it runs: checked calls that nobody has posted yet. */
+/** The calls of a running callback of `group` or `capture`: checked, and not posted yet. */
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
@@ -29,7 +29,7 @@ export function workPs({ durationNs }: Work): number {
   return Math.round(durationNs * 1000);
 }
 
-/** What is posted together, or done between two such postings. */
+/** Calls that are posted together, or work between two such postings. */
 export type Step = readonly Collected[] | Work;
 
 /** True for virtual compute. */
@@ -37,13 +37,13 @@ export function isWork(step: Step): step is Work {
   return "durationNs" in step;
 }
 
-/** Gathers what one callback asks for. A group is one step; a recording has one for each thing it was asked. */
+/** Gathers the calls of one callback. A group is one step; a recording has one for each call or group. */
 export class Collecting {
   readonly #steps: Step[] = [];
   /** The one step of a group. */
   readonly #grouped: Collected[] = [];
   readonly #action: "group" | "capture";
-  /** Whose callback it is: one rank's end of one communicator. */
+  /** The caller: one rank's end of one communicator. */
   readonly owner: object;
   /** The callback in which this one runs. */
   readonly outer: Collecting | undefined;
@@ -84,7 +84,7 @@ export class Collecting {
  */
 export let innermost: Collecting | undefined;
 
-/** Runs a callback and gives what it asked for; where it throws, that is how its calls end. */
+/** Runs a callback and returns its calls; where it throws, they fail with its error. */
 export function collectFrom(
   action: "group" | "capture",
   owner: object,
@@ -105,7 +105,7 @@ export function collectFrom(
   return collecting;
 }
 
-/** Who calls. */
+/** The caller. */
 interface Facts {
   readonly rank: number;
   readonly size: number;
@@ -144,7 +144,7 @@ export function assertClosable(owner: object, facts: Facts): void {
 /** Throws when a callback has returned a promise: the calls behind its first `await` would come too late. */
 function assertSynchronous(action: string, returned: unknown, facts: Facts): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
-  // Its calls fail; nobody else is left to look at that.
+  // Its calls fail, and nothing else can observe them.
   Promise.resolve(returned).catch(() => undefined);
   throw new InvalidArgumentError(
     { headline: `${action}: the callback returned a promise, needs a synchronous function` },

@@ -1,11 +1,11 @@
 /**
  * Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is
  * settled, `:error` before that when it failed. An operation has one message for all of them, an `OpInfo` on which subscribers
- * may keep what they like, and which gets the `error`; a group is told beside its calls, and its count is
- * how many they are. Nothing happens without subscribers, or in a runtime without channels.
+ * may keep data, and which gets the `error`; a group has a message beside its calls, with their number as its
+ * count. Nothing happens without subscribers, or in a runtime without channels.
  *
- * A call to whose channels nobody listened when it was posted publishes nothing, also not its end. One whose beginning was
- * published has its end published, to those who listen by then: whom a channel tells is its runtime's to say.
+ * A call to channels without subscribers when it was posted publishes nothing, also not its end. One with a published
+ * beginning has its end published, to the subscribers of that time: a channel's receivers are its runtime's decision.
  */
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { OpInfo } from "../hooks.ts";
@@ -29,7 +29,7 @@ interface Runtime {
   readonly process?: { getBuiltinModule?: (name: string) => unknown };
 }
 
-/** What is told about one operation. */
+/** The message of one operation. */
 export interface Diagnostics {
   /** Publishes its beginning; what is returned publishes its end, in the same message, with the number that it got. */
   start(info: OpInfo): (call: number, error: unknown) => void;
@@ -47,7 +47,7 @@ export class Channels implements Diagnostics {
     this.#error = error;
   }
 
-  /** Asked by every call: of each channel, not of the many in which a runtime ties them up. */
+  /** Runs at every call: checks each channel, not the many in which a runtime ties them up. */
   get haveListeners(): boolean {
     return this.#start.hasSubscribers || this.#end.hasSubscribers || this.#error.hasSubscribers;
   }
@@ -68,13 +68,13 @@ export class Channels implements Diagnostics {
 
 const known = new Map<CollectiveName, Channels | "none">();
 
-/** Where to tell about a collective; `undefined` when nobody listens. */
+/** The channels of a collective; `undefined` without subscribers. */
 export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
   const channels = channelsOf(collective);
   return channels?.haveListeners ? channels : undefined;
 }
 
-/** The channels of a collective, whether or not somebody listens; `undefined` in a runtime without them. */
+/** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
   let channels = known.get(collective);
   if (channels === undefined) {

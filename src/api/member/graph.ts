@@ -185,7 +185,7 @@ function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
   }
 }
 
-/** Nobody is given the result of a recorded call, and with it what would be allocated to receive. */
+/** The result of a recorded call is not given out, so no memory is allocated to receive it. */
 function assertReceives(poster: Poster, calls: readonly Collected[]): void {
   for (const { collective, prepared } of calls) {
     if (collective !== "allToAllv" || "transfers" in prepared) continue;

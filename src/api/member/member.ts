@@ -31,7 +31,7 @@ import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
 import { Poster, type PosterHost } from "./poster.ts";
 import { prepareSplit } from "./split.ts";
 
-/** What a member asks of its world. */
+/** The world's side of a member. */
 export interface MemberHost extends PosterHost {
   /** Ends one communicator on all its ranks. */
   abortOne(comm: CommInfo, reason: unknown): void;

@@ -1,5 +1,5 @@
 /**
- * Posts the calls of one rank: has arguments checked, tells the hooks, keeps the books, and turns every refusal into
+ * Posts the calls of one rank: has arguments checked, calls the hooks, counts, and turns every refusal into
  * a rejected operation, so that a wrong call fails in one way whether or not it is awaited.
  *
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
@@ -43,7 +43,7 @@ import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 import { watch } from "./watched.ts";
 
-/** What a rank's poster asks of its world. */
+/** The world's side of a rank's poster. */
 export interface PosterHost {
   /** Why this world rank may make no calls now; `undefined` when it may. */
   refusal(worldRank: number): string | undefined;
@@ -59,7 +59,7 @@ export type Prepare<A, T> = (
   size: number,
 ) => Prepared<T> | PreparedTransfer<T>;
 
-/** Sends and receives that were asked for as one call. */
+/** Sends and receives that were made as one call. */
 interface Message extends Announced {
   readonly prepared: PreparedTransfer<unknown>;
   readonly collected: Collected;
@@ -76,7 +76,7 @@ export class Poster {
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
   readonly #books = new Books();
-  /** What calls go on with that are made one by one. */
+  /** Calls that single calls can be appended to. */
   readonly #track: Track;
   readonly #timeoutMs: number | undefined;
   readonly #maker: OpMaker | undefined;
@@ -152,7 +152,7 @@ export class Poster {
     return op;
   }
 
-  /** Makes a call as it was made before, where nobody wants to know of it; false where there is more to do. */
+  /** Repeats a call, where nothing observes it; false where there is more to do. */
   #repeat(known: Remembered, options: CallOptions | undefined, op: CommOp): boolean {
     if (this.collecting !== undefined || options?.signal !== undefined) return false;
     if (this.repeats.isHeard(known)) return false;
@@ -182,7 +182,7 @@ export class Poster {
     this.#ledger.refuse(op, error);
   }
 
-  /** An operation that is settled by whoever asked for it. */
+  /** An operation that is settled by its maker. */
   createOp<T>(): CommOp<T> {
     return new CommOp<T>(this.#maker ?? this.#ledger.makers.now(this.facts.rank));
   }
@@ -205,7 +205,7 @@ export class Poster {
     }
   }
 
-  /** Runs a synchronous callback and gives what it asked for, checked and not posted. */
+  /** Runs a synchronous callback and returns its calls, checked and not posted. */
   collect(action: "group" | "capture", callback: () => void): Collecting {
     this.assertOpen(action);
     if (typeof callback !== "function") {
@@ -214,7 +214,7 @@ export class Poster {
     return collectFrom(action, this, this.facts, callback);
   }
 
-  /** What the innermost callback that is running has asked for; `undefined` outside of one. */
+  /** The calls of the innermost running callback so far; `undefined` outside of one. */
   get collecting(): Collecting | undefined {
     return innermost?.owner === this ? innermost : undefined;
   }
@@ -255,7 +255,7 @@ export class Poster {
     if (announced.length > 0) this.#submitMessages(announced);
   }
 
-  /** Posts sends and receives. All are told of before any is made: what was refused then leaves no half behind. */
+  /** Posts sends and receives. All are announced before any is made: a refusal then leaves no half behind. */
   #submitMessages(messages: readonly Message[]): void {
     for (const [at, { call, op }] of messages.entries()) this.#tell(call, op, at);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
@@ -280,7 +280,7 @@ export class Poster {
     return { ...this.#books.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
   }
 
-  /** How often it was closed, more often with the world: what was recorded before is gone. */
+  /** Number of closings, also by the world: earlier recordings are gone. */
   get closings(): number {
     return this.#closings + (isMemoryOver(this.#session) ? 1 : 0);
   }
@@ -301,7 +301,7 @@ export class Poster {
     this.#closed = false;
   }
 
-  /** Waits for what is pending, then refuses everything. Rethrows the first failure nobody has seen. */
+  /** Waits for pending calls, then refuses everything. Rethrows the first unobserved failure. */
   close(): Promise<void> {
     return this.#end();
   }
@@ -323,7 +323,7 @@ export class Poster {
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
-  /** The call as the session is told of it, once however many halves it has; the session may refuse it. */
+  /** Passes the call to the session, once for all of its halves; the session may refuse it. */
   #announce(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
     const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
     this.#session.posted?.(this.worldRank, call);
@@ -369,7 +369,7 @@ export class Poster {
     return parts;
   }
 
-  /** Enters a call in the books, and has hooks and channels told of it; of messages also behind how many it is made. */
+  /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
   #tell(call: Announced["call"], op: CommOp, behind?: number): void {
     this.#books.enter(call);
     const channel = diagnosticsOf(call.collective);

@@ -8,7 +8,7 @@ import type { SignatureField } from "../ledger/calls/posting.ts";
 import type { CommOp } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
-/** What a `RankCall` gets from the arguments; whatever is left out is `undefined` there, and -1 for the root. */
+/** The fields that a `RankCall` gets from the arguments; others are `undefined` there, and -1 for the root. */
 export interface PreparedCall {
   readonly dtype?: DType;
   readonly op?: ReduceOp;
@@ -35,7 +35,7 @@ export interface Prepared<T> {
   readonly call: PreparedCall;
   readonly signature: readonly SignatureField[];
   readonly resultOf: (call: RankCall) => T;
-  /** What the ledger found when this was last the first rank's call. */
+  /** The ledger's finding when this was last the first rank's call. */
   agreement?: Agreement;
   /** The call as it was made before: where time is real, it is the same again. */
   made?: RankCall;

@@ -15,7 +15,7 @@ import { completeTogether, refuseTogether } from "./together.ts";
 abstract class Recording implements Graph {
   protected readonly poster: Poster;
   readonly #closings: number;
-  /** What the calls use. */
+  /** The memory of the calls. */
   protected readonly allocations: readonly Allocation[];
   /** Those of them that are the caller's own host memory. */
   readonly #lent: readonly Allocation[];

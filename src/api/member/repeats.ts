@@ -1,10 +1,10 @@
 /**
- * Calls that a rank makes again with the same arguments, as loops do: they were checked then, and what was made of them is
- * taken again.
+ * Repeated calls of a rank with the same arguments, as loops make them: they were checked before, and their prepared call is
+ * used again.
  *
- * A buffer remembers the call that was last made with it. Only calls are remembered whose arguments are buffers, a root, an
- * operator with a name, which stay what they are, and lists of counts and offsets, which are compared with what they were.
- * What may have changed besides is whether the buffers live: that is asked anew.
+ * A buffer remembers the call that was last made with it. Only calls with fixed arguments are remembered: buffers, a root, an
+ * operator with a name, and lists of counts and offsets, which are compared with their earlier values.
+ * Only the life of the buffers can have changed besides, and is checked again.
  */
 import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
@@ -35,23 +35,23 @@ interface Arguments extends Lists {
   readonly root?: unknown;
 }
 
-/** A call that was checked, with all that is asked when it is made again: looking behind other objects takes longer. */
+/** A checked call with all that a repetition reads: reading from other objects takes longer. */
 export interface Remembered extends Omit<Arguments, keyof Lists> {
-  /** Who made it: a buffer may be used on several communicators. */
+  /** Its maker: a buffer may be used on several communicators. */
   readonly by: Repeats;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
   /** The memory of its buffers. */
   readonly sends: Allocation | undefined;
   readonly recvs: Allocation | undefined;
-  /** What the memory was last used by, as far as that was in a run. */
+  /** The last use of the memory, as far as that was in a run. */
   lastUse: LastUse | undefined;
-  /** What the lists held; `undefined` for a collective that takes none. */
+  /** The contents of the lists; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
   /** Where it is counted, and what is sent with it. */
   readonly tally: Tally;
   readonly sendBytes: number;
-  /** Where somebody may listen to it. */
+  /** Its channels, where there may be subscribers. */
   readonly channels: Channels | undefined;
 }
 
@@ -89,7 +89,7 @@ export class Repeats {
   readonly #timeoutMs: number | undefined;
   #barrier: Remembered | undefined;
 
-  /** `maker`: who makes all calls of the rank; calls without a deadline have `timeoutMs`. */
+  /** `maker`: makes the operations of the rank; calls without a deadline have `timeoutMs`. */
   constructor(
     books: Books,
     hooks: HookList,
@@ -118,11 +118,11 @@ export class Repeats {
       timeoutMs = args?.timeoutMs;
       known = this.find(collective, args);
     } catch {
-      // An argument that throws when it is read does so again, where that is told.
+      // An argument that throws when it is read does so again, where that is reported.
       return undefined;
     }
     if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
-    // Asked last: what is read of the arguments may make calls of its own.
+    // Comes last: getters of the arguments may make calls of their own.
     if (known === undefined) return undefined;
     return this.#goOn(run, known, timeoutMs);
   }
@@ -172,7 +172,7 @@ export class Repeats {
     return true;
   }
 
-  /** Whether somebody wants to be told of a call. */
+  /** True where hooks or channels observe a call. */
   isHeard({ channels }: Remembered): boolean {
     return !this.#hooks.idle || channels?.haveListeners === true;
   }
@@ -186,7 +186,7 @@ export class Repeats {
     return isSame(last, args) ? last : undefined;
   }
 
-  /** A call without arguments that may change, for whoever keeps it. */
+  /** A call without arguments that may change, for its keeper. */
   keep(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): Remembered {
     return { ...this.#remembered(collective, none, prepared), sendBytes };
   }

@@ -26,7 +26,7 @@ export function prepareSplit(
   };
 }
 
-/** What one rank of a communicator said in a split. */
+/** The color and key of one rank of a communicator in a split. */
 export interface SplitWish {
   readonly rank: number;
   /** `undefined` joins nothing. */
@@ -34,7 +34,7 @@ export interface SplitWish {
   readonly key: number;
 }
 
-/** What the ranks of this process said. */
+/** The colors and keys of the ranks of this process. */
 export function splitWishes({ calls }: CallSet): SplitWish[] {
   return calls.map(({ rank, split }) => ({ rank, color: split?.color, key: split?.key ?? 0 }));
 }
@@ -57,7 +57,7 @@ export function splitGroups(wishes: readonly SplitWish[]): { color: number; rank
 }
 
 /**
- * The name of what the parent's `nth` split made for a color, alike in all processes: whoever is in the parent has counted
+ * The name of the child of the parent's `nth` split for a color, alike in all processes: members of the parent have counted
  * all of its splits, and none of those in which some others were alone.
  */
 export function childName({ name }: CommInfo, color: number, nth: number): string {

@@ -1,4 +1,4 @@
-/** Tells hooks and Node's diagnostics channels that a call is posted, and how it ended. */
+/** Calls hooks and Node's diagnostics channels when a call is posted, and at its end. */
 import type { HookList, OpInfo } from "../hooks.ts";
 import type { Posting } from "../ledger/calls/posting.ts";
 import type { CommOp } from "../op.ts";
@@ -7,18 +7,18 @@ import { type Diagnostics, diagnosticsOf } from "./diagnostics.ts";
 /** A call as it was made, not in halves. */
 export type Announced = Pick<Posting, "call" | "op">;
 
-/** Who makes it. */
+/** The rank that makes it. */
 interface Caller {
   readonly comm: string;
   readonly rank: number;
 }
 
-/** What is told of one operation, at every moment: its number is put right where others were posted before it. */
+/** The message of one operation, at every moment: its number is corrected where others were posted before it. */
 type Told = OpInfo & { call: number };
 
 /**
- * Tells of the beginning of a call that will be `number`, and those who are there now of its end; `channel` where somebody
- * listens. Whoever was told of the one is told of the other, also where a hook throws: whoever posts the call fails it with that.
+ * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channel` where there are
+ * subscribers. Hooks of the beginning and of the end come in pairs, also where one throws: then the call fails with that error.
  */
 export function tellCall(
   hooks: HookList,
@@ -39,7 +39,7 @@ export function tellCall(
   }
 }
 
-/** Tells the channel of groups of one whose first call will be `number`; hooks and books know its parts. */
+/** Publishes a group with a first call that will be `number`; hooks and counts have its parts. */
 export function tellGroup(
   { comm, rank }: Caller,
   op: CommOp,

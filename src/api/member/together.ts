@@ -21,7 +21,7 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
       whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
       if (waiting === 0) submitOp(whole);
     });
-    // A hook that is told of a part may make it fail.
+    // A hook of a part may make it fail.
     part.whenFinal((error) => {
       if (part.status === "failed") failure ??= { error };
       whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
@@ -33,7 +33,7 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
 
 /**
  * Refuses `whole`, then what is left of those of its parts that end with it. It comes first: it is one call that failed,
- * which is told of and counted as such.
+ * with hooks and a count of its own.
  */
 export function refuseTogether(
   poster: Pick<Poster, "refuse">,

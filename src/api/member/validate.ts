@@ -251,7 +251,7 @@ export class Validator {
     );
   }
 
-  /** What is asked of any call, as it is now: later it is what was checked. `undefined` where nothing is asked. */
+  /** The requirements of any call, as they are now: later they are the checked ones. `undefined` where there are none. */
   options(collective: CollectiveName, args: CallOptions | undefined): CallOptions | undefined {
     if (args === undefined) return undefined;
     const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;

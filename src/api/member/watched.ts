@@ -1,8 +1,8 @@
-/** What a session asks to be told of the calls that are posted, beside serving them. */
+/** Calls that a session observes when they are posted, beside serving them. */
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import type { CommOp } from "../op.ts";
 
-/** Has a session told of a call, as far as it asks for that. */
+/** Reports a call to its session, as far as that observes calls. */
 export function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
   const { lending } = session;
   if (lending !== undefined) {
@@ -18,8 +18,8 @@ export function watch(session: Session, comm: CommInfo, call: RankCall, op: Comm
 }
 
 /**
- * When a rank was told that its call failed: with the time of the failure, or, where that has none, as deadlocks and aborts
- * have, once all has happened that had by then.
+ * The time at which a rank got the failure of its call: that of the failure, or, where that has none, as of deadlocks and
+ * aborts, the latest time of all ranks.
  */
 function toldAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
   if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);

@@ -1,4 +1,4 @@
-/** A process that is a job of its own, on a backend whose ranks all live in one process. */
+/** A process that is a job of its own, on a backend with all ranks in one process. */
 
 import type { Attempt } from "../backend.ts";
 import { UnsupportedError } from "../errors.ts";
@@ -39,7 +39,7 @@ const launchers: readonly Launcher[] = [
 /** From here on Slurm's steps are batch scripts and shells, which are not one process a task. */
 const firstSpecialStep = 0xffff_fff0;
 
-/** Who started this process, and how many like it; `undefined` where nobody says. */
+/** The launcher of this process, and the number of its ranks; `undefined` where it is unknown. */
 function launch(): { readonly by: string; readonly size: number } | undefined {
   const env: Variables = (globalThis as Runtime).process?.env ?? {};
   const isSet = (name: string): boolean => env[name] !== undefined && env[name] !== "";

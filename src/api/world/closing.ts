@@ -1,10 +1,10 @@
-/** The end of a world: open calls are waited for within a bound, and failures that nobody saw are told. */
+/** The end of a world: open calls are waited for within a bound, and unobserved failures are reported. */
 import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/watch/resources.ts";
 import { emitWarning } from "../warnings.ts";
 import type { UnseenFailure } from "./communicators.ts";
 
-/** Who closes, and how long that waits for open calls. */
+/** The closing object, and the longest wait for open calls. */
 export interface Closing {
   readonly name: string;
   readonly size: number;
@@ -29,7 +29,7 @@ export async function waitBounded(
     try {
       giveUp(reason);
     } catch (error) {
-      // A hook of the caller threw: whoever closes hears of it, and not the process.
+      // A hook of the caller threw: `close` rejects with it, and the process goes on.
       told.push({ error });
     }
   };
@@ -40,17 +40,17 @@ export async function waitBounded(
   });
 }
 
-/** The communicators of a world, as far as they are asked here. */
+/** The used part of a world's communicators. */
 interface Telling {
   untold(): Iterable<UnseenFailure>;
 }
 
-/** Of whom failures are told at the end, for as long as somebody holds them. */
+/** Worlds with failures that are reported at the end, as long as they are in memory. */
 const watched = new Set<WeakRef<Telling>>();
 const told = new Set<unknown>();
 let isListening = false;
 
-/** Warns of failures that nobody has looked at when the process ends; gives a way to stop that. */
+/** Warns of unobserved failures when the process ends; gives a way to stop that. */
 export function warnOfUnseen(telling: Telling): () => void {
   for (const each of watched) if (each.deref() === undefined) watched.delete(each);
   const ref = new WeakRef(telling);

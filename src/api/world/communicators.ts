@@ -23,10 +23,10 @@ interface Circle {
   aborted: boolean;
 }
 
-/** A failure that nobody has looked at, as what its rank calls later fails with. */
+/** An unobserved failure, as the error of its rank's later calls. */
 export type UnseenFailure = readonly [worldRank: number, poison: CommError];
 
-/** What the communicators need from their world. */
+/** The world's side of the communicators. */
 export interface CirclesHost extends MemberHost, LedgerHost {
   readonly session: Session;
 }
@@ -40,10 +40,10 @@ export class Communicators {
   readonly #turns: Turns | undefined;
   /** Those in use, oldest first. */
   readonly #circles = new Map<CommInfo, Circle>();
-  /** Ledgers in which an operation has failed that nobody had looked at by then, in use or not. */
+  /** Ledgers with an operation that failed unobserved, in use or not. */
   readonly #unseen = new Set<Ledger>();
   readonly #children = new WeakMap<RankCall, Member>();
-  /** How many splits of a communicator have come together; each rank of it takes part in all of them. */
+  /** Numbers of completed splits of a communicator; each rank of it takes part in all of them. */
   readonly #splits = new WeakMap<CommInfo, number>();
   #made = 0;
 
@@ -102,17 +102,17 @@ export class Communicators {
     if (circle !== undefined && isOver(circle)) this.#forgetLater(circle);
   }
 
-  /** An operation has failed that nobody has looked at. */
+  /** An operation has failed unobserved. */
   unseen(ledger: Ledger): void {
     this.#unseen.add(ledger);
   }
 
-  /** Failures nobody has looked at, by world rank: those of the oldest communicator first. */
+  /** Unobserved failures, by world rank: those of the oldest communicator first. */
   poisons(): Iterable<UnseenFailure> {
     return this.#ofUnseen((failures, member) => failures.poison(member));
   }
 
-  /** Those of them that nobody was told of later either, by a call that was refused or by closing. */
+  /** Those of them that neither a refused call nor closing has reported. */
   untold(): Iterable<UnseenFailure> {
     return this.#ofUnseen((failures, member) => failures.untold(member));
   }
@@ -129,7 +129,7 @@ export class Communicators {
     }
   }
 
-  /** Aborts one communicator, and tells its hooks. */
+  /** Aborts one communicator, and calls its hooks. */
   abort(comm: CommInfo, reason: unknown, from: AbortedWith = partOf(comm)): void {
     const circle = this.#circles.get(comm);
     if (circle === undefined || circle.aborted) return;
@@ -139,7 +139,7 @@ export class Communicators {
     tellAborted([circle], reason);
   }
 
-  /** Aborts every communicator, and tells the hooks of those that were not aborted before. */
+  /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: (worldRank: number) => CommError, reason: unknown): void {
     for (const ledger of this.ledgers) {
       ledger.abort((_, asker) => errorOf(asker));
@@ -164,7 +164,7 @@ export class Communicators {
     ledger?.abort((rank, _asker, open) => closedElsewhereError(comm, rank, member, open));
   }
 
-  /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that is told. */
+  /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
   killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
     for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
@@ -214,7 +214,7 @@ export class Communicators {
   }
 }
 
-/** What an abort of a communicator alone ends. */
+/** The communicators that an abort of a communicator alone ends. */
 function partOf({ id }: CommInfo): AbortedWith {
   return id === 0 ? "world" : "split";
 }
@@ -224,7 +224,7 @@ function isOver({ ledger, members, aborted }: Circle): boolean {
   return ledger.comm.id !== 0 && (aborted || members.every((member) => member.closed));
 }
 
-/** Tells the hooks of communicators that were not aborted before; then throws what the first of them threw. */
+/** Calls the hooks of communicators that were not aborted before; then throws the first error of them. */
 function tellAborted(circles: readonly Circle[], reason: unknown): void {
   const faults: unknown[] = [];
   const told = circles.filter(({ aborted }) => !aborted);

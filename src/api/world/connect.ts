@@ -1,4 +1,4 @@
-/** How a process becomes one rank of a job, and goes on with the survivors when others are lost. */
+/** Connects a process as one rank of a job, and rebuilds the job without lost ranks. */
 import type { Backend, Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
@@ -19,7 +19,7 @@ export interface ConnectOptions {
   /** Shown in errors and traces. */
   readonly name?: string | undefined;
   /**
-   * How long to wait for the other ranks, in milliseconds; 60,000 when left out, and 25 days at most. `close` waits as long for calls that are
+   * Longest wait for the other ranks, in milliseconds; 60,000 when left out, and 25 days at most. `close` waits as long for calls that are
    * open, then aborts the communicator.
    */
   readonly timeoutMs?: number | undefined;
@@ -31,15 +31,15 @@ export interface ConnectOptions {
 
 /** This process's end of a job. Closing it closes everything. */
 export interface ConnectedCommunicator extends Communicator {
-  /** Which life of the job this is, counted from 1 by every rebuild, and by every try of one. */
+  /** The number of the job's life, counted from 1 by every rebuild, and by every try of one. */
   readonly generation: number;
   /** By rank, which rank it was in the first life. */
   readonly origins: readonly number[];
 
   /**
-   * Goes on with the survivors as a new communicator, ranks numbered anew in the old order. This one, its splits and its
-   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out everyone is
-   * in who asks in time (`nccl()`: within ten seconds of the one before).
+   * Continues with the survivors as a new communicator; ranks keep their order and get new numbers. This one, its splits and its
+   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out every process
+   * that calls in time takes part (`nccl()`: within ten seconds of the one before).
    *
    * Where the next life cannot be opened on one of them, all learn of it and try again twice, after pauses of 0.25 and 1
    * second and no later than `timeoutMs` after they came together. A rebuild that failed may be called again, until this
@@ -61,13 +61,13 @@ const kinds: OptionKinds<ConnectOptions> = {
 /**
  * Opens this process's one rank of a job. Its communicator owns the world: closing it closes everything.
  *
- * Which rank this is, and where the others are, say the variables of the launcher: `twinccl launch`, torchrun, Open MPI
+ * The rank, and the place of the others, come from the variables of the launcher: `twinccl launch`, torchrun, Open MPI
  * or a Slurm step. Without any it is a job of one rank.
  *
- * A process may end without closing it. Failures of calls that nobody awaited, which `close` would have thrown, are then
+ * A process may end without closing it. Unobserved failures, which `close` would have thrown, are then
  * process warnings (`TwincclUnseenFailure`).
  *
- * @throws UnsupportedError for more than one rank on a backend whose ranks all live in one process, also where
+ * @throws UnsupportedError for more than one rank on a backend with all ranks in one process, also where
  *   such a launcher has started more than one.
  * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.
  * @example
@@ -146,8 +146,8 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     // It is given back on the way: what is read from here on might not arrive.
     endMemoryOf(session);
     const next = await session.rejoin(options.without);
-    // From here on the old communicator and its buffers are refused as closed. What of it could not be given back was told
-    // by the rebuild that met it, and must not keep the next life from its owner.
+    // From here on the old communicator and its buffers are refused as closed. Errors of giving them back belong
+    // to the rebuild that met them, and must not keep the next life from its owner.
     await world.close().catch(() => undefined);
     return attach(opening, next);
   };

@@ -1,4 +1,4 @@
-/** How a world is opened whose ranks all live in this process. */
+/** Opens a world with all ranks in this process. */
 import type { Backend } from "../backend.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import { assertOptions, type OptionKinds, textOf } from "../option-kinds.ts";
@@ -11,7 +11,7 @@ const kinds: OptionKinds<WorldOptions> = {
 };
 
 /**
- * Opens a world whose ranks all live in this process.
+ * Opens a world with all ranks in this process.
  *
  * @throws InvalidArgumentError for a missing backend or a size that is no number of ranks.
  * @throws BackendUnavailableError when the named backend cannot be used here; it never falls back to another.
@@ -41,10 +41,10 @@ export async function createWorld(options: WorldOptions): Promise<World> {
 /** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */
 const mostRanks = 131_072;
 
-/** How long `close` waits for work that real devices have begun. */
+/** Longest wait of `close` for work that real devices have begun. */
 const closeMs = 60_000;
 
-/** Refuses what is no backend; `subject` says whose and where. */
+/** Refuses a value that is no backend; `subject` names its place. */
 export function assertBackend(
   subject: string,
   backend: unknown,

@@ -5,7 +5,7 @@ import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 
 /**
- * A backend that opens the first of `backends` whose probe succeeds; `world.selection` tells what was tried.
+ * A backend that opens the first of `backends` with a successful probe; `world.selection` lists the tried ones.
  * `connect` joins the job of the first that can be joined; a simulation takes its turn where the job has one rank.
  * Only this choice falls through: a backend passed alone never does.
  *

@@ -1,8 +1,8 @@
 /**
- * How a process learns that what it waits for will not come: others have aborted a communicator, or closed it before, or have
+ * Finds calls that other processes never make: they have aborted a communicator, or closed it before, or have
  * gone on to the next life of the job without this process.
  *
- * Nobody is asked while calls are done in time. Where one is open for longer, the other processes are asked each second.
+ * No process is queried while calls are done in time. Where one is open for longer, the other processes are queried each second.
  */
 import type { CommInfo, EndedElsewhere, OtherProcesses } from "../backend.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -19,7 +19,7 @@ export function endWithOthers(
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
-  /** What was open when it was last looked. */
+  /** The open calls at the last look. */
   let before = new Map<Ledger, CommOp>();
   const asked = new Set<Ledger>();
   const end = (comm: CommInfo, ended: EndedElsewhere): void => {
@@ -33,7 +33,7 @@ export function endWithOthers(
       const ended = await others.whoEnded(ledger.comm);
       if (ended !== undefined && op.pending) end(ledger.comm, ended);
     } catch (error) {
-      // What a hook throws has nobody else to hear it.
+      // An error of a hook has no other receiver.
       emitWarning(String(error), "TwincclUnseenFailure");
     } finally {
       asked.delete(ledger);

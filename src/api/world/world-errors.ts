@@ -20,17 +20,17 @@ interface Named {
   readonly size: number;
 }
 
-/** What is over with an aborted communicator, and what to do then. */
+/** The scope of an aborted communicator, and the remedy. */
 const afterAbort = {
   world: "open a new world, or rebuild this one",
   split: "its ranks' other communicators go on; split anew to replace it",
   job: "this process is in the job no more: let it end",
 } as const;
 
-/** What is over with an aborted communicator. */
+/** The scope of an aborted communicator. */
 export type AbortedWith = keyof typeof afterAbort;
 
-/** What calls of an aborted communicator fail with. */
+/** The error of calls of an aborted communicator. */
 export function abortedError(
   { name, size }: Named,
   rank: number | undefined,
@@ -62,7 +62,7 @@ function reasonText(reason: unknown): string {
   }
 }
 
-/** What the survivors' calls fail with when the process of a rank is gone. */
+/** The error of the survivors' calls when the process of a rank is gone. */
 export function lostError(
   { name, ranks }: CommInfo,
   rank: number,
@@ -80,7 +80,7 @@ export function lostError(
   );
 }
 
-/** What calls fail with that a rank of another process will not make: it has closed its end. */
+/** The error of calls that a rank of another process will not make: it has closed its end. */
 export function closedElsewhereError(
   { name, ranks }: CommInfo,
   rank: number,
@@ -133,7 +133,7 @@ export function neverReturned({ name, size }: Named, rank: number): DeadlockErro
   );
 }
 
-/** What the other ranks' calls fail with when a rank threw. */
+/** The error of the other ranks' calls when a rank threw. */
 export function remoteError(
   { name, size }: Named,
   rank: number,

@@ -6,9 +6,9 @@ import type { LiveResources } from "../ledger/watch/resources.ts";
 
 /** A stall: ranks wait and nothing moves, but a timer, I/O or a rank that runs may still change that. */
 export interface StallReport {
-  /** Who waits for whom, ready to print. */
+  /** The table of waiting ranks, ready to print. */
   readonly text: string;
-  /** What may still wake a rank, by kind; `undefined` where the runtime cannot tell. */
+  /** Objects that may still wake a rank, by kind; `undefined` where the runtime has no list. */
   readonly alive: LiveResources | undefined;
 }
 
@@ -28,7 +28,7 @@ export interface WorldOptions {
   /** Real time after which a stall is reported; 10,000 when left out. */
   readonly stallMs?: number | undefined;
   /**
-   * Keeps where in the program every call is made: a call that fails has the stack of whoever made it, and the tables of a
+   * Keeps the place of every call in the program: a call that fails has the stack of its caller, and the tables of a
    * deadlock and of a mismatch name each rank's line. Costs some 2 us a call and rank; off when left out.
    */
   readonly callSites?: boolean | undefined;
@@ -48,16 +48,16 @@ export interface World extends AsyncDisposable {
   readonly backend: string;
   /** Counted up by every rebuild; buffers and communicators of an older generation are refused. */
   readonly generation: number;
-  /** Which backends were tried, in order, and what each probe said. */
+  /** The backends that were tried, in order, with the result of each probe. */
   readonly selection: readonly Attempt[];
 
   /**
    * Runs the same program on every rank and resolves to their results, by rank.
    *
    * When a rank throws, the others' open calls fail with `RemoteRankError`, and the run rejects with a `WorldError`
-   * whose `failures` list every rank's error, earliest first. The world stays usable: the next run starts anew.
+   * that lists every rank's error in `failures`, earliest first. The world stays usable for the next run.
    *
-   * @throws WorldError when any rank failed, or left a failed operation that nobody awaited.
+   * @throws WorldError when any rank failed, or left an unobserved failure.
    * @example
    * const ranks = await world.run(async (comm) => comm.rank);
    */
@@ -79,10 +79,10 @@ export interface World extends AsyncDisposable {
   readonly origins: readonly number[];
 
   /**
-   * Closes this world and opens the next generation, without some ranks. The others keep their order and are numbered
-   * anew; buffers and communicators of this generation are refused from then on.
+   * Closes this world and opens the next generation, without some ranks. The others keep their order and get new
+   * numbers; buffers and communicators of this generation are refused from then on.
    *
-   * When the next generation cannot be opened it rejects with what the backend says, and may be called again, with the same
+   * When the next generation cannot be opened it rejects with the backend's error, and may be called again, with the same
    * ranks or without more of them, until this world is closed.
    *
    * @throws InvalidArgumentError for ranks that do not exist, or when none would be left.
@@ -92,7 +92,7 @@ export interface World extends AsyncDisposable {
 
   /**
    * Ends all communicators at once, those of splits too: open and later calls fail with the reason, and the `onAbort`
-   * hooks of every rank are told once for every communicator that was not aborted before.
+   * hooks of every rank run once for every communicator that was not aborted before.
    */
   abort(reason?: unknown): void;
 

@@ -1,13 +1,13 @@
-/** What a rank's call that was made before may go on with: asked by every call, so it is one look at one thing. */
+/** Calls that a repeated call of a rank can be appended to: checked by every call, so it is one look at one object. */
 import type { Prepared } from "../../member/prepared.ts";
 import type { CommOp } from "../../op.ts";
 import type { Posting } from "../calls/posting.ts";
 
-/** Calls that are going on, for as long as nothing else is asked of the ledger and their rank may make calls. */
+/** Calls under way, as long as no other call enters the ledger and their rank may make calls. */
 export interface Going {
-  /** Stands for it for those who outlive it. */
+  /** Stands for it in objects that outlive it. */
   readonly key: object;
-  /** Whether a call with such a deadline may go on with them now. */
+  /** True where a call with such a deadline can be appended now. */
   takes(timeoutMs: number | undefined): boolean;
   /** Takes a call that was checked before; false for one that has to be posted. */
   goOn(prepared: Prepared<unknown>, op: CommOp): boolean;

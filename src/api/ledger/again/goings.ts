@@ -1,4 +1,4 @@
-/** How the calls of a communicator's ranks that are made again go on: by how many of the ranks live in this process. */
+/** Repeated calls of a communicator's ranks: one mechanism for one rank in this process, another one for several. */
 import type { CommInfo } from "../../backend.ts";
 import type { Goings } from "./going.ts";
 import { Rows } from "./rows.ts";

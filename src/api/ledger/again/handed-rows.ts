@@ -1,4 +1,4 @@
-/** Rows of calls that are made again: one entry in the queue, and one who waits, however many they are. */
+/** Rows of repeated calls: one entry in the queue, and one `Waiting`, for any number of them. */
 import type { RankCall } from "../../backend.ts";
 import type { Prepared } from "../../member/prepared.ts";
 import { type CommOp, completeOp, submitOp } from "../../op.ts";
@@ -11,7 +11,7 @@ import { repeated } from "./repeated.ts";
 export interface RowTable {
   /** Each rank's operations, by row. */
   readonly lanes: readonly { readonly ops: readonly CommOp[] }[];
-  /** What the calls of each row were compared as. */
+  /** The agreement of the calls of each row. */
   readonly agreements: readonly Agreement[];
 }
 
@@ -48,7 +48,7 @@ export class HandedRows extends QueuedCall {
     // `tell` does it for all of them together.
   }
 
-  /** Tells the operations that the session has them. */
+  /** Submits the operations of these rows. */
   tell(): void {
     for (let row = this.#from; row < this.to; row++) {
       for (const { ops } of this.#table.lanes) submitOp(ops[row] as CommOp);

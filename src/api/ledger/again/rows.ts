@@ -1,14 +1,14 @@
 /**
- * Calls that several ranks of one process make again: the ranks' programs run one after another, so that the last one's calls
- * complete row after row (`turn-of-rows.ts`). Rows live for one turn. What has not come to be one by then, or when anything
- * else is asked of the ledger, is posted as other calls are.
+ * Repeated calls of several ranks of one process: the ranks' programs run one after another, so that the last one's calls
+ * complete row after row (`turn-of-rows.ts`). Rows live for one turn. Calls that are no row by then, or when any other call
+ * enters the ledger, are posted as other calls are.
  */
 import type { CommInfo } from "../../backend.ts";
 import type { Posting } from "../calls/posting.ts";
 import type { Goings, Track } from "./going.ts";
 import { type Lane, type RowsHost, TurnOfRows } from "./turn-of-rows.ts";
 
-/** What a rank's next call goes on with. */
+/** The calls that a rank's next call can be appended to. */
 interface RankTrack {
   current: Lane | undefined;
 }

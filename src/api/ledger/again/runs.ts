@@ -11,7 +11,7 @@ import type { ServeHost } from "../serve/serve-host.ts";
 import type { Going, Goings, Track } from "./going.ts";
 import { repeated } from "./repeated.ts";
 
-/** What is asked of the ledger. */
+/** The ledger's side. */
 export interface RunsHost {
   readonly serve: ServeHost;
   readonly numbers: CallNumbers;
@@ -21,12 +21,12 @@ export interface RunsHost {
 
 /**
  * Calls in a row of the only rank that a process has on a communicator, handed to the session one right behind the other: one
- * entry in the queue, and one who waits, however many they are.
+ * entry in the queue, and one `Waiting`, for any number of them.
  */
 class Run extends QueuedCall implements Going {
   readonly key = {};
   readonly rank: number;
-  /** What every one of them has to be done in: all are done at once, so that the deadline of the first is that of all. */
+  /** The deadline of every one of them: all are done at once, so the deadline of the first is that of all. */
   readonly timeoutMs: number | undefined;
   /** Number of the call that comes next. */
   next: number;
@@ -34,7 +34,7 @@ class Run extends QueuedCall implements Going {
   /** Every call asks it. */
   readonly #session: Session;
   readonly #ops: CommOp[] = [];
-  /** What their calls were made from. */
+  /** The prepared calls. */
   readonly #prepared: Prepared<unknown>[] = [];
 
   constructor(runs: Runs, rank: number, first: number, timeoutMs: number | undefined) {
@@ -83,13 +83,13 @@ class Run extends QueuedCall implements Going {
       return true;
     }
     this.add(prepared, op);
-    // Comes last, since who is told may make calls.
+    // Comes last, since callbacks of the operation may make calls.
     submitOpAs(op, this.next++);
     return true;
   }
 }
 
-/** Begins runs, and goes on with the last one for as long as nothing else is asked of the ledger. */
+/** Begins runs, and appends to the last one as long as no other call enters the ledger. */
 export class Runs implements Goings, Track {
   readonly #host: RunsHost;
   /** The one that goes on. */

@@ -2,8 +2,8 @@
  * Rows of one turn: each rank's calls stand in a lane, and what all lanes have at the same place is a call of all ranks.
  *
  * The last rank's calls complete row after row, with a driver at work between them that leaves nothing of ours in the
- * processor's caches: such a call looks at as little as can be. It is compared when it comes, whether buffers live is asked
- * only where any were disposed since, and operations are told at the end of the turn that the session has them.
+ * processor's caches: such a call reads as little as possible. It is compared when it comes, liveness of buffers is checked
+ * only after disposals, and operations are marked as submitted at the end of the turn.
  */
 import type { Prepared } from "../../member/prepared.ts";
 import { assignOp, type CommOp } from "../../op.ts";
@@ -16,7 +16,7 @@ import { HandedRows, type RowTable } from "./handed-rows.ts";
 import { repeated } from "./repeated.ts";
 import type { RunsHost } from "./runs.ts";
 
-/** What is asked of the ledger. */
+/** The ledger's side. */
 export interface RowsHost extends RunsHost {
   /** Takes a rank's call, which has its number, as one that was posted. */
   place(rank: number, posting: Posting, number: number): void;
@@ -31,7 +31,7 @@ export class Lane implements Going {
   readonly ops: CommOp[] = [];
   /** By row: what the calls were made from that came before the first lane's, and are compared with it when it comes. */
   readonly early = new Map<number, Prepared<unknown>>();
-  /** The turn is over, or something else was asked of the ledger. */
+  /** The turn is over, or another call entered the ledger. */
   isOver = false;
   readonly #turn: TurnOfRows;
   readonly #first: number;
@@ -69,11 +69,11 @@ export class TurnOfRows implements RowTable {
   readonly #host: RowsHost;
   /** Ends the turn. */
   readonly #seal: () => void;
-  /** How many ranks have come to each row. */
+  /** Numbers of ranks that have come to each row. */
   readonly #came: number[] = [];
   /** Some call has come before the first lane's. */
   #hasEarly = false;
-  /** How many rows were handed to the session. */
+  /** Number of rows that were handed to the session. */
   #handed = 0;
   /** In the order in which the session took them; further rows go behind the last of them. */
   readonly #taken: HandedRows[] = [];
@@ -103,7 +103,7 @@ export class TurnOfRows implements RowTable {
     return true;
   }
 
-  /** What calls were compared as stands with the first lane's. */
+  /** The agreement of calls is kept with the first lane's. */
   #begins(row: number, { agreement }: Prepared<unknown>): boolean {
     if (agreement?.work === undefined) return false;
     if (this.#hasEarly) {
@@ -155,8 +155,8 @@ export class TurnOfRows implements RowTable {
   }
 
   /**
-   * Posts the calls that are no row, and tells the operations of the others that the session has them: that comes last, since
-   * who is told may make calls.
+   * Posts the calls that are no row, and marks the operations of the others as submitted: that comes last, since
+   * their callbacks may make calls.
    */
   end(): void {
     for (let row = this.#handed; row < this.#came.length; row++) {

@@ -1,5 +1,5 @@
 /**
- * Calls whose ranks live in several processes: what each rank tells the others of its call, and whether all fit.
+ * Calls of ranks in several processes: each rank's words to the others about its call, and whether all fit.
  *
  * Ranks of one process are compared by looking; here they say what would be looked at: the signature, the lengths that must
  * be transposes, and the windows of symmetric memory that the call would lie in.
@@ -17,7 +17,7 @@ import {
 } from "./compare.ts";
 import { type Windows, windowLaw } from "./windows.ts";
 
-/** What a rank says of its call. */
+/** A rank's words about its call. */
 interface Told {
   readonly call: CallWords;
   readonly signature: readonly SignatureField[];
@@ -26,14 +26,14 @@ interface Told {
   readonly windows: readonly SignatureField[];
 }
 
-/** What serving a call gives that comparing it needs. */
+/** Parts of dispatch that a comparison needs. */
 interface Comparing {
   readonly session: Session;
   readonly comm: CommInfo;
   readonly windows: Windows;
 }
 
-/** Compares a call with those of other processes, where there are any and that is asked for. */
+/** Compares a call with those of other processes, where there are any and comparisons are on. */
 export function comparedAcross(
   { session, comm, windows }: Comparing,
   slot: Slot,
@@ -56,7 +56,7 @@ function ownWords(posting: Posting, windows: Windows): OwnWords {
   return { kind: JSON.stringify([signature, fields]), words: JSON.stringify(told) };
 }
 
-/** What keeps the calls of all ranks from fitting each other, given their words by rank. */
+/** The mismatch of the calls of all ranks, given their words by rank. */
 function judgeWords(words: readonly string[]): Mismatch | undefined {
   const told = words.map((each) => JSON.parse(each) as Told);
   const differs = faultOf(told);

@@ -1,8 +1,8 @@
 /**
  * Calls of all ranks that were compared and agree.
  *
- * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one comparison a
- * rank tells that nothing has to be compared anew, and what a backend has worked out from the arguments comes back with it.
+ * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one identity check a
+ * rank replaces the comparison, and the backend's work on the arguments comes back with it.
  */
 import type { Kept, RankCall } from "../../backend.ts";
 import { disposalsSoFar } from "../../buffer.ts";
@@ -15,10 +15,10 @@ export class Agreement implements Kept {
   work: object | undefined;
   /** The calls, by rank: those of this process. */
   readonly calls: readonly RankCall[];
-  /** What they were made from. */
+  /** The prepared calls of the ranks. */
   readonly prepared: readonly Prepared<unknown>[];
 
-  /** How much memory had been disposed when the buffers of its calls were last seen to live. */
+  /** Number of disposals when the buffers of its calls were last seen to live. */
   #seenAt = -1;
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
@@ -42,7 +42,7 @@ export class Agreement implements Kept {
   }
 
   /**
-   * Whether no buffer of its calls was disposed: they are looked at only when some memory was since the last time. Memory that
+   * True when no buffer of its calls was disposed: they are checked only after disposals. Memory that
    * can be transferred away belongs to sessions that lend it, and those repeat no calls.
    */
   stillLives(): boolean {

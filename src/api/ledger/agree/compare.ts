@@ -12,7 +12,7 @@ import type { Slot } from "../calls/slot.ts";
 
 /** A call in a few words. */
 export interface CallWords {
-  /** What is done, and with how much. */
+  /** The operation and its sizes. */
   readonly call: string;
   /** Where it was made, as `file:line:column`, if that is kept. */
   readonly place: string | undefined;
@@ -25,9 +25,9 @@ export interface Mismatch {
   readonly ranks: readonly number[];
   /** Each rank's value, by rank. */
   readonly values: readonly string[];
-  /** Each rank's call, where others than those of this process are told. */
+  /** Each rank's call, where ranks of other processes are compared. */
   readonly calls?: readonly CallWords[];
-  /** What the law is, where equality is not it, and how it is met. */
+  /** The law, where it is not equality, and the way to meet it. */
   readonly law?: string;
   readonly cure?: string;
 }
@@ -78,7 +78,7 @@ export function differing(field: string, values: readonly string[]): Mismatch | 
   return { field, values, ranks: outliers(values) };
 }
 
-/** Ranks whose value is not the most common one; of equally common values the one seen first is the norm. */
+/** Ranks with another value than the most common one; of equally common values the one seen first is the norm. */
 function outliers(values: readonly string[]): number[] {
   const counts = new Map<string, number>();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
@@ -89,7 +89,7 @@ function outliers(values: readonly string[]): number[] {
   return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
-/** What of a call says how long its blocks are. */
+/** The field of a call that holds the lengths of its blocks. */
 export type Lengths = Pick<
   RankCall,
   "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
@@ -222,7 +222,7 @@ export function transferMismatch(
     );
 }
 
-/** What the table of a mismatch has of a call. */
+/** The cells of a call in the table of a mismatch. */
 export function callWords(posting: Posting | undefined): CallWords {
   if (posting === undefined) return { call: "-", place: undefined };
   const { call, op } = posting;

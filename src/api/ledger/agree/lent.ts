@@ -1,5 +1,5 @@
 /**
- * What ranks did to memory that they had lent: the errors of a call whose buffers were disposed or written before it
+ * Wrong use of lent memory: the errors of a call with buffers that were disposed or written before it
  * was served. A careless rank fails the call on every rank of it, and nothing is written.
  */
 
@@ -11,7 +11,7 @@ import type { Meeting } from "../calls/batch.ts";
 import type { Posting } from "../calls/posting.ts";
 import { UnservedError } from "../calls/unserved.ts";
 
-/** Who is told: a rank, and the number of its call. */
+/** A rank, and the number of its call, for the error. */
 interface Told {
   readonly comm: CommInfo;
   readonly collective: RankCall["collective"];
@@ -19,19 +19,19 @@ interface Told {
   readonly call: number;
 }
 
-/** Refuses a call whose buffers were disposed, or transferred away, after the rank made it: they were lent until it settles. */
+/** Refuses a call with buffers that were disposed, or transferred away, after the rank made it: they were lent until it settles. */
 export function assertLent(set: CallSet): void {
   if (!set.calls.some(isGone)) return;
   const careless = set.calls.filter(isGone);
   throw new UnservedError((rank) => goneError(toldIn(set, rank), careless));
 }
 
-/** Refuses a call whose buffers were written after the rank made it. */
+/** Refuses a call with buffers that were written after the rank made it. */
 export function refuseWritten(set: CallSet, fault: LendingFault): UnservedError {
   return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
 }
 
-/** The error of a transfer whose buffer was disposed or transferred away while it was lent; `undefined` when both are alive. */
+/** The error of a transfer with a buffer that was disposed or transferred away while it was lent; `undefined` when both are alive. */
 export function disposedTransfer(
   comm: CommInfo,
   { send, recv }: Meeting,
@@ -41,12 +41,12 @@ export function disposedTransfer(
   return (posting) => goneError(toldOf(comm, posting), [careless]);
 }
 
-/** The error of a send or receive whose other end lives elsewhere, and whose buffer was disposed or transferred away. */
+/** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
 export function disposedHalf(comm: CommInfo, half: Posting): CommError {
   return goneError(toldOf(comm, half), [half.call]);
 }
 
-/** The error of a transfer whose buffer was written while it was lent. */
+/** The error of a transfer with a buffer that was written while it was lent. */
 export function writtenTransfer(
   comm: CommInfo,
   fault: LendingFault,

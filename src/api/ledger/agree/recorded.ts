@@ -17,7 +17,7 @@ export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | unde
   });
 }
 
-/** What keeps the recorded calls of all ranks from fitting each other, beside their signatures; makes their windows. */
+/** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
 export function recordedFault(
   captures: readonly RankCall[],
   windows: Windows,

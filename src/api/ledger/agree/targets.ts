@@ -1,5 +1,5 @@
 /**
- * What calls write, as a whole: no memory of two ranks.
+ * Outputs of a call as a whole: no memory of two ranks.
  *
  * In one process a TypedArray made outside of the program is the same memory on every rank. Used as `recv` there, ranks
  * would overwrite each other's results in silence.

@@ -21,7 +21,7 @@ export class Windows {
   readonly #numbers = new WeakMap<Allocation, number>();
   #made = 0;
 
-  /** What keeps the buffers of a complete call from lying in common windows; makes new windows when nothing does. */
+  /** The reason why the buffers of a complete call lie in no common windows; makes new windows when there is none. */
   join(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
     const places = calls.map(symmetricPlace);
@@ -40,7 +40,7 @@ export class Windows {
   }
 
   /**
-   * What one rank says of the windows that its calls would lie in, one call after another: ranks whose calls lie in common
+   * One rank's words about the windows of its calls, one call after another: ranks with calls in common
    * windows say the same. Makes none.
    */
   fieldsOf(
@@ -93,7 +93,7 @@ export class Windows {
   }
 }
 
-/** What the windows of all ranks must be. */
+/** The required windows of all ranks. */
 export const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
 const placeLaw = "ranks reach it at the same place of everyone's window";
 

@@ -15,7 +15,7 @@ export interface Meeting {
 
 type Direction = TransferPosting["direction"];
 
-/** What one rank posted together. */
+/** The messages that one rank posted together. */
 export class Batch {
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
@@ -87,7 +87,7 @@ function hostMemories({ send, recv }: RankCall): Memory[] {
   return buffers.map(({ allocation }) => allocation.memory).filter(({ borrowed }) => borrowed);
 }
 
-/** The open sends and receives whose other end lives in another process: nothing here can tell when they meet. */
+/** The open sends and receives with their other end in another process: their pairs are unknown here. */
 export function openHalves(
   { local, ranks }: CommInfo,
   batches: () => readonly Batch[],

@@ -1,15 +1,15 @@
-/** What the ranks of a communicator are told that is over. */
+/** The end of a communicator, as its ranks get it. */
 import type { CommInfo, OtherProcesses } from "../../backend.ts";
 import { CommAbortedError, type CommError } from "../../errors.ts";
 import type { CommOp } from "../../op.ts";
 
-/** Which call a rank of a dead communicator had open. */
+/** The open call of a rank of an ended communicator. */
 export interface OpenCall {
   readonly collective: string;
   readonly call: number;
 }
 
-/** Makes the error that a rank of a dead communicator gets; `asker` is the world rank whose program is told. */
+/** Makes the error that a rank of an ended communicator gets; `asker` is the world rank of the program that gets it. */
 export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
 
 /** A call that its signal takes back. */

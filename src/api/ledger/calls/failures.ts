@@ -1,4 +1,4 @@
-/** The failed calls of each rank of a communicator, and whether anybody has looked at them. */
+/** The failed calls of each rank of a communicator, and whether they were observed. */
 import type { CommInfo } from "../../backend.ts";
 import { CommAbortedError } from "../../errors.ts";
 import { type CommOp, failOp } from "../../op.ts";
@@ -6,13 +6,13 @@ import { type CommOp, failOp } from "../../op.ts";
 /** Fails operations, and keeps the books. */
 export class Failures {
   readonly #comm: CommInfo;
-  /** Told of a failure that nobody has looked at. */
+  /** Called for an unobserved failure. */
   readonly #onUnseen: () => void;
   readonly #counts: number[];
-  /** By rank, a later call that was refused for a failure before it; `true` once closing has told. */
+  /** By rank, a later call that was refused for a failure before it; `true` once closing has reported. */
   #told: (CommOp | true | undefined)[] = [];
   #unseen: CommOp[][];
-  /** Nobody has an unseen one; kept, because every call asks. */
+  /** True when no rank has an unobserved failure; kept, because every call reads it. */
   #allSeen = true;
   /** Calls of which one half has failed already. */
   readonly #halfFailed = new WeakSet<CommOp>();
@@ -42,28 +42,28 @@ export class Failures {
     }
   }
 
-  /** Fails a call that is not made for what failed before it: whoever looks at it is told of that. */
+  /** Fails a call that is refused for an earlier failure: its error reports that one. */
   refuse(op: CommOp, error: unknown): void {
     if (!this.#isTold(op.rank)) this.#told[op.rank] = op;
     this.add(op, error);
   }
 
-  /** A rank's failures were told to those who closed its end. */
+  /** The end of a rank reported its failures. */
   tell(rank: number): void {
     this.#told[rank] = true;
   }
 
-  /** `poison` of a rank whose later calls and closing have told nobody either. */
+  /** `poison` of a rank with failures that neither later calls nor closing have reported. */
   untold(rank: number): CommAbortedError | undefined {
     return this.#isTold(rank) ? undefined : this.poison(rank);
   }
 
-  /** How many of a rank's calls have failed, since the communicator was made. */
+  /** Number of a rank's calls that have failed, since the communicator was made. */
   count(rank: number): number {
     return this.#counts[rank] as number;
   }
 
-  /** The error that a failure which nobody has looked at gives to everything that its rank calls from then on. */
+  /** The error that an unobserved failure gives to all later calls of its rank. */
   poison(rank: number): CommAbortedError | undefined {
     if (this.#allSeen) return undefined;
     const unseen = this.#unseen[rank] as CommOp[];

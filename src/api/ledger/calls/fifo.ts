@@ -1,6 +1,6 @@
-/** First in, first out, where who leaves moves nobody else: a loop leaves thousands of calls in line. */
+/** First in, first out, in constant time: a loop leaves thousands of calls in line. */
 
-/** So many places of those who left are kept at most, until they are more than those who wait. */
+/** Compacts the array once so many of its slots, and more than half of it, are free. */
 const mostLeft = 64;
 
 /** A line of things, oldest first. */

@@ -20,7 +20,7 @@ export class Lines {
   #entries = 0;
   #batches = 0;
   #left = 0;
-  /** Ranks whose first call is a batch that was not compared with those of the other ranks. */
+  /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
   /** The compared batches at the head of their lines, by the host memory that they use. */
   readonly #hostUsers = new Map<Memory, Set<Batch>>();
@@ -87,7 +87,7 @@ export class Lines {
     return cancelled;
   }
 
-  /** How many entries have left their lines so far. */
+  /** Number of entries that have left their lines so far. */
   get left(): number {
     return this.#left;
   }
@@ -185,7 +185,7 @@ export class Lines {
   }
 }
 
-/** What a rank posted with an entry, and is still open there. */
+/** The open calls that a rank posted together with an entry. */
 function postingsOf(entry: Entry, rank: number): readonly Posting[] {
   if (entry instanceof Batch) return entry.open;
   const posting = entry.postings[rank];

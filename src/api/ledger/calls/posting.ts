@@ -6,13 +6,13 @@ import type { CommOp } from "../../op.ts";
 /** One field of a signature, most telling field first: its name and this rank's value. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];
 
-/** What a rank posts. */
+/** One rank's posted call. */
 export interface Posting {
   readonly call: RankCall;
-  /** What was checked: the signature, which must be equal on all ranks, and what the caller gets. */
+  /** The checked call: the signature, which must be equal on all ranks, and the caller's result. */
   readonly prepared: Prepared<unknown>;
   readonly op: CommOp;
-  /** Virtual time at which the rank asked for the call: inside of a group, before it was posted. */
+  /** Virtual time at which the rank made the call: inside of a group, before it was posted. */
   readonly calledAtPs: number;
   /** Virtual time at which the call must be done; `undefined` for no deadline. */
   readonly deadlinePs: number | undefined;
@@ -29,7 +29,7 @@ export interface TransferPosting extends Posting {
   number: number;
 }
 
-/** When a call must be done that was asked for at a virtual time; `undefined` for no deadline. */
+/** The deadline of a call that was made at a virtual time; `undefined` for none. */
 export function deadlineFrom(calledAtPs: number, timeoutMs = Infinity): number | undefined {
   return timeoutMs === Infinity ? undefined : calledAtPs + timeoutMs * 1e9;
 }

@@ -1,4 +1,4 @@
-/** One collective call of one communicator: what each rank posted, and who is still missing. */
+/** One collective call of one communicator: the posted calls, and the missing ranks. */
 import type { CommInfo } from "../../backend.ts";
 import type { Posting } from "./posting.ts";
 
@@ -15,7 +15,7 @@ export class Slot {
     this.postings = new Array<Posting | undefined>(comm.ranks.length).fill(undefined);
   }
 
-  /** What was posted, by rank; ranks of other processes are left out. */
+  /** The posted calls, by rank; ranks of other processes are left out. */
   get posted(): readonly Posting[] {
     const { local } = this.comm;
     const all = this.postings as readonly Posting[];

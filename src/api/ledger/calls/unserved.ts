@@ -1,9 +1,9 @@
-/** What a call that failed is to each of its ranks: every one gets an error of its own. */
+/** The errors of a call that failed: each of its ranks gets its own. */
 import type { CommInfo, Session } from "../../backend.ts";
 import { CommError } from "../../errors.ts";
 import type { Posting } from "./posting.ts";
 
-/** Thrown while a set is being prepared; never seen by callers, who get the error made for their rank. */
+/** Thrown while a set is being prepared; never seen by callers, which get the error made for their rank. */
 export class UnservedError extends Error {
   readonly forRank: (rank: number) => CommError;
 

@@ -1,19 +1,19 @@
-/** What is waited for on one communicator: the open calls, and the ranks without which they cannot go on. */
+/** The waits on one communicator: the open calls, and the ranks without which they cannot go on. */
 import type { CommInfo } from "../../backend.ts";
 import { Batch } from "./batch.ts";
 import type { Entry, Lines } from "./lines.ts";
 import type { Posting } from "./posting.ts";
 
-/** What a rank waits for on one communicator. */
+/** The wait of a rank on one communicator. */
 export interface OpenWait {
   readonly posting: Posting;
   /** Name of the communicator. */
   readonly comm: string;
-  /** World ranks without whose call it cannot go on. */
+  /** World ranks with missing calls. */
   readonly missing: readonly number[];
 }
 
-/** What a rank waits for at the head of its line; `undefined` when it has no open call. */
+/** The wait of a rank at the head of its line; `undefined` when it has no open call. */
 export function headWait(comm: CommInfo, lines: Lines, rank: number): OpenWait | undefined {
   const head = lines.head(rank);
   const posting = head instanceof Batch ? head.open[0] : head?.postings[rank];
@@ -29,7 +29,7 @@ function missingAt({ ranks }: CommInfo, lines: Lines, head: Entry): readonly num
   return ranks.filter((_, member) => lines.head(member) !== head);
 }
 
-/** What is waited for through every rank's end: one wait for each program that has called there. */
+/** The waits through every rank's end: one for each program that has called there. */
 export function openWaits(comm: CommInfo, lines: Lines): OpenWait[] {
   // Ranks that wait in one collective call lack the same ranks, and share one list of them.
   const missingOf = new Map<Entry, readonly number[]>();
