@@ -7,12 +7,12 @@ import type { Waiting } from "../../../api/index.ts";
 import { NcclError } from "../result/errors.ts";
 
 /**
- * How long the others have for it: a process that waits asks each second. Time in which nothing could be heard, because this
+ * The grace period: a waiting process queries the others each second. Time in which no news could arrive, because this
  * process stood still, does not count.
  */
 const [graceMs, longestLookMs] = [4_000, 1_000];
 
-/** What is heard keeps no process, and those who wait are to be told. */
+/** News keeps no process alive, and open calls must get their error. */
 const longestTimerMs = 2 ** 31 - 1;
 
 /** Those of one communicator. */
@@ -23,12 +23,12 @@ export class BlamedOnOthers {
   #open: Waiting[] = [];
   #keepsProcess: NodeJS.Timeout | undefined;
 
-  /** What the first call failed with that was left open; `undefined` while none was. */
+  /** The error of the first call that was left open; `undefined` while none was. */
   get first(): unknown {
     return this.#first;
   }
 
-  /** Whether a fault is left for others to tell: for a while, if it is such a one. */
+  /** True where a fault is left open for news of other processes: for a while, and for such faults only. */
   isForOthers(error: unknown): boolean {
     if (!isBlame(error)) return false;
     const nowMs = performance.now();

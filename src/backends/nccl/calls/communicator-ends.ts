@@ -1,28 +1,28 @@
-/** How a session ends its communicators: with the other processes where these come too, else without them. */
+/** The end of a session's communicators: with the other processes where these take part, else without them. */
 import type { CommInfo } from "../../../api/index.ts";
 import { within } from "../device/give-back.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 
-/** How long the others' place takes at most to hear of an end, and how often it is asked for theirs. */
+/** Longest time until the store has heard of an end, and the interval of queries for others' ends. */
 const [tellMs, askMs] = [1_000, 500];
 
-/** What the other processes say of their ends of communicators, and hear of those of this one. */
+/** Exchanges ends of communicators with the other processes. */
 export interface OtherEnds {
   /** This process has ended one without the others, none of which is gone. */
   closedAlone(comm: CommInfo): Promise<void>;
-  /** Whether another process has ended one alone, so that it comes to no end of it. */
+  /** True where another process has ended its end alone, so that work here never ends. */
   isEndedAlone(comm: CommInfo): Promise<boolean>;
 }
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {
-  /** World ranks whose processes are gone. */
+  /** World ranks of lost processes. */
   readonly #gone = new Set<number>();
   /** Absent where all ranks live here. */
   readonly #others: OtherEnds | undefined;
   /** Ended by others without this process. */
   readonly #endedElsewhere = new Set<NcclCommunicator>();
-  /** What calls off each end that meets the other processes now. */
+  /** Cancels each end that meets the other processes now. */
   readonly #underWay = new Map<NcclCommunicator, AbortController>();
   #alone = false;
 
@@ -48,7 +48,7 @@ export class CommunicatorEnds {
   async one(comm: NcclCommunicator): Promise<void> {
     if (this.#misses(comm)) return comm.abort();
     if (await this.#withOthers(comm)) return;
-    // One that is lost, or was there before, tells nothing of those that are there.
+    // A process that is lost, or was there before, has no news of those that are there.
     if (this.#misses(comm) || this.#endedElsewhere.has(comm)) return;
     this.#alone = true;
     // This process may be about to leave the job, with which it can say nothing more.
@@ -69,7 +69,7 @@ export class CommunicatorEnds {
     const calledOff = new AbortController();
     this.#underWay.set(comm, calledOff);
     const ask = (): void => void this.#ask(comm, calledOff);
-    // Who has ended one alone may have ended many.
+    // A process that has ended one alone may have ended many.
     if (this.#endedElsewhere.size > 0) ask();
     const asking = setInterval(ask, askMs);
     try {

@@ -17,10 +17,10 @@ import type { Made } from "./made.ts";
 import { OtherThreads } from "./other-threads.ts";
 import { RegisteredWindows } from "./windows.ts";
 
-/** How long NCCL may take to end a communicator with the other processes, and to abort; what it has not freed by then stays. */
+/** Longest time for NCCL to end a communicator with the other processes, and to abort; memory that it has not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
 
-/** How long an end that was called off may take to free what is freed, once all ranks have met for it, or to register it. */
+/** Longest time for a cancelled end to free memory, once all ranks have met for it, or to register it. */
 const graceMs = 1_000;
 
 /** One communicator: its members that live here, by rank. */
@@ -35,10 +35,10 @@ export class NcclCommunicator {
   readonly otherThreads = new OtherThreads();
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
-  /** Nothing more is to be put on its ranks' streams: it was given back, or is about to be. Who waits takes no more then. */
+  /** No more work goes on its ranks' streams: it was given back, or is about to be. Its waits take no more then. */
   isOver = false;
   readonly #over = new AbortController();
-  /** What was made here, where other processes may ask. */
+  /** The calls that were made here, for queries of other processes. */
   made: Made | undefined;
   readonly #nccl: NcclCalls;
   readonly #blamedOnOthers = new BlamedOnOthers();
@@ -82,7 +82,7 @@ export class NcclCommunicator {
     return over.then(() => Promise.reject(error));
   }
 
-  /** Collective call `number` was submitted. One that could not be was not made: others may ask who keeps them waiting. */
+  /** Collective call `number` was submitted. A call that could not be was not made: others may query the ranks that keep them waiting. */
   count(number: number): void {
     if (this.made !== undefined) this.made.calls = number + 1;
   }

@@ -1,21 +1,21 @@
-/** What NCCL does when ranks of several processes first use a connection, for which it waits for them: on other threads. */
+/** The first use of a connection between ranks of several processes, in which NCCL waits for them: on other threads. */
 import type { RankCall } from "../../../api/index.ts";
 import { within } from "../device/give-back.ts";
 import { waitedFor } from "../device/waited-for.ts";
 import type { ByteEnd } from "../result/nccl-background.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 
-/** How long ranks that have come together are connected when one of them has given up: the others are at it too. */
+/** Longest time in which ranks that have met are connected when one of them has given up: the others are at it too. */
 const graceMs = 1000;
 
-/** What was left open ends with its communicator, or is given up. */
+/** A connection that was left open ends with its communicator, or is given up. */
 const longestMs = 2 ** 31 - 1;
 
 /** A first use. */
 export interface First {
   /** The rank of this process. */
   readonly rank: number;
-  /** Whether it connects all ranks; else this rank with these. */
+  /** True where it connects all ranks; else this rank with these. */
   readonly all: boolean;
   readonly peers: ReadonlySet<number>;
   /** Calls that may use symmetric memory that is not registered. */
@@ -45,7 +45,7 @@ export function connectOnce(
   return waitedFor(inTime().catch(leftOpen));
 }
 
-/** This rank's ends of a byte each way between it and each whom it connects. */
+/** This rank's ends of a byte each way between it and each of its new peers. */
 function endsOf(size: number, { rank, all, peers }: First): ByteEnd[] {
   const met = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
   return met

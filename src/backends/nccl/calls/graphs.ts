@@ -93,12 +93,12 @@ export class CapturedGraph {
     }
   }
 
-  /** Whether nothing of it is left. */
+  /** True when nothing of it is left. */
   get isOver(): boolean {
     return this.#graphs.length === 0;
   }
 
-  /** Gives it back; it must be done. NCCL cannot end a communicator whose graphs still exist. */
+  /** Frees it; it must be done. NCCL cannot end a communicator with graphs that still exist. */
   release(): void {
     const graphs = this.#graphs;
     this.#graphs = [];

@@ -1,5 +1,5 @@
 /**
- * What each collective is as NCCL calls. The collectives that NCCL has are one call per rank; the others are sends and
+ * Each collective as calls of NCCL. Collectives that NCCL has are one call per rank; the others are sends and
  * receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different lengths
  * is one reduce per root, each a group of its own: several collectives in one group would be cut differently. Gather and
  * scatter stay sends and receives where NCCL has them: ranks beside the root cannot tell whether its blocks have one length.

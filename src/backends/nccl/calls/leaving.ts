@@ -6,7 +6,7 @@ export class Leaving {
   readonly #ends = new Map<Promise<void>, readonly NcclCommunicator[]>();
   readonly #failed: (error: unknown) => void;
 
-  /** `failed` is told what goes wrong with an end. */
+  /** `failed` gets the errors of an end. */
   constructor(failed: (error: unknown) => void) {
     this.#failed = failed;
   }

@@ -1,4 +1,4 @@
-/** What one process has made on a communicator, in words that others may ask for. */
+/** The calls that one process has made on a communicator, in words for queries of other processes. */
 import type { HalfTransfer } from "../../../api/index.ts";
 import { isOfPair, numberOf, pairOf } from "./pairs.ts";
 
@@ -7,15 +7,15 @@ export type Message = readonly [pair: number, number: number];
 
 /** A process's ends of messages. */
 export interface Ends {
-  /** How many it has made, by pair. */
+  /** Number of messages made, by pair. */
   readonly made: readonly (readonly [pair: number, count: number])[];
-  /** Those that were made together and waited, or wait still, for all whom they connect: the first of each pair. */
+  /** Messages that were made together and waited, or wait still, for all of their peers: the first of each pair. */
   readonly waiting: readonly Message[];
 }
 
 /** Collective calls, and this process's ends of messages; what waits until others have come counts. */
 export class Made {
-  /** How many collective calls were handed over. */
+  /** Number of collective calls that were handed over. */
   calls = 0;
   /** The number of the last call that this process compares, or has compared, with the other ranks' calls; plus one. */
   told = 0;
@@ -55,7 +55,7 @@ export class Made {
     }
   }
 
-  /** Whether something was made here that a rank has not made when it left with so much made: it will never be done. */
+  /** True when a message or call made here lacks a rank that left after so many: it will never be done. */
   waitsFor(rank: number, there: { readonly calls: number; readonly ends: Ends["made"] }): boolean {
     const made = new Map(there.ends);
     const isAhead = ([pair, count]: readonly [number, number]): boolean =>

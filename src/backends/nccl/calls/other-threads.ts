@@ -1,6 +1,6 @@
 /**
  * The calls of one communicator on threads other than JavaScript's. NCCL takes no two calls on one communicator at a time: while
- * one is under way there, nothing is asked of NCCL for the communicator here.
+ * one is under way there, no call of NCCL is made for the communicator here.
  */
 import { inTurn } from "../device/give-back.ts";
 

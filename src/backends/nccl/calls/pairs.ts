@@ -1,11 +1,11 @@
-/** Who sends to whom: the ranks of a message, and those that a collective call has exchange messages, as its NCCL calls say. */
+/** Pairs of sender and receiver: of a message, and of the messages within a collective call, as its NCCL calls have them. */
 import type { HalfTransfer, RankCall } from "../../../api/index.ts";
 import { type Issuing, type Part, stepsOf } from "./issue.ts";
 
-/** A sender and who receives from it. */
+/** A sender and its receiver. */
 type Pair = readonly [from: number, to: number];
 
-/** Who sends and who receives a message. */
+/** The sender and the receiver of a message. */
 export function pairOf({ direction, peer, call }: HalfTransfer): Pair {
   return direction === "send" ? [call.rank, peer] : [peer, call.rank];
 }
@@ -15,17 +15,17 @@ export function numberOf(size: number, [from, to]: Pair): number {
   return from * size + to;
 }
 
-/** Whether a rank is one of a pair with that number. */
+/** True when a rank is one of a pair with that number. */
 export function isOfPair(size: number, pair: number, rank: number): boolean {
   return Math.floor(pair / size) === rank || pair % size === rank;
 }
 
-/** Collectives that are sends and receives, whoever issues them. */
+/** Collectives that are sends and receives, on every backend. */
 const inPairs = new Set<RankCall["collective"]>([
   ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),
 ]);
 
-/** Whether a call sends both ways between all ranks, as each of them can tell. */
+/** True when a call sends both ways between all ranks, by the arguments of each rank. */
 export function connectsAll({ collective, count, recvCounts }: RankCall): boolean {
   if (collective === "allToAllv") return recvCounts === undefined;
   return collective === "allToAll" && count > 0;

@@ -14,7 +14,7 @@ import type { Issuing, Part, Step } from "./issue.ts";
  */
 const listedFrom = 64;
 
-/** What can be made again and again as further calls of a communicator: all that was to be worked out for it is known. */
+/** A call that can be repeated as a further call of a communicator: all of its preparation is done. */
 export interface Ready {
   readonly comm: NcclCommunicator;
   makeAgain(number: number): void;

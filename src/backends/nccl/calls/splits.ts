@@ -6,7 +6,7 @@ import type { NcclCalls } from "../result/nccl.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
 import { NcclCommunicator, slotValue } from "./communicators.ts";
 
-/** What NCCL is given of a member's part in a split. */
+/** NCCL's arguments for a member's part in a split. */
 function partOf(worldRank: number, children: readonly CommInfo[]) {
   const color = children.findIndex(({ ranks }) => ranks.includes(worldRank));
   if (color < 0) return { color: undefined, key: 0 };
@@ -14,7 +14,7 @@ function partOf(worldRank: number, children: readonly CommInfo[]) {
 }
 
 /**
- * Splits a communicator whose other members live in other processes: NCCL waits for them on another thread. Gives the child
+ * Splits a communicator with other members in other processes: NCCL waits for them on another thread. Gives the child
  * that this process is in, if it is in one.
  */
 export async function splitApart(
@@ -37,7 +37,7 @@ export async function splitApart(
 }
 
 /**
- * Splits a communicator whose members all live here: every one takes part, whether or not it joins a child.
+ * Splits a communicator with all members here: every one takes part, whether or not it joins a child.
  *
  * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
  * process: the place of the child among all that are made, and the rank in it.

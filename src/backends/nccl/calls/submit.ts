@@ -45,7 +45,7 @@ export function submitCall(
 /** One end of a message that is to be handed over. */
 export type MessageEnd = Omit<HalfTransfer, "number">;
 
-/** Both ends of messages, and those ends whose other one lives elsewhere. */
+/** Both ends of messages, and ends with their other one elsewhere. */
 export function messageEnds(
   transfers: readonly Transfer[],
   halves: readonly HalfTransfer[],

@@ -14,7 +14,7 @@ import { type MessageEnd, messageEnds, submitCall, submitMessages } from "./subm
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
 
-/** What it submits with. */
+/** The parts that it submits with. */
 export interface SubmitterParts {
   readonly libraries: { readonly nccl: NcclCalls };
   readonly progress: Progress;
@@ -22,13 +22,13 @@ export interface SubmitterParts {
   readonly readPlans?: ((comm: string) => void) | undefined;
 }
 
-/** Messages that are under way at once; `halves` are those whose other ends live elsewhere. */
+/** Messages that are under way at once; `halves` have their other ends elsewhere. */
 export interface Messages {
   readonly transfers: readonly Transfer[];
   readonly halves: readonly HalfTransfer[];
 }
 
-/** Submits for one session, and tells who waits when the work is done, and copies with it. */
+/** Submits for one session, and settles waits when the work is done, and copies with it. */
 export class Submitter {
   readonly #nccl: NcclCalls;
   readonly #progress: Progress;
@@ -77,7 +77,7 @@ export class Submitter {
     }
     this.#progress.whenDone(comm.devices, comm, waiting);
     if (this.#readPlans === undefined) return;
-    // Each call's plan is asked for.
+    // Each call's plan is logged.
     this.#readPlans(comm.info.name);
     waiting.takesMore = false;
   }
@@ -158,7 +158,7 @@ export class Submitter {
   }
 }
 
-/** Tells `waiting` when copies that follow the work are ended as well. */
+/** Settles `waiting` when copies that follow the work have ended as well. */
 function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
   if (finish === undefined) return waiting;
   return {

@@ -45,7 +45,7 @@ export class RegisteredWindows {
   /**
    * The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. True when
    * all is registered, or a call uses memory that was disposed, for which it is refused; false when it is over before that,
-   * which is asked before each registration.
+   * which is checked before each registration.
    */
   async coverInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
@@ -99,7 +99,7 @@ export class RegisteredWindows {
     };
   }
 
-  /** Whether NCCL registers no memory, for which it waits for other ranks, or has done so within a bound. */
+  /** True where NCCL registers no memory, in which it waits for other ranks, or has done so within a bound. */
   async areSettled(boundMs: number): Promise<boolean> {
     return this.#registering === undefined || within(boundMs, this.#registering);
   }
@@ -162,7 +162,7 @@ export class RegisteredWindows {
     });
   }
 
-  /** Whether the memory has a window, or needs none: that of no bytes, which all ranks bring then, NCCL 2.29 refuses. */
+  /** True when the memory has a window, or needs none: NCCL 2.29 refuses memory of no bytes, which all ranks bring then. */
   #has(call: RankCall, side: "send" | "recv"): boolean {
     const memory = call[side]?.allocation.memory;
     if (memory === undefined || memory.byteLength === 0) return true;
@@ -194,7 +194,7 @@ export function uncoverAll(
   return areGone;
 }
 
-/** Whether memory of a call was disposed after the call was made. */
+/** True when memory of a call was disposed after the call was made. */
 export function isDisposed({ send, recv }: RankCall): boolean {
   return send?.disposed === true || recv?.disposed === true;
 }

@@ -19,7 +19,7 @@ export interface Place {
 const thread: {
   setBy: CudaCalls | undefined;
   device: number;
-  /** Nobody else had a turn since. */
+  /** No other code had a turn since. */
   isFresh: boolean;
   isShared: boolean;
 } = { setBy: undefined, device: -1, isFresh: false, isShared: false };
@@ -42,8 +42,8 @@ export class CurrentDevice {
   }
 
   /**
-   * What was set is relied on until the event loop goes on to another timer or event, with the promises that follow from this
-   * one: whoever is called next may switch it.
+   * The setting is valid until the event loop goes on to another timer or event, with the promises that follow from this
+   * one: the next callback may switch it.
    */
   use(device: number): void {
     if (thread.isFresh && this.#isSet(device)) return;
@@ -79,7 +79,7 @@ export class CurrentDevice {
   }
 }
 
-/** What who needs a device is told once it was given back. */
+/** The error of users of a device that was given back. */
 export function closedOn(device: string): CommClosedError {
   return new CommClosedError({
     headline: `the world on ${device} was closed, and its memory with it`,
@@ -144,7 +144,7 @@ export class Device {
     return this.cuda;
   }
 
-  /** CUDA tells whether a stream is one of this device when an event of the device is recorded on it. */
+  /** True when a stream belongs to this device: CUDA records an event of the device only on such a stream. */
   #assertStream(stream: bigint): void {
     const { cuda, name } = this;
     const fault = (found: string, cause?: unknown): InvalidArgumentError =>

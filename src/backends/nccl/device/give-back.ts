@@ -13,7 +13,7 @@ export function inTurn(steps: Iterable<() => void>): void {
   if (failure !== undefined) throw failure.error;
 }
 
-/** Whether a promise settles in time, and before it is called off; what it rejects with is of no interest. */
+/** True when a promise settles in time, and before it is cancelled; its error is ignored. */
 export async function within(
   boundMs: number,
   promise: Promise<unknown>,

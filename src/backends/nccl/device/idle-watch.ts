@@ -1,5 +1,5 @@
 /**
- * Looks now and then whether something went wrong in the background while nobody waits: else a lost network or GPU would be
+ * Checks now and then for errors in the background while no wait is open: else a lost network or GPU would be
  * found by the next call, perhaps much later. Keeps no process alive.
  */
 

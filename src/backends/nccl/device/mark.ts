@@ -1,20 +1,20 @@
-/** A place in the streams of some devices, and who waits for the work before it. */
+/** A place in the streams of some devices, and the waits for the work before it. */
 import type { Waiting } from "../../../api/index.ts";
 import type { Device } from "./device.ts";
 
-/** What stands for a mark in one device's stream. */
+/** A mark in one device's stream. */
 export interface MarkEvent {
   readonly device: Device;
   readonly event: bigint;
 }
 
-/** Whose work is waited for. */
+/** The owner of the work. */
 export interface Owner {
-  /** Whether it waits for ranks of other processes. */
+  /** True when it waits for ranks of other processes. */
   readonly isApart?: boolean;
 }
 
-/** Those who wait for the work of one communicator, in the order in which they came. */
+/** Waits for the work of one communicator, in their order. */
 interface Party {
   readonly owner: Owner | undefined;
   readonly waiting: Waiting[];
@@ -27,15 +27,15 @@ export class Mark {
   readonly events: MarkEvent[] = [];
   /** Some of the work waits for ranks of other processes, also where it was given up. */
   isApart = false;
-  /** Who came last, for whom more may be put on the streams; `undefined` where that is over. */
+  /** The last wait, as long as more work may follow it on the streams; `undefined` where that is over. */
   #last: Waiting | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #listed: readonly Device[] | undefined;
-  /** Those who wait, those for the work of one communicator together as far as they came so; it may be nobody's work. */
+  /** All waits; consecutive ones for the work of one communicator share a party, which may have no owner. */
   #parties: Party[] = [];
   #party: Party | undefined;
 
-  /** Somebody waits for what was put on these devices' streams. */
+  /** Adds a wait for the work on these devices' streams so far. */
   add(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
     this.close();
     this.#last = waiting;
@@ -52,20 +52,20 @@ export class Mark {
     this.#party.waiting.push(waiting);
   }
 
-  /** What is put on the streams from now on is not covered. */
+  /** Later work on the streams is not covered. */
   close(): void {
     if (this.#last !== undefined) this.#last.takesMore = false;
     this.#last = undefined;
   }
 
-  /** Tells everyone: the work is done, or will not be. Comes after `close`. */
+  /** Settles all waits: the work is done, or will not be. Comes after `close`. */
   settle(error?: unknown): void {
     const parties = this.#parties;
     this.#parties = [];
     tell(parties, error);
   }
 
-  /** Tells those who wait for the work of a communicator that it was given up. */
+  /** Rejects the waits for the work of a communicator that was given up. */
   giveUp(owner: Owner, error: unknown): void {
     const lost = this.#parties.filter((party) => party.owner === owner);
     this.#parties = this.#parties.filter((party) => party.owner !== owner);

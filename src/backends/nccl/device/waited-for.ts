@@ -2,7 +2,7 @@
 
 const longestMs = 2 ** 31 - 1;
 
-/** Keeps the process until a promise settles, as a timer does: somebody waits for it. */
+/** Keeps the process alive until a promise settles, as a timer does. */
 export function waitedFor<T>(promise: Promise<T>): Promise<T> {
   const timer = setInterval(() => undefined, longestMs);
   return promise.finally(() => clearInterval(timer));

@@ -1,4 +1,4 @@
-/** What this machine offers to NCCL: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
+/** The parts of this machine that NCCL can use: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
 import { CommError } from "../../../api/index.ts";
 import { type CudaDeviceCalls, deviceCalls } from "../result/cuda-devices.ts";
 import { multicastOf } from "../result/cuda-driver.ts";
@@ -34,14 +34,14 @@ export interface GpuReport {
   readonly memory_bytes: number | null;
   /** NVLink links that are up. */
   readonly nvlinks: number | null;
-  /** Whether it can reach the memory of each GPU, by index. */
+  /** True for each GPU with memory that it can reach, by index. */
   readonly peers: readonly boolean[];
   /**
-   * What connects it to each GPU, by index, as `nvidia-smi topo -m` says it: `NV` and the number of NVLinks, `PIX`, `PXB`,
+   * Its link to each GPU, by index, as `nvidia-smi topo -m` prints it: `NV` and the number of NVLinks, `PIX`, `PXB`,
    * `PHB`, `NODE` or `SYS`; `X` for itself, null where that is not known.
    */
   readonly links: readonly (string | null)[];
-  /** Whether it can be part of a multicast object, which NVLS needs; null where that is not known. */
+  /** True when it can be part of a multicast object, which NVLS needs; null where that is not known. */
   readonly multicast: boolean | null;
 }
 
@@ -58,11 +58,11 @@ export interface MachineReport {
   readonly gpus: readonly GpuReport[];
   /** In-switch reduction: whether NCCL may use it, and whether the GPUs could. */
   readonly nvls: string;
-  /** Which GPUs reach each other's memory, and whether NCCL may use that; null where there are no two. */
+  /** GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two. */
   readonly p2p: string | null;
-  /** How the NCCL calls of a call that is repeated are made; null where there is no NCCL. */
+  /** The way in which NCCL calls of a repeated call are made; null where there is no NCCL. */
   readonly repeated_calls: string | null;
-  /** What keeps GPUs from being used, in plain words; empty when nothing does. */
+  /** Reasons why GPUs cannot be used, in plain words; empty when there are none. */
   readonly problems: readonly string[];
 }
 

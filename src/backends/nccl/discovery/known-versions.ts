@@ -1,12 +1,12 @@
-/** What is known about versions of NCCL: whose plans and on which GPUs, and whose symmetric kernels load wrongly. */
+/** Known properties of versions of NCCL: known plans and their GPUs, and symmetric kernels that load wrongly. */
 import { bytesOf, type Question, questionPlace } from "../../../api/index.ts";
 
-/** True for the versions whose plans are known. */
+/** True for the versions with known plans. */
 export function isPlanned(versionCode: number): boolean {
   return Math.floor(versionCode / 100) === 228;
 }
 
-/** The machine whose plans are known. */
+/** The machine with known plans. */
 const known = { capability: 9, ranks: 8 } as const;
 
 /** Why NCCL's plans are not the known ones on GPUs of these compute capabilities; `undefined` where they are. */
@@ -20,8 +20,8 @@ export function otherMachine(capabilities: readonly number[], ranks: number): st
 }
 
 /**
- * Variables of NCCL that change its plans: algorithms, symmetric kernels, blocks (CTAs), channels, threads, who else
- * chooses, and what it takes the machine for.
+ * Variables of NCCL that change its plans: algorithms, symmetric kernels, blocks (CTAs), channels, threads, tuners,
+ * and its view of the machine.
  */
 const planVariables = new RegExp(
   `^NCCL_(${[

@@ -36,7 +36,7 @@ export interface Libraries {
 /** The oldest NCCL that this backend runs on: it brought the split of communicators. */
 const oldestNccl = 21800;
 
-/** How each library is looked for. NVML and the driver's own library are asked by `examine` alone. */
+/** The search for each library. NVML and the driver's own library are used by `examine` alone. */
 export function wishes(
   paths: LibraryPaths,
 ): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibraryWish>> {

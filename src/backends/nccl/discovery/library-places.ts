@@ -11,7 +11,7 @@ export interface Place {
   readonly lacks?: string;
 }
 
-/** What the caller and the environment say about one library. */
+/** The caller's and the environment's settings for one library. */
 export interface LibraryWish {
   /** File names, newest first, such as `libcudart.so.13`. */
   readonly names: readonly string[];
@@ -89,7 +89,7 @@ const pythons = ["python3", "python"];
 
 let sites: readonly string[] | undefined;
 
-/** Python's site directories: Python is asked for its paths alone, isolated from the user's settings. */
+/** Python's site directories: Python prints its paths alone, isolated from the user's settings. */
 function sitePackages(): readonly string[] {
   sites ??= pythons.map(sitesOf).find((found) => found.length > 0) ?? [];
   return sites;

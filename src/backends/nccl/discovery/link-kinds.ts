@@ -1,4 +1,4 @@
-/** How each pair of GPUs is connected, in the words of `nvidia-smi topo -m`. */
+/** The link of each pair of GPUs, in the words of `nvidia-smi topo -m`. */
 import { type FarEnd, pciPlace } from "../result/nvml-links.ts";
 
 /** A GPU with its links. */
@@ -19,7 +19,7 @@ const levels: Readonly<Record<number, string>> = {
   50: "SYS",
 };
 
-/** What the letters stand for; of `NV#` the number is that of links. */
+/** The meaning of the letters; of `NV#` the number is that of links. */
 export const linkLegend: readonly (readonly [letters: string, meaning: string])[] = [
   ["X", "the GPU itself"],
   ["NV#", "# NVLinks, to each other or to NVSwitches"],

@@ -1,11 +1,11 @@
-/** What of this machine NCCL would use between GPUs, in words. */
+/** The parts of this machine that NCCL would use between GPUs, in words. */
 
 /** A GPU, as far as the words are about it. */
 interface Gpu {
   readonly index: number;
-  /** Whether it can reach the memory of each GPU, by index. */
+  /** True for each GPU with memory that it can reach, by index. */
   readonly peers: readonly boolean[];
-  /** Whether it can be part of a multicast object; null where that is not known. */
+  /** True when it can be part of a multicast object; null where that is not known. */
   readonly multicast: boolean | null;
 }
 
@@ -38,7 +38,7 @@ function these(gpus: readonly Gpu[]): string {
   return gpus.length === 1 ? "this GPU has" : "these GPUs have";
 }
 
-/** Which GPUs reach each other's memory, and whether NCCL may use that; null where there are no two. */
+/** GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two. */
 export function p2pState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string | null {
   if (gpus.length < 2) return null;
   const pairs = (gpus.length * (gpus.length - 1)) / 2;

@@ -1,7 +1,7 @@
 /**
  * Device memory that calls borrow while they are under way, kept and used again by size.
  *
- * Whoever takes an area next queues on the same stream, so that it may be given back while work that uses it is queued. A
+ * The next user of an area queues on the same stream, so that it may be given back while work that uses it is queued. A
  * pool grows to what the calls that are under way at a time, and the recordings that exist, use of each size.
  */
 
@@ -17,7 +17,7 @@ export class AreaPool {
     this.#allocate = allocate;
   }
 
-  /** An area of at least so many bytes, whose contents are anything. */
+  /** An area of at least so many bytes, with any contents. */
   take(bytes: number): bigint {
     const size = areaBytes(bytes);
     return this.#spare.get(size)?.pop() ?? this.#allocate(size);

@@ -2,7 +2,7 @@
  * Memory that is to be given back. CUDA does that only when nothing runs on the device, and blocks this thread until then: work
  * that waits for another process would keep it from hearing of any deadline. So it waits for a moment in which the stream
  * is idle. Where the device has no memory to spare it is given back at once, unless another process would be waited for;
- * then who needs about as much uses it again: that follows on the same stream.
+ * then the next allocation of about that size uses it again: that follows on the same stream.
  */
 import type { Waiting } from "../../../api/index.ts";
 import type { Device } from "../device/device.ts";
@@ -17,7 +17,7 @@ interface Waits {
   readonly giveBack: () => void;
 }
 
-/** What waits to be given back on one device. */
+/** Memory that waits to be freed on one device. */
 export class Freeing {
   readonly #device: Device;
   readonly #progress: Progress;
@@ -32,7 +32,7 @@ export class Freeing {
     this.#progress = progress;
   }
 
-  /** How many bytes of the device wait. */
+  /** Number of waiting bytes of the device. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -71,7 +71,7 @@ export class Freeing {
     this.#bytes = 0;
   }
 
-  /** Told as the work ends, before programs go on that put more on the stream. */
+  /** Called as the work ends, before programs go on that put more on the stream. */
   #wait(): void {
     this.#isWaiting = true;
     const waiting: Waiting = {
@@ -89,13 +89,13 @@ export class Freeing {
   #giveBack(): void {
     const steps = this.#waits.map(({ giveBack }) => giveBack);
     this.forget();
-    // NCCL does not wait as CUDA does. What cannot be given back belongs to a device that is lost, which its next call tells.
+    // NCCL does not wait as CUDA does. Memory that cannot be freed belongs to a lost device: its next call fails.
     try {
       inTurn([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
     } catch {}
   }
 
-  /** Whether this thread would wait for other processes, and hear of no deadline, signal or loss meanwhile. */
+  /** True where this thread would wait for other processes, without deadlines, signals or news of losses. */
   #needsOthers(): boolean {
     try {
       const isDone = this.#device.use().streamDone(this.#device.stream);

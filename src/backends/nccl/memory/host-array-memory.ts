@@ -27,9 +27,9 @@ export class HostArrayMemory implements Memory {
   }
 
   /**
-   * The bytes of a range, without a copy; `whose` array it is, for the error.
+   * The bytes of a range, without a copy; `whose` has the facts of the error.
    *
-   * @throws InvalidArgumentError when the memory was transferred to somebody else meanwhile.
+   * @throws InvalidArgumentError when the memory was transferred away meanwhile.
    */
   bytes(byteOffset: number, length: number, whose?: CommErrorFacts): Uint8Array {
     try {

@@ -22,7 +22,7 @@ export class DeviceMemory implements Memory {
   readonly #freeing: Freeing;
   readonly #release: ((ptr: bigint) => void) | undefined;
   readonly #isOrdinary: boolean;
-  /** The rank whose memory it is. */
+  /** The rank that owns the memory. */
   readonly #rank: number;
 
   /** Without `release` the memory is the caller's own. Ordinary memory may be used again for something else. */
@@ -97,7 +97,7 @@ export class DeviceMemory implements Memory {
     this.#freeing.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
   }
 
-  /** What goes wrong names the rank and its device. */
+  /** Its errors name the rank and its device. */
   #own(work: () => void): void {
     try {
       work();

@@ -17,7 +17,7 @@ export function united(ranges: readonly Range[]): Range[] {
   return all;
 }
 
-/** What `ranges` have in common with one. */
+/** The common part of `ranges` and another one. */
 export function common(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap(({ begin, end }) => {
     const range = { begin: Math.max(begin, other.begin), end: Math.min(end, other.end) };
@@ -25,7 +25,7 @@ export function common(ranges: readonly Range[], other: Range): Range[] {
   });
 }
 
-/** What is left of `ranges` without another one. */
+/** The rest of `ranges` without another one. */
 export function without(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap((range) => {
     const before = { begin: range.begin, end: Math.min(range.end, other.begin) };

@@ -52,8 +52,8 @@ export class Staging {
   }
 
   /**
-   * The bytes of the device as they will be when the stream gets here. They are to be taken by whoever begins to wait for
-   * the device in this same turn, as soon as it is told: then the memory is used again.
+   * The bytes of the device as they will be when the stream gets here. The wait for the device that begins in this turn must
+   * take them as soon as it settles: then the memory is used again.
    */
   fetch(source: bigint, length: number): Uint8Array {
     const { block, start } = this.#reserve(length);

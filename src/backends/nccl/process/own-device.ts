@@ -1,5 +1,5 @@
 /**
- * Which GPU is this process's own: the one that was named, else that of its local rank. Where a launcher or a container
+ * This process's own GPU: the named one, else that of its local rank. Where a launcher or a container
  * shows each process a single GPU, it is that one, whatever the local rank.
  */
 import { readdirSync } from "node:fs";
@@ -14,7 +14,7 @@ export interface WantedDevice {
   readonly isNamed: boolean;
 }
 
-/** What a process has made of the variable that CUDA reads once, when it is first used. */
+/** The process's handling of the variable that CUDA reads once, at its first use. */
 export class OwnDevice {
   readonly #env: NodeJS.ProcessEnv;
   readonly #countGpus: () => number;

@@ -1,4 +1,4 @@
-/** How NCCL is started so that it takes the pinned plans: its configuration, its variables, its graph file. */
+/** A start of NCCL with pinned plans: its configuration, its variables, its graph file. */
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
@@ -17,7 +17,7 @@ export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigField
 /**
  * Algorithm and protocol, as variables say them.
  *
- * Tree is asked of all-reduces alone: since 2.24 a list that leaves a collective without an algorithm fails it.
+ * Tree is set for all-reduces alone: since 2.24 a list that leaves a collective without an algorithm fails it.
  */
 export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   return {
@@ -28,7 +28,7 @@ export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   };
 }
 
-/** Whether NCCL is told of it by variables while it starts. */
+/** True when NCCL gets it by variables while it starts. */
 export function isToldByVariables(pin: NcclPin): boolean {
   return pin.rings !== undefined || Object.keys(pinnedVariables(pin)).length > 0;
 }
@@ -42,7 +42,7 @@ class GraphFolder {
     return { NCCL_GRAPH_DUMP_FILE: join(this.#path, "found.xml") };
   }
 
-  /** What rank 0 wrote. */
+  /** The file of rank 0. */
   found(): string {
     const path = join(this.#path, "found.xml");
     return withFiles("NCCL wrote no graphs", () => readFileSync(path, "utf8"));
@@ -61,7 +61,7 @@ class GraphFolder {
 }
 
 /**
- * Starts the communicator of ranks that all live here as it is pinned. To pin a ring it is started twice: NCCL tells
+ * Starts the communicator of ranks that are all here with the pinned plan. To pin a ring it is started twice: NCCL writes
  * its graphs at the first start, and takes them with the wanted ring at the second.
  */
 export function startPinned<C extends { destroy(): void }>(
@@ -86,14 +86,14 @@ export function startPinned<C extends { destroy(): void }>(
   }
 }
 
-/** What a rank of a job has started. */
+/** The started parts of a rank of a job. */
 interface StartedInJob {
   /** Ends it with the other ranks, for which it waits on another thread, until that is called off. */
   end(calledOff: AbortSignal): Promise<unknown>;
   abort(): Promise<void>;
 }
 
-/** How one rank of a job starts. */
+/** The start of one rank of a job. */
 export interface JobStart<C> {
   /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
   readonly meet: (which: "first" | "pinned") => Promise<Uint8Array>;
@@ -101,7 +101,7 @@ export interface JobStart<C> {
   readonly begin: (id: Uint8Array) => Promise<C>;
   /** Hands rank 0's bytes to all. */
   readonly share: (own: () => Uint8Array) => Promise<Uint8Array>;
-  /** Nobody waits for the start any more. */
+  /** The start is not waited for any more. */
   readonly givenUp?: AbortSignal;
 }
 
@@ -142,8 +142,8 @@ export async function startPinnedJob<C extends StartedInJob>(
 /**
  * The graphs that NCCL found, with another ring.
  *
- * The file names GPUs by the driver's number, which follows their places on the bus; so the places of the ranks tell
- * which number is whose, also where only some GPUs are visible.
+ * The file names GPUs by the driver's number, which follows their places on the bus; so the places of the ranks
+ * give the number of each rank, also where only some GPUs are visible.
  *
  * @internal
  */

@@ -11,7 +11,7 @@ export class PlanLogFile {
   readonly #file: number;
   readonly #chunk = Buffer.alloc(65_536);
   #position = 0;
-  /** The beginning of a line whose end is not there yet. */
+  /** The beginning of an incomplete line. */
   #rest = "";
   readonly #remove = (): void => rmSync(this.#folder, { recursive: true, force: true });
 

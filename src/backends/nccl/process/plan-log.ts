@@ -17,13 +17,13 @@ export interface TakenPlan {
   readonly channels: number;
 }
 
-/** What NCCL logs when it makes a communicator. */
+/** NCCL's log lines of a new communicator. */
 export interface TakenCommunicator {
   /** Channels of collectives. */
   readonly channels: number;
   /** By channel, from rank 0 on. */
   readonly rings: readonly (readonly number[])[];
-  /** By channel, from the leaf to the root; channels whose ranks do not all log here have none. */
+  /** By channel, from the leaf to the root; channels with ranks that do not all log here have none. */
   readonly chains: readonly (readonly number[])[];
 }
 

@@ -1,4 +1,4 @@
-/** The plans that NCCL took for the worlds of one backend, as its log told them. */
+/** The plans that NCCL took for the worlds of one backend, from its log. */
 import {
   communicatorOfLines,
   planOfLine,
@@ -7,7 +7,7 @@ import {
 } from "./plan-log.ts";
 import type { PlanLogFile } from "./plan-log-file.ts";
 
-/** A plan, and the communicator whose call took it. */
+/** A plan, and the communicator of its call. */
 export interface RecordedPlan extends TakenPlan {
   /** Name of the communicator. */
   readonly comm: string;
@@ -16,7 +16,7 @@ export interface RecordedPlan extends TakenPlan {
 /** Plans kept for a caller that does not take them; the oldest go first. */
 const mostKept = 2 ** 20;
 
-/** What the log told so far, in the order of the calls. Empty without `readPlan`, and where rank 0 is elsewhere. */
+/** The logged plans so far, in the order of the calls. Empty without `readPlan`, and where rank 0 is elsewhere. */
 export class PlanRecord {
   /** Communicators by name, the latest of each. */
   readonly communicators = new Map<string, TakenCommunicator>();

@@ -15,7 +15,7 @@ export function closeAtEnd(session: Closable): void {
   process.on("beforeExit", () => {
     for (const each of open) {
       open.delete(each);
-      // Nobody is left who could be told.
+      // There is no caller left for an error.
       each.close().catch(() => undefined);
     }
   });

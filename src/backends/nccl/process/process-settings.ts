@@ -1,4 +1,4 @@
-/** What NCCL reads once in the life of a process: the first communicator settles it, a later one may not differ. */
+/** Settings that NCCL reads once in the life of a process: the first communicator fixes them, a later one may not differ. */
 import type { NcclPin } from "../../../algorithms/index.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/index.ts";
 import { setPlanVariables } from "../discovery/known-versions.ts";
@@ -21,17 +21,17 @@ export type BufferSizes = Pick<NcclPin, BufferField>;
 
 const bufferFields = Object.keys(bufferVariables) as BufferField[];
 
-/** What the first world has settled. */
+/** The settings of the first world. */
 interface Settled {
-  /** What the variables said before, which holds where nothing is pinned. */
+  /** The earlier values of the variables, which hold where nothing is pinned. */
   readonly given: Readonly<Record<BufferField, string>>;
-  /** What NCCL read. */
+  /** The values that NCCL read. */
   readonly values: Readonly<Record<BufferField, string>>;
   readonly log?: PlanLogFile;
 }
 
 /**
- * What is settled so far.
+ * The fixed settings so far.
  *
  * @internal
  */
@@ -86,7 +86,7 @@ export class ProcessSettings {
   }
 
   /**
-   * In-switch reduction, whose bits cannot be predicted: off unless the first world asks for it, whatever its variable
+   * In-switch reduction, with bits that cannot be predicted: off unless the first world requests it, whatever its variable
    * says. To be called before NCCL is used for a world.
    *
    * @throws InvalidArgumentError for a world that wants it otherwise than the first one, and for one that wants it where
@@ -155,7 +155,7 @@ export class ProcessSettings {
     return log;
   }
 
-  /** What the variables say. */
+  /** The values of the variables. */
   #sizes(): Record<BufferField, string> {
     const sizes = bufferFields.map((field) => [field, this.#env[bufferVariables[field]] ?? ""]);
     return Object.fromEntries(sizes) as Record<BufferField, string>;
@@ -169,7 +169,7 @@ function text(value: number | undefined): string {
   return value === undefined ? "" : String(value);
 }
 
-/** Whether NCCL reads a value as 0, as it does words. */
+/** True when NCCL reads a value as 0, as it does words. */
 function isZero(value: string): boolean {
   return !/^\s*[+-]?0*(x0*[1-9a-f]|[1-9])/i.test(value);
 }

@@ -12,7 +12,7 @@ let pinned: Promise<unknown> = Promise.resolve();
 /** Those that are set for a start that is under way. */
 const forStart = new Set<string>();
 
-/** Whether a variable has a value for the time of a start, which is none of the caller's. */
+/** True when a variable has a value for the time of a start that is not the caller's. */
 export function isSetForStart(name: string): boolean {
   return forStart.has(name);
 }
@@ -30,7 +30,7 @@ export function withVariables<T>(variables: Variables, body: () => T): T {
 /**
  * The same for a start that takes place on another thread: none sees another's variables. So one with variables waits for all
  * that are under way, and one without for those that have some. `body` must wait for nothing but NCCL. One that is given up
- * keeps nobody waiting any more.
+ * does not delay others any more.
  */
 export function startWithVariables<T>(
   variables: Variables,
@@ -53,7 +53,7 @@ export function startWithVariables<T>(
   return start;
 }
 
-/** What a promise gives, or the signal's reason when that comes first. */
+/** The value of a promise, or the signal's reason when that comes first. */
 function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {

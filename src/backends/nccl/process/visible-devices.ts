@@ -1,4 +1,4 @@
-/** What CUDA makes of the list in `CUDA_VISIBLE_DEVICES`. */
+/** CUDA's reading of the list in `CUDA_VISIBLE_DEVICES`. */
 
 /**
  * The devices that a list shows, as it names them: those before the first entry that is none. Behind that one CUDA hides

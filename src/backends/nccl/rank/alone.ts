@@ -1,5 +1,5 @@
 /**
- * What NCCL refuses on a communicator of one rank, and what is done instead.
+ * Calls that NCCL refuses on a communicator of one rank, and their replacement.
  *
  * It has no kernel there for float8 operators that multiply: averages and pre-multiplied sums. An average over one rank
  * is the contribution itself, bit for bit, so that one is a copy in stream order.
@@ -13,7 +13,7 @@ export function aloneRefusal({ dtype, op }: Question, size: number): string | un
   return `NCCL has no pre-multiplied sum of ${dtype} over one rank`;
 }
 
-/** Whether a call is done as a copy because NCCL would refuse it. */
+/** True when a call is done as a copy because NCCL would refuse it. */
 export function isCopyAlone({ dtype, op }: RankCall, size: number): boolean {
   return size === 1 && op === "avg" && isFloat8(dtype);
 }

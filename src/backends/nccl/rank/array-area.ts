@@ -1,20 +1,20 @@
 /**
  * One piece of the caller's host memory and its place on a device while calls use it.
  *
- * What a call under way will have written is newer on the device than in the array: a later call of the rank that reads it
+ * Output of a call under way is newer on the device than in the array: a later call of the rank that reads it
  * takes it from there, so that calls may follow one another without waiting.
  */
 import type { HostArrayMemory } from "../memory/host-array-memory.ts";
 import { common, type Range, united, without } from "../memory/ranges.ts";
 import type { LocalRank } from "./local-rank.ts";
 
-/** What is on its way back to the array. */
+/** Data on its way back to the array. */
 interface Arrival {
   readonly area: ArrayArea;
   readonly range: Range;
 }
 
-/** What is on its way back to the arrays of each rank, oldest first. */
+/** Data on its way back to the arrays of each rank, oldest first. */
 const arriving = new WeakMap<LocalRank, Arrival[]>();
 
 /** A range of an ArrayBuffer on the device of one rank. */

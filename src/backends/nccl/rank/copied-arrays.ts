@@ -23,7 +23,7 @@ export type LocalOf = (rank: number) => LocalRank;
 /** Ends what `copyBack` began: the work is done, or has failed. */
 export type Finish = (failed: boolean) => void;
 
-/** Calls whose arrays have areas. */
+/** Calls with areas for their arrays. */
 export class CopiedCalls {
   #areas: readonly ArrayArea[];
   readonly #session: object;
@@ -93,7 +93,7 @@ export class CopiedArrays {
     this.#session = session;
   }
 
-  /** The caller's memory, the same for all who give it. */
+  /** The caller's memory, the same for all users of it. */
   borrow(buffer: ArrayBufferLike): Memory {
     let memory = this.#borrowed.get(buffer);
     if (memory === undefined) {
@@ -120,7 +120,7 @@ export class CopiedArrays {
   }
 }
 
-/** What one rank's calls use of one ArrayBuffer. */
+/** The parts of one ArrayBuffer that one rank's calls use. */
 interface Use {
   readonly local: LocalRank;
   readonly memory: HostArrayMemory;
@@ -152,7 +152,7 @@ function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly Use[] {
   return uses;
 }
 
-/** Whether a call writes every byte of its receiving buffer: what it leaves alone must be copied both ways. */
+/** True when a call writes every byte of its receiving buffer: bytes that it leaves alone must be copied both ways. */
 function isFilled({ recv, recvCounts }: RankCall): boolean {
   if (recv === undefined || recvCounts === undefined) return true;
   return recvCounts.reduce((sum, count) => sum + count, 0) === recv.length;
@@ -167,7 +167,7 @@ function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefin
   return memory instanceof HostArrayMemory ? memory : undefined;
 }
 
-/** What a rank is told that gives an array where arrays are not copied. */
+/** The error of a rank that gives an array where arrays are not copied. */
 export function notInPlace(rank: number): InvalidArgumentError {
   return new InvalidArgumentError(
     {

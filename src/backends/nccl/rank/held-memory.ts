@@ -1,13 +1,13 @@
 /** Memory that is not to be given back yet, because NCCL may be using it. */
 
-/** What is held, each as often as it was taken. */
+/** Held addresses, with the number of their holds. */
 export class HeldMemory {
   readonly #holds = new Map<bigint, number>();
-  /** What is to be given back as soon as nobody holds it. */
+  /** Addresses to be freed once they are not held. */
   readonly #due = new Set<bigint>();
   readonly #free: (ptr: bigint) => void;
 
-  /** `free` is told of what was due when the last hold on it goes. */
+  /** `free` gets addresses that are due when the last hold on them goes. */
   constructor(free: (ptr: bigint) => void) {
     this.#free = free;
   }
@@ -26,7 +26,7 @@ export class HeldMemory {
     if (this.#due.delete(ptr)) this.#free(ptr);
   }
 
-  /** Whether memory that is due has to stay for now. */
+  /** True when memory that is due has to stay for now. */
   keeps(ptr: bigint): boolean {
     const isHeld = this.#holds.has(ptr);
     if (isHeld) this.#due.add(ptr);

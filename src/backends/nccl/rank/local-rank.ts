@@ -28,7 +28,7 @@ export class LocalRank {
   readonly device: Device;
   readonly freeing: Freeing;
   readonly staging: Staging;
-  /** Some bytes that nobody looks at. */
+  /** Some bytes that are never read. */
   readonly scratch: bigint;
   /** Memory that calls borrow. */
   readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
@@ -37,9 +37,9 @@ export class LocalRank {
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
-  /** Symmetric memory that NCCL may be using on another thread, or for ever, or whose window cannot be given back yet. */
+  /** Symmetric memory that NCCL may be using on another thread, or for ever, or with a window that cannot be given back yet. */
   readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
-  /** Called before symmetric memory is given back. False: it cannot be yet, or, where nobody holds it by then, at all. */
+  /** Called before symmetric memory is given back. False: it cannot be yet, or, where it has no holder by then, at all. */
   onFree: (ptr: bigint) => boolean = () => true;
   #open = true;
 
@@ -60,7 +60,7 @@ export class LocalRank {
     }
   }
 
-  /** Where bytes that nobody looks at are sent from and received. */
+  /** Source and target of bytes that are never read. */
   get byteRoom(): Pick<ByteRoom, "from" | "into"> {
     return { from: this.scratch + 64n, into: this.scratch + 128n };
   }
@@ -87,7 +87,7 @@ export class LocalRank {
     return ptr;
   }
 
-  /** Memory of this device that somebody else owns. */
+  /** Memory of this device with another owner. */
   adopt(ptr: bigint, byteLength: number): Memory {
     this.#assertOrdinary(ptr, byteLength);
     this.device.share();
@@ -108,7 +108,7 @@ export class LocalRank {
     return this.deviceMemory(ptr, byteLength);
   }
 
-  /** NCCL tells symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
+  /** NCCL recognises symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
   #assertOrdinary(ptr: bigint, byteLength: number): void {
     const end = ptr + BigInt(Math.max(1, byteLength));
     for (const [begin, bytes] of this.#symmetric) {
@@ -124,7 +124,7 @@ export class LocalRank {
     }
   }
 
-  /** Memory of this device that is given back by somebody else. */
+  /** Memory of this device that its owner gives back. */
   deviceMemory(ptr: bigint, byteLength: number): Memory {
     return new DeviceMemory(this, ptr, byteLength);
   }
@@ -207,7 +207,7 @@ export class LocalRank {
     }
   }
 
-  /** NCCL tells of every error of CUDA alike: it is this one where the device has less than what was asked for. */
+  /** NCCL reports every error of CUDA alike: it is this one where the device has less memory than was requested. */
   #isFull(cause: unknown, bytes: number): boolean {
     if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
     if (!(cause instanceof NcclError) || cause.statusName !== "ncclUnhandledCudaError")

@@ -1,4 +1,4 @@
-/** What the driver's own library knows about devices. It is asked for reports alone, so whatever it cannot say is left out. */
+/** The driver's own library, for facts about devices. It serves reports alone, so missing facts are left out. */
 import type { cudaDriverTable } from "../sys/cuda-driver.ts";
 import type { Bound } from "../sys/prototype.ts";
 
@@ -8,7 +8,7 @@ const success = 0;
 const attribute = { multicastSupported: 132 } as const;
 
 /**
- * Whether a device can be part of a multicast object, which NVLS needs; `undefined` where the driver cannot say. Makes no such
+ * True when a device can be part of a multicast object, which NVLS needs; `undefined` where the driver has no answer. Makes no such
  * object. The driver must have been started already, as the runtime does when it counts devices.
  */
 export function multicastOf(

@@ -11,10 +11,10 @@ const pointerAttributesBytes = 128;
 /** `cudaMemoryType`, by value. */
 const memoryKinds = ["unregistered", "host", "device", "managed"] as const;
 
-/** What CUDA knows of an address. */
+/** CUDA's facts about an address. */
 export interface PointerInfo {
   readonly kind: (typeof memoryKinds)[number];
-  /** Whose memory it is, for memory of devices. */
+  /** The owner of the memory, for memory of devices. */
   readonly device: number;
 }
 

@@ -1,4 +1,4 @@
-/** How a call of the CUDA runtime is looked up, and how its status becomes an error. */
+/** The lookup of a call of the CUDA runtime, and the error of its status. */
 import { cudaTable } from "../sys/cuda.ts";
 import { type Bound, need } from "../sys/prototype.ts";
 import { CudaError } from "./errors.ts";
@@ -8,7 +8,7 @@ const success = 0;
 /** A bound libcudart. */
 export type BoundCuda = Bound<typeof cudaTable>;
 
-/** What every CUDA call is made with. */
+/** The parts of every CUDA call. */
 export interface CudaLibrary {
   /** A function that must be there; throws by name when the library lacks it. */
   get<K extends keyof typeof cudaTable>(name: K): NonNullable<BoundCuda[K]>;
@@ -20,7 +20,7 @@ export interface CudaLibrary {
   handle(cCall: string, call: (out: BigUint64Array) => number): bigint;
 }
 
-/** Wraps a bound libcudart for those who call it. */
+/** Wraps a bound libcudart for its callers. */
 export function cudaLibrary(bound: BoundCuda): CudaLibrary {
   const get = <K extends keyof typeof cudaTable>(name: K) => need(cudaTable, bound, name);
   const [nameOf, textOf, clear] = [get("getErrorName"), get("getErrorString"), get("getLastError")];

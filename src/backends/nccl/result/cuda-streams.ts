@@ -11,15 +11,15 @@ export interface CudaStreamCalls {
   streamCreate(): bigint;
   streamDestroy(stream: bigint): void;
   streamSynchronize(stream: bigint): void;
-  /** Whether everything that was put on the stream is done. */
+  /** True when everything that was put on the stream is done. */
   streamDone(stream: bigint): boolean;
   eventCreate(timing: boolean): bigint;
   eventDestroy(event: bigint): void;
   eventRecord(event: bigint, stream: bigint): void;
-  /** Whether everything before the event is done. */
+  /** True when everything before the event is done. */
   eventDone(event: bigint): boolean;
   elapsedMs(start: bigint, end: bigint): number;
-  /** Whether somebody records what is put on a stream. */
+  /** True when the stream is being captured. */
   isCapturing(stream: bigint): boolean;
   beginCapture(stream: bigint): void;
   /** Ends a capture; the recording is to be instantiated. */

@@ -1,4 +1,4 @@
-/** What to do about the statuses of NCCL and CUDA. */
+/** Remedies for the statuses of NCCL and CUDA. */
 
 const says = "start again with NCCL_DEBUG=WARN";
 const anew = "this process can use its GPU no more: end it and start anew";
@@ -79,12 +79,12 @@ const cudaHints: Readonly<Record<string, string>> = {
 const cudaOther =
   "look the status up in CUDA's list of cudaError_t; twinccl doctor shows driver and runtime, dmesg what the driver says (Xid)";
 
-/** What to do about a status of NCCL. */
+/** The remedy for a status of NCCL. */
 export function ncclHint(statusName: string): string {
   return ncclHints[statusName] ?? ncclOther;
 }
 
-/** What to do about a status of CUDA. */
+/** The remedy for a status of CUDA. */
 export function cudaHint(statusName: string): string {
   return cudaHints[statusName] ?? cudaOther;
 }

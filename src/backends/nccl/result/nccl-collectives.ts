@@ -79,7 +79,7 @@ export interface NcclDataCalls {
 
 /** Collectives, sends and receives, operators. */
 export interface NcclCollectiveCalls extends NcclDataCalls {
-  /** Whether the library has `allToAll`; else it is sends and receives. */
+  /** True when the library has `allToAll`; else it is sends and receives. */
   readonly hasAllToAll: boolean;
   /** An operator that multiplies by a scalar of the dtype before it sums. */
   preMulSum(scalar: Uint8Array, type: number, comm: bigint): number;

@@ -4,7 +4,7 @@ import { addressOf } from "../sys/prototype.ts";
 import type { NcclDataCalls } from "./nccl-collectives.ts";
 import type { NcclLibrary } from "./nccl-status.ts";
 
-/** A call with its arguments, to be made of whom it is given. */
+/** A call with its arguments, to be made on any communicator. */
 export type NotedCall = (nccl: NcclDataCalls) => void;
 
 /** Calls that are made again and again. */
@@ -23,7 +23,7 @@ export interface NcclListCalls {
 interface WrittenCall extends ListedCall {
   readonly cCall: string;
   readonly comm?: bigint;
-  /** Whether a group is open while it is made. */
+  /** True when a group is open while it is made. */
   readonly grouped: boolean;
 }
 

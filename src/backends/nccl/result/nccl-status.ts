@@ -1,4 +1,4 @@
-/** How a call of NCCL is looked up, and how its status becomes an error. */
+/** The lookup of a call of NCCL, and the error of its status. */
 import { ncclTable } from "../sys/nccl.ts";
 import { type Bound, need } from "../sys/prototype.ts";
 import { NcclError } from "./errors.ts";
@@ -24,7 +24,7 @@ const statusNames = [
 /** A bound libnccl. */
 export type BoundNccl = Bound<typeof ncclTable>;
 
-/** What every NCCL call is made with. */
+/** The parts of every NCCL call. */
 export interface NcclLibrary {
   /** A function that must be there; throws by name when the library lacks it. */
   get<K extends keyof typeof ncclTable>(name: K): NonNullable<BoundNccl[K]>;
@@ -33,7 +33,7 @@ export interface NcclLibrary {
   has(name: keyof typeof ncclTable): boolean;
 }
 
-/** Wraps a bound libnccl for those who call it. */
+/** Wraps a bound libnccl for its callers. */
 export function ncclLibrary(bound: BoundNccl): NcclLibrary {
   const get = <K extends keyof typeof ncclTable>(name: K) => need(ncclTable, bound, name);
   return {

@@ -6,7 +6,7 @@ export const symmetricWindow = 1;
 
 /** Memory that all ranks register as a window. */
 export interface NcclWindowCalls {
-  /** Whether the library has the functions of symmetric memory. */
+  /** True when the library has the functions of symmetric memory. */
   readonly hasWindows: boolean;
   /** Memory that can be registered as a window. */
   memAlloc(bytes: number): bigint;

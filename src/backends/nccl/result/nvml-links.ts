@@ -1,4 +1,4 @@
-/** Where the NVLinks of a GPU lead, as NVML tells it. */
+/** The targets of a GPU's NVLinks, from NVML. */
 import type { nvmlTable } from "../sys/nvml.ts";
 import type { Bound } from "../sys/prototype.ts";
 
@@ -7,7 +7,7 @@ const success = 0;
 /** More links than any GPU has. */
 const mostLinks = 64;
 
-/** What is at the other end of a link. */
+/** The device at the other end of a link. */
 export type FarKind = "gpu" | "switch" | "other";
 
 /** By `nvmlIntNvLinkDeviceType_t`: a processor of IBM is neither; 255 is said of what is not known. */

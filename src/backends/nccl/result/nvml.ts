@@ -1,4 +1,4 @@
-/** What NVML knows about GPUs. It is asked for reports alone, so whatever it cannot say is left out. */
+/** NVML's facts about GPUs. It serves reports alone, so missing facts are left out. */
 import type { nvmlTable } from "../sys/nvml.ts";
 import type { Bound } from "../sys/prototype.ts";
 import { type FarEnd, linksUp } from "./nvml-links.ts";
@@ -19,7 +19,7 @@ export interface NvmlCalls {
   /** Version of the driver, such as `570.86.15`. */
   driver(): string | undefined;
   device(pciBusId: string): NvmlDevice;
-  /** How far apart two GPUs are without NVLink, by `nvmlGpuTopologyLevel_t`; `undefined` where NVML cannot say. */
+  /** The distance of two GPUs without NVLink, by `nvmlGpuTopologyLevel_t`; `undefined` where NVML has no answer. */
   ancestor(pciBusId: string, other: string): number | undefined;
   shutdown(): void;
 }

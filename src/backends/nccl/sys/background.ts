@@ -24,7 +24,7 @@ export interface BoundCall {
 /**
  * Runs a C function on another thread, on a device where one is given; resolves with its status.
  *
- * The thread is one of its own, which keeps no process, nor does the promise: that is for those who wait. Where there are no
+ * The thread is one of its own, which keeps no process alive, nor does the promise: its users do. Where there are no
  * such threads it is one of Node.js: the process does not end before the call. Those are on device 0 and may have small
  * stacks, where koffi was in use before: with another device, or without a large stack, the function runs here, and blocks.
  */

@@ -14,7 +14,7 @@ export interface ListedCall {
   readonly args: readonly (bigint | number)[];
 }
 
-/** What lists are made with: the code, ready to run. */
+/** The parts of lists: the code, ready to run. */
 export interface ListRunner {
   /** Makes the calls of the list in the mailbox; gives the status of the one that it ended at, or 0. */
   readonly run: () => number;
@@ -26,7 +26,7 @@ export interface ListRunner {
 
 let mapped: Promise<ListRunner | string> | undefined;
 
-/** What this thread makes lists with; or why it makes none, which nothing depends on. */
+/** The parts of this thread's lists; or the reason why there are none, which is not fatal. */
 export function listRunner(env: NodeJS.ProcessEnv = process.env): Promise<ListRunner | string> {
   if (env["TWINCCL_CALL_LISTS"] === "0") return Promise.resolve("TWINCCL_CALL_LISTS=0");
   mapped ??= mapRunner();
@@ -71,7 +71,7 @@ export class CallList {
     return this.#run();
   }
 
-  /** Which call the last `make` ended at; the list's length where it made all of them. */
+  /** The index of the call at which the last `make` ended; the list's length where it made all of them. */
   endedAt(): number {
     const ended = this.#mailbox[0] as bigint;
     return Number(ended - this.#place.address) / (8 * wordsPerCall);

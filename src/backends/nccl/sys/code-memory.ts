@@ -43,7 +43,7 @@ export async function pageCalls(): Promise<PageCalls> {
   };
 }
 
-/** Puts code into a page of its own, with a writable page behind it; or tells why that cannot be. */
+/** Puts code into a page of its own, with a writable page behind it; or returns the reason why that cannot be. */
 export async function mapCode(code: MachineCode): Promise<Pages | string> {
   const { arch, platform } = process;
   if (platform !== "linux" || arch !== "x64") return `there is no code for ${platform} on ${arch}`;

@@ -52,7 +52,7 @@ export function recent<M extends { readonly version?: string }>(
 /** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
 export const stackBytes = 8 << 20;
 
-/** Asks for large stacks; koffi allows that only before its first use, and somebody else may have used it already. */
+/** Sets large stacks; koffi allows that only before its first use, and other code may have used it already. */
 function enlargeStacks(module: KoffiModule): void {
   try {
     const settings = module.config();
@@ -62,7 +62,7 @@ function enlargeStacks(module: KoffiModule): void {
   }
 }
 
-/** Whether a call on koffi's threads has the stack that NCCL's initialisation needs. */
+/** True when a call on koffi's threads has the stack that NCCL's initialisation needs. */
 export async function hasLargeStacks(): Promise<boolean> {
   return ((await koffi()).config().async_stack_size ?? 0) >= stackBytes;
 }
@@ -83,7 +83,7 @@ function declareTypes(module: KoffiModule): KoffiModule {
   return module;
 }
 
-/** What an error says, in a line. */
+/** The text of an error, in a line. */
 export function firstLine(cause: unknown): string {
   return String(cause instanceof Error ? cause.message : cause).split("\n")[0] ?? "";
 }

@@ -34,7 +34,7 @@ const configFields = {
 const configBytes = 80;
 const configMagic = 0xcafebeef;
 
-/** What a communicator is asked to be; fields left out are NCCL's own choice. */
+/** The settings of a communicator; fields left out are NCCL's own choice. */
 export type ConfigFields = Partial<Record<keyof typeof configFields, number>>;
 
 /** An `ncclConfig_t`; both pointers in it (network and communicator name) are null. */

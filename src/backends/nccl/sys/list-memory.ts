@@ -1,6 +1,6 @@
 /** Memory in which native code finds lists. Asking for memory and for its address takes longer than writing a list. */
 
-/** Words of a list that stay where they are as long as somebody holds them, all zero at first. */
+/** Words of a list that stay in place as long as they are referenced, all zero at first. */
 export interface ListPlace {
   readonly words: BigUint64Array;
   readonly address: bigint;
@@ -12,7 +12,7 @@ export interface ListPlace {
  * @internal
  */
 export const pieceWords = 1024;
-/** What is longer has memory of its own, and leaves the piece to others. */
+/** Longer lists have memory of their own, and leave the piece to others. */
 const mostShared = pieceWords / 4;
 const wordBytes = 8;
 
@@ -27,7 +27,7 @@ export class ListMemory {
     this.#addressOf = addressOf;
   }
 
-  /** A place that nobody had before. */
+  /** A place that was never used. */
   take(words: number): ListPlace {
     // Buffers as such: the words of a small array may lie in memory that moves.
     const bytes = words * wordBytes;

@@ -32,7 +32,7 @@ export const nvmlTable = {
     "nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, int* isActive)",
     "8.0",
   ),
-  /** What a link leads to: an `nvmlIntNvLinkDeviceType_t`. */
+  /** The target of a link: an `nvmlIntNvLinkDeviceType_t`. */
   deviceGetNvLinkRemoteDeviceType: prototype<
     (device: Ptr, link: number, type: Int32Array) => Status
   >(
@@ -44,7 +44,7 @@ export const nvmlTable = {
     "nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, void* pci)",
     "9.0",
   ),
-  /** How far apart two GPUs are without NVLink: an `nvmlGpuTopologyLevel_t`. */
+  /** The distance of two GPUs without NVLink: an `nvmlGpuTopologyLevel_t`. */
   deviceGetTopologyCommonAncestor: prototype<
     (device: Ptr, other: Ptr, level: Int32Array) => Status
   >(

@@ -1,5 +1,5 @@
 /**
- * C calls on threads of their own, for which nobody has to wait.
+ * C calls on threads of their own, which keep no process alive.
  *
  * Node.js has four threads for calls that block, and ends no process, not even by `process.exit`, while one of them is in a
  * call. NCCL's start waits for ever where a rank was lost on the way. A thread of its own keeps neither the process nor others.
@@ -11,13 +11,13 @@ import { type Outcome, type ThreadedCall, ThreadRecord } from "./thread-record.t
 
 /**
  * Makes calls on a thread of their own, up to one that gives another status than 0; `undefined` where the system starts none.
- * The promise does not keep the process either: that is for those who wait, as long as they do.
+ * The promise does not keep the process alive either: its users do, as long as they wait.
  */
 export type OwnThreads = (calls: readonly ThreadedCall[]) => Promise<Outcome> | undefined;
 
 let prepared: Promise<OwnThreads | string> | undefined;
 
-/** What starts such threads; or why nothing does. */
+/** The starter of such threads; or the reason why there is none. */
 export function ownThreads(): Promise<OwnThreads | string> {
   prepared ??= prepare().catch((error: unknown) => `no threads: ${firstLine(error)}`);
   return prepared;
@@ -61,7 +61,7 @@ async function threadStarter(begin: bigint): Promise<(word: bigint) => boolean> 
 
 /** More than a `pthread_attr_t` has. */
 const attributeBytes = 64;
-/** `PTHREAD_CREATE_DETACHED`: nobody joins it. */
+/** `PTHREAD_CREATE_DETACHED`: it is never joined. */
 const detached = 1;
 
 type Load = Awaited<ReturnType<typeof koffi>>["load"];

@@ -28,7 +28,7 @@ export function prototype<F extends NativeFunction>(c: string, since: string): P
   return { c, since };
 }
 
-/** Where the functions lie, for those who call them by address. */
+/** The addresses of the functions, for calls by address. */
 const addresses = new WeakMap<NativeFunction, bigint>();
 
 /** The address of a function that `bind` gave. */

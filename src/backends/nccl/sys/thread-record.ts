@@ -1,4 +1,4 @@
-/** What a thread of C calls reads and writes: the calls with all that they are given, and what came of them. */
+/** The memory of a thread of C calls: the calls with all arguments, and their results. */
 import { type PageCalls, pageBytes } from "./code-memory.ts";
 import { outcomeWords, registerWords, stackWords, wordsPerCall } from "./thread-code.ts";
 
@@ -7,7 +7,7 @@ export interface Value {
   readonly internal: Uint8Array;
 }
 
-/** What a call is given; of memory it gets the address of a copy, which is copied back when the calls are done. */
+/** An argument of a call; memory is passed as the address of a copy, which is copied back when the calls are done. */
 export type Argument = bigint | number | ArrayBufferView | Value;
 
 /** A C function by its address, with its arguments. */
@@ -20,7 +20,7 @@ export interface ThreadedCall {
 export interface Outcome {
   /** That of the last call. */
   readonly status: number;
-  /** How many calls came before the one that failed; all where none did. */
+  /** Number of calls before the one that failed; all where none did. */
   readonly endedAt: number;
 }
 
