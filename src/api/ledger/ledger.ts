@@ -35,11 +35,14 @@ import { Makers } from "./watch/makers.ts";
 import type { Monitor } from "./watch/monitor.ts";
 import { absent, firstDue, type Holdup, holdupOf, timeoutError } from "./watch/overdue.ts";
 import { Quiet } from "./watch/quiet.ts";
+import type { Settling } from "./watch/settling.ts";
 
 /** What a ledger needs from its world. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
   /** An operation of this ledger has failed that nobody has looked at. */
   unseen(ledger: Ledger): void;
+  /** Wakes the ranks of all its ledgers. */
+  readonly settling: Settling;
   /** Present where ranks resume one at a time. */
   readonly ready: ReadyQueue | undefined;
 }
@@ -75,7 +78,7 @@ export class Ledger {
     this.comm = comm;
     this.#turns = turns;
     this.#ready = host.ready;
-    this.#quiet = new Quiet(monitor, () => this.#atRest);
+    this.#quiet = new Quiet(monitor, host.settling, () => this.#atRest);
     this.#monitor = monitor;
     this.#lines = new Lines(comm);
     this.#slots = new Slots(comm);
@@ -94,7 +97,7 @@ export class Ledger {
       prepare: (set) => host.prepare(set),
       organise: (set) => host.organise(set),
       fail: (posting, error) => this.failures.add(posting.op, error),
-      later: (settle) => this.#quiet.later(settle),
+      later: (settle, work) => this.#quiet.later(settle, work),
       queue: (postings, hand) => this.#queued.add(postings, hand),
       queueAgain: (call, known, number) => this.#queued.addAgain(call, known, number),
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),

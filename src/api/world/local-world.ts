@@ -24,6 +24,7 @@ import { deadlockErrors, type Situation, stallText, waitsOf } from "../ledger/wa
 import { Monitor, type MonitorHost } from "../ledger/watch/monitor.ts";
 import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
+import { Settling } from "../ledger/watch/settling.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
@@ -72,6 +73,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   readonly generation: number;
   readonly origins: readonly number[];
   readonly ready: ReadyQueue | undefined;
+  readonly settling: Settling;
   readonly #opening: Opening;
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
@@ -100,6 +102,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     this.#onStall = onStall ?? (({ text }) => emitWarning(text, "TwincclStall"));
     this.#monitor = new Monitor(session.size, this, opening.callSites);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
+    this.settling = new Settling(this.#monitor);
     this.ready = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
     this.#communicators = new Communicators(name, this.#monitor, this);
     session.onLost?.((rank, reason) => this.#communicators.lose(rank, reason));
@@ -126,6 +129,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     // What the caller opens right behind this call, such as a timer beside the run, is there before the ranks begin.
     await undefined;
     this.#monitor.start();
+    this.settling.begin();
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
     const given = new Promise<void>((resolve) => {

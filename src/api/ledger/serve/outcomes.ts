@@ -63,7 +63,20 @@ export function wake(host: ServeHost, calls: readonly (readonly Posting[])[]): v
         completeOp(op, prepared.resultOf(call));
       }
     }
-  });
+  }, workOf(inTime));
+}
+
+/** The bytes of a call that take as long to move as one rank takes to be woken. */
+const bytesOfWork = 2048;
+
+function workOf(calls: readonly (readonly Posting[])[]): number {
+  let work = 0;
+  for (const postings of calls) {
+    const { send, recv } = postings[0]?.call ?? {};
+    const bytes = Math.max(send?.byteLength ?? 0, recv?.byteLength ?? 0);
+    work += postings.length * (1 + bytes / bytesOfWork);
+  }
+  return work;
 }
 
 /** Fails the calls whose deadline has passed; gives the others. */
@@ -96,7 +109,7 @@ export function failServed(host: ServeHost, postings: readonly Posting[], error:
   const [first] = postings;
   const { local, ranks } = host.comm;
   const isAlone = local.length === ranks.length;
-  if (first !== undefined && !isAlone) host.later(() => abandon(host, first));
+  if (first !== undefined && !isAlone) host.later(() => abandon(host, first), 1);
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */
@@ -108,7 +121,7 @@ export function failAll(
   const atPs = lastComing(postings);
   host.later(() => {
     for (const posting of postings) failAt(host, posting, errorOf(posting), atPs);
-  });
+  }, postings.length);
 }
 
 export function failAt(host: ServeHost, posting: Posting, error: unknown, atPs: number): void {

@@ -17,8 +17,11 @@ export interface ServeHost {
   /** Serves a call that changes communicators instead of data; false when it is none. */
   organise(set: CallSet): void | Promise<void> | false;
   fail(posting: Posting, error: unknown): void;
-  /** Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. */
-  later(settle: () => void): void;
+  /**
+   * Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. `work` is 1 for
+   * each rank of a small call.
+   */
+  later(settle: () => void, work: number): void;
   /** Has calls handed to a session that queues them, and settles them when it is done. */
   queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
   /** The same for a call that the session has worked out before. */

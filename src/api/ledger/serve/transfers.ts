@@ -93,7 +93,7 @@ function serveMeetings(
       const pair = [meeting.send, meeting.recv];
       const atPs = lastComing(pair);
       for (const posting of pair) failAt(host, posting, errorOf(posting), atPs);
-    });
+    }, 2);
     return false;
   });
   const kept = keptHalves(host, halves);
@@ -120,7 +120,7 @@ function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): Transf
   const gone = halves.filter(({ call }) => isGone(call));
   if (gone.length === 0) return [...halves];
   for (const half of gone) host.fail(half, disposedHalf(host.comm, half));
-  host.later(() => abandon(host, gone[0] as TransferPosting));
+  host.later(() => abandon(host, gone[0] as TransferPosting), 1);
   return halves.filter(({ call }) => !isGone(call));
 }
 

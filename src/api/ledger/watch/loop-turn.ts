@@ -48,6 +48,25 @@ export function nextTurn(step: () => void): void {
   setOwn(setTurn);
 }
 
+/** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
+const longestTurnMs = 10;
+
+/** When the age of this turn was first asked for. */
+let sinceMs: number | undefined;
+
+/** True where the loop has been at this turn for long: since the first question of the turn, at times of `performance.now`. */
+export function isTurnLong(nowMs: number): boolean {
+  if (sinceMs === undefined) {
+    sinceMs = nowMs;
+    nextTurn(endTurn);
+  }
+  return nowMs - sinceMs > longestTurnMs;
+}
+
+function endTurn(): void {
+  sinceMs = undefined;
+}
+
 /** Gives up a step; false where it was not to come. */
 export function giveUpTurn(step: () => void): boolean {
   return steps.delete(step);

@@ -171,7 +171,8 @@ export class Monitor implements OpWatcher {
     this.moved();
   }
 
-  #allParked(): boolean {
+  /** True while every rank whose program has not returned awaits a call. */
+  get allParked(): boolean {
     return this.#parkedRanks === this.#running;
   }
 
@@ -199,7 +200,7 @@ export class Monitor implements OpWatcher {
     const now = liveResources();
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#consider();
-    else if (!this.#allParked() || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
+    else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
     else if (isWorkedNow()) this.#lookAgain(seen, waitedMs, now);
     else if (atRest === undefined) {
       // What others had done by now is an event of the next turn.
@@ -233,7 +234,7 @@ export class Monitor implements OpWatcher {
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
     const { stallMs, wakeable } = this.#host;
-    const keepsAlive = this.#allParked() && !wakeable && waitedMs < longestAliveMs;
+    const keepsAlive = this.allParked && !wakeable && waitedMs < longestAliveMs;
     // A stall is reported in time, whatever the looks before it.
     const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);

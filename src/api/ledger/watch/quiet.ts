@@ -1,15 +1,19 @@
 /** When a ledger has nothing to do any more: those who wait for that are told. */
+
 import type { Monitor } from "./monitor.ts";
+import type { Settling } from "./settling.ts";
 
 export class Quiet {
   readonly #monitor: Monitor;
+  readonly #wake: Settling;
   readonly #atRest: () => boolean;
   #settling = 0;
   #waiting: (() => void)[] = [];
 
   /** `atRest` says whether no call is at work; the monitor is told whenever ranks were woken. */
-  constructor(monitor: Monitor, atRest: () => boolean) {
+  constructor(monitor: Monitor, wake: Settling, atRest: () => boolean) {
     this.#monitor = monitor;
+    this.#wake = wake;
     this.#atRest = atRest;
   }
 
@@ -27,17 +31,15 @@ export class Quiet {
     for (const resolve of waiting) resolve();
   }
 
-  /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
-  later(settle: () => void): void {
+  /** Runs `settle` when it is time to wake ranks; `work` says how much their calls had to do. */
+  later(settle: () => void, work: number): void {
     this.#settling++;
-    queueMicrotask(() =>
-      queueMicrotask(() => {
-        this.#settling--;
-        settle();
-        this.#monitor.moved();
-        this.look();
-      }),
-    );
+    this.#wake.later(() => {
+      this.#settling--;
+      settle();
+      this.#monitor.moved();
+      this.look();
+    }, work);
   }
 
   get #isReached(): boolean {

@@ -7,10 +7,10 @@
  * told there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Waiting } from "../../../api/index.ts";
+import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
 import { closedOn, type Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
 import { IdleWatch } from "./idle-watch.ts";
-import { LoopTurn } from "./loop-turn.ts";
 import { Mark, type MarkEvent, type Owner } from "./mark.ts";
 import { promised } from "./promised.ts";
 
@@ -25,9 +25,6 @@ export interface Patience {
 /** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
 const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
 
-/** How long those who wait may be told one after another, without a turn of the event loop in between. */
-const longestTurnMs = 10;
-
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
@@ -37,7 +34,6 @@ export class Progress {
   readonly #patience: Patience;
   /** Looks whether something went wrong in the background. */
   readonly #check: () => void;
-  readonly #turn = new LoopTurn();
   readonly #spare = new Map<Device, bigint[]>();
   #next: Mark | undefined;
   #open: Mark[] = [];
@@ -130,7 +126,7 @@ export class Progress {
       this.#fail(mark, error);
       return;
     }
-    if (isDone && this.#turn.ageMs(nowMs) <= longestTurnMs) {
+    if (isDone && !isTurnLong(nowMs)) {
       mark.settle();
       return;
     }
