@@ -5,18 +5,18 @@ import { isFile, loadAlgorithm } from "./algorithm-file.ts";
 import { type NamedAlgorithms, UsageError } from "./context.ts";
 import { assertWhole, type JudgedWorlds, judge, type OwnAlgorithm } from "./own-verdict.ts";
 
-/** How help texts tell what the option takes. */
+/** The option's values, for help texts. */
 export const algorithmHelp = "of the catalogue, or a FILE's (up to 8 ranks NCCL's plan)";
 
-/** What a FILE is, for help texts. */
+/** The meaning of FILE, for help texts. */
 export const algorithmFileHelp = `A FILE such as ./line.mjs exports an algorithm of your own, by default or as its only one;
 FILE#NAME is one of several. It is verified first: docs/algorithms.md tells how to write one.
 `;
 
-/** What was chosen. */
+/** The chosen algorithm. */
 export interface ChosenAlgorithm {
   readonly algorithm: Algorithm;
-  /** What a backend is told: a name, or an algorithm of the user's own. */
+  /** The backend's setting: a name, or an algorithm of the user's own. */
   readonly choice: string | Algorithm;
   /** Of one of the user's own where it came from; `undefined` for those of the catalogue. */
   readonly own: OwnAlgorithm | undefined;
@@ -26,7 +26,7 @@ export interface ChosenAlgorithm {
 export interface AlgorithmChosen {
   /** Empty when none was named. */
   readonly algorithms: NamedAlgorithms;
-  /** What is to be said of one of the user's own: what was judged, and that nothing is claimed. */
+  /** The note on an algorithm of the user's own: the judged ranks, and that nothing is claimed. */
   readonly note: string | undefined;
   /** Ranks of the world that one of the user's own was judged for. */
   readonly judged: number | undefined;
@@ -50,7 +50,7 @@ export async function algorithmChoice(
   return { algorithms, note: ownText(own, judged, worlds.ranks), judged };
 }
 
-/** The algorithm of a name or a file; one of a file is whole, but nobody has judged it yet. */
+/** The algorithm of a name or a file; one of a file is complete, but not verified yet. */
 export async function namedAlgorithm(
   option: string,
   collective: CollectiveName,
@@ -79,7 +79,7 @@ async function fromFile(
   return { algorithm, choice: algorithm, own };
 }
 
-/** What is said of an algorithm of the user's own beside what it does. */
+/** The note on an algorithm of the user's own beside its results. */
 export function ownText(
   { collective, algorithm, file }: OwnAlgorithm,
   judged: number,

@@ -12,7 +12,7 @@ export function isFile(text: string): boolean {
 
 /**
  * The algorithm that a file exports: under the name behind `#`; else by default, under the name of the collective, or as
- * the only one. Nobody has verified it.
+ * the only one. It is not verified yet.
  *
  * @throws UsageError when there is no such file, Node cannot load it, or it is not clear what in it is meant.
  */
@@ -53,7 +53,7 @@ function partsOf(text: string): { readonly path: string; readonly name: string |
   return { path: text.slice(0, at), name: text.slice(at + 1) };
 }
 
-/** What is meant to be an algorithm; whether it is whole is asked later, so that its error tells what is missing. */
+/** An export that should be an algorithm; it is checked later, so that the error names the missing part. */
 function isAlgorithm(found: unknown): boolean {
   const marks = ["write", "cost", "credits", "chunksPerBlock"];
   return isObject(found) && marks.some((mark) => mark in found);

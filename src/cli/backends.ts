@@ -96,7 +96,7 @@ export function scheduleIn(parsed: {
   return name === undefined ? undefined : oneOf("--schedule", name, scheduleNames);
 }
 
-/** How `variantBackend` reads a name, for help texts. */
+/** The reading of a name by `variantBackend`, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
 fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue or of

@@ -18,7 +18,7 @@ export interface BenchPlace {
   readonly isFirst: boolean;
 }
 
-/** What the options and a launcher's variables make of this process. */
+/** The role of this process by the options and a launcher's variables. */
 export function placeOf(backend: string, parsed: Parsed<typeof benchOptions>): BenchPlace {
   const isLauncher = parsed.has("processes");
   if (isLauncher && backend !== "nccl") {

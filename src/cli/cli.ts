@@ -116,7 +116,7 @@ function report({ name }: Command, error: unknown, { err }: Context): number {
   return isRefusal(error) ? status.usage : status.wrong;
 }
 
-/** What was asked for cannot be had. Of a program that ran and did something wrong there is a WorldError instead. */
+/** True for requests that cannot be served. A program that ran and did something wrong gives a WorldError instead. */
 function isRefusal(error: unknown): boolean {
   return (
     error instanceof BackendUnavailableError ||

@@ -1,4 +1,4 @@
-/** What a command may touch: its output, and the backends that names stand for. Tests pass their own. */
+/** The surroundings of a command: its output, and the backends behind names. Tests pass their own. */
 
 import type { Algorithm } from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
@@ -8,13 +8,13 @@ import type { NcclSetup } from "../golden/case.ts";
 /** Algorithms by collective: names of the catalogue, or the user's own. */
 export type NamedAlgorithms = Readonly<Record<string, string | Algorithm>>;
 
-/** What the command line may say about a backend. */
+/** The command line's settings for a backend. */
 export interface BackendSettings {
-  /** Library whose plans the simulation follows, such as `nccl-2.28`. */
+  /** Library with the plans that the simulation follows, such as `nccl-2.28`. */
   readonly like?: string | undefined;
-  /** The machine whose plans are followed. */
+  /** The machine with the plans that are followed. */
   readonly topology?: "h200x8" | undefined;
-  /** How NCCL is set up, for NCCL itself and for its plans. */
+  /** The set-up of NCCL, for NCCL itself and for its plans. */
   readonly nccl?: NcclSetup | undefined;
   /** GPUs by rank, for NCCL. */
   readonly devices?: readonly number[] | undefined;
@@ -26,11 +26,11 @@ export interface BackendSettings {
   readonly algorithms?: NamedAlgorithms | undefined;
   /** Where events go, for `--trace`. */
   readonly trace?: TraceSink | undefined;
-  /** Who moves the data of the simulation: a name of `executors.ts`. */
+  /** The executor of the simulation: a name of `executors.ts`. */
   readonly executor?: string | undefined;
   /** Simulated ranks that write a lent buffer fail. */
   readonly strict?: boolean | undefined;
-  /** How simulated ranks are connected. */
+  /** The links of simulated ranks. */
   readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
 }
 

@@ -2,7 +2,7 @@
 import type { GpuReport, LibraryReport } from "../backends/nccl/discovery/examine.ts";
 import { linkLegend } from "../backends/nccl/discovery/link-kinds.ts";
 
-/** Lines whose columns are aligned; the last column is as long as it is. */
+/** Lines with aligned columns; the last column is as long as it is. */
 export function table(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];
   for (const row of rows) {
@@ -59,7 +59,7 @@ export function gpuText(gpus: readonly GpuReport[]): string {
     .join("");
 }
 
-/** What the letters of the links stand for: those that are there. */
+/** The meaning of the letters of those links that occur. */
 function legendText(gpus: readonly GpuReport[]): string {
   const kinds = new Set(
     gpus.flatMap(({ links }) => links.map((kind) => kind?.replace(/^NV\d+$/, "NV#"))),

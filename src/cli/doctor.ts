@@ -38,7 +38,7 @@ interface BackendReport {
   readonly reason: string;
 }
 
-/** Whether each executor of the simulation can be used, by name. WebGPU is asked for its adapter alone: nothing runs. */
+/** The reason why an executor of the simulation cannot be used, by name. WebGPU only requests its adapter: nothing runs. */
 const executors: Readonly<Record<string, () => Probe | Promise<Probe>>> = {
   cpu: () => probeOf(cpu()),
   wasm: () => probeOf(wasm()),

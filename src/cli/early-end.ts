@@ -1,6 +1,6 @@
 /**
- * What a program does that ends the process while its ranks are at work: `process.exit`, an error nobody catches, or
- * nothing left to wait for. No library can stop that, but nobody may take it for success.
+ * Programs that end the process while their ranks are at work: `process.exit`, an uncaught error, or
+ * nothing left to wait for. No library can stop that, but it must not pass for success.
  */
 import { ranksText } from "../api/error-text.ts";
 import type { Context } from "./context.ts";
@@ -10,7 +10,7 @@ import type { RankProgram } from "./program-file.ts";
 export type Watch = (program: RankProgram) => RankProgram;
 
 /**
- * Runs what loads and runs somebody's program. When the process ends before that is over, its status is 1, standard error
+ * Loads and runs a user's program. When the process ends before that is over, its status is 1, standard error
  * says so with the ranks that were at work, and `onEnd` saves what there is; all in the `exit` event, so nothing may wait.
  */
 export async function tellingEarlyEnd<T>(

@@ -1,4 +1,4 @@
-/** What NCCL's plans tell beyond an explanation: one element hop by hop, and how two plans of a call differ. */
+/** NCCL's plans beyond an explanation: one element hop by hop, and the differences of two plans of a call. */
 import {
   assertRingSize,
   differenceText,
@@ -26,7 +26,7 @@ const planned: readonly string[] = [
   "allGather",
 ] satisfies NcclCollective[];
 
-/** True for collectives whose plan is known; of the others the catalogue's stands in. */
+/** True for collectives with a known plan; of the others the catalogue's stands in. */
 export function isPlanned(collective: string): boolean {
   return planned.includes(collective);
 }
@@ -67,7 +67,7 @@ export interface Target {
   readonly element: number;
 }
 
-/** Which block element `element` of the output of `rank` lies in. */
+/** The block that holds element `element` of the output of `rank`. */
 export function targetOf(plan: NcclPlan, rank: number, element: number): Target {
   const { collective, count, ranks, root } = plan;
   if (collective === "reduce" && rank !== root) {
@@ -113,7 +113,7 @@ export function elementDocument(plan: NcclPlan, { block, element }: Target, rank
   return { element, rank, algorithm, protocol, channels, ...piece, rounding, hops, defined };
 }
 
-/** How many elements two plans of a call fold or round differently, and the first of them under both. */
+/** Number of elements that two plans of a call fold or round differently, and the first of them under both. */
 export function againstLines(plan: NcclPlan, other: NcclPlan): string {
   const difference = differing(plan, other);
   const { first } = difference;

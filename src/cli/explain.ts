@@ -82,7 +82,7 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
   return 0;
 }
 
-/** What the backend says about a call. */
+/** The backend's answer about a call. */
 async function explainCall(
   question: Question,
   parsed: ExplainOptions,
@@ -115,7 +115,7 @@ async function explainCall(
         : plainText(explanation, element);
       progress.clear();
       context.out(text);
-      // The explanation itself tells what it can, but not what is left unjudged.
+      // The explanation itself has its facts, but not those that are left unjudged.
       if (!isJson && chosen.judged !== undefined && chosen.judged < size)
         context.out(`\n${chosen.note}\n`);
     } finally {
@@ -150,7 +150,7 @@ interface Twin {
   readonly other: NcclPlan | undefined;
 }
 
-/** The library whose plans are followed: the one that is named, else the one that the simulation follows by itself. */
+/** The library with the plans that are followed: the named one, else that of the simulation's default. */
 function followed(parsed: ExplainOptions, size: number): Library | undefined {
   const like = parsed.text("like");
   const chosen = parsed.has("algorithm") || parsed.has("backend");
@@ -159,7 +159,7 @@ function followed(parsed: ExplainOptions, size: number): Library | undefined {
   return libraryOf("--like", like);
 }
 
-/** Worlds of up to so many ranks follow NCCL without being told to. */
+/** Worlds of up to so many ranks follow NCCL by default. */
 const unnamedRanks = 8;
 
 function twinOf(parsed: ExplainOptions, question: Question, size: number): Twin | undefined {

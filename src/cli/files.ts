@@ -24,7 +24,7 @@ export function readText(path: string): string {
 
 /**
  * Prepares to write the file that an option names, and returns what writes it. Places that cannot be written to are
- * refused here, before the work whose result would be lost.
+ * refused here, before the work that would be lost.
  */
 export function outputFile(
   option: string,

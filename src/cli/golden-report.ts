@@ -1,4 +1,4 @@
-/** What `golden check` prints. */
+/** The output of `golden check`. */
 import type { CheckReport, Mismatch } from "../golden/check.ts";
 import type { GoldenPlan, GoldenRecord } from "../golden/format.ts";
 import type { GoldenFile } from "../golden/read.ts";

@@ -1,9 +1,9 @@
-/** Which command line somebody may have meant whose first word is no command. */
+/** The likely meaning of a command line with a first word that is no command. */
 import type { CollectiveName } from "../api/index.ts";
 import { nearest } from "../api/nearest.ts";
 import { findCollective } from "../bench/index.ts";
 
-/** What to write behind `twinccl` instead; `undefined` where nothing is near. */
+/** The words to write behind `twinccl` instead; `undefined` where nothing is near. */
 export function meantBy(word: string, names: readonly string[]): string | undefined {
   const collective = meantCollective(word);
   if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;

@@ -34,7 +34,7 @@ export async function importFile(
   }
 }
 
-/** What makes Node load a file that it does not know for TypeScript. */
+/** The loader for a file that Node does not recognise as TypeScript. */
 function typescriptHint({ message }: Error): string {
   if (!/^Unknown file extension "\.[cm]?tsx?"/.test(message)) return "";
   return `
@@ -61,7 +61,7 @@ function wasRunning({ stack = "" }: SyntaxError): boolean {
 }
 
 /**
- * A syntax error with its file, its line and that line's text. Node tells these only when it ends by the error, so
+ * A syntax error with its file, its line and that line's text. Node prints these only when it ends by the error, so
  * another one is made to link the modules; it runs none of them.
  */
 function syntaxText(path: string, url: string): string | undefined {

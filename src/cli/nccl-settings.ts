@@ -4,7 +4,7 @@ import type { NcclSetup } from "../golden/case.ts";
 import { UsageError } from "./context.ts";
 import { oneOf } from "./options.ts";
 
-/** What was set. */
+/** The settings. */
 export interface NcclChoice {
   readonly setup: NcclSetup;
   /** Both buffers lie in symmetric memory. */
@@ -92,7 +92,7 @@ export function numbersOf(option: string, name: string, value: string): number[]
 
 const libraries = ncclVersions.map((version) => `nccl-${version}` as const);
 
-/** A library whose plans can be followed. */
+/** A library with plans that can be followed. */
 export type Library = (typeof libraries)[number];
 
 /** The library of `--like`. */

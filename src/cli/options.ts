@@ -7,7 +7,7 @@ import { UsageError } from "./context.ts";
 export interface Option {
   /** A single letter. */
   readonly short?: string;
-  /** What the value is, for the help; left out for a switch. */
+  /** The kind of value, for the help; left out for a switch. */
   readonly value?: string;
   readonly help: string;
 }
@@ -15,7 +15,7 @@ export interface Option {
 /** The options of a command by their long names. */
 export type OptionTable = Readonly<Record<string, Option>>;
 
-/** What was given. */
+/** The given options. */
 export interface Parsed<T extends OptionTable> {
   readonly positionals: readonly string[];
   /** The value of an option; `undefined` when it was not given. */

@@ -8,7 +8,7 @@ import { UsageError } from "./context.ts";
 export interface OwnAlgorithm {
   readonly collective: SpecifiedCollective;
   readonly algorithm: Algorithm;
-  /** What a command line wrote. */
+  /** The output of a command line. */
   readonly file: string;
   /** The option in which it did. */
   readonly option: string;

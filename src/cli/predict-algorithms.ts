@@ -5,7 +5,7 @@ import { type ChosenAlgorithm, namedAlgorithm, ownText } from "./algorithm-choic
 import { UsageError } from "./context.ts";
 import { type JudgedWorlds, judge } from "./own-verdict.ts";
 
-/** What is compared. */
+/** The compared algorithms. */
 export interface Compared {
   /** Those of the catalogue in its order, then the user's own. */
   readonly algorithms: readonly Algorithm[];

@@ -3,12 +3,12 @@ import type { Prediction } from "../algorithms/index.ts";
 import { sizeText } from "../bench/index.ts";
 import type { OwnRow } from "./predict-algorithms.ts";
 
-/** What was predicted. */
+/** The predictions. */
 export interface Predictions {
   readonly machine: Readonly<Record<string, string | number>>;
   /** Names of the algorithms, in the order of `found`. */
   readonly names: readonly string[];
-  /** What is told of the user's own among them. */
+  /** The note on the user's own among them. */
   readonly own: readonly OwnRow[];
   readonly rows: readonly {
     readonly size: number;
@@ -29,7 +29,7 @@ function bestOf(found: readonly (Prediction | undefined)[]): number {
   return best;
 }
 
-/** One document: what was asked for, and a result a size with every algorithm's time in microseconds. */
+/** One document: the request, and a result a size with every algorithm's time in microseconds. */
 export function predictionDocument({ machine, names, own, rows, bus }: Predictions): object {
   const results = rows.map(({ size, count, found }) => ({
     size,

@@ -3,7 +3,7 @@ import type { Communicator } from "../api/index.ts";
 import { UsageError } from "./context.ts";
 import { importFile } from "./module-file.ts";
 
-/** What such a file exports. */
+/** The exports of such a file. */
 export type RankProgram = (comm: Communicator) => unknown;
 
 /**

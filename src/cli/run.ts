@@ -78,7 +78,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
-  // A failed run is the one whose trace is wanted most.
+  // The trace of a failed run matters most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
   };
@@ -93,7 +93,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   return 0;
 }
 
-/** What the ranks run on. */
+/** The backend and the ranks. */
 interface Opening {
   readonly backend: Backend;
   readonly size: number;
@@ -123,7 +123,7 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
   }
 }
 
-/** What the program gives. A failure is the program's, as it is where all ranks live here, and not the command line's. */
+/** The result of the program. A failure is the program's, as it is where all ranks live here, and not the command line's. */
 async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
   try {
     return await program(comm);

@@ -5,7 +5,7 @@ import { syncBuiltinESMExports } from "node:module";
 export const standardOutput = process.stdout;
 
 /**
- * Gives standard output to whoever writes to `standardOutput`: from here on `process.stdout` and `console` write to standard
+ * Reserves standard output for writes to `standardOutput`: from here on `process.stdout` and `console` write to standard
  * error. A child process that inherits the descriptor, and a C library, still reach it.
  */
 export function reserveOutput(): void {

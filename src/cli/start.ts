@@ -21,7 +21,7 @@ import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const ranks = 8;
 
-/** What is shown: how many timed calls keep the whole below 15 s on two cores. */
+/** The shown calls: as many timed ones as keep the whole below 15 s on two cores. */
 const shown = {
   sizes: { min: 8, max: 2 ** 24, factor: 2 },
   iterations: 10,
@@ -82,7 +82,7 @@ async function gpusHere({ backends }: Context): Promise<{ gpus: number; reason: 
   return { gpus, reason };
 }
 
-/** What is compared with the simulation: counts at both ends of chunks and channels, that round in every order. */
+/** The cases compared with the simulation: counts at both ends of chunks and channels, that round in every order. */
 const compared = {
   collectives: ["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"],
   dtypes: ["float32", "bfloat16", "int32"],

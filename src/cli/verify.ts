@@ -225,7 +225,7 @@ async function runFile(
   return findings.end("identical");
 }
 
-/** The rows of the catalogue, or of one collective, or the one that `--algorithm` names; with whose they are. */
+/** The rows of the catalogue, or of one collective, or the one that `--algorithm` names; with their collectives. */
 async function wantedRows(
   parsed: VerifyOptions,
 ): Promise<{ readonly rows: readonly CatalogueRow[]; readonly whose: string }> {

@@ -1,4 +1,4 @@
-/** What a command line wants, by the names people use: collectives, sizes, dtypes, operators and roots. */
+/** The parts of a command line, by their usual names: collectives, sizes, dtypes, operators and roots. */
 import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "../api/index.ts";
 import {
   findCollective,

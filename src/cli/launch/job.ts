@@ -7,28 +7,28 @@ import { LinePrefixer, ThrottledSink } from "./lines.ts";
 import type { RankEnd } from "./rank-end.ts";
 import { endOf } from "./report.ts";
 
-/** What to start. */
+/** The processes to start. */
 export interface JobOptions {
   readonly size: number;
   /** The script and its arguments. */
   readonly command: readonly string[];
   /** The variables of a rank. */
   readonly variables: (rank: number) => NodeJS.ProcessEnv;
-  /** What the first failure does to the others. */
+  /** The effect of the first failure on the others. */
   readonly onFailure: "kill" | "keep";
   /** From the signal that asks a rank to end to the one that ends it. */
   readonly graceMs: number;
-  /** What is put before every line of a rank's output; `[3] ` when left out. */
+  /** The prefix of every line of a rank's output; `[3] ` when left out. */
   readonly prefix?: (rank: number) => string;
 }
 
-/** How long output is read on that a rank's own offspring holds open, and in how many parts that time is counted. */
+/** Longest time of reading output that a rank's own children hold open, and the number of parts in which it is counted. */
 const outputMs = 1_000;
 const outputParts = 20;
 
 /** A running job. */
 export class Job {
-  /** How each rank ended, in that order. Resolves when all have. */
+  /** The end of each rank, in that order. Resolves when all have ended. */
   readonly ended: Promise<readonly RankEnd[]>;
   readonly #options: JobOptions;
   readonly #guardian: Guardian;
@@ -57,7 +57,7 @@ export class Job {
 
   /**
    * Hands a signal on to all ranks; what still runs after the grace time, or at the second signal, is killed. At that their
-   * output is given up as well, which may wait for a reader who does not read.
+   * output is given up as well, which may wait for a slow reader.
    */
   stop(signal: NodeJS.Signals): void {
     const first = !this.#isStopping;
@@ -73,7 +73,7 @@ export class Job {
 
   async #start(rank: number): Promise<void> {
     const { command, variables } = this.#options;
-    // Behind `--` a script whose name begins with a dash is no option of Node's.
+    // Behind `--` a script with a name that begins with a dash is no option of Node's.
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
       stdio: ["ignore", "pipe", "pipe"],

@@ -1,5 +1,5 @@
 /**
- * The output of many processes, told apart line by line. Nobody says that it is text, so bytes stay what they are: they are
+ * The output of many processes, separated line by line. It may be no text, so bytes stay as they are: they are
  * handled as strings of Latin-1, in which every byte is one character.
  */
 import type { Readable, Writable } from "node:stream";
@@ -7,13 +7,13 @@ import type { Readable, Writable } from "node:stream";
 /** A line is cut here, so that a rank that writes no line ends fills no memory. Letters are counted as UTF-16 does. */
 const mostLetters = 2 ** 20;
 
-/** What so many letters of UTF-8 take at most; what has more is no text. */
+/** The longest code of a letter in UTF-8; longer ones are no text. */
 const mostBytes = 3 * mostLetters;
 
 /** Puts a prefix before every line; what is not a whole line yet is kept. */
 export class LinePrefixer {
   readonly #prefix: string;
-  /** What has come of a line that has not ended, and how many bytes that are. */
+  /** An unfinished line so far, and its number of bytes. */
   #parts: string[] = [];
   #bytes = 0;
   /** Letters of the parts that are counted, which only those of a long line are. */
@@ -32,7 +32,7 @@ export class LinePrefixer {
     return text;
   }
 
-  /** What is left when the output is over. */
+  /** The rest when the output is over. */
   end(): string {
     return this.#bytes === 0 ? "" : this.#endLine();
   }

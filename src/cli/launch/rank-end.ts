@@ -1,4 +1,4 @@
-/** How the process of a rank ended. */
+/** The end of a rank's process. */
 export interface RankEnd {
   readonly rank: number;
   /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */

@@ -1,4 +1,4 @@
-/** What a finished job is in one line and one number. */
+/** The result of a finished job in one line and one number. */
 
 import { constants } from "node:os";
 import type { RankEnd } from "./rank-end.ts";

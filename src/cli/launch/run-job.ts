@@ -47,12 +47,12 @@ export async function runJob(
   }
 }
 
-/** Stops the job for a signal, and when nobody reads its output any more. */
+/** Stops the job for a signal, and when its output has no reader any more. */
 interface Watch {
   /** Why it was stopped; `undefined` when it was not. */
   reason(): string | undefined;
   /**
-   * The job has ended: signals mean this process from here on. Who reads of the end may send one at once, which would be lost
+   * The job has ended: signals mean this process from here on. The reader of the end may send one at once, which would be lost
    * if the listeners went while it is on its way: they stay, and do what would have been done without them.
    */
   over(): void;

@@ -11,7 +11,7 @@ export interface Difference {
   readonly b: string;
 }
 
-/** The first element whose bits differ; `undefined` when there is none. */
+/** The first element with different bits; `undefined` when there is none. */
 export function firstDifference(a: HostArray, b: HostArray): Difference | undefined {
   if (a.length === b.length && Buffer.compare(bytesOf(a), bytesOf(b)) === 0) return undefined;
   const [left, right] = [bitsOfArray(a), bitsOfArray(b)];

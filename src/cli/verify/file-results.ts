@@ -1,4 +1,4 @@
-/** What a program returned on one rank: memory read back, so that it outlives its world, and compared with another's. */
+/** The result of a program on one rank: memory read back, so that it outlives its world, and compared with another's. */
 import { inspect, isDeepStrictEqual } from "node:util";
 import { DeviceBuffer, type HostArray } from "../../api/index.ts";
 import { firstDifference } from "./difference.ts";

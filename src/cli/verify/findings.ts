@@ -1,4 +1,4 @@
-/** What `twinccl verify` tells: lines as they come, or, with `--json`, one document at the end. */
+/** The report of `twinccl verify`: lines as they come, or, with `--json`, one document at the end. */
 import type { Context } from "../context.ts";
 
 /** Takes what was found, and says whether it is good. */

@@ -13,7 +13,7 @@ export interface FoldedElement {
   readonly op: ReduceOp;
   /** Ranks in the order of the plan. */
   readonly order: readonly number[];
-  /** What each rank contributes: arrays of one element. */
+  /** The contribution of each rank: arrays of one element. */
   readonly contributions: readonly HostArray[];
   /** The other result, of one element. */
   readonly found: HostArray;

@@ -1,5 +1,5 @@
 /**
- * What the ranks of a comparison send: numbers whose folds never round, or arbitrary bits.
+ * The inputs of a comparison: numbers with folds that never round, or arbitrary bits.
  *
  * Exact numbers give the same bits in every order of folding, so they compare backends whatever their plans. Arbitrary
  * bits hold everything that rounds: values near one, zeros, infinities, NaNs, subnormals; they compare equal plans.
@@ -8,7 +8,7 @@ import { type DType, dtypeInfo, type HostArray } from "../../api/index.ts";
 import { bitsOfArray, encodeBits, hostArray } from "../../bench/encode.ts";
 import { mixedBits } from "../../bench/values.ts";
 
-/** Which numbers are sent. */
+/** The numbers that are sent. */
 export type Payload = "exact" | "bits";
 
 /** Exponent of one, and bits of the fraction, in the part of an element that holds its sign. */

@@ -14,7 +14,7 @@ export interface CatalogueRow {
   readonly algorithm: Algorithm;
 }
 
-/** What the verifier said about one algorithm. */
+/** The verifier's result for one algorithm. */
 export interface ProgramReport extends CatalogueRow {
   /** Programs judged, and those without a problem. */
   readonly programs: number;
@@ -27,7 +27,7 @@ export interface ProgramReport extends CatalogueRow {
   readonly problems: readonly string[];
 }
 
-/** Problems that are told of one program. */
+/** Problems that are listed of one program. */
 const mostProblems = 3;
 
 /** Every row of the catalogue. */
@@ -39,7 +39,7 @@ export function catalogueRows(): CatalogueRow[] {
 
 /**
  * Verifies an algorithm for every number of ranks up to one; where there is a root, the first and the last rank.
- * `onRanks` is told each number before it is judged.
+ * `onRanks` gets each number before it is judged.
  */
 export function verifyPrograms(
   row: CatalogueRow,
@@ -66,7 +66,7 @@ export function verifyPrograms(
   return { ...row, programs, sound, steps, credits, seconds, problems };
 }
 
-/** What is told of a program; of one that an algorithm cannot write, why. */
+/** The report of a program; of one that an algorithm cannot write, the reason. */
 interface Told {
   readonly steps: number;
   readonly problems: readonly { readonly pass: string; readonly text: string }[];

@@ -34,7 +34,7 @@ export interface Side {
   readonly backend: Backend;
 }
 
-/** What is compared. */
+/** The compared calls. */
 export interface SweepOptions {
   readonly a: Side;
   readonly b: Side;
@@ -49,7 +49,7 @@ export interface SweepOptions {
   readonly onProgress: (text: string) => void;
 }
 
-/** What was found out about one collective. A result is what one rank holds after one call, if anything. */
+/** The findings on one collective. A result is the contents of one rank after one call, if any. */
 export interface Comparison {
   readonly row: MeasuredCollective;
   results: number;
@@ -80,7 +80,7 @@ type Output = HostArray | undefined;
 /** Bytes of outputs that are held at once. */
 const mostHeld = 2 ** 26;
 
-/** Runs the comparison and tells what was found, by collective. */
+/** Runs the comparison and gives its findings, by collective. */
 export async function sweep(options: SweepOptions): Promise<Comparison[]> {
   const found = options.rows.map((row): Comparison => {
     return { row, results: 0, identical: 0, elements: 0, onBits: 0, leftOut: 0, first: undefined };
@@ -154,7 +154,7 @@ function payloadOf(
   return planOfA !== undefined && planOfA === planOfB ? "bits" : "exact";
 }
 
-/** The plan of a call as far as bits depend on it; `undefined` where the backend tells nothing. */
+/** The plan of a call as far as bits depend on it; `undefined` where the backend has no answer. */
 function planText(world: World, question: ReturnType<typeof questionOf>): string | undefined {
   try {
     const { algorithm, protocol, channels, chunks } = world.explain(question);
