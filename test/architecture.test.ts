@@ -16,6 +16,8 @@ import {
   impureCalls,
   layerViolations,
   nodeViolations,
+  personified,
+  questions,
   type SourceFile,
   tooLong,
   unfinished,
@@ -86,6 +88,10 @@ describe("src", () => {
   });
   test("has no dead file", () => {
     expect(deadFiles(src, [...entries, ...bins])).toEqual([]);
+  });
+  test("has comments about the parts of the program, which are no persons", () => {
+    expect(personified(src)).toEqual([]);
+    expect(src.flatMap(questions)).toEqual([]);
   });
   test("is finished", () => {
     expect(src.flatMap(unfinished)).toEqual([]);
@@ -237,6 +243,25 @@ describe("the checkers notice", () => {
       "src/gone.ts: does not exist, but an entry or import names it",
       "src/dead.ts: no entry reaches it",
     ]);
+  });
+
+  test("personifications, by folder", () => {
+    const words = "word ".repeat(999);
+    const files = [
+      file("src/api/x.ts", `// ${words}\nconst who = 1;\n/** Whoever is told. */`),
+      file("src/backends/sim/x.ts", `// ${words} who`),
+      file("src/backends/nccl/x.ts", "// who"),
+    ];
+    expect(personified(files)).toEqual([
+      "src/api/: 2.0 personifications in 1,000 words of comments",
+      "src/backends/nccl/: 1000.0 personifications in 1,000 words of comments",
+    ]);
+  });
+
+  test("docstrings that are questions", () => {
+    const bad = ["/** What it is. */", "/**\n * Whether it is.\n */", "  /** How. */"];
+    for (const text of bad) expect(questions(file("src/x.ts", text)), text).toHaveLength(1);
+    expect(questions(file("src/x.ts", "/** It is. What it was. */\n// What it is."))).toEqual([]);
   });
 
   test("unfinished work", () => {

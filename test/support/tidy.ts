@@ -19,7 +19,7 @@ export interface Exception {
   readonly reason: string;
 }
 
-/** Who may import whom: api <- algorithms <- backends; siblings never see each other. */
+/** Layers and their imports: api <- algorithms <- backends; siblings never see each other. */
 const LAYERS: readonly { folder: string; sees: readonly string[] }[] = [
   { folder: "src/api/", sees: ["src/api/"] },
   { folder: "src/algorithms/", sees: ["src/algorithms/", "src/api/"] },
@@ -207,6 +207,45 @@ export function unfinished(file: SourceFile): string[] {
     .flatMap((line, at) =>
       /\b(TODO|FIXME)\b/.test(line) ? [`${file.path}:${at + 1}: ${line.trim()}`] : [],
     );
+}
+
+/** Words that make a person of a part of a program. */
+const PERSONS = /\b(who|whom|whose|told|tells|asked|nobody|somebody|whoever|anew)\b/gi;
+
+/** A docstring that begins with a question word. */
+const QUESTION = /^\/\*\*[\s*]*(What|Whether|How|Which|Who|Whose)\b/;
+
+function commentsOf({ text }: SourceFile): string[] {
+  return text.match(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$/gm) ?? [];
+}
+
+/** The folder that a file is counted in: a layer, or a backend. */
+function layerOf({ path }: SourceFile): string {
+  return /^src\/(backends\/)?[^/]+\//.exec(path)?.[0] ?? "src/";
+}
+
+/** Folders whose comments have more personifications than so many in a thousand words. */
+export function personified(files: readonly SourceFile[], mostInThousand = 1): string[] {
+  const counts = new Map<string, { words: number; persons: number }>();
+  for (const file of files) {
+    const count = counts.get(layerOf(file)) ?? { words: 0, persons: 0 };
+    const comments = commentsOf(file).join(" ");
+    count.words += comments.match(/[A-Za-z']+/g)?.length ?? 0;
+    count.persons += comments.match(PERSONS)?.length ?? 0;
+    counts.set(layerOf(file), count);
+  }
+  return [...counts].flatMap(([folder, { words, persons }]) => {
+    const inThousand = (1000 * persons) / words;
+    if (inThousand <= mostInThousand) return [];
+    return [`${folder}: ${inThousand.toFixed(1)} personifications in 1,000 words of comments`];
+  });
+}
+
+/** Docstrings that begin with a question word in place of a noun or a verb. */
+export function questions(file: SourceFile): string[] {
+  return commentsOf(file)
+    .filter((comment) => QUESTION.test(comment))
+    .map((comment) => `${file.path}: ${comment.split("\n")[0]}`);
 }
 
 /** Files that no entry reaches, and imports of files that do not exist. */

@@ -1,4 +1,4 @@
-/** What the backend answers about calls without running them. */
+/** The backend's answers about calls without running them. */
 import {
   explainCall,
   isOrdered,
@@ -30,14 +30,14 @@ import { dtypeRefusal } from "./memory/mapping.ts";
 import { phantomCall } from "./memory/phantom.ts";
 import { aloneRefusal, isCopyAlone } from "./rank/alone.ts";
 
-/** What answers depend on. */
+/** The parts that answers depend on. */
 export interface Known {
   readonly libraries: Libraries;
   /** Compute capabilities of the devices here. */
   readonly capabilities: readonly number[];
-  /** The GPUs of all ranks; left out where they cannot be told. */
+  /** The GPUs of all ranks; left out where they are unknown. */
   readonly places?: readonly BusPlace[] | undefined;
-  /** What is pinned for every communicator. */
+  /** The pinned plan of every communicator. */
   readonly pin?: NcclPin | undefined;
   /** Why NCCL does not take its usual plans in this process; left out where it does. */
   readonly unusual?: string | undefined;

@@ -29,14 +29,14 @@ export function childrenOf(
     return begun;
   };
   const made = startWithVariables(variables, begin, parent.over).catch((error: unknown) => {
-    // What NCCL still makes is nobody's.
+    // Communicators that NCCL still makes have no owner.
     begun?.then(abortAll, () => undefined);
     throw error;
   });
   return waitedFor(made.catch((error) => parent.leftOpen(error)));
 }
 
-/** Aborts communicators that nobody uses; soon after, each is gone. */
+/** Aborts communicators without a user; soon after, each is gone. */
 export function abortAll(comms: readonly NcclCommunicator[]): void {
   for (const comm of comms) void comm.abort();
 }

@@ -1,4 +1,4 @@
-/** Which GPUs this process sees, and which of them a world gets. */
+/** The GPUs that this process sees, and those that a world gets. */
 import {
   BackendUnavailableError,
   InvalidArgumentError,

@@ -26,9 +26,9 @@ export type { TakenCommunicator, TakenPlan } from "./process/plan-log.ts";
 export type { PlanRecord, RecordedPlan } from "./process/plan-record.ts";
 export { CudaError, type NativeFailure, NcclError } from "./result/errors.ts";
 
-/** NCCL as a backend, with what its log told. */
+/** NCCL as a backend, with the plans of its log. */
 export interface NcclBackend extends Backend {
-  /** The plans that NCCL took for calls, with `readPlan`: rank 0's process alone is told them. */
+  /** The plans that NCCL took for calls, with `readPlan`: on rank 0's process alone. */
   readonly plans: PlanRecord;
 }
 

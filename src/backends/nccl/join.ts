@@ -14,7 +14,7 @@ import { connectAtStart } from "./process/connect-at-start.ts";
 import { type OwnDevice, ownDevice, type WantedDevice } from "./process/own-device.ts";
 import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
-/** What this process is to its GPUs. */
+/** The process's role for its GPUs. */
 export interface Seeing {
   readonly own: OwnDevice;
   readonly look: typeof visibleDevices;

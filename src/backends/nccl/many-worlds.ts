@@ -19,12 +19,12 @@ export function warnOfManyWorlds(size: number, env: NodeJS.ProcessEnv = process.
   );
 }
 
-/** How many processes the launcher has started; 1 where none says so. */
+/** Number of processes that the launcher has started; 1 where it is unknown. */
 function processesOf(env: NodeJS.ProcessEnv): number {
   try {
     return launcherEnvironment(env)?.size ?? 1;
   } catch {
-    // Half-set variables are the affair of those who connect.
+    // Half-set variables are an error of `connect`.
     return 1;
   }
 }

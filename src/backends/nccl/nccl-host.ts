@@ -1,8 +1,8 @@
-/** Which host NCCL takes this process to be on: ranks on different ones may use the same GPU. */
+/** NCCL's host of this process: ranks on different ones may use the same GPU. */
 import { hostname } from "node:os";
 import { bootId } from "./rendezvous/index.ts";
 
-/** As NCCL does, goes by the variable that imitates another host, else by the machine's name and what tells its start. */
+/** As in NCCL, the variable that imitates another host, else the machine's name and the identity of its start. */
 export function ncclHost(): string {
   return process.env["NCCL_HOSTID"] ?? `${hostname()}#${bootId()}`;
 }

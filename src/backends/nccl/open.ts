@@ -25,15 +25,15 @@ import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
-/** What every session is opened with. */
+/** The arguments of every session. */
 export interface Setup {
   readonly libraries: Libraries;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
   readonly checks?: Checks | undefined;
-  /** Whether calls take arrays, which are copied; they do not when left out. */
+  /** True where calls take arrays, which are copied; false when left out. */
   readonly staging?: NcclOptions["staging"];
-  /** What is pinned; nothing when left out. */
+  /** The pinned plan; none when left out. */
   readonly pin?: NcclPin | undefined;
   /** Why NCCL does not take its usual plans in this process; left out where it does. */
   readonly unusual?: string | undefined;
@@ -92,7 +92,7 @@ export async function openJoined(
   return here.session({ ...setup, ...here, world, places, job });
 }
 
-/** How long opening may take, and who may give it up. */
+/** Longest time of an opening, and its cancellation. */
 interface OwnRequest {
   readonly name: string;
   readonly leftMs: () => number;
@@ -140,7 +140,7 @@ async function openOwn(setup: Setup, own: Place, membership: Membership, request
   }
 }
 
-/** A start that nobody waits for any more is ended when it is done. */
+/** A start that is not waited for any more is ended when it is done. */
 function abortedIfLate(
   begun: Promise<NcclCommunicator>,
   givenUp: AbortSignal,

@@ -1,4 +1,4 @@
-/** What `nccl()` takes. */
+/** The options of `nccl()`. */
 import type { NcclPin } from "../../algorithms/index.ts";
 import type { OptionKinds } from "../../api/option-kinds.ts";
 
@@ -32,7 +32,7 @@ export interface NcclOptions {
   /**
    * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The
    * same object as `nccl` of `sim({ like: "nccl-2.28", nccl })` gives the same bits there. Algorithm, protocol and rings
-   * are told to NCCL by variables that are set while it starts a communicator and put back afterwards; buffer sizes hold
+   * are set by variables while NCCL starts a communicator and put back afterwards; buffer sizes hold
    * for the whole process, so that another size later is refused. Rings are those of the world: a split has NCCL's own.
    */
   readonly plan?: NcclPin | undefined;
@@ -42,16 +42,16 @@ export interface NcclOptions {
    */
   readonly readPlan?: boolean | undefined;
   /**
-   * Whether the ranks of several processes compare their calls before NCCL sees them: `once` for every new kind of call of
+   * Comparison of calls among the ranks of several processes before NCCL sees them: `once` for every new kind of call of
    * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
    * A difference is a `CollectiveMismatchError` on every rank, and nothing has run; with `once`, a call of a new kind that
-   * the others do not make is told on its own rank alone, and kinds that were agreed on are not compared again. Messages,
+   * the others do not make is reported on its own rank alone, and kinds that were agreed on are not compared again. Messages,
    * and communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
    */
   readonly checks?: "off" | "once" | "always" | undefined;
   /**
-   * In-switch reduction, whose bits cannot be predicted: nothing is claimed of them then. Off unless asked for, also where
-   * NCCL_NVLS_ENABLE says otherwise. Asking for it leaves that variable as it is; a process that was started with it
+   * In-switch reduction, with bits that cannot be predicted: nothing is claimed of them then. Off by default, also where
+   * NCCL_NVLS_ENABLE has another value. Turning it on leaves that variable as it is; a process that was started with it
    * at 0 is refused. Settled for the process by its first world.
    */
   readonly nvls?: boolean | undefined;

@@ -1,4 +1,4 @@
-/** What sessions are opened with, from the options of the backend. Settles what NCCL reads once per process. */
+/** The arguments of sessions, from the options of the backend. Fixes the settings that NCCL reads once per process. */
 import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import type { Setup } from "./open.ts";
@@ -7,7 +7,7 @@ import { pinnedConfig } from "./process/pinned-start.ts";
 import type { PlanRecord } from "./process/plan-record.ts";
 import { processSettings } from "./process/process-settings.ts";
 
-/** What is opened: so many ranks, as they are pinned. */
+/** The session to open: so many ranks, with the pinned plan. */
 interface Opening {
   readonly pin: NcclPin;
   readonly size: number;
@@ -16,10 +16,10 @@ interface Opening {
 }
 
 /**
- * To be called right before NCCL is used, once nothing else can be wrong with what was asked for: a process is settled for
- * good.
+ * To be called right before NCCL is used, once all other arguments are checked: the settings of a process are
+ * final.
  *
- * @throws InvalidArgumentError, UnsupportedError for what NCCL was already told otherwise in this process.
+ * @throws InvalidArgumentError, UnsupportedError for settings that differ from those that NCCL has read in this process.
  */
 export function setupOf(
   { timeoutMs, checks, staging, nvls = false, readPlan = false }: NcclOptions,

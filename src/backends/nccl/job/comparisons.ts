@@ -8,10 +8,10 @@ import { willNotCome } from "./will-not-come.ts";
 /** When the ranks of several processes compare their calls. */
 export type Checks = "off" | "once" | "always";
 
-/** When it is first asked who has let the call through, and the longest time from one such question to the next. */
+/** The first and the longest interval of queries for ranks that have let a call through. */
 const [firstAskMs, mostAskMs] = [500, 600_000];
 
-/** What comparisons need to know of their job. */
+/** The job's side of comparisons. */
 export interface ComparedJob {
   /** A name for the communicator that all processes give it, and give no other. */
   readonly keyOf: (comm: CommInfo) => string;
@@ -40,7 +40,7 @@ export class Comparisons {
     this.#job = job;
   }
 
-  /** Whether calls are compared on some communicator. */
+  /** True where calls of some communicator are compared. */
   get areMade(): boolean {
     return this.#checks !== "off";
   }
@@ -92,7 +92,7 @@ export class Comparisons {
     for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
       await pause(askMs, over);
       const behind = over.aborted ? [] : await this.#job.behind(comm, number);
-      // Nobody listens any more.
+      // No caller is left.
       if (over.aborted) return new Promise<never>(() => undefined);
       const own = comm.ranks.indexOf(this.#membership.rank);
       const ahead = comm.ranks.flatMap((worldRank, rank) =>

@@ -5,7 +5,7 @@
  * NCCL connects two ranks in the first message between them, and registers symmetric memory in the first call that uses it.
  * It waits there for the other ranks on the thread that makes the call: on JavaScript's no deadline, no signal and no loss
  * would be heard meanwhile. So a byte goes between them first, and memory is registered, on other threads. That they have
- * come together before keeps who does not come from holding others in NCCL, which only an abort gets out of there.
+ * been there before keeps a missing rank from holding the others in NCCL, where only an abort ends the wait.
  */
 
 import type {
@@ -26,13 +26,13 @@ import { willNotCome } from "./will-not-come.ts";
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
 const meetMs = 2 ** 31 - 1;
 
-/** Whom this process's rank of a communicator has met: all, or some, by rank. Who has met is connected both ways. */
+/** The ranks that this process's rank of a communicator has met: all, or some, by rank. They are connected both ways. */
 interface Met {
   all: boolean;
   readonly peers: Set<number>;
 }
 
-/** What connects ranks: who does it, with whom, and the calls that may use memory that is not registered. */
+/** A connection: its threads, its ranks, and the calls that may use memory that is not registered. */
 interface FirstUse {
   readonly comm: NcclCommunicator;
   /** The rank of this process in the communicator. */
@@ -60,7 +60,7 @@ export class FirstUses {
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
   ): Convening | undefined {
-    // A recording has met all whom its replays need.
+    // A recording has met all peers of its replays.
     if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
     const { info, size, windows } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
@@ -104,7 +104,7 @@ export class FirstUses {
     return (givenUp) => this.#convene(use, meetings, givenUp);
   }
 
-  /** Those whom this rank has not met before. */
+  /** Ranks that this rank has not met before. */
   #fresh(comm: CommInfo, all: boolean, peers: readonly number[]): Met {
     const met = this.#met.get(comm);
     const isNew = all && met?.all !== true;
@@ -116,7 +116,7 @@ export class FirstUses {
     const key = this.#keyOf(comm);
     const meetings = Array.from(peers, (peer): Meeting => {
       const [low, high] = [Math.min(rank, peer), Math.max(rank, peer)];
-      // Without direction: who sends first may be who makes the other's receive only afterwards.
+      // Without direction: the first sender may be the one that makes the other's receive only afterwards.
       return {
         key: `pair ${key} ${low}-${high}`,
         ranks: [ranks[low] as number, ranks[high] as number],
@@ -147,7 +147,7 @@ export class FirstUses {
       return await this.#membership.meet(meetings, { timeoutMs: meetMs, signal });
     } catch (error) {
       if (signal.aborted) return false;
-      // Without the store nobody can be asked, on any rank: NCCL is given the call as it is.
+      // Without the store no rank can be queried: NCCL gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
       throw willNotCome(comm, error);
     }

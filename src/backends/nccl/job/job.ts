@@ -1,4 +1,4 @@
-/** How one process belongs to a job: its rank, the news about the others, and the way to the next life of the job. */
+/** A process as a member of a job: its rank, the news about the others, and the way to the next life of the job. */
 import {
   CommClosedError,
   type CommInfo,
@@ -30,7 +30,7 @@ export class Job implements OtherProcesses, OtherEnds {
   readonly #lives: Lives;
   readonly #whoIsMissing: WhoIsMissing;
   readonly #keys = new CommunicatorKeys();
-  /** What this process has made: by communicator, and by its key. */
+  /** The calls that this process has made: by communicator, and by its key. */
   readonly #made = new WeakMap<CommInfo, Made>();
   readonly #madeByKey = new Map<string, Made>();
   readonly #over: string[] = [];
@@ -58,7 +58,7 @@ export class Job implements OtherProcesses, OtherEnds {
     this.#whoIsMissing = new WhoIsMissing(membership, keyOf, this.#madeByKey);
   }
 
-  /** What this process has made on a communicator, which the same object must stand for every time. */
+  /** The calls that this process has made on a communicator, by the same object every time. */
   madeOn(comm: CommInfo): Made {
     let made = this.#made.get(comm);
     if (made === undefined) {
@@ -89,12 +89,12 @@ export class Job implements OtherProcesses, OtherEnds {
     if (made !== undefined) made.told = number + 1;
   }
 
-  /** Who has not come to a call, as far as they say. */
+  /** Ranks that have not come to a call, by their own words. */
   missing(comm: CommInfo, number: number): Promise<MissingRanks> {
     return this.#whoIsMissing.ofCall(comm, number);
   }
 
-  /** World ranks without which messages that were made together cannot go on; `undefined` where nobody can be asked. */
+  /** World ranks without which messages that were made together cannot go on; `undefined` where no rank can be queried. */
   missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
     return this.#whoIsMissing.ofMessages(comm, halves);
   }
@@ -110,17 +110,17 @@ export class Job implements OtherProcesses, OtherEnds {
     if (made !== undefined) await this.#overElsewhere.closed(comm, made);
   }
 
-  /** Whether another process has ended a communicator alone, so that it comes to no end of it. */
+  /** True where another process has ended a communicator alone, so that calls of this process never end. */
   isEndedAlone(comm: CommInfo): Promise<boolean> {
     return this.#overElsewhere.any(comm);
   }
 
-  /** How a communicator was ended without what this process waits for there. */
+  /** The end of a communicator without calls that this process waits for. */
   async whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
     const own = this.#madeByKey.get(this.#keys.of(comm));
     const ended = await this.#overElsewhere.of(comm, own);
     if (ended !== undefined || own?.isCutOff !== true) return ended;
-    // One that closed it, to which the others need not have come, has told nobody.
+    // A rank that closed it, without waiting for the others, has left no word.
     const rank = await this.#whoIsMissing.closer(comm, own);
     return rank === undefined ? undefined : { rank, aborted: undefined };
   }
@@ -138,7 +138,7 @@ export class Job implements OtherProcesses, OtherEnds {
     return this.#membership.origins;
   }
 
-  /** Tells of every rank whose process is gone. */
+  /** Reports every rank with a lost process. */
   onLost(listener: (rank: number, reason: string) => void): void {
     this.#membership.onLost(({ rank, reason }) => {
       // Without the place itself the ranks still work; only a rebuild would miss it.
@@ -191,7 +191,7 @@ export class Job implements OtherProcesses, OtherEnds {
   }
 }
 
-/** What of a life could not be given back stays; its ranks go on. */
+/** Parts of a life that could not be given back stay; its ranks go on. */
 function warnOfRest(error: unknown): void {
   process.emitWarning(`rebuild: not all of the life before could be given back: ${error}`, {
     type: "TwincclClose",

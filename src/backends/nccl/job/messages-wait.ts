@@ -1,7 +1,7 @@
-/** Without whom messages cannot go on: what the ranks of a communicator say of theirs is followed from one to the next. */
+/** The ranks that keep messages waiting: each rank's words about its messages are followed from one to the next. */
 import type { Ends, Message } from "../calls/made.ts";
 
-/** A message that somebody waits for, and the rank at its other end. */
+/** A message with a wait, and the rank at its other end. */
 interface Wanted {
   readonly message: Message;
   readonly by: number;
@@ -35,7 +35,7 @@ export async function keepWaiting(
   return [];
 }
 
-/** What a rank has said. */
+/** The words of a rank. */
 interface Heard {
   readonly made: ReadonlyMap<number, number>;
   readonly waiting: readonly Message[];

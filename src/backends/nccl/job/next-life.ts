@@ -1,6 +1,6 @@
 /**
  * The way to the next life of a job: its survivors come together and open it. Where that fails, on whichever rank, all of
- * them come together anew, in a generation of its own, and try again: what was left of the life before may be in the way for
+ * them meet again, in a generation of its own, and try again: parts of the life before may be in the way for
  * a while.
  */
 import {
@@ -17,15 +17,15 @@ import { type Membership, pause } from "../rendezvous/index.ts";
  */
 const pausesMs = [250, 1_000];
 
-/** How this process's sessions are opened. */
+/** The opening of this process's sessions. */
 export interface Lives {
   /** Opens the session in one life of the job, within that time. */
   open(membership: Membership, timeoutMs: number): Promise<Session>;
-  /** How long all tries to open the next life may take, from when the survivors first came together. */
+  /** Longest time for all tries to open the next life, from the survivors' first meeting. */
   readonly timeoutMs: number;
 }
 
-/** Who goes on, and from where. */
+/** The survivors, and their generation. */
 export interface Departure {
   /** The newest generation that this process is in. */
   readonly from: Membership;
@@ -35,7 +35,7 @@ export interface Departure {
   readonly origins: readonly number[];
   /** Resolves when the life before is given back on this process. */
   readonly closed: Promise<void>;
-  /** Told each membership on the way, of which the last is the newest. */
+  /** Gets each membership on the way, of which the last is the newest. */
   readonly came: (membership: Membership) => void;
 }
 
@@ -45,7 +45,7 @@ const settleMs = 10_000;
 /**
  * Goes from one generation to the next that opens.
  *
- * The survivors are told at once that this process is one of them, however long it takes to give the life before back: the
+ * The survivors hear at once that this process is one of them, however long it takes to give the life before back: the
  * next one begins with an exchange, at which each is waited for.
  *
  * Rejects as `rejoin` does where the survivors do not come together at first.
@@ -75,7 +75,7 @@ export async function nextLife(
       throw notOpened(failures, membership, origins);
     await pause(pauseMs, undefined);
     try {
-      // All who are there take part, however long they need to notice.
+      // All present ranks take part, however late they notice.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
       came(membership);
     } catch (error) {
@@ -84,7 +84,7 @@ export async function nextLife(
   }
 }
 
-/** What is told in the end. Its ranks are those that are to blame, as far as this rank knows. */
+/** The final error. Its ranks are those to blame, as far as this rank knows. */
 function notOpened(
   failures: readonly unknown[],
   membership: Membership,

@@ -1,8 +1,8 @@
 /**
- * How the ranks of a job open one life of it: all of them or none, and what fails on one is told to the others at once.
+ * Opens one life of a job on all of its ranks, or on none: a failure on one reaches the others at once.
  *
- * NCCL tells nobody that its start failed here: the others would wait inside of theirs until the deadline. So who fails
- * says so at a key of the job's store, where everybody looks until all have said that theirs is open.
+ * NCCL reports a failed start on its own rank alone: the others would wait inside of theirs until the deadline. So a rank that fails
+ * sets a key of the job's store, which all ranks watch until every start has succeeded.
  */
 import {
   type CommError,
@@ -14,7 +14,7 @@ import type { Membership } from "../rendezvous/index.ts";
 
 const failureKey = "opening failed";
 
-/** A failure as the others are told of it. */
+/** A failure as the others get it. */
 interface Told {
   readonly rank: number;
   readonly code: string | undefined;
@@ -65,14 +65,14 @@ function failureOfOthers(
     membership.get(failureKey, { timeoutMs, signal }).then(
       (value) => reject(errorOf(value, membership)),
       (error: CommError) => {
-        // Without the store, or past the deadline, the opening itself tells what there is to tell.
+        // Without the store, or past the deadline, the opening itself has the error.
         if (error.code === "ERR_COMM_REMOTE") reject(error);
       },
     );
   });
 }
 
-/** The first to fail is heard; nobody waits for it to be. */
+/** The first failure counts; it is not waited for. */
 function tell(membership: Membership, error: unknown): void {
   const { code, message } = error as Partial<CommError>;
   const text = String(message ?? error).split("\n")[0] ?? "";

@@ -1,15 +1,15 @@
 /**
- * Whose end of a communicator is over, so that others wait there in vain.
+ * Ends of communicators in other processes, after which waits there never end.
  *
- * Who aborts one says so at a key of the job's store, and so does who closed one to whose end the others did not come, with
- * what it had made there. Nobody listens: who waits looks. Once others have formed the next generation without this process,
- * all that was said is gone, and all is over. All ranks here are those of the job.
+ * A process that aborts one sets a key of the job's store, and so does one that closed it without the others, with
+ * the calls that it had made there. Waiting processes query the key. Once others have formed the next generation without this process,
+ * all keys are gone, and all communicators are over. All ranks here are those of the job.
  */
 import type { CommInfo, EndedElsewhere } from "../../../api/index.ts";
 import type { Made } from "../calls/made.ts";
 import { type Membership, WentOnError } from "../rendezvous/index.ts";
 
-/** What is not there now is not waited for. */
+/** A missing key is not waited for. */
 const now = { timeoutMs: 1, idle: true } as const;
 
 /** The first that aborted it. */
@@ -58,7 +58,7 @@ export class OverElsewhere {
     }
   }
 
-  /** How a communicator was ended without what this process waits for there. */
+  /** The end of a communicator without calls that this process waits for. */
   async of(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
     try {
       return await this.#endOf(comm, own);
@@ -82,7 +82,7 @@ export class OverElsewhere {
     return undefined;
   }
 
-  /** Whether somebody has ended a communicator without the others, or they went on without this process. */
+  /** True where another process has ended a communicator alone, or the others went on without this process. */
   async any(comm: CommInfo): Promise<boolean> {
     const key = this.#keyOf(comm);
     const said = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
@@ -99,7 +99,7 @@ export class OverElsewhere {
   }
 
   /**
-   * What was said, if anything was, and the store answers.
+   * The words at the key, if there are any, and the store answers.
    *
    * @throws WentOnError when the others are in the next generation and this process is not.
    */

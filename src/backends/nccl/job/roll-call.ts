@@ -1,5 +1,5 @@
 /**
- * What the processes of a job ask each other when a deadline passes.
+ * Queries among the processes of a job when a deadline passes.
  *
  * Every process waits for the next question at a key of the job's store, and answers in words about what it has made until
  * then. One that leaves says so for good: it may have given up the call that others are still waiting for. A process that is
@@ -8,16 +8,16 @@
 import { setMaxListeners } from "node:events";
 import type { GetOptions, Membership } from "../rendezvous/index.ts";
 
-/** How long an answer is waited for in the store, and how long all of them where the store itself is busy or silent. */
+/** Longest wait for an answer in the store, and for all of them where the store itself is busy or silent. */
 const [answerMs, allMs] = [1000, 3000];
 
-/** How long a question is new; where clocks differ by more, each asks its own. */
+/** The age up to which a question is new; where clocks differ by more, each process sends its own. */
 const newMs = 250;
 
-/** The wait for a question, which lasts so long and is then begun anew: any rank may ask, whoever is lost. */
+/** The length of a wait for a question, which is then repeated: any rank may send one, whatever ranks are lost. */
 const anybodys: GetOptions = { timeoutMs: 600_000, idle: true, needs: [] };
 
-/** What ranks say to a question; `undefined` of one that does not answer. */
+/** The answers of ranks to a question; `undefined` of one without an answer. */
 export type Answers = (rank: number) => Promise<string | undefined>;
 
 /** Asks and answers on behalf of one process. */
@@ -57,7 +57,7 @@ export class RollCall {
     }
   }
 
-  /** Stops answering. What this process has made by now is left for those who ask later. */
+  /** Stops answering. The calls that this process has made by now are left for later questions. */
   end(): void {
     if (this.#end.signal.aborted) return;
     this.#end.abort();
@@ -65,7 +65,7 @@ export class RollCall {
   }
 
   /**
-   * The key of a question that is asked now: others may ask the same at this moment, and the answers serve all of them.
+   * The key of a new question: other ranks may send the same at this moment, and the answers serve all of them.
    * `undefined` where that cannot be done.
    */
   async #put(about: string, signal: AbortSignal): Promise<string | undefined> {
@@ -98,7 +98,7 @@ export class RollCall {
           () => undefined,
         );
       } catch (error) {
-        // The generation is over, or nothing was asked for a long time.
+        // The generation is over, or no question came for a long time.
         if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
       }
     }
@@ -114,7 +114,7 @@ export class RollCall {
   }
 }
 
-/** Whether a question is the same and new: one that was asked while this thread was busy has answers of then. */
+/** True when a question is the same and new: one that was sent while this thread was busy has answers of then. */
 function isAskedNow(asked: string, about: string): boolean {
   const at = asked.lastIndexOf(" ");
   return asked.slice(0, at) === about && Math.abs(Date.now() - Number(asked.slice(at))) < newMs;

@@ -1,4 +1,4 @@
-/** What calls wait for in the store of their job: it ends with their communicator. */
+/** The waits of calls in the store of their job: they end with their communicator. */
 import type { CommInfo } from "../../../api/index.ts";
 
 /** Bounds of such a wait: by itself it lasts as long as a timer can. Deadlines of calls, closing and losses end it. */
@@ -9,7 +9,7 @@ export interface StoreWait {
 
 /** The waits of one process. */
 export class StoreWaits {
-  /** By the communicator's number: that of all ranks is one object to the session and another to those who call on it. */
+  /** By the communicator's number: that of all ranks is one object to the session and another to its callers. */
   readonly #open = new Map<number, Set<AbortController>>();
 
   /** Waits on behalf of a communicator; what is left of it ends with `wait`. */

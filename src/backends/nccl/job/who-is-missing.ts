@@ -1,11 +1,11 @@
-/** Who keeps a rank waiting: ranks of other processes are asked what they have made. All ranks here are those of the job. */
+/** The ranks that keep a rank waiting: ranks of other processes are queried for their calls. All ranks here are those of the job. */
 import type { CommInfo, HalfTransfer, MissingRanks } from "../../../api/index.ts";
 import { type Ends, Made, messagesOf } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { keepWaiting } from "./messages-wait.ts";
 import { type Answers, RollCall } from "./roll-call.ts";
 
-/** What a process says of a communicator, by its key: what it was asked for, or when it leaves all. */
+/** A process's words about a communicator, by its key: an answer, or a farewell for all communicators. */
 type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
 
 /** Collective calls, and whether any follow: see `Made`. */
@@ -51,7 +51,7 @@ export class WhoIsMissing {
     return this.#lacking(comm, ({ calls }) => calls > number);
   }
 
-  /** The other ranks of which something does not hold, or who do not answer. */
+  /** The other ranks for which a condition does not hold, or that do not answer. */
   async #lacking(
     comm: CommInfo,
     holds: (counts: Omit<Counts, "isOver">) => boolean,
@@ -99,7 +99,7 @@ export class WhoIsMissing {
     });
   }
 
-  /** Answers no more. What this process has made by now is left for those who ask later. */
+  /** Stops answering. The calls that this process has made by now are left for later questions. */
   end(): void {
     this.#rollCall.end();
   }
@@ -125,7 +125,7 @@ function allOf(made: Made): Counts & Ends {
   return { ...countsOf(made), ...made.ends() };
 }
 
-/** What a rank says of a communicator. */
+/** A rank's words about a communicator. */
 async function wordsOf(answers: Answers, rank: number, key: string): Promise<Words[string]> {
   const words = await answers(rank);
   return words === undefined ? {} : ((JSON.parse(words) as Words)[key] ?? {});

@@ -1,8 +1,8 @@
-/** What a call is told that waited in the job's store for ranks of which one is gone. */
+/** The error of a call that waited in the job's store for ranks of which one is gone. */
 import { ranksText } from "../../../api/error-text.ts";
 import { type CommError, type CommInfo, RemoteRankError } from "../../../api/index.ts";
 
-/** The store tells of ranks of the job; a call is told of those of its communicator. Any other error is as it was. */
+/** The store names ranks of the job; the error of a call names those of its communicator. Any other error stays as it was. */
 export function willNotCome(comm: CommInfo, error: unknown): unknown {
   const { code, ranks = [] } = error as Partial<CommError>;
   if (code !== "ERR_COMM_REMOTE") return error;

@@ -1,6 +1,6 @@
 /**
- * The way of a rank to the store: connect, prove, be proven to, twice: to speak, and to be silent; again until the deadline when
- * nobody is there yet.
+ * The way of a rank to the store: connect, and prove both ends, twice: once to speak, and once to be silent; again until the deadline
+ * when there is no store yet.
  */
 
 import { createConnection, type Socket } from "node:net";
@@ -28,7 +28,7 @@ export interface Target {
   readonly secret: string;
 }
 
-/** How this process is called in messages. */
+/** The name of this process in messages. */
 export const processLabel: string = `process ${process.pid} on ${hostname()}`;
 
 /** Why an attempt failed; only a fault that waiting may cure is tried again. */
@@ -37,7 +37,7 @@ interface Fault {
   readonly final: boolean;
 }
 
-/** What an attempt ended with. */
+/** The outcome of an attempt. */
 type Outcome = Session | Fault;
 
 const firstPauseMs = 10;
@@ -79,7 +79,7 @@ function wasGivenUp(signal: AbortSignal | undefined): signal is AbortSignal {
 const finalHint =
   "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
 
-/** One way to the store, without another when nobody is there. */
+/** One way to the store, without another when there is none. */
 export async function attempt(
   target: Target,
   who: Concerned,
@@ -105,7 +105,7 @@ export async function attempt(
   return session;
 }
 
-/** A connection whose ends have proven to each other that they know the secret. */
+/** A connection with ends that have proven to each other that they know the secret. */
 interface Proven {
   readonly framed: FramedSocket;
   readonly incoming: Seal;
@@ -147,7 +147,7 @@ function prove(
  * Connects; starts one more connection every `reconnectMs` until the first of them stands, and ends the others. Returns a function
  * that gives up those that do not stand.
  *
- * A system whose queue of new connections is full drops the packet that asks for one, and the sender repeats it after 1, 3 and 7
+ * A system with a full queue of new connections drops the packet that requests one, and the sender repeats it after 1, 3 and 7
  * seconds: too seldom while strangers keep that queue full.
  */
 function connectFirst(

@@ -28,7 +28,7 @@ export async function enter(
   for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
     const reachMs = leftMs();
     const session = await reach(reachMs).catch((error: unknown) => {
-      // With hardly any time left it is not known that nobody is there.
+      // With hardly any time left a missing store is not certain.
       throw reachMs < longestPauseMs && error instanceof RendezvousError
         ? (refusal ?? error)
         : error;

@@ -10,7 +10,7 @@ import {
 } from "../../../api/index.ts";
 import type { Failure } from "./messages.ts";
 
-/** Who an error concerns. */
+/** The rank of an error. */
 export interface Concerned {
   readonly address: string;
   readonly jobId: string;
@@ -18,9 +18,9 @@ export interface Concerned {
   readonly size: number;
 }
 
-/** Others have not left the life of the job that this rank has left: asked again later, the store may take it. */
+/** Others have not left the life of the job that this rank has left: a later request may succeed. */
 export class StillInUseError extends RendezvousError {
-  /** To a caller whose deadline passes it is one like others. */
+  /** To a caller with a deadline that passes it is one like others. */
   override get name(): string {
     return RendezvousError.name;
   }
@@ -77,7 +77,7 @@ export function placeError(
   );
 }
 
-/** The error of a wait whose signal fired. */
+/** The error of a wait with a signal that fired. */
 export function signalError(
   request: string,
   who: Concerned,

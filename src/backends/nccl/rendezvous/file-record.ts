@@ -20,7 +20,7 @@ import type { ProcessIdentity } from "./process-identity.ts";
 export interface FileRecord {
   readonly format: typeof format;
   readonly jobId: string;
-  /** Tells this file from every other one of the same job. */
+  /** Distinguishes this file from every other one of the same job. */
   readonly nonce: string;
   readonly host: string;
   readonly port: number;
@@ -32,14 +32,14 @@ export interface FileRecord {
 /** First words of every such file. */
 export const format = "twinccl rendezvous 1";
 
-/** How every such file begins; what begins otherwise is somebody else's, and never taken away. */
+/** The beginning of every such file; a file that begins otherwise belongs to another program, and is never removed. */
 const beginning = '{"format":"twinccl rendezvous ';
 
 const mostBytes = 4_096;
 /** A file that was not completed for so long was left behind by a process that ended meanwhile. */
 const writingMs = 5_000;
 
-/** What is at a path. */
+/** The object at a path. */
 export type Found =
   | { readonly kind: "absent" }
   | { readonly kind: "record"; readonly record: FileRecord }
@@ -72,7 +72,7 @@ export function ownFolder(path: string): string | undefined {
   return stat.isDirectory() ? strangersIn(stat, "entered") : `is ${kindOf(stat)}`;
 }
 
-/** Whether there is a folder. What cannot be looked at is none: whoever opens the path is told why. */
+/** True when there is a folder. One that cannot be read is none: opening the path gives the error. */
 function isFolder(path: string): boolean {
   try {
     return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
@@ -81,7 +81,7 @@ function isFolder(path: string): boolean {
   }
 }
 
-/** Reads the file; follows no link, and believes only what this user wrote and nobody else can read. */
+/** Reads the file; follows no link, and accepts only a file that this user wrote and no other user can read. */
 export function readRecord(path: string): Found {
   let file: number;
   try {
@@ -103,7 +103,7 @@ export function readRecord(path: string): Found {
     }
     const record = parse(text);
     const isOld = Date.now() - stat.mtimeMs > writingMs;
-    // No rank gives it a second name: who did may have put it here.
+    // No rank gives it a second name: another user may have put it here.
     if (record === undefined || stat.nlink !== 1) return { kind: "unfinished", isOld };
     return { kind: "record", record };
   } finally {
@@ -131,8 +131,8 @@ export function createRecord(path: string, record: FileRecord): boolean {
 /**
  * Takes a file away if it is still the one that was judged; false when another process is about to take it away.
  *
- * A path that was looked at may lead to a new file when it is removed. So who removes holds a lock meanwhile, a file of its own;
- * and who creates never replaces one. What is judged under the lock is thus what is removed.
+ * A path that was examined may lead to a new file when it is removed. So the remover holds a lock meanwhile, a file of its own;
+ * and a creator never replaces one. The file that is examined under the lock is thus the one that is removed.
  */
 export function removeRecord(path: string, isJudged: (found: Found) => boolean): boolean {
   const lock = `${path}.lock`;
@@ -168,7 +168,7 @@ function distrust(stat: Stats): string | undefined {
   return reason ?? (stat.size > mostBytes ? "is too large for a rendezvous" : undefined);
 }
 
-/** How users other than this process's have a part in it. */
+/** The access that users other than this process's have to it. */
 function strangersIn({ uid, mode }: Stats, verb: "read" | "entered"): string | undefined {
   const user = process.getuid?.();
   if (user === undefined) return undefined;

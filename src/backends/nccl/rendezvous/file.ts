@@ -33,7 +33,7 @@ export interface FileOptions {
 }
 
 const pollMs = 20;
-/** How long one attempt to reach the store of a file may take before the file is read again. */
+/** Longest time of one attempt to reach the store of a file before the file is read again. */
 const attemptMs = 1_000;
 
 /**
@@ -41,9 +41,9 @@ const attemptMs = 1_000;
  *
  * Rank 0 hosts the store on a free port, makes a secret, and writes both into the file, which it creates exclusively and
  * removes when it leaves. No secret has to be handed around, and what holds for the rendezvous over TCP holds here. A file
- * is believed only when it is a plain file of this user that nobody else can read; links are refused.
+ * is accepted only when it is a plain file of this user that no other user can read; links are refused.
  *
- * A file that an earlier run left behind is *stale* when its creator has ended: the machine has started anew since, or the
+ * A file that an earlier run left behind is *stale* when its creator has ended: the machine has restarted since, or the
  * process number is free or belongs to a process that started at another time. Rank 0 replaces a stale file; the others
  * wait until it has. A file of a running process, or of another machine, of which that cannot be known, is refused by
  * name.
@@ -114,7 +114,7 @@ function follow(path: string, asked: JoinArguments): Promise<Membership> {
   );
 }
 
-/** A session with the store that the file tells of, once it does. */
+/** A session with the store of the file, once it names one. */
 async function find(path: string, asked: JoinArguments, end: number): Promise<Session> {
   const { jobId, rank, size, signal } = asked;
   const who = { address: path, jobId, rank, size };
@@ -167,7 +167,7 @@ async function claim(
   }
 }
 
-/** Whether what is there now is what was found to be stale before. */
+/** True when the file now is the one that was found to be stale before. */
 function isSame(now: Found, before: Found): boolean {
   if (now.kind === "record" && before.kind === "record") {
     return now.record.nonce === before.record.nonce;

@@ -2,7 +2,7 @@
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
 
-/** Who listens to a framed socket. */
+/** The listener of a framed socket. */
 export interface FrameListener {
   /** A whole frame; the bytes are only valid during the call. A throw ends the connection with its message. */
   frame(frame: Buffer): void;
@@ -16,7 +16,7 @@ export class FramedSocket {
   /** Longest frame that is accepted. */
   mostBytes: number;
   readonly socket: Socket;
-  /** What came and is not yet a whole frame; joined only once enough is there. */
+  /** Received bytes of an incomplete frame; joined only once enough is there. */
   #chunks: Buffer[] = [];
   #heldBytes = 0;
   #neededBytes = 4;
@@ -90,7 +90,7 @@ export class FramedSocket {
     this.#neededBytes = needed;
   }
 
-  /** Ends the connection as a fault of it would, and tells the listener. */
+  /** Ends the connection as a fault of it would, with a call of the listener. */
   end(reason: string): void {
     if (this.#over) return;
     this.destroy();

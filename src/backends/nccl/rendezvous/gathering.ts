@@ -1,17 +1,17 @@
-/** A generation that is being formed: who has asked to be in it, and when it is complete. */
+/** A generation that is being formed: its requests so far, and when it is complete. */
 import { ranksText } from "../../../api/error-text.ts";
 import { after, type Generation } from "./generation.ts";
 import type { Failure } from "./messages.ts";
 import type { Peer, Told } from "./seats.ts";
 
-/** Somebody who asked to be in the next generation. */
+/** A request to be in the next generation. */
 interface Arrival {
   readonly peer: Peer;
   readonly id: number;
   readonly timer: NodeJS.Timeout;
 }
 
-/** What a gathering waits for: fresh ranks, or survivors of the generation before. */
+/** The ranks that a gathering waits for: fresh ranks, or survivors of the generation before. */
 export type Purpose =
   | { readonly kind: "join"; readonly size: number }
   | {
@@ -27,21 +27,21 @@ export interface Member {
   readonly origin: number;
 }
 
-/** What a gathering tells its store. */
+/** The store's side of a gathering. */
 export interface GatheringEvents {
   /** Complete; `members` are the new ranks in order. */
   formed(members: readonly Member[]): void;
-  /** Nobody is left in it. */
+  /** It has no requests left. */
   empty(): void;
 }
 
-/** One gathering. Ranks in it are those that were asked with: new ones to join, old ones to rejoin. */
+/** One gathering. Ranks in it are those of the requests: new ones to join, old ones to rejoin. */
 export class Gathering {
   readonly generation: number;
   readonly purpose: Purpose;
   readonly #events: GatheringEvents;
   readonly #arrivals = new Map<number, Arrival>();
-  /** Ranks whose deadline has passed; for the diagnosis of the others they were there. */
+  /** Ranks with deadlines that have passed; for the diagnosis of the others they were there. */
   readonly #expired = new Set<number>();
   #settle: NodeJS.Timeout | undefined;
 
@@ -51,12 +51,12 @@ export class Gathering {
     this.#events = events;
   }
 
-  /** Who has that rank here. */
+  /** The request with that rank here. */
   holder(rank: number): Peer | undefined {
     return this.#arrivals.get(rank)?.peer;
   }
 
-  /** Somebody asks to be in. */
+  /** Adds a request. */
   arrive(rank: number, peer: Peer, id: number, timeoutMs: number, settleMs: number): void {
     const timer = after(timeoutMs, () => {
       const failure = this.#late(timeoutMs);
@@ -73,7 +73,7 @@ export class Gathering {
     this.check();
   }
 
-  /** Somebody no longer asks. */
+  /** Removes a request. */
   withdraw(peer: Peer, id?: number): void {
     for (const [rank, arrival] of this.#arrivals) {
       if (arrival.peer === peer && (id === undefined || arrival.id === id)) this.#remove(rank);
@@ -94,7 +94,7 @@ export class Gathering {
     if (this.#missing().length === 0) this.#form();
   }
 
-  /** Ends it: everybody in it is told so. */
+  /** Ends it: all requests in it fail. */
   fail(failure: Told): void {
     const arrivals = [...this.#arrivals.values()];
     this.#clear();

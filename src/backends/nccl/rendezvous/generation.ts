@@ -1,5 +1,5 @@
 /**
- * One generation of a job inside the store: its ranks, its keys, and who waits for what.
+ * One generation of a job inside the store: its ranks, its keys, and its waits.
  *
  * Here everything happens at once and in order; the only thing that passes time is a deadline.
  */
@@ -204,7 +204,7 @@ export class Generation {
     }
   }
 
-  /** A rank is gone: what needs it fails, and of a loss the others are told. */
+  /** A rank is gone: waits that need it fail, and the others hear of a loss. */
   gone(rank: number, state: "lost" | "left", reason: string): void {
     const seat = this.seats[rank];
     if (seat === undefined || seat.state !== "here") return;
@@ -354,7 +354,7 @@ export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(timeoutMs, longestMs)).unref();
 }
 
-/** What is kept for a value: also an empty one takes memory. */
+/** The memory of a value: also an empty one takes some. */
 function heldBytes(key: string, value: Uint8Array): number {
   return limits.entryBytes + Buffer.byteLength(key) + value.byteLength;
 }

@@ -1,5 +1,5 @@
 /**
- * How both ends of a connection prove that they know the secret of the job, without sending it.
+ * The proof of both ends of a connection that they know the secret of the job, without sending it.
  *
  *     rank  -> store   hello: version, job id, rank, nonce
  *     store -> rank    challenge: nonce
@@ -24,24 +24,24 @@ const macBytes = 16;
 /** Kinds of plain frames, by number. */
 const plain = { hello: 1, challenge: 2, rankProof: 3, storeProof: 4, refusal: 5 } as const;
 
-/** What a rank says first. */
+/** The first message of a rank. */
 export interface Hello {
   readonly jobId: string;
   readonly rank: number;
   readonly nonce: Uint8Array;
 }
 
-/** What both ends know after hello and challenge. */
+/** The common knowledge of both ends after hello and challenge. */
 export interface Exchanged {
   readonly hello: Hello;
   /** The store's nonce. */
   readonly nonce: Uint8Array;
 }
 
-/** Which end speaks. */
+/** The end that speaks. */
 export type Role = "rank" | "store";
 
-/** Bytes nobody can guess. */
+/** Bytes that cannot be guessed. */
 export function freshNonce(): Uint8Array {
   return randomBytes(nonceBytes);
 }
@@ -95,7 +95,7 @@ export function isProof(
   return found.byteLength === expected.byteLength && timingSafeEqual(found, expected);
 }
 
-/** What a store sends in place of its proof when the rank's was wrong. */
+/** The store's message in place of its proof when the rank's was wrong. */
 export const refusal: Buffer = new Writer().byte(plain.refusal).number(magic).end();
 
 /** True for the frame of a store that did not accept this rank's proof. */

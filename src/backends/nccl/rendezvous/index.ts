@@ -1,17 +1,17 @@
 /**
- * How the processes of a job come together: everything before NCCL's first call, in plain Node.
+ * The meeting of a job's processes: everything before NCCL's first call, in plain Node.
  *
  * `Rendezvous.join` waits until all ranks are there and gives a `Membership`: a small key-value store among the ranks
- * (`set`, `get`, `exchange`, `meet`), news of ranks whose process is gone (`onLost`), and the way into the next generation with
+ * (`set`, `get`, `exchange`, `meet`), news of lost ranks (`onLost`), and the way into the next generation with
  * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
  * colours are exchanged. No data of collectives passes here.
  *
- * `launcherEnvironment(launcherVariables())` tells which rank this process is, whoever launched it, and `rendezvousFor` where
- * it meets the others.
+ * `launcherEnvironment(launcherVariables())` gives the rank of this process, from any known launcher, and `rendezvousFor` the place
+ * of the meeting.
  *
- * While the process that hosts the place blocks its event loop, nobody is answered. What all ranks need before they block,
- * such as the unique id, is therefore best handed out by `exchange`, which answers all of them at the same moment; ranks
- * that block until they have met some others come together by `meet`.
+ * While the process that hosts the place blocks its event loop, no request is answered. Values that all ranks need before they block,
+ * such as the unique id, are therefore best sent by `exchange`, which answers all of them at the same moment; ranks
+ * that block until they have met some others meet by `meet` before.
  *
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */

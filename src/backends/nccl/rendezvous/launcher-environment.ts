@@ -1,5 +1,5 @@
 /**
- * Which rank this process is, from the variables of the launcher that started it.
+ * The rank of this process, from the variables of the launcher that started it.
  *
  * Rank, size and local rank come from one launcher, never from two. The first complete family counts, in this order:
  * `twinccl launch`, torchrun, Open MPI, a Slurm step. An inner launcher is found before the outer one that usually starts
@@ -20,7 +20,7 @@ import {
 } from "./launcher-families.ts";
 import { limits } from "./limits.ts";
 
-/** What a launcher tells a process. */
+/** The launcher's facts about a process. */
 export interface LauncherEnvironment {
   readonly family: FamilyName;
   readonly rank: number;
@@ -35,7 +35,7 @@ export interface LauncherEnvironment {
   readonly port: number | undefined;
   /** `TWINCCL_SECRET`. */
   readonly secret: string | undefined;
-  /** Who hosts the store: `twinccl launch` does, other launchers leave it to rank 0. */
+  /** The host of the store: `twinccl launch` itself, or rank 0 under other launchers. */
   readonly storeHost: "launcher" | "rank 0";
   /** `TWINCCL_RENDEZVOUS_FILE`: a file or folder to meet at instead. */
   readonly file: string | undefined;

@@ -5,10 +5,10 @@ import { firstHost, isStep, slurmPort, tasksOnNode } from "./slurm.ts";
 /** Variables of a process. */
 export type Variables = Readonly<Record<string, string | undefined>>;
 
-/** Launchers whose variables are understood, in the order in which they are looked for. */
+/** Launchers with known variables, in the order in which they are looked for. */
 export type FamilyName = "twinccl" | "torchrun" | "openmpi" | "slurm";
 
-/** What one family says, as text. */
+/** The variables of one family, as text. */
 export interface FamilyTexts {
   readonly rank: string;
   readonly size: string;
@@ -22,10 +22,10 @@ export interface Family {
   readonly name: FamilyName;
   /** Variables that only this launcher sets: one of them, and the family was meant. */
   readonly marks: readonly string[];
-  /** What must be there for the family to count. */
+  /** The variables that the family needs to count. */
   readonly needs: readonly string[];
   readonly texts: FamilyTexts;
-  /** What this family does not say in one variable of its own. */
+  /** Facts that this family does not have in one variable of its own. */
   readonly jobId: (env: Variables) => string;
   readonly address: (env: Variables) => string | undefined;
   readonly port: (env: Variables) => number | undefined;
@@ -78,7 +78,7 @@ export const families: readonly Family[] = [
       localRank: "LOCAL_RANK",
       localSize: "LOCAL_WORLD_SIZE",
     },
-    // The default run id of torchrun is "none" for everybody; the leader tells two such jobs apart.
+    // The default run id of torchrun is always "none"; the leader distinguishes two such jobs.
     jobId: (env) => {
       const run = textOf(env, "TORCHELASTIC_RUN_ID") ?? "none";
       const restart = textOf(env, "TORCHELASTIC_RESTART_COUNT") ?? "0";

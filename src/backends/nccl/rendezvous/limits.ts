@@ -12,16 +12,16 @@ export const limits = {
   jobIdBytes: 128,
   keyBytes: 256,
   valueBytes: 2 ** 20,
-  /** What one exchange gives to each rank. */
+  /** The result of one exchange for each rank. */
   exchangeBytes: 2 ** 24,
   /** All values of one generation together, with their keys and what else it takes to keep them. */
   storeBytes: 2 ** 26,
-  /** What it takes to keep a value, beside its bytes and its key's. */
+  /** The memory of a value, beside its bytes and its key's. */
   entryBytes: 128,
   /** Bytes a rank has not yet taken from its connection; more, and it is lost. */
   unsentBytes: 2 ** 27,
   ranks: 2 ** 16,
-  /** What one rank waits for at once. */
+  /** The waits of one rank at once. */
   meetings: 2 ** 14,
 } as const;
 

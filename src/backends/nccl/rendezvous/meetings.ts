@@ -1,9 +1,9 @@
 /**
- * Ranks of a generation that come together before they go on without the store: each waits for several meetings at once,
- * and all who are brought together are let go at the same moment.
+ * Ranks of a generation that meet before they go on without the store: each waits for several meetings at once,
+ * and all ranks of connected meetings are released at the same moment.
  *
- * A rank that is let go may be blocked until those it has met are too. So nobody goes while one of them still waits for a
- * meeting that is not complete: the store itself may live in the process of a rank that is blocked.
+ * A released rank may be blocked until those that it has met are too. So no rank is released while one of them still waits for an
+ * incomplete meeting: the store itself may live in the process of a blocked rank.
  */
 import type { Meeting } from "./rendezvous.ts";
 
@@ -15,13 +15,13 @@ export interface Attendance {
   readonly timer: NodeJS.Timeout;
 }
 
-/** Who waits for which meetings. */
+/** The waiting ranks, and their meetings. */
 export class Meetings {
   readonly #all = new Set<Attendance>();
   /** By key and rank. */
   readonly #there = new Map<string, Map<number, Attendance>>();
 
-  /** A rank waits; gives all who may go now. */
+  /** A rank waits; returns all ranks that may go now. */
   come(attendance: Attendance): readonly Attendance[] {
     this.#all.add(attendance);
     for (const { key } of attendance.meetings) {
@@ -44,7 +44,7 @@ export class Meetings {
     }
   }
 
-  /** How many meetings a rank waits for. */
+  /** Number of meetings that a rank waits for. */
   heldBy(rank: number): number {
     return this.waiting((each) => each.rank === rank).reduce(
       (sum, { meetings }) => sum + meetings.length,
@@ -52,12 +52,12 @@ export class Meetings {
     );
   }
 
-  /** Those who wait and are such. */
+  /** Waiting ranks with a property. */
   waiting(which: (attendance: Attendance) => boolean): Attendance[] {
     return [...this.#all].filter(which);
   }
 
-  /** Ranks that keep somebody waiting. */
+  /** Ranks that keep others waiting. */
   missing({ meetings }: Pick<Attendance, "meetings">): number[] {
     const missing = new Set<number>();
     for (const { key, ranks } of meetings) {
@@ -67,7 +67,7 @@ export class Meetings {
     return [...missing].sort((a, b) => a - b);
   }
 
-  /** One who waits and all whom its meetings bring along, directly or not; nobody while one of them lacks somebody. */
+  /** One waiting rank and all ranks that its meetings connect, directly or not; none while one of them lacks a rank. */
   #broughtTogether(first: Attendance): readonly Attendance[] {
     const together = new Set([first]);
     for (const { meetings } of together) {

@@ -1,4 +1,4 @@
-/** What ranks and the store say to each other once both have proven that they know the secret. */
+/** Messages between ranks and the store once both have proven that they know the secret. */
 import { nonceBytes } from "./handshake.ts";
 import { limits } from "./limits.ts";
 import type { Meeting } from "./rendezvous.ts";
@@ -77,7 +77,7 @@ export interface Failure {
   readonly hint: string;
   /** The ranks to look at: missing, lost, in the way, or gone on to the next generation. */
   readonly ranks: readonly number[];
-  /** For a join or rejoin that timed out: who is there. */
+  /** For a join or rejoin that timed out: the present ranks. */
   readonly joined: readonly number[];
 }
 
@@ -93,7 +93,7 @@ export type Reply =
       readonly hosted: boolean;
     }
   | { readonly kind: "done"; readonly id: number }
-  /** Nobody was let go because of it. */
+  /** It released no rank. */
   | { readonly kind: "withdrawn"; readonly id: number }
   | { readonly kind: "value"; readonly id: number; readonly value: Uint8Array }
   | { readonly kind: "values"; readonly id: number; readonly values: readonly Uint8Array[] }

@@ -1,8 +1,8 @@
-/** Whether the process that left a file behind still runs. */
+/** True while the process that left a file behind still runs. */
 import { readFileSync, readlinkSync } from "node:fs";
 import { hostname, uptime } from "node:os";
 
-/** What tells a process from every other, later ones with its number included. */
+/** Distinguishes a process from every other, later ones with its number included. */
 export interface ProcessIdentity {
   readonly host: string;
   /** Of this start of the machine: see `bootId`. */
@@ -28,13 +28,13 @@ export function thisProcess(): ProcessIdentity {
   };
 }
 
-/** What tells this start of the machine, and machines of the same name; empty where the system does not say. */
+/** Distinguishes this start of the machine, and machines of the same name; empty where the system has no such facts. */
 export function bootId(): string {
   return orEmpty(() => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim());
 }
 
 /**
- * Whether that process runs: `unknown` for one of another machine or container.
+ * The state of that process: `unknown` for one of another machine or container.
  *
  * One of this start of this machine runs when its number is in use and, where the system says so, by a process that
  * started at the same time. One of this machine that was written down before the machine started has ended.

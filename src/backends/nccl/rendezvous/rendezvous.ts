@@ -1,4 +1,4 @@
-/** What a rendezvous promises: how the processes of a job find each other, whatever carries it. */
+/** The contract of a rendezvous: the meeting of a job's processes, over any medium. */
 
 /** A place where the processes of a job meet. */
 export interface Rendezvous {
@@ -8,8 +8,8 @@ export interface Rendezvous {
   /**
    * Joins the job as one rank. Resolves when all `size` ranks have joined, on all of them.
    *
-   * A rank whose process starts late is waited for; a second process that claims a taken rank is refused and the first
-   * one stays. Once all ranks have left, the job may be joined anew; a rank that has left waits for the others to leave. A
+   * A rank with a process that starts late is waited for; a second process that claims a taken rank is refused and the first
+   * one stays. Once all ranks have left, the job may be joined again; a rank that has left waits for the others to leave. A
    * connection that ends before the join is made again until the deadline.
    *
    * @throws RendezvousError at the deadline, with the ranks that joined and those missing, or those that have not left;
@@ -19,7 +19,7 @@ export interface Rendezvous {
   join(options: JoinOptions): Promise<Membership>;
 }
 
-/** How to join. */
+/** Arguments of a join. */
 export interface JoinOptions {
   /** Name of the job, the same on all ranks: 1 to 128 bytes. */
   readonly jobId: string;
@@ -27,18 +27,18 @@ export interface JoinOptions {
   /** Number of ranks of the job. */
   readonly size: number;
   /**
-   * Which life of the job this is, from 0; the default. A later generation is normally reached by `rejoin`. Processes that
-   * start anew give the next number, all of them the same, and take the place of the generation before.
+   * The number of the job's life, from 0; the default. A later generation is normally reached by `rejoin`. Restarted processes
+   * give the next number, all of them the same, and take the place of the generation before.
    */
   readonly generation?: number | undefined;
-  /** How long to wait for the other ranks, and for the place itself (60000). */
+  /** Longest wait for the other ranks, and for the place itself (60000). */
   readonly deadlineMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
 /** Bounds of one wait. */
 export interface WaitOptions {
-  /** How long to wait (60000). */
+  /** Longest wait (60000). */
   readonly timeoutMs?: number | undefined;
   /** Gives up this wait alone; the membership stays usable. */
   readonly signal?: AbortSignal | undefined;
@@ -49,31 +49,31 @@ export interface WaitOptions {
 /** Bounds of a wait for a key. */
 export interface GetOptions extends WaitOptions {
   /**
-   * The ranks of which one alone sets the key, or without which nobody does: the wait fails once one of these is lost or has
-   * left, and goes on whoever else is. Left out, it fails once any rank is lost, or all others have left.
+   * The ranks of which only one sets the key, or without which it is never set: the wait fails once one of these is lost or has
+   * left, and ignores other losses. Left out, it fails once any rank is lost, or all others have left.
    */
   readonly needs?: readonly number[] | undefined;
 }
 
 /** A meeting of some ranks of a generation. */
 export interface Meeting {
-  /** What all of them call it: 1 to 256 bytes. */
+  /** The name of the meeting on all of its ranks: 1 to 256 bytes. */
   readonly key: string;
-  /** Who has to come, this rank among them. */
+  /** The ranks of the meeting, this rank among them. */
   readonly ranks: readonly number[];
 }
 
-/** How survivors form the next generation. */
+/** Arguments of the survivors' next generation. */
 export interface RejoinOptions {
   /**
    * The ranks to go on without, in numbers of this generation; every survivor gives the same. Left out: the next
-   * generation has everyone whose connection stands and who asks, as soon as all of them have, or when nobody new has
-   * asked for `settleMs`.
+   * generation has every rank with a connection that requests it, as soon as all of them have, or when no new request came
+   * for `settleMs`.
    */
   readonly without?: readonly number[] | undefined;
-  /** How long to wait for one more survivor when `without` is left out (2000). */
+  /** Longest wait for one more survivor when `without` is left out (2000). */
   readonly settleMs?: number | undefined;
-  /** How long to wait for the others in all (60000). */
+  /** Longest wait for the others in all (60000). */
   readonly deadlineMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -84,14 +84,14 @@ export interface LostPeer {
   readonly rank: number | undefined;
   /** When the place noticed, in milliseconds since 1970 on the clock of the place. */
   readonly atMs: number;
-  /** How it was noticed. */
+  /** The sign by which the loss was noticed. */
   readonly reason: string;
 }
 
 /**
  * One rank's place in one generation of a job: a small key-value store among its ranks, and news of ranks that are lost.
  *
- * A generation is broken once a rank is lost: what waits for somebody fails at once by name, and so does every later
+ * A generation is broken once a rank is lost: waits for ranks that are gone fail at once by name, and so does every later
  * wait, but for keys that need no rank that is gone; keys that were set stay readable. `rejoin` leads on. An idle membership does not keep the process alive.
  */
 export interface Membership {
@@ -132,7 +132,7 @@ export interface Membership {
   exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
 
   /**
-   * Waits until for each of these meetings all its ranks wait. All who are brought together, directly or by the meetings of
+   * Waits until for each of these meetings all its ranks wait. All ranks of connected meetings, directly or by the meetings of
    * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
    * A key may be used again once its meeting was held.
    *
@@ -146,9 +146,9 @@ export interface Membership {
   meet(meetings: readonly Meeting[], options?: WaitOptions): Promise<boolean>;
 
   /**
-   * Forms the next generation with the other survivors; ranks are numbered anew in the old order. This membership is over
-   * when that worked, and when the others went on without this rank: what it then asks for fails with a `CommClosedError` whose
-   * `ranks` are those of this generation that went on.
+   * Forms the next generation with the other survivors; ranks keep their order and get new numbers. This membership is over
+   * when that worked, and when the others went on without this rank: later requests fail with a `CommClosedError` with
+   * `ranks` of this generation that went on.
    *
    * @throws RendezvousError at the deadline, when survivors give different `without`, or when the place is gone.
    *   RemoteRankError when a rank that should survive is lost meanwhile: call again with it in `without`.
@@ -156,11 +156,11 @@ export interface Membership {
   rejoin(options?: RejoinOptions): Promise<Membership>;
 
   /**
-   * Leaves the job; the others are not told of a loss. Bounded and idempotent. The rank that hosts the place first waits
+   * Leaves the job; the others see no loss. Bounded and idempotent. The rank that hosts the place first waits
    * up to five seconds for the others to leave.
    */
   leave(): Promise<void>;
 }
 
-/** What is waited for where nothing else is said, in milliseconds. */
+/** The default wait, in milliseconds. */
 export const defaultWaitMs = 60_000;

@@ -1,7 +1,7 @@
-/** Who sits in a generation of a job: its ranks, and what became of them. */
+/** The ranks of a generation of a job, and their states. */
 import type { Failure, Reply } from "./messages.ts";
 
-/** A rank as the store sees it: somebody who takes replies. */
+/** A rank as the store sees it: a receiver of replies. */
 export interface Peer {
   /** Host and process, for messages. */
   readonly label: string;
@@ -17,13 +17,13 @@ export interface Seat {
   reason: string;
 }
 
-/** What a failure must say; the rest has defaults. */
+/** The required parts of a failure; the rest has defaults. */
 export type Words = Pick<Failure, "code" | "headline" | "hint">;
 
-/** A failure as it is told: what it must say, and more where there is more. */
+/** A failure as it is sent: its required parts, and more where there are more. */
 export type Told = Partial<Failure> & Words;
 
-/** Ranks whose seat is such. */
+/** Ranks in a state. */
 export function ranksWhere(
   seats: readonly Seat[],
   which: (seat: Seat, rank: number) => boolean,
@@ -31,7 +31,7 @@ export function ranksWhere(
   return seats.flatMap((seat, rank) => (which(seat, rank) ? [rank] : []));
 }
 
-/** What a wait fails with that ranks were needed for which are gone. */
+/** The error of a wait for ranks that are gone. */
 export function goneWords(seats: readonly Seat[], what: string, gone: readonly number[]): Told {
   const seat = seats[gone[0] ?? 0];
   const how = seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`;

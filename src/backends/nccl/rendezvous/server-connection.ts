@@ -21,7 +21,7 @@ import { standBeside } from "./silent-connection.ts";
 import type { Store } from "./store.ts";
 import { WireError } from "./wire.ts";
 
-/** What a connection needs of its server. */
+/** The server's side of a connection. */
 export interface ConnectionHost {
   readonly store: Store;
   readonly secret: string;
@@ -74,7 +74,7 @@ export class ServerConnection implements Peer {
     this.#close(why);
   }
 
-  /** Tells the rank that the store is over, and ends the connection. */
+  /** Sends the end of the store to the rank, and ends the connection. */
   finish(reason: string): void {
     clearTimeout(this.#deadline);
     this.send({ kind: "closing", reason });

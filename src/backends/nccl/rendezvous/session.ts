@@ -13,7 +13,7 @@ export type Asked = {
   [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
 }[Exclude<Request["kind"], "cancel" | "leave" | "beside">];
 
-/** What a request that worked is answered with. */
+/** The answer of a request that worked. */
 export type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;
 
 /** A loss: in one generation, or of the store itself. */
@@ -29,11 +29,11 @@ interface Pending {
   over(): void;
 }
 
-/** How long past a deadline, which the store keeps, its word is waited for. */
+/** Longest wait for the store's answer past a deadline, which the store keeps. */
 const graceMs = 2_000;
-/** How long its word is waited for whether others were let go that wait no more for this rank. */
+/** Longest wait for its answer whether others were released that wait no more for this rank. */
 const withdrawnMs = 1_000;
-/** How long the store's farewell is waited for. */
+/** Longest wait for the store's farewell. */
 const farewellMs = 1_000;
 
 /** A session. It keeps the process alive only while a request waits that is not idle. */
@@ -42,7 +42,7 @@ export class Session {
   readonly #incoming: Seal;
   readonly #outgoing: Seal;
   readonly #pending = new Map<number, Pending>();
-  /** How many of them keep the process alive. */
+  /** Number of them that keep the process alive. */
   #holding = 0;
   readonly #listeners = new Set<(news: News) => void>();
   readonly #news: News[] = [];
@@ -66,7 +66,7 @@ export class Session {
     return this.#over !== undefined && this.#over !== "left";
   }
 
-  /** Tells all news so far, then every later one; gives a way to stop that. */
+  /** Calls a listener with all news so far, then with every later one; gives a way to stop that. */
   onNews(listener: (news: News) => void): () => void {
     for (const news of this.#news) listener(news);
     this.#listeners.add(listener);

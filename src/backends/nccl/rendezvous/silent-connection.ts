@@ -1,16 +1,15 @@
 /**
- * The connection beside the one on which a rank and the store speak: nothing is said there, so that the system tells when the
+ * A connection beside the one on which a rank and the store speak: it carries no messages, so that the system notices when the
  * machine at its other end is gone.
  *
- * TCP's keepalive asks the other machine, not its process: one that computes without returning to its event loop, or is
- * stopped, is answered for by its kernel, however long that lasts. But it asks only where nothing is under way. What was
- * written to a machine that is gone stays under way, and is sent again and again for a quarter of an hour before the system
- * gives up.
+ * TCP's keepalive probes the other machine, not its process: the kernel answers for a process that computes without returning
+ * to its event loop, or is stopped, however long that lasts. But it probes only an idle connection. Data that was written to a
+ * machine that is gone stays under way, and is sent again and again for a quarter of an hour before the system gives up.
  */
 import type { FramedSocket } from "./framed-socket.ts";
 import { WireError } from "./wire.ts";
 
-/** How long the connection on which is spoken may take to tell its own end, which says more. */
+/** Longest time for the speaking connection to report its own end, which has more details. */
 const ownEndMs = 1_000;
 
 /** From now on the end of the silent connection is that of the spoken one too, and the other way round. */

@@ -1,4 +1,4 @@
-/** How Slurm writes things down. */
+/** Slurm's notation. */
 
 /** From here on step numbers stand for the batch script, an interactive shell and the like. */
 const firstSpecialStep = 0xffff_fff0;

@@ -23,12 +23,12 @@ import type { Answer, Session } from "./session.ts";
 
 const defaultSettleMs = 2_000;
 
-/** What all memberships of a process in a job share. */
+/** The common part of all memberships of a process in a job. */
 export interface Connection {
   readonly session: Session;
   readonly address: string;
   readonly jobId: string;
-  /** What else leaving takes: the store that this process hosts. */
+  /** The other part of leaving: the store that this process hosts. */
   readonly left: () => Promise<void>;
 }
 
@@ -134,7 +134,7 @@ class StoreMembership implements Membership {
     const asked = { kind: "rejoin", generation, without, settleMs, timeoutMs } as const;
     const answer = await this.#ask(asked, timeoutMs, options.signal);
     this.#isOver = true;
-    // The session goes on; what listened to this generation is to be kept by nobody.
+    // The session goes on; listeners of this generation must not be kept.
     this.#stopNews();
     this.#listeners.clear();
     return new StoreMembership(this.#connection, answer);

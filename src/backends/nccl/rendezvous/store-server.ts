@@ -6,7 +6,7 @@ import { limits } from "./limits.ts";
 import { ServerConnection, type Step } from "./server-connection.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
-/** How to host a store. */
+/** Options of a hosted store. */
 export interface StoreServerOptions extends StoreOptions {
   /**
    * Where to listen (127.0.0.1). Anything but a loopback address needs a secret. A name of this machine that has a loopback
@@ -15,18 +15,18 @@ export interface StoreServerOptions extends StoreOptions {
   readonly address?: string | undefined;
   /** The port; 0, the default, takes a free one. */
   readonly port?: number | undefined;
-  /** What every rank must prove to know: at least 16 characters that nobody can guess. */
+  /** The secret that every rank must prove to know: at least 16 characters that cannot be guessed. */
   readonly secret?: string | undefined;
   /** From the connection to the request to join (5000). */
   readonly handshakeMs?: number | undefined;
 }
 
-/** How long rank 0 keeps its store for the others when it leaves. */
+/** Longest time that rank 0 keeps its store for the others when it leaves. */
 export const hostLingersMs = 5_000;
 
 const closedReason = "the store was closed by its host";
 
-/** How long ranks may take to end their side of a store that closes. */
+/** Longest time for ranks to end their side of a store that closes. */
 const closeMs = 2_000;
 
 /**
@@ -102,7 +102,7 @@ export class StoreServer {
     return addressText(this.host, this.port);
   }
 
-  /** How many connections were dropped without becoming a rank, by reason. */
+  /** Numbers of connections that were dropped without becoming a rank, by reason. */
   get dropped(): ReadonlyMap<string, number> {
     return this.#dropped;
   }
@@ -119,10 +119,10 @@ export class StoreServer {
     });
   }
 
-  /** Tells every rank that the store is over, and stops listening. Bounded and idempotent. */
+  /** Sends the end of the store to every rank, and stops listening. Bounded and idempotent. */
   close(): Promise<void> {
     this.#closed ??= new Promise((resolve) => {
-      // Connections do not keep the process alive, but who waits for the end must get there.
+      // Connections do not keep the process alive, but waits for the end must get there.
       const timer = setTimeout(resolve, closeMs);
       this.#server.close(() => {
         clearTimeout(timer);

@@ -1,7 +1,7 @@
 /**
  * The place where the ranks of one job meet: forms its generations and serves the latest one.
  *
- * It knows nothing of sockets: whoever hosts it hands it peers whose identity is proven.
+ * It knows nothing of sockets: its host passes it peers with proven identity.
  */
 import { ranksText } from "../../../api/error-text.ts";
 import { fail, Gathering, type Member } from "./gathering.ts";
@@ -9,7 +9,7 @@ import { Generation } from "./generation.ts";
 import type { Request } from "./messages.ts";
 import type { Peer, Seat, Told, Words } from "./seats.ts";
 
-/** What a store serves. */
+/** The job of a store. */
 export interface StoreOptions {
   readonly jobId: string;
   /** Number of ranks of the job. */
@@ -27,7 +27,7 @@ export class Store {
   /** Where each peer sits; a peer that is gone has no entry. */
   readonly #places = new Map<Peer, { readonly generation: Generation; readonly rank: number }>();
   readonly #joining = new Set<Peer>();
-  /** Ranks of the job that have left since it last started anew. */
+  /** Ranks of the job that have left since it last restarted. */
   readonly #left = new Set<number>();
   #latest: Generation | undefined;
   #gathering: Gathering | undefined;
@@ -99,7 +99,7 @@ export class Store {
     if (place !== undefined && place.generation === this.#latest) this.#gathering?.check();
   }
 
-  /** The end: whoever waits is told. */
+  /** The end: all waits fail. */
   close(): void {
     const failure: Words = {
       code: "refused",
@@ -144,7 +144,7 @@ export class Store {
       const holder = gathering.holder(rank);
       return holder && wrong(...taken(rank, holder), [rank]);
     }
-    // With rank 0 the store that it hosts leaves too, and the job starts anew at another.
+    // With rank 0 the store that it hosts leaves too, and the job restarts at another.
     const isHere = !here.hosted || latest === undefined;
     if (gathering === undefined && isHere && isOver) return undefined;
     if (gathering === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
@@ -238,7 +238,7 @@ export class Store {
   }
 }
 
-/** What a rank is told that has left a job in which others still are. */
+/** The error of a rank that has left a job in which others still are. */
 function inUse({ seats }: Generation): Told {
   const ranks = seats.flatMap(({ state, origin }) => (state === "here" ? [origin] : []));
   return {

@@ -11,9 +11,9 @@ export interface TcpOptions {
   /** Host name or address, the same on every rank (127.0.0.1). Anything but loopback needs a secret. */
   readonly address?: string | undefined;
   readonly port: number;
-  /** At least 16 characters that nobody can guess, the same on every rank. */
+  /** At least 16 characters that cannot be guessed, the same on every rank. */
   readonly secret?: string | undefined;
-  /** Who hosts the store: the process of rank 0 (the default), or somebody else, such as the launcher. */
+  /** The host of the store: the process of rank 0 (the default), or another one, such as the launcher. */
   readonly host?: "rank 0" | "other" | undefined;
 }
 
@@ -24,7 +24,7 @@ export interface TcpOptions {
  * authenticated; nothing is encrypted. Without a secret, which only a loopback address allows, everybody on this machine
  * can join.
  *
- * A store hosted by rank 0 ends with the process of rank 0: then nobody can rejoin.
+ * A store hosted by rank 0 ends with the process of rank 0: then no rank can rejoin.
  *
  * @throws InvalidArgumentError for a port that is none. `join` too: for a secret that is missing or short.
  */
