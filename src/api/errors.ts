@@ -203,7 +203,10 @@ export class DeadlockError extends CommError {
   }
 }
 
-/** A deadline passed; `ranks` are the ones that had not arrived, or of a message the one that it waited for. */
+/**
+ * A deadline passed, or a stall in a world that fails those; `ranks` are the ones that had not arrived, or of a message the one
+ * that it waited for.
+ */
 export class CommTimeoutError extends CommError {
   readonly code = "ERR_COMM_TIMEOUT";
 }

@@ -299,7 +299,8 @@ const others: Readonly<Record<string, (rest: Rest) => unknown>> = {
       ...rest("timeoutMs", "plan", "readPlan", "checks", "nvls"),
     }).name,
   createWorld: async (rest) => {
-    const options = { backend: sim(), size: 2, ...rest("name", "onStall", "stallMs", "callSites") };
+    const names = ["name", "onStall", "stallMs", "stall", "callSites"] as const;
+    const options = { backend: sim(), size: 2, ...rest(...names) };
     const world = await createWorld(options);
     await world.run((comm) => comm.barrier());
     const next = await world.rebuild(rest("without"));

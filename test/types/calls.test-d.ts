@@ -85,6 +85,9 @@ test("what is left out may be undefined", () => {
   comm.barrier({ timeoutMs: some.timeoutMs, signal: undefined });
   sim({ seed: some.seed, trace: undefined, link: { latencyNs: undefined } });
   void createWorld({ backend: sim(), size: 2, name: undefined, stallMs: undefined });
+  void createWorld({ backend: sim(), size: 2, stall: some.seed === 0 ? "fail" : undefined });
+  // @ts-expect-error no such effect of a stall
+  void createWorld({ backend: sim(), size: 2, stall: "warn" });
   expectTypeOf(comm.broadcast({ send: undefined, recv: i32, root: 0 })).toEqualTypeOf<
     CommOp<DeviceBuffer<"int32">>
   >();

@@ -97,7 +97,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   }
   const closeMs = Math.min(timeoutMs, longestMs);
   const opening: Opening = {
-    ...{ backend, name, onStall: undefined, stallMs: 10_000, callSites, closeMs },
+    ...{ backend, name, onStall: undefined, stallMs: 10_000, stall: "report", callSites, closeMs },
   };
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new InvalidArgumentError(

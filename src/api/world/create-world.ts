@@ -7,13 +7,13 @@ import type { World, WorldOptions } from "./world.ts";
 
 const kinds: OptionKinds<WorldOptions> = {
   ...{ backend: true, size: true, name: "string", onStall: "function", stallMs: true },
-  ...{ callSites: "boolean" },
+  ...{ stall: true, callSites: "boolean" },
 };
 
 /**
  * Opens a world with all ranks in this process.
  *
- * @throws InvalidArgumentError for a missing backend or a size that is no number of ranks.
+ * @throws InvalidArgumentError for a missing backend, a size that is no number of ranks, or another option out of range.
  * @throws BackendUnavailableError when the named backend cannot be used here; it never falls back to another.
  * @example
  * const world = await createWorld({ backend: sim(), size: 8 });
@@ -28,14 +28,20 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       { field: "size" },
     );
   }
-  const { onStall, stallMs = 10_000, callSites = false } = options;
+  const { onStall, stallMs = 10_000, stall = "report", callSites = false } = options;
   if (typeof stallMs !== "number" || !(stallMs > 0)) {
     throw new InvalidArgumentError(
       { headline: `createWorld: stallMs: found ${textOf(stallMs)}, needs a number above 0` },
       { field: "stallMs" },
     );
   }
-  return openWorld({ backend, name, onStall, stallMs, callSites, closeMs }, size);
+  if (stall !== "report" && stall !== "fail") {
+    throw new InvalidArgumentError(
+      { headline: `createWorld: stall: found ${textOf(stall)}, needs "report" or "fail"` },
+      { field: "stall" },
+    );
+  }
+  return openWorld({ backend, name, onStall, stallMs, stall, callSites, closeMs }, size);
 }
 
 /** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */

@@ -20,7 +20,13 @@ import { recordedSets } from "../ledger/agree/recorded.ts";
 import { assertTargetsApart } from "../ledger/agree/targets.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { ReadyQueue } from "../ledger/serve/ready-queue.ts";
-import { deadlockErrors, type Situation, stallText, waitsOf } from "../ledger/watch/diagnosis.ts";
+import {
+  deadlockErrors,
+  type Situation,
+  stallErrors,
+  stallText,
+  waitsOf,
+} from "../ledger/watch/diagnosis.ts";
 import { Monitor, type MonitorHost } from "../ledger/watch/monitor.ts";
 import { absent, ownRanks } from "../ledger/watch/overdue.ts";
 import type { LiveResources } from "../ledger/watch/resources.ts";
@@ -49,6 +55,7 @@ export interface Opening {
   readonly name: string;
   readonly onStall: ((report: StallReport) => void) | undefined;
   readonly stallMs: number;
+  readonly stall: "report" | "fail";
   readonly callSites: boolean;
   /** How long closing waits for open calls, where time is real. */
   readonly closeMs: number;
@@ -64,6 +71,10 @@ export async function openWorld(
   const { backend, name } = opening;
   const session = await backend.open({ size, name, rebuilt });
   return new LocalWorld(session, opening, generation, rebuilt?.ranks);
+}
+
+function warnOfStall({ text }: StallReport): void {
+  emitWarning(text, "TwincclStall");
 }
 
 /** All ranks of a job in this process. */
@@ -93,13 +104,13 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     generation: number,
     origins: readonly number[] | undefined,
   ) {
-    const { name, onStall } = opening;
+    const { name, stall, onStall } = opening;
     this.name = name;
     this.size = session.size;
     this.generation = generation;
     this.#opening = opening;
     this.#session = session;
-    this.#onStall = onStall ?? (({ text }) => emitWarning(text, "TwincclStall"));
+    this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
     this.#monitor = new Monitor(session.size, this, opening.callSites);
     this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
     this.settling = new Settling(this.#monitor);
@@ -332,10 +343,16 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   }
 
   stalled(alive: LiveResources | undefined): void {
-    const text = stallText(waitsOf(this.#situation()), alive);
+    const waits = waitsOf(this.#situation());
+    const { stall, stallMs } = this.#opening;
+    this.#report({ text: stallText(waits, alive), alive });
+    if (stall === "fail") this.#communicators.killAll(stallErrors(waits, alive, stallMs));
+  }
+
+  #report(report: StallReport): void {
     const fails = (error: unknown): void => this.#abortUnheard(error);
     try {
-      const returned: unknown = this.#onStall({ text, alive });
+      const returned: unknown = this.#onStall(report);
       Promise.resolve(returned).catch(fails);
     } catch (error) {
       fails(error);

@@ -25,8 +25,18 @@ export interface WorldOptions {
    * with that as the reason.
    */
   readonly onStall?: ((report: StallReport) => void) | undefined;
-  /** Real time after which a stall is reported; 10,000 when left out. */
+  /** Real time after which ranks that wait without anything moving are a stall; 10,000 when left out. */
   readonly stallMs?: number | undefined;
+  /**
+   * Effect of a stall. `report`, the default, calls `onStall` or warns, and the ranks wait on. `fail` calls `onStall` where there
+   * is one, then fails every open call of the run, and every later one, with a `CommTimeoutError` whose message holds the table
+   * of waits, whatever keeps the process alive. A rank that awaits something else goes on until its next call; the next run
+   * starts anew.
+   *
+   * @example
+   * const world = await createWorld({ backend: sim(), size: 8, stall: "fail", stallMs: 2000 });
+   */
+  readonly stall?: "report" | "fail" | undefined;
   /**
    * Keeps the place of every call in the program: a call that fails has the stack of its caller, and the tables of a
    * deadlock and of a mismatch name each rank's line. Costs some 2 us a call and rank; off when left out.

@@ -1,6 +1,11 @@
 /** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
 import { type ErrorText, errorMessage, type Row, rankRows, ranksText } from "../../error-text.ts";
-import { DeadlockError, type RankWait } from "../../errors.ts";
+import {
+  type CommErrorFacts,
+  CommTimeoutError,
+  DeadlockError,
+  type RankWait,
+} from "../../errors.ts";
 import type { OpenWait } from "../calls/waits.ts";
 import type { LiveResources } from "./resources.ts";
 
@@ -64,12 +69,12 @@ export function deadlockErrors(waits: readonly RankWait[]): (rank: number) => De
   const ranks = culprits(waits);
   const headline = deadlockHeadline(waits, ranks);
   const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
-  return (rank) => {
-    const { comm, collective, call } = waits[rank] ?? {};
-    return new DeadlockError(text, {
-      ...{ rank, size: waits.length, comm, collective, call, ranks, waits },
-    });
-  };
+  return (rank) => new DeadlockError(text, { ...factsOf(waits, rank), ranks, waits });
+}
+
+function factsOf(waits: readonly RankWait[], rank: number): CommErrorFacts {
+  const { comm, collective, call } = waits[rank] ?? {};
+  return { rank, size: waits.length, comm, collective, call };
 }
 
 function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]): string {
@@ -102,13 +107,28 @@ function culprits(waits: readonly RankWait[]): number[] {
 
 /** The report of a stall, ready to print. */
 export function stallText(waits: readonly RankWait[], alive: LiveResources | undefined): string {
-  const listed = alive?.size === 0 ? "nothing that this runtime lists" : undefined;
-  const others = listed ?? (alive ? [...alive.keys()].join(", ") : "this runtime cannot tell");
-  return errorMessage({
-    headline: `stalled: ${stallHeadline(waits)}`,
-    table: waitRows(waits),
-    hint: `still alive: ${others}`,
-  });
+  return errorMessage(stallReport(waits, `still alive: ${aliveText(alive)}`));
+}
+
+/** The error that each rank gets where a stall fails its calls. */
+export function stallErrors(
+  waits: readonly RankWait[],
+  alive: LiveResources | undefined,
+  stallMs: number,
+): (rank: number) => CommTimeoutError {
+  const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
+  const text = stallReport(waits, hint);
+  const ranks = culprits(waits);
+  return (rank) => new CommTimeoutError(text, { ...factsOf(waits, rank), ranks });
+}
+
+function stallReport(waits: readonly RankWait[], hint: string): ErrorText {
+  return { headline: `stalled: ${stallHeadline(waits)}`, table: waitRows(waits), hint };
+}
+
+function aliveText(alive: LiveResources | undefined): string {
+  if (alive === undefined) return "this runtime cannot tell";
+  return alive.size === 0 ? "nothing that this runtime lists" : [...alive.keys()].join(", ");
 }
 
 function stallHeadline(waits: readonly RankWait[]): string {
