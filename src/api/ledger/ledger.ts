@@ -278,6 +278,21 @@ export class Ledger {
     return openWaits(this.comm, this.#lines);
   }
 
+  /** The same with the calls that every rank here has made and that are not done. */
+  openWaits(): OpenWait[] {
+    const given = this.#queued.postings().filter(({ op }) => op.pending);
+    return [
+      ...given.map((posting) => ({ posting, comm: this.comm.name, missing: [] })),
+      ...this.waits(),
+    ];
+  }
+
+  /** An operation that is open and awaited. */
+  get awaited(): CommOp | undefined {
+    const open = [...this.#queued.postings(), ...this.#lines.open()];
+    return open.find(({ op }) => op.pending && op.isObserved)?.op;
+  }
+
   /** The operation that has been open for longest. */
   get oldest(): CommOp | undefined {
     return (this.#queued.postings()[0] ?? this.#lines.open()[0])?.op;

@@ -22,6 +22,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import { ReadyQueue } from "../ledger/serve/ready-queue.ts";
 import {
   deadlockErrors,
+  interruptedText,
   type Situation,
   stallErrors,
   stallText,
@@ -33,10 +34,12 @@ import type { LiveResources } from "../ledger/watch/resources.ts";
 import { Settling } from "../ledger/watch/settling.ts";
 import type { Member } from "../member/member.ts";
 import { numberGraph } from "../member/recording.ts";
+import type { CommOp } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
 import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
+import { type AtWork, tellWhenInterrupted } from "./interrupts.ts";
 import { endWithOthers } from "./others-ended.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
@@ -78,7 +81,7 @@ function warnOfStall({ text }: StallReport): void {
 }
 
 /** All ranks of a job in this process. */
-export class LocalWorld implements World, MonitorHost, CirclesHost {
+export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   readonly name: string;
   readonly size: number;
   readonly generation: number;
@@ -141,6 +144,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     await undefined;
     this.#monitor.start();
     this.settling.begin();
+    const runsNoMore = tellWhenInterrupted(this);
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
     const given = new Promise<void>((resolve) => {
@@ -150,6 +154,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     await Promise.race([ranks, given]);
     await this.#communicators.drained();
     this.#monitor.stop();
+    runsNoMore();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this, this.#failures);
     return results;
@@ -253,6 +258,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
   detach(): Communicator {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
+    const worksNoMore = tellWhenInterrupted(this);
     this.#stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
@@ -261,6 +267,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
         await this.#bounded(endMember);
       } finally {
         stopWarning();
+        worksNoMore();
         await this.close();
       }
     });
@@ -357,6 +364,22 @@ export class LocalWorld implements World, MonitorHost, CirclesHost {
     } catch (error) {
       fails(error);
     }
+  }
+
+  get awaited(): CommOp | undefined {
+    for (const { awaited } of this.#communicators.ledgers)
+      if (awaited !== undefined) return awaited;
+    return undefined;
+  }
+
+  interruptedText(): string {
+    const waits = this.#communicators.ledgers.flatMap((ledger) => ledger.openWaits());
+    const here = this.#communicators.members.map(({ rank }) => rank);
+    const all = waitsOf({ ...this.#situation(), waits });
+    return interruptedText(
+      this.name,
+      all.filter(({ rank }) => here.includes(rank)),
+    );
   }
 
   /** Aborts where nobody would hear what hooks throw, nor a reason that comes too late: the process is warned of those. */

@@ -187,6 +187,31 @@ describe("ranks of several processes", () => {
     await told;
   });
 
+  test("that never come are waited for in the table of an interrupted process", async () => {
+    const [a, b] = await new Job(cleanGpus(), 2).connectAll();
+    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    const others = process.listeners("SIGINT");
+    for (const each of others) process.removeListener("SIGINT", each);
+    const waiting = a.barrier();
+    waiting.catch(() => undefined);
+    const interrupt = await vi.waitUntil(() => process.listeners("SIGINT")[0]);
+    const kill = vi.spyOn(process, "kill").mockReturnValue(true);
+    const write = vi.spyOn(process.stderr, "write").mockImplementation((_, written: unknown) => {
+      (written as () => void)();
+      return true;
+    });
+    interrupt("SIGINT");
+    const text = String(write.mock.calls[0]?.[0]);
+    expect(kill.mock.calls).toEqual([[process.pid, "SIGINT"]]);
+    write.mockRestore();
+    kill.mockRestore();
+    for (const each of others) process.on("SIGINT", each);
+    expect(text).toContain('rank 0  waits in barrier  call 0 on "world"  made by all ranks here');
+    expect(text).not.toMatch(/^ {2}rank 1/m);
+    await Promise.all([waiting, b.barrier()]);
+    await closeAll([a, b]);
+  });
+
   test("that never come do not keep a session from closing", async () => {
     const gpus = cleanGpus();
     const job = new Job(gpus, 2);

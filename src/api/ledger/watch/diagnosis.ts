@@ -61,7 +61,8 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
   }
   const whose = owner === undefined ? "" : ` as rank ${owner}`;
   const what = `${stateTexts[state]} ${collective}${whose}`;
-  return [what, `call ${call} on "${comm}"`, `for ${textOf(missing)}`, place ?? ""];
+  const whom = missing.length === 0 ? "made by all ranks here" : `for ${textOf(missing)}`;
+  return [what, `call ${call} on "${comm}"`, whom, place ?? ""];
 }
 
 /** The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same. */
@@ -129,6 +130,20 @@ function stallReport(waits: readonly RankWait[], hint: string): ErrorText {
 function aliveText(alive: LiveResources | undefined): string {
   if (alive === undefined) return "this runtime cannot tell";
   return alive.size === 0 ? "nothing that this runtime lists" : [...alive.keys()].join(", ");
+}
+
+/** The report of an interrupted program, ready to print. */
+export function interruptedText(comm: string, waits: readonly RankWait[]): string {
+  const hint = waits.some(
+    ({ place, collective }) => collective !== undefined && place === undefined,
+  )
+    ? "createWorld({ callSites: true }) and connect({ callSites: true }) name the line of each call"
+    : undefined;
+  return errorMessage({
+    headline: `interrupted while ranks of "${comm}" wait`,
+    table: waitRows(waits),
+    hint,
+  });
 }
 
 function stallHeadline(waits: readonly RankWait[]): string {
