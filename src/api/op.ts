@@ -207,7 +207,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   // biome-ignore lint/suspicious/noThenProperty: being awaited is what this class is for
   then<A = T, B = never>(
     onDone?: ((value: T) => A | PromiseLike<A>) | null,
-    onFailed?: ((reason: unknown) => B | PromiseLike<B>) | null,
+    // biome-ignore lint/suspicious/noExplicitAny: a handler may name the class of the error, as with a Promise
+    onFailed?: ((reason: any) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     if (!this.#observed) {
       this.#observed = true;
@@ -216,7 +217,8 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#promise().then(onDone, onFailed);
   }
 
-  catch<B = never>(onFailed?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
+  // biome-ignore lint/suspicious/noExplicitAny: as with a Promise
+  catch<B = never>(onFailed?: ((reason: any) => B | PromiseLike<B>) | null): Promise<T | B> {
     return this.then(undefined, onFailed);
   }
 

@@ -4,6 +4,8 @@ import {
   type AllReduceArgs,
   type AllToAllvResult,
   asDType,
+  type CommError,
+  type CommErrorCode,
   type CommOp,
   type Communicator,
   createWorld,
@@ -188,6 +190,19 @@ describe("buffers", () => {
   });
 });
 
+test("a handler names the class of the error that it handles, as with a Promise", () => {
+  const sum = comm.allReduce({ send: f32, op: "sum" });
+  const code = sum.catch((error: CommError) => error.code);
+  expectTypeOf(code).resolves.toEqualTypeOf<DeviceBuffer<"float32"> | CommErrorCode>();
+  const ranks = comm.barrier().then(
+    () => [],
+    ({ ranks }: CommError) => ranks,
+  );
+  expectTypeOf(ranks).resolves.toExtend<readonly number[]>();
+  // @ts-expect-error: an error has no such field
+  comm.barrier().catch((error: CommError) => error.rnak);
+});
+
 describe("results", () => {
   test("have the type of what receives", () => {
     expectTypeOf(comm.barrier()).toEqualTypeOf<CommOp<void>>();
@@ -199,10 +214,17 @@ describe("results", () => {
     >();
     expectTypeOf(
       createWorld({ backend: sim(), size: 2 }).then((world) => world.run(() => 7)),
-    ).resolves.toEqualTypeOf<number[]>();
+    ).resolves.toEqualTypeOf<[number, ...number[]]>();
     expectTypeOf(
       createWorld({ backend: sim(), size: 2 }).then((world) => world.run((c) => c.barrier())),
     ).resolves.items.toBeVoid();
+    void createWorld({ backend: sim(), size: 2 }).then(async (world) => {
+      const [first, second] = await world.run((c) => c.rank);
+      expectTypeOf(first).toBeNumber();
+      expectTypeOf(second).toEqualTypeOf<number | undefined>();
+      const all: number[] = await world.run((c) => c.rank);
+      expectTypeOf(all.map(String)).toEqualTypeOf<string[]>();
+    });
     // @ts-expect-error: a world needs its backend
     void createWorld({ size: 2 });
     // @ts-expect-error: a backend is a value, not a name

@@ -135,7 +135,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     return this.#session.clock;
   }
 
-  async run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<T[]> {
+  async run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<[T, ...T[]]> {
     this.#assertRunnable(program);
     this.#state = "running";
     this.#failures = [];
@@ -157,7 +157,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     runsNoMore();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this, this.#failures);
-    return results;
+    return results as [T, ...T[]];
   }
 
   explain(question: Question): Explanation {

@@ -62,7 +62,7 @@ export interface World extends AsyncDisposable {
   readonly selection: readonly Attempt[];
 
   /**
-   * Runs the same program on every rank and resolves to their results, by rank.
+   * Runs the same program on every rank and resolves to their results, by rank; there is at least that of rank 0.
    *
    * When a rank throws, the others' open calls fail with `RemoteRankError`, and the run rejects with a `WorldError`
    * that lists every rank's error in `failures`, earliest first. The world stays usable for the next run.
@@ -71,7 +71,7 @@ export interface World extends AsyncDisposable {
    * @example
    * const ranks = await world.run(async (comm) => comm.rank);
    */
-  run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<T[]>;
+  run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<[T, ...T[]]>;
 
   /** The plan of a call among all ranks. Predicted; runs nothing. */
   explain(question: Question): Explanation;
