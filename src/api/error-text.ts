@@ -34,6 +34,21 @@ function laidOut({ headline, table = [], hint }: ErrorText): string {
   return escaped(lines.join("\n"));
 }
 
+/** What a call is named by. */
+export interface NamedCall {
+  readonly collective?: string | undefined;
+  /** -1 for one that has no number. */
+  readonly call?: number | undefined;
+  /** Name of its communicator. */
+  readonly comm?: string | undefined;
+}
+
+/** The beginning of a headline that names a call: `allReduce: call 3 on "world": `, or `allReduce on "world": `. */
+export function callText({ collective, call = -1, comm }: NamedCall = {}): string {
+  if (collective === undefined || comm === undefined) return "";
+  return call < 0 ? `${collective} on "${comm}": ` : `${collective}: call ${call} on "${comm}": `;
+}
+
 /** Control characters that a terminal obeys, beside tabs and line feeds. */
 const controls = /[^\P{Cc}\t\n]/gu;
 

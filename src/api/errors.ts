@@ -5,7 +5,7 @@
  * `comm`), which field differs, and what to do next (`hint`). Our own mistakes are `invariant` failures instead,
  * which nobody should catch.
  */
-import { type ErrorText, errorMessage } from "./error-text.ts";
+import { callText, type ErrorText, errorMessage } from "./error-text.ts";
 
 /** Stable names of the errors; part of the API. */
 export type CommErrorCode =
@@ -218,7 +218,7 @@ export class RemoteRankError extends CommError {
   override seenBy(facts: CommErrorFacts): CommError {
     if (this.rank !== undefined) return this;
     const { ranks, cause } = this;
-    return new RemoteRankError(textOf(this), { ...facts, ranks, cause });
+    return new RemoteRankError(textOf(this, facts), { ...facts, ranks, cause });
   }
 }
 
@@ -234,7 +234,7 @@ export class CommAbortedError extends CommError {
   override seenBy(facts: CommErrorFacts): CommError {
     if (this.rank !== undefined) return this;
     const { ranks, cause } = this;
-    return new CommAbortedError(textOf(this), { ...facts, ranks, cause });
+    return new CommAbortedError(textOf(this, facts), { ...facts, ranks, cause });
   }
 }
 
@@ -308,8 +308,8 @@ function plainData(value: unknown): unknown {
   }
 }
 
-/** What an error says, for one that says it to somebody else. */
-function textOf({ message, hint }: CommError): ErrorText {
+/** The text of an error for one that a call fails with. */
+function textOf({ message, hint }: CommError, call: CommErrorFacts): ErrorText {
   const [headline = ""] = message.split("\n");
-  return { headline, hint };
+  return { headline: callText(call) + headline, hint };
 }

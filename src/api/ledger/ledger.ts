@@ -16,7 +16,13 @@ import { repeated, repeatsFreely } from "./again/repeated.ts";
 import { Windows } from "./agree/windows.ts";
 import { Batch } from "./calls/batch.ts";
 import { CallNumbers } from "./calls/call-numbers.ts";
-import { type Cancelled, type Death, deathAfter, tellOthers } from "./calls/death.ts";
+import {
+  type Cancelled,
+  type Death,
+  deathAfter,
+  type FailedCall,
+  tellOthers,
+} from "./calls/death.ts";
 import { Failures } from "./calls/failures.ts";
 import { Lines } from "./calls/lines.ts";
 import type { Posting, TransferPosting } from "./calls/posting.ts";
@@ -119,7 +125,7 @@ export class Ledger {
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
     this.goings.seal();
-    if (!this.#admit(rank, posting.op)) return;
+    if (!this.#admit(rank, posting)) return;
     this.#place(rank, posting, this.numbers.collective(rank, posting.op));
   }
 
@@ -146,7 +152,7 @@ export class Ledger {
     const posting = repeated(prepared, op, timeoutMs);
     const isNext = this.#lines.empty && !this.#executing && this.#turns?.taken !== true;
     if (!isNext) this.post(rank, posting);
-    else if (this.#admit(rank, op) && !this.goings.begin(rank, posting, timeoutMs)) {
+    else if (this.#admit(rank, posting) && !this.goings.begin(rank, posting, timeoutMs)) {
       this.post(rank, posting);
     }
     return true;
@@ -155,7 +161,7 @@ export class Ledger {
   /** Takes sends and receives of a rank that may meet their counterparts in any order. */
   exchange(rank: number, transfers: readonly TransferPosting[]): void {
     this.goings.seal();
-    const admitted = transfers.filter(({ op }) => this.#admit(rank, op));
+    const admitted = transfers.filter((transfer) => this.#admit(rank, transfer));
     if (admitted.length === 0) return;
     this.numbers.messages(rank, admitted);
     this.#lines.join(rank, new Batch(rank, admitted));
@@ -219,13 +225,12 @@ export class Ledger {
     // What is executed before a call is queued, such as an exchange of counts, may hang as well.
     const isBusy = this.#queued.size > 0 || this.#executing;
     if (!(isBusy || isAwaited) || session.abort === undefined) return;
-    for (const { op, call } of this.#queued.postings()) {
-      this.failures.add(
-        op,
-        death(op.rank, op.asker, { collective: call.collective, call: op.call }),
-      );
+    for (const posting of this.#queued.postings()) {
+      const { op } = posting;
+      this.failures.add(op, death(op.rank, op.asker, this.#failed(posting)));
     }
-    const refuse = (rank: number): CommError => death(rank, this.comm.ranks[rank] as number);
+    const refuse = (rank: number, posting: Posting): CommError =>
+      death(rank, this.comm.ranks[rank] as number, this.#failed(posting));
     if (coming.isOpen) coming.giveUp();
     else session.abort(this.comm, new UnservedError(refuse));
   }
@@ -239,13 +244,11 @@ export class Ledger {
     if (this.#death !== undefined) return;
     this.#death = death;
     this.comm.ranks.forEach((_, rank) => {
-      for (const { op, call } of this.#lines.postings(rank)) {
+      for (const posting of this.#lines.postings(rank)) {
+        const { op } = posting;
         if (op.status !== "waiting") continue;
         op.finishedAtPs = atPs;
-        this.failures.add(
-          op,
-          death(rank, op.asker, { collective: call.collective, call: op.call }),
-        );
+        this.failures.add(op, death(rank, op.asker, this.#failed(posting)));
       }
     });
     if (!this.#executing) this.#lines.clear();
@@ -322,8 +325,15 @@ export class Ledger {
     host.unseen(this);
   }
 
-  #admit(rank: number, op: CommOp): boolean {
-    const refusal = this.#death?.(rank, op.asker) ?? this.failures.poison(rank);
+  /** A call as the error of its communicator's end names it. */
+  #failed({ call: { collective }, op: { callOp } }: Posting): FailedCall {
+    return { collective, call: callOp.call, comm: this.comm.name };
+  }
+
+  #admit(rank: number, posting: Posting): boolean {
+    const { op } = posting;
+    const death = this.#death?.(rank, op.asker, this.#failed(posting));
+    const refusal = death ?? this.failures.poison(rank);
     if (refusal !== undefined) this.failures.refuse(op, refusal);
     return refusal === undefined;
   }

@@ -6,6 +6,7 @@
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import type { CommError } from "../errors.ts";
+import type { FailedCall } from "../ledger/calls/death.ts";
 import type { Failures } from "../ledger/calls/failures.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
 import { andThen } from "../ledger/serve/counts-exchange.ts";
@@ -25,6 +26,9 @@ interface Circle {
 
 /** An unobserved failure, as the error of its rank's later calls. */
 export type UnseenFailure = readonly [worldRank: number, poison: CommError];
+
+/** The error of a call on any of the communicators, for the world rank that gets it. */
+type ErrorOf = (worldRank: number, failed: FailedCall | undefined) => CommError;
 
 /** The world's side of the communicators. */
 export interface CirclesHost extends MemberHost, LedgerHost {
@@ -134,15 +138,15 @@ export class Communicators {
     const circle = this.#circles.get(comm);
     if (circle === undefined || circle.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    circle.ledger.abort((rank) => abortedError(named, rank, reason, from));
+    circle.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, from, failed));
     this.#forgetLater(circle);
     tellAborted([circle], reason);
   }
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
-  abortAll(errorOf: (worldRank: number) => CommError, reason: unknown): void {
+  abortAll(errorOf: ErrorOf, reason: unknown): void {
     for (const ledger of this.ledgers) {
-      ledger.abort((_, asker) => errorOf(asker));
+      ledger.abort((_, asker, failed) => errorOf(asker, failed));
     }
     tellAborted([...this.#circles.values()], reason);
   }
@@ -153,7 +157,7 @@ export class Communicators {
       const { comm } = ledger;
       const member = comm.ranks.indexOf(lost);
       if (member < 0) continue;
-      ledger.abort((rank, _asker, open) => lostError(comm, rank, member, reason, open));
+      ledger.abort((rank, _asker, failed) => lostError(comm, rank, member, reason, failed));
     }
   }
 
@@ -161,17 +165,17 @@ export class Communicators {
   closedBy(comm: CommInfo, closer: number): void {
     const { ledger } = this.#circles.get(comm) ?? {};
     const member = comm.ranks.indexOf(closer);
-    ledger?.abort((rank, _asker, open) => closedElsewhereError(comm, rank, member, open));
+    ledger?.abort((rank, _asker, failed) => closedElsewhereError(comm, rank, member, failed));
   }
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
-  killAll(errorOf: (worldRank: number) => CommError, member?: number): void {
+  killAll(errorOf: ErrorOf, member?: number): void {
     for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = member === undefined || ranks[member] === member;
       if (!isConcerned && !ranks.includes(member)) continue;
-      ledger.kill((_, asker) => errorOf(asker));
+      ledger.kill((_, asker, failed) => errorOf(asker, failed));
     }
   }
 

@@ -13,11 +13,17 @@ import { endMemoryOf } from "../buffer.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
 import { endsOnce } from "../ends-once.ts";
-import { CommClosedError, InvalidArgumentError, type RankFailure } from "../errors.ts";
+import {
+  type CommAbortedError,
+  CommClosedError,
+  InvalidArgumentError,
+  type RankFailure,
+} from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { assertLent } from "../ledger/agree/lent.ts";
 import { recordedSets } from "../ledger/agree/recorded.ts";
 import { assertTargetsApart } from "../ledger/agree/targets.ts";
+import type { FailedCall } from "../ledger/calls/death.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { ReadyQueue } from "../ledger/serve/ready-queue.ts";
 import {
@@ -44,6 +50,7 @@ import { endWithOthers } from "./others-ended.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,
+  closedWorldError,
   neverReturned,
   remoteError,
   survivorsOf,
@@ -201,7 +208,12 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
     this.#abortReason = reason;
-    this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
+    this.#communicators.abortAll(this.#abortedBy(reason), reason);
+  }
+
+  #abortedBy(reason: unknown) {
+    return (rank: number, failed?: FailedCall): CommAbortedError =>
+      abortedError(this, rank, reason, "world", failed);
   }
 
   abortOne(comm: CommInfo, reason: unknown): void {
@@ -225,13 +237,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   readonly #end = endsOnce(async () => {
     this.#state = "closed";
     this.#stopAsking();
-    this.#communicators.killAll(
-      (rank) =>
-        new CommClosedError(
-          { headline: `the world "${this.name}" was closed while a call was open` },
-          { rank, size: this.size, comm: this.name },
-        ),
-    );
+    this.#communicators.killAll((rank, failed) => closedWorldError(this, rank, failed));
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
@@ -246,7 +252,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     if (this.#session.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
     return waitBounded({ name: this.name, size: this.size, closeMs }, wait, (reason) => {
-      this.#communicators.abortAll((rank) => abortedError(this, rank, reason), reason);
+      this.#communicators.abortAll(this.#abortedBy(reason), reason);
     });
   }
 
@@ -405,7 +411,10 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#communicators.killAll((survivor) => remoteError(this, survivor, rank, error), rank);
+      this.#communicators.killAll(
+        (survivor, failed) => remoteError(this, survivor, rank, error, failed),
+        rank,
+      );
     }
     this.#monitor.finished(rank);
   }

@@ -1,9 +1,10 @@
 /** The errors of a world: what a run, an abort or a lost rank looks like to the others. */
 import type { CommInfo } from "../backend.ts";
 import { hideOwnFrames, throwingPlace } from "../call-site.ts";
-import { alignedTable, type Row, ranksText, sharedRows } from "../error-text.ts";
+import { alignedTable, callText, type Row, ranksText, sharedRows } from "../error-text.ts";
 import {
   CommAbortedError,
+  CommClosedError,
   CommError,
   DeadlockError,
   InvalidArgumentError,
@@ -12,7 +13,7 @@ import {
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
-import type { OpenCall } from "../ledger/calls/death.ts";
+import { callFacts, type FailedCall } from "../ledger/calls/death.ts";
 import { textOf } from "../option-kinds.ts";
 
 interface Named {
@@ -36,16 +37,20 @@ export function abortedError(
   rank: number | undefined,
   reason: unknown,
   from: AbortedWith = "world",
+  failed?: FailedCall,
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
   const isTold = reason instanceof CommError;
   const why = reasonText(reason);
   return new CommAbortedError(
     {
-      headline: `the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`,
+      headline: `${callText(failed)}the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`,
       hint: afterAbort[from],
     },
-    { rank, size, comm: name, cause: reason, ...(isTold && { ranks: reason.ranks }) },
+    {
+      ...{ rank, size, comm: name, cause: reason, ...callFacts(failed, name) },
+      ...(isTold && { ranks: reason.ranks }),
+    },
   );
 }
 
@@ -68,15 +73,14 @@ export function lostError(
   rank: number,
   lost: number,
   reason: string,
-  open: OpenCall | undefined,
+  failed: FailedCall | undefined,
 ): RankLostError {
-  const what = open === undefined ? "" : `${open.collective}: call ${open.call} on "${name}": `;
   return new RankLostError(
     {
-      headline: `${what}the process of rank ${lost} is gone: ${reason}`,
+      headline: `${callText(failed)}the process of rank ${lost} is gone: ${reason}`,
       hint: "comm.rebuild() goes on with the survivors",
     },
-    { rank, size: ranks.length, comm: name, ranks: [lost], ...open },
+    { rank, size: ranks.length, comm: name, ranks: [lost], ...callFacts(failed, name) },
   );
 }
 
@@ -85,15 +89,14 @@ export function closedElsewhereError(
   { name, ranks }: CommInfo,
   rank: number,
   closer: number,
-  open: OpenCall | undefined,
+  failed: FailedCall | undefined,
 ): RemoteRankError {
-  const what = open === undefined ? "" : `${open.collective}: call ${open.call} on "${name}": `;
   return new RemoteRankError(
     {
-      headline: `${what}rank ${closer} will not make it: it has closed its end of "${name}"`,
+      headline: `${callText(failed)}rank ${closer} will not make it: it has closed its end of "${name}"`,
       hint: "every rank makes the same calls before it closes; comm.rebuild() goes on with those who ask for it too",
     },
-    { rank, size: ranks.length, comm: name, ranks: [closer], ...open },
+    { rank, size: ranks.length, comm: name, ranks: [closer], ...callFacts(failed, name) },
   );
 }
 
@@ -139,14 +142,27 @@ export function remoteError(
   rank: number,
   thrower: number,
   cause: unknown,
+  failed: FailedCall | undefined,
 ): RemoteRankError {
   const what = thrownText(cause);
   return new RemoteRankError(
     {
-      headline: `rank ${thrower} threw: ${what}`,
+      headline: `${callText(failed)}rank ${thrower} threw: ${what}`,
       hint: "its error is the cause; the other ranks' open calls cannot complete",
     },
-    { rank, size, comm: name, ranks: [thrower], cause },
+    { rank, size, comm: name, ranks: [thrower], ...callFacts(failed, name), cause },
+  );
+}
+
+/** What calls fail with that are open when their world is closed. */
+export function closedWorldError(
+  { name, size }: Named,
+  rank: number,
+  failed: FailedCall | undefined,
+): CommClosedError {
+  return new CommClosedError(
+    { headline: `${callText(failed)}the world "${name}" was closed while a call was open` },
+    { rank, size, comm: name, ...callFacts(failed, name) },
   );
 }
 

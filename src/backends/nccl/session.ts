@@ -4,6 +4,7 @@ import {
   type CallSet,
   type Capabilities,
   CommAbortedError,
+  CommError,
   type CommInfo,
   type Explanation,
   type HalfTransfer,
@@ -362,12 +363,14 @@ export class NcclSession implements Session {
   }
 
   #aborted({ id, name }: CommInfo): CommAbortedError {
+    const cause = this.#reasons.get(id);
+    const why = cause instanceof CommError ? `: ${cause.message.split("\n")[0]}` : "";
     return new CommAbortedError(
       {
-        headline: `"${name}" was aborted, and its NCCL communicators with it`,
+        headline: `"${name}" was aborted, and its NCCL communicators with it${why}`,
         hint: "world.rebuild() makes new ones",
       },
-      { comm: name, cause: this.#reasons.get(id) },
+      { comm: name, cause },
     );
   }
 

@@ -1,16 +1,27 @@
 /** The end of a communicator, as its ranks get it. */
 import type { CommInfo, OtherProcesses } from "../../backend.ts";
-import { CommAbortedError, type CommError } from "../../errors.ts";
+import { callText } from "../../error-text.ts";
+import { CommAbortedError, type CommError, type CommErrorFacts } from "../../errors.ts";
 import type { CommOp } from "../../op.ts";
 
-/** The open call of a rank of an ended communicator. */
-export interface OpenCall {
+/** A call that fails because its communicator has ended. */
+export interface FailedCall {
   readonly collective: string;
+  /** -1 for one that was made too late to be numbered. */
   readonly call: number;
+  /** Name of its communicator. */
+  readonly comm: string;
 }
 
-/** Makes the error that a rank of an ended communicator gets; `asker` is the world rank of the program that gets it. */
-export type Death = (rank: number, asker: number, open?: OpenCall) => CommError;
+/** Makes the error of a call on an ended communicator; `asker` is the world rank of the program that gets it. */
+export type Death = (rank: number, asker: number, failed?: FailedCall) => CommError;
+
+/** The facts of the call for an error about communicator `comm`; the number counts on the call's own one alone. */
+export function callFacts(failed: FailedCall | undefined, comm: string): CommErrorFacts {
+  if (failed === undefined) return {};
+  const { collective, call } = failed;
+  return failed.comm === comm ? { collective, call } : { collective };
+}
 
 /** A call that its signal takes back. */
 export interface Cancelled {
@@ -27,10 +38,10 @@ export function deathAfter(
   what: string,
 ): Death {
   const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
-  return (rank) =>
+  return (rank, _, failed) =>
     new CommAbortedError(
-      { headline },
-      { rank, size: ranks.length, comm: name, ranks: [op.rank], cause },
+      { headline: callText(failed) + headline },
+      { rank, size: ranks.length, comm: name, ranks: [op.rank], ...callFacts(failed, name), cause },
     );
 }
 

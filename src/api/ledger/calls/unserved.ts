@@ -5,9 +5,9 @@ import type { Posting } from "./posting.ts";
 
 /** Thrown while a set is being prepared; never seen by callers, which get the error made for their rank. */
 export class UnservedError extends Error {
-  readonly forRank: (rank: number) => CommError;
+  readonly forRank: (rank: number, posting: Posting) => CommError;
 
-  constructor(forRank: (rank: number) => CommError) {
+  constructor(forRank: (rank: number, posting: Posting) => CommError) {
     super("the call cannot be served");
     this.forRank = forRank;
   }
@@ -21,7 +21,7 @@ interface Place {
 
 /** The error of each rank's call: one made for ranks, or what went wrong as the rank sees it. */
 export function errorByCall(error: unknown, place: Place): (posting: Posting) => unknown {
-  if (error instanceof UnservedError) return ({ op }) => error.forRank(op.rank);
+  if (error instanceof UnservedError) return (posting) => error.forRank(posting.op.rank, posting);
   if (!(error instanceof CommError)) return () => error;
   const { session, comm } = place;
   return ({ op, call: { collective } }) =>

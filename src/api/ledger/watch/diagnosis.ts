@@ -1,11 +1,19 @@
 /** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
-import { type ErrorText, errorMessage, type Row, rankRows, ranksText } from "../../error-text.ts";
+import {
+  callText,
+  type ErrorText,
+  errorMessage,
+  type Row,
+  rankRows,
+  ranksText,
+} from "../../error-text.ts";
 import {
   type CommErrorFacts,
   CommTimeoutError,
   DeadlockError,
   type RankWait,
 } from "../../errors.ts";
+import type { FailedCall } from "../calls/death.ts";
 import type { OpenWait } from "../calls/waits.ts";
 import type { LiveResources } from "./resources.ts";
 
@@ -65,16 +73,32 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
   return [what, `call ${call} on "${comm}"`, whom, place ?? ""];
 }
 
-/** The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same. */
-export function deadlockErrors(waits: readonly RankWait[]): (rank: number) => DeadlockError {
+/**
+ * The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same, but for calls that are made
+ * later, which name themselves.
+ */
+export function deadlockErrors(
+  waits: readonly RankWait[],
+): (rank: number, failed: FailedCall | undefined) => DeadlockError {
   const ranks = culprits(waits);
   const headline = deadlockHeadline(waits, ranks);
   const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
-  return (rank) => new DeadlockError(text, { ...factsOf(waits, rank), ranks, waits });
+  return (rank, failed) =>
+    new DeadlockError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks, waits });
 }
 
-function factsOf(waits: readonly RankWait[], rank: number): CommErrorFacts {
-  const { comm, collective, call } = waits[rank] ?? {};
+/** The text for one call: a call that is made later names itself. */
+function textFor(text: ErrorText, failed: FailedCall | undefined): ErrorText {
+  const isLate = failed !== undefined && failed.call < 0;
+  return isLate ? { ...text, headline: callText(failed) + text.headline } : text;
+}
+
+function factsOf(
+  waits: readonly RankWait[],
+  rank: number,
+  failed: FailedCall | undefined,
+): CommErrorFacts {
+  const { comm, collective, call } = failed ?? waits[rank] ?? {};
   return { rank, size: waits.length, comm, collective, call };
 }
 
@@ -116,11 +140,12 @@ export function stallErrors(
   waits: readonly RankWait[],
   alive: LiveResources | undefined,
   stallMs: number,
-): (rank: number) => CommTimeoutError {
+): (rank: number, failed: FailedCall | undefined) => CommTimeoutError {
   const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
   const text = stallReport(waits, hint);
   const ranks = culprits(waits);
-  return (rank) => new CommTimeoutError(text, { ...factsOf(waits, rank), ranks });
+  return (rank, failed) =>
+    new CommTimeoutError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks });
 }
 
 function stallReport(waits: readonly RankWait[], hint: string): ErrorText {
