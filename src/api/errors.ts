@@ -243,7 +243,7 @@ export class CommClosedError extends CommError {
   readonly code = "ERR_COMM_CLOSED";
 }
 
-/** A fault that the simulation was asked to inject. */
+/** A fault that the simulation was asked to inject. Its `call` counts as `failAt` does: over all communicators of the rank. */
 export class InjectedFaultError extends CommError {
   readonly code = "ERR_COMM_FAULT";
 }

@@ -19,6 +19,7 @@ export interface Fault {
 /**
  * Makes call number `call` of a rank fail with an `InjectedFaultError` when it is made; pass it to `sim({ faults })`.
  *
+ * The call is not made and uses up no number of its communicator: a rank that catches the error and makes it again is in step.
  * A fault strikes once. After `world.rebuild` it still means the same rank and the same call: ranks go by the numbers of
  * the first world, calls are counted on, and the faults of ranks that were left out are gone with them.
  *

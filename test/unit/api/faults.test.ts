@@ -8,7 +8,7 @@ import {
   type World,
   type WorldError,
 } from "twinccl";
-import { type Fault, failAt, sim } from "twinccl/sim";
+import { type Fault, failAt, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { expectHealthy, within } from "../../support/planted.ts";
 
@@ -155,6 +155,42 @@ describe("failAt", () => {
       [2, 0],
       [2, 1],
     ]);
+    await world.close();
+  });
+
+  test("uses up no call number: later calls have the same one on all ranks", async () => {
+    const trace = new Trace();
+    const backend = sim({ faults: [failAt(1, 1)], trace });
+    const world = await createWorld({ backend, size: 2 });
+    const told: number[][] = [[], []];
+    const numbers = await world.run(async (comm) => {
+      comm.hooks.after(({ call }) => void told[comm.rank]?.push(call));
+      await comm.barrier();
+      if (comm.rank === 1) {
+        const refused = sum(comm);
+        await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_FAULT", call: 1 });
+        expect(refused.call).toBe(-1);
+      }
+      const again = sum(comm);
+      await again;
+      const last = comm.barrier();
+      await last;
+      return [again.call, last.call];
+    });
+    expect(numbers).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
+    expect(told).toEqual([
+      [0, 1, 2],
+      [0, 1, 2],
+    ]);
+    const posts = (rank: number): string[] =>
+      [...trace.toText().matchAll(/post rank=(\d) comm=world call=(\d) (\w+)/g)]
+        .filter(([, of]) => Number(of) === rank)
+        .map(([, , call, what]) => `${call} ${what}`);
+    expect(posts(0)).toEqual(["0 barrier", "1 allReduce", "2 barrier"]);
+    expect(posts(1)).toEqual(posts(0));
     await world.close();
   });
 
