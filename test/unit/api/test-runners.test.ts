@@ -62,7 +62,7 @@ describe.each(Object.entries(runners))("%s", (_name, args) => {
         "2  allReduce float32[6]  6  programs.mjs:14:16",
         "hint: nothing was written; make the same call on every rank, with equal arguments",
         "rank 1  TypeError: broken model  programs.mjs:17:32",
-        "ranks 0, 2  RemoteRankError: rank 1 threw: broken model",
+        'ranks 0, 2  RemoteRankError: barrier: call 0 on "world": rank 1 threw: broken model',
       ]),
     );
     expect(report.join("\n")).not.toMatch(/serialize|cancelled [1-9]|has already resolved/);
