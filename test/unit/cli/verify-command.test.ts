@@ -160,7 +160,7 @@ describe("a file", () => {
     const path = program("stuck", "if (comm.rank !== 1) await comm.barrier();");
     const { status, out, err } = await cli(`verify ${path} --against sim:seed=1 -n 2`);
     expect({ status, out }).toEqual({ status: 1, out: "" });
-    expect(err).toMatch(/^twinccl verify: on sim:\ntwinccl verify: 1 of 2 ranks failed/);
+    expect(err).toMatch(/^twinccl verify: on sim:\ntwinccl verify: rank 0 of 2 failed/);
   });
 
   test("may return what refers to itself", async () => {
