@@ -1,5 +1,12 @@
 /** When an object may make calls: one at a time, and none once it was disposed or one has failed in the middle. */
-import { CommClosedError, type Communicator } from "../api/index.ts";
+import { CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
+
+/** Runs `release` as soon as a call under way no longer has the buffers that it gives back. */
+export function releaseAfter(op: CommOp | undefined, release: () => void): void {
+  // Awaiting the call instead would make the rank look as if it waited for it.
+  if (op?.pending === true) op.whenSettled(release);
+  else release();
+}
 
 /** The life of an object with calls that consist of several calls of the communicator. */
 export class Life {

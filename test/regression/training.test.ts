@@ -1,8 +1,21 @@
 /** Training that once was taken and did not do what was asked for. */
-import { createWorld, InvalidArgumentError, UnsupportedError, WorldError } from "twinccl";
-import { DataParallel, ParameterServer, ParameterSet, sgd } from "twinccl/parallel";
+import {
+  type Communicator,
+  createWorld,
+  InvalidArgumentError,
+  UnsupportedError,
+  WorldError,
+} from "twinccl";
+import {
+  DataParallel,
+  ParameterServer,
+  ParameterSet,
+  ShardedParallel,
+  sgd,
+} from "twinccl/parallel";
 import { sim } from "twinccl/sim";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { openBuffers } from "../support/open-buffers.ts";
 import { closeAll, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
 
 test.each([
@@ -50,4 +63,75 @@ test("a parameter server with a process for each rank waited for ever for the wo
     expect(hint).toMatch(/one process.*createWorld.*DataParallel/);
   }
   await closeAll(joined);
+});
+
+describe("with the schedule random, where ranks get calls ahead of others,", () => {
+  const seeds = Array.from({ length: 20 }, (_, seed) => seed);
+  const names = ["a", "b", "c"];
+  const parameters = () =>
+    new ParameterSet(names.map((name) => ({ name: `${name}.w`, shape: [2] })));
+
+  /** Ranks that give a step up at the same place, dispose of the trainer and go on; gives the buffers that are left. */
+  async function goOn(seed: number, giveUp: (comm: Communicator) => Promise<Disposable>) {
+    const world = await createWorld({ backend: sim({ schedule: "random", seed }), size: 3 });
+    const left = await world.run(async (comm) => {
+      const open = openBuffers(comm);
+      (await giveUp(comm))[Symbol.dispose]();
+      const other = await DataParallel.create(comm, parameters());
+      const { step } = await other.step([1], (_, ready) => {
+        for (const name of names) ready(`${name}.w`, Float32Array.of(1, 2));
+        return { loss: 0, samples: 1 };
+      });
+      expect(step).toBe(1);
+      other[Symbol.dispose]();
+      return open();
+    });
+    await world.close();
+    return left;
+  }
+
+  test.each(["full", "bfloat16", { topK: 0.5 }] as const)(
+    "a disposed trainer took the buckets of a step that was given up from other ranks: wire %j",
+    async (wire) => {
+      for (const seed of seeds) {
+        const left = await goOn(seed, async (comm) => {
+          const model = await DataParallel.create(comm, parameters(), { bucketBytes: 8, wire });
+          const broken = model.step([1], (_, ready) => {
+            ready("c.w", Float32Array.of(1, 2));
+            throw new Error("out of tea");
+          });
+          await expect(broken).rejects.toThrow("out of tea");
+          return model;
+        });
+        expect(left).toEqual([0, 0, 0]);
+      }
+    },
+  );
+
+  test.each([2, 3] as const)(
+    "a disposed sharded trainer took the strips of a step that was given up from other ranks: stage %i",
+    async (stage) => {
+      for (const seed of seeds) {
+        const left = await goOn(seed, async (comm) => {
+          const model = await ShardedParallel.create(comm, parameters(), {
+            stage,
+            rule: sgd({ learningRate: 1 }),
+          });
+          const broken = model.step([1], async (_, ready, visit) => {
+            await visit("a");
+            await visit("b");
+            // At stage 3 the values of the next layer are asked for by now.
+            if (stage === 3) throw new Error("out of tea");
+            for (const name of ["c", "c"]) await visit(name);
+            ready("c.w", Float32Array.of(1, 2));
+            await visit("b");
+            throw new Error("out of tea");
+          });
+          await expect(broken).rejects.toThrow("out of tea");
+          return model;
+        });
+        expect(left).toEqual([0, 0, 0]);
+      }
+    },
+  );
 });

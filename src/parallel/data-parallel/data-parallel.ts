@@ -180,7 +180,7 @@ export class DataParallel implements RankStateful {
     this.restore(sumOfResiduals(states, rank, size));
   }
 
-  /** Gives the buffers of the buckets back, when a step that is running has ended; the communicator stays open. */
+  /** Gives the buffers of the buckets back, when a step that is running and its calls have ended; the communicator stays open. */
   [Symbol.dispose](): void {
     this.#life.dispose();
   }

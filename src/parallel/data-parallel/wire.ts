@@ -5,6 +5,7 @@
  * bucket into them when it is issued and out of them when it is collected.
  */
 import type { CommOp, Communicator, DeviceBuffer } from "../../api/index.ts";
+import { releaseAfter } from "../life.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type HalfDType, halfBits, halfValue } from "./half.ts";
 import { largestIndexes } from "./top-k.ts";
@@ -22,7 +23,7 @@ export interface BucketExchange {
   collect(gradients: ParameterArray): Promise<void>;
   /** The step holds: what was left out of it becomes the residual. */
   commit(): void;
-  /** Gives the buffers back. */
+  /** Gives the buffers back, once the calls that have them are done. */
   dispose(): void;
 }
 
@@ -65,7 +66,7 @@ class FullExchange implements BucketExchange {
   commit(): void {}
 
   dispose(): void {
-    this.#buffer.dispose();
+    releaseAfter(this.#op, () => this.#buffer.dispose());
   }
 }
 
@@ -107,7 +108,7 @@ class HalfExchange implements BucketExchange {
   commit(): void {}
 
   dispose(): void {
-    this.#buffer.dispose();
+    releaseAfter(this.#op, () => this.#buffer.dispose());
   }
 }
 
@@ -172,6 +173,8 @@ class TopExchange implements BucketExchange {
   }
 
   dispose(): void {
-    for (const buffer of [...this.#values, ...this.#places]) buffer.dispose();
+    releaseAfter(this.#op, () => {
+      for (const buffer of [...this.#values, ...this.#places]) buffer.dispose();
+    });
   }
 }

@@ -1,5 +1,6 @@
 /** One strip on one rank: its share of values and gradients, and the whole of either while that is needed. */
 import { bytesOf, type CommOp, type Communicator, type DeviceBuffer } from "../../api/index.ts";
+import { releaseAfter } from "../life.ts";
 import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import type { MemoryMeter } from "./memory.ts";
 import { type Stretch, type Strip, stretchesOf } from "./strips.ts";
@@ -134,10 +135,10 @@ export class StripStore {
         mine[at] = (mine[at] as number) + (sum[at] as number);
   }
 
-  /** Gives buffers back that a failed step left. */
+  /** Gives buffers back that a failed step left, once the calls that have them are done. */
   dispose(): void {
     for (const transfer of [this.#gathering, this.#scattering]) {
-      if (transfer !== undefined) this.#dispose(transfer.buffer);
+      if (transfer !== undefined) releaseAfter(transfer.op, () => this.#dispose(transfer.buffer));
     }
     this.#gathering = undefined;
     this.#scattering = undefined;
