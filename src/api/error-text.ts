@@ -1,5 +1,5 @@
 /**
- * How the text of an error is laid out: one headline a person can act on, an aligned table of facts, one hint.
+ * The layout of an error's text: one headline that names the action, an aligned table of facts, one hint.
  *
  * Codes and fields of an error are API; its text is not, and may become clearer at any time.
  */
@@ -34,7 +34,7 @@ function laidOut({ headline, table = [], hint }: ErrorText): string {
   return escaped(lines.join("\n"));
 }
 
-/** What a call is named by. */
+/** The name of a call. */
 export interface NamedCall {
   readonly collective?: string | undefined;
   /** -1 for one that has no number. */
@@ -76,7 +76,7 @@ export function alignedTable(rows: readonly Row[]): string[] {
   );
 }
 
-/** What is told of one rank. */
+/** The cells about one rank. */
 export interface RankRow {
   readonly rank: number;
   readonly cells: Row;

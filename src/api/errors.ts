@@ -1,9 +1,9 @@
 /**
  * Every error the library raises on purpose. One base class, a stable `code`, and the facts as fields.
  *
- * A `CommError` tells its reader who is concerned (`rank`, `ranks`), what was being done (`collective`, `call`,
- * `comm`), which field differs, and what to do next (`hint`). Our own mistakes are `invariant` failures instead,
- * which nobody should catch.
+ * A `CommError` has the ranks concerned (`rank`, `ranks`), the action (`collective`, `call`,
+ * `comm`), the field that differs, and the next step (`hint`). Mistakes of the library are `invariant` failures instead,
+ * which are not meant to be caught.
  */
 import { callText, type ErrorText, errorMessage } from "./error-text.ts";
 
@@ -37,7 +37,7 @@ export interface CommErrorFacts {
   readonly size?: number | undefined;
   /** Name of the communicator. */
   readonly comm?: string | undefined;
-  /** What was being done, such as `allReduce`. */
+  /** The action, such as `allReduce`. */
   readonly collective?: string | undefined;
   /**
    * Number of the call on its communicator, counted from 0 on every rank: collective calls, and apart from them messages. -1 for
@@ -92,8 +92,8 @@ export abstract class CommError extends Error {
   }
 
   /**
-   * The error as the rank of these facts sees it: itself, or where it was thrown without knowing whose call failed, one of
-   * the rank's own whose `cause` it is.
+   * The error as the rank of these facts sees it: itself, or where it was thrown without a call, one of the rank's own with
+   * this error as its `cause`.
    */
   seenBy(_facts: CommErrorFacts): CommError {
     return this;
@@ -129,9 +129,9 @@ export class RendezvousError extends CommError {
   readonly code = "ERR_COMM_RENDEZVOUS";
   /** Where they meet: a host and port, or a file. */
   readonly address: string;
-  /** The ranks that had joined; empty where this process was not told. */
+  /** The ranks that had joined; empty where this process has no news of them. */
   readonly joined: readonly number[];
-  /** The ranks that had not; empty where this process was not told. */
+  /** The ranks that had not; empty where this process has no news of them. */
   readonly missing: readonly number[];
 
   constructor(
@@ -157,7 +157,7 @@ export class RendezvousError extends CommError {
 /** Ranks made different calls where the same was needed; nothing was written on any of them. */
 export class CollectiveMismatchError extends CommError {
   readonly code = "ERR_COMM_MISMATCH";
-  /** What each rank of the communicator gave for `field`, by rank. */
+  /** The value of `field` on each rank of the communicator, by rank. */
   declare readonly values: readonly string[];
 
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly values: readonly string[] }) {
@@ -170,7 +170,7 @@ export class CollectiveMismatchError extends CommError {
   }
 }
 
-/** What one rank of a deadlocked world is doing. */
+/** The state of one rank of a deadlocked world. */
 export interface RankWait {
   readonly rank: number;
   /** `runs`: it awaits none of its calls, but may wait for something else. */
@@ -179,7 +179,7 @@ export interface RankWait {
   readonly comm?: string | undefined;
   readonly collective?: string | undefined;
   readonly call?: number | undefined;
-  /** World rank whose communicator it called, where that is not its own. */
+  /** World rank that owns the communicator it called, where that is not its own. */
   readonly owner?: number | undefined;
   /** The ranks that have not made the matching call. */
   readonly missing: readonly number[];
@@ -190,7 +190,7 @@ export interface RankWait {
 /** Every unfinished rank waits for another one: nothing can ever wake them. */
 export class DeadlockError extends CommError {
   readonly code = "ERR_COMM_DEADLOCK";
-  /** Who waits for whom, by rank. */
+  /** The wait of each rank, by rank. */
   declare readonly waits: readonly RankWait[];
 
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly waits: readonly RankWait[] }) {
@@ -243,7 +243,7 @@ export class CommClosedError extends CommError {
   readonly code = "ERR_COMM_CLOSED";
 }
 
-/** A fault that the simulation was asked to inject. Its `call` counts as `failAt` does: over all communicators of the rank. */
+/** A fault that the simulation injects on request. Its `call` counts as `failAt` does: over all communicators of the rank. */
 export class InjectedFaultError extends CommError {
   readonly code = "ERR_COMM_FAULT";
 }
@@ -285,7 +285,7 @@ function plainFailures(failures: readonly RankFailure[]): unknown[] {
   });
 }
 
-/** Values whose plain data is being made, by which a chain of causes that leads back to itself ends. */
+/** Values with plain data in the making, by which a chain of causes that leads back to itself ends. */
 const underWay = new Set<unknown>();
 
 /** A thrown value as plain data that `JSON.stringify` accepts: errors with stack and causes, other values as they are or as text. */

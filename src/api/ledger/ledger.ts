@@ -43,9 +43,9 @@ import { absent, firstDue, type Holdup, holdupOf, timeoutError } from "./watch/o
 import { Quiet } from "./watch/quiet.ts";
 import type { Settling } from "./watch/settling.ts";
 
-/** What a ledger needs from its world. */
+/** The world's side of a ledger. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
-  /** An operation of this ledger has failed that nobody has looked at. */
+  /** An operation of this ledger has failed unobserved. */
   unseen(ledger: Ledger): void;
   /** Wakes the ranks of all its ledgers. */
   readonly settling: Settling;
@@ -77,7 +77,7 @@ export class Ledger {
   /** So many of its calls have had their turn. */
   #granted = 0;
   #death: Death | undefined;
-  /** What failed of each rank's calls; one that nobody has looked at makes every later call fail too. */
+  /** The failed calls of each rank; an unobserved one makes every later call fail too. */
   readonly failures: Failures;
 
   constructor(comm: CommInfo, monitor: Monitor, host: LedgerHost, turns?: Turns) {
@@ -183,7 +183,7 @@ export class Ledger {
 
   /**
    * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
-   * other processes were told of, cannot be taken back: it fails, and the communicator with it.
+   * other processes know of, cannot be taken back: it fails, and the communicator with it.
    */
   cancel(op: CommOp, errorOf: (how: Cancelled) => CommError): void {
     if (!op.pending) return;
@@ -271,12 +271,12 @@ export class Ledger {
     return this.#quiet.reached();
   }
 
-  /** What a rank waits for at the head of its line; `undefined` when it has no open call. */
+  /** The wait of a rank at the head of its line; `undefined` when it has no open call. */
   headWait(rank: number): OpenWait | undefined {
     return headWait(this.comm, this.#lines, rank);
   }
 
-  /** What is waited for through every rank's end. */
+  /** The waits through every rank's end. */
   waits(): OpenWait[] {
     return openWaits(this.comm, this.#lines);
   }
@@ -319,7 +319,7 @@ export class Ledger {
     if (posting.op.pending) this.timeOut(posting, holdup);
   }
 
-  /** A failure that nobody has looked at keeps every later call from going on as before. */
+  /** An unobserved failure keeps every later call from going on as before. */
   #unseen(host: LedgerHost): void {
     this.goings.seal();
     host.unseen(this);

@@ -8,11 +8,11 @@
 import { escaped } from "../error-text.ts";
 import type { CommOp } from "../op.ts";
 
-/** A world whose ranks are at work in this process. */
+/** A world with ranks at work in this process. */
 export interface AtWork {
   /** An operation that is open and awaited. */
   readonly awaited: CommOp | undefined;
-  /** What its ranks wait for, ready to print. */
+  /** The waits of its ranks, ready to print. */
   interruptedText(): string;
 }
 

@@ -154,7 +154,7 @@ export function remoteError(
   );
 }
 
-/** What calls fail with that are open when their world is closed. */
+/** The error of calls that are open when their world is closed. */
 export function closedWorldError(
   { name, size }: Named,
   rank: number,

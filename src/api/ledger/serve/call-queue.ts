@@ -14,7 +14,7 @@ export abstract class QueuedCall implements Waiting {
   before: QueuedCall | undefined;
   after: QueuedCall | undefined;
 
-  /** What its ranks posted. */
+  /** The posted calls of its ranks. */
   abstract readonly postings: readonly Posting[];
 
   /** The session has taken it. */
@@ -46,7 +46,7 @@ export class PostedCall extends QueuedCall {
   }
 }
 
-/** Told when a queued call has left; the error is `undefined` where it is done. */
+/** Called when a queued call has left; the error is `undefined` where it is done. */
 type Left = (call: QueuedCall, error: unknown) => void;
 
 /** The queued calls of one communicator. */
@@ -99,7 +99,7 @@ export class CallQueue {
     this.#left(call, error);
   }
 
-  /** What every rank has queued, oldest first. */
+  /** The queued calls of every rank, oldest first. */
   postings(): Posting[] {
     const all: Posting[] = [];
     for (let call = this.#first; call !== undefined; call = call.after) {
@@ -108,7 +108,7 @@ export class CallQueue {
     return all;
   }
 
-  /** What was handed over with a posting, and the posting; nothing where it is not queued. */
+  /** The calls that were handed over with a posting, and the posting; nothing where it is not queued. */
   beside(posting: Posting): readonly Posting[] {
     for (let call = this.#first; call !== undefined; call = call.after) {
       if (call.postings.includes(posting)) return call.postings;

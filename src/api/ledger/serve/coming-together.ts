@@ -4,7 +4,7 @@
  */
 import type { Convening } from "../../backend.ts";
 
-/** What a communicator's calls wait for: one after the other. */
+/** The meetings of a communicator's calls: one after the other. */
 export class ComingTogether {
   #open: AbortController | undefined;
 
@@ -13,7 +13,7 @@ export class ComingTogether {
     return this.#open !== undefined;
   }
 
-  /** It has been given up: the others are told, unless they have come by then. */
+  /** It has been given up: the others hear of it, unless they have come by then. */
   giveUp(): void {
     this.#open?.abort();
   }

@@ -1,6 +1,6 @@
 /**
- * The first phase of an all-to-allv whose receivers do not know what comes: every rank tells every other how many
- * elements it will send, through the backend's own all-to-all of one int64 a pair.
+ * The first phase of an all-to-allv with unknown receive counts: every rank sends to every other the number of
+ * elements that it will send, through the backend's own all-to-all of one int64 a pair.
  *
  * It is a whole call of its own that ends before the data moves, so that the two can never interleave.
  */
@@ -40,7 +40,7 @@ export function exchangeCounts(session: Session, set: CallSet): void | Promise<v
   );
 }
 
-/** Tells every rank what the others said, without any memory. */
+/** Gives every rank the counts of the others, without any memory. */
 function tellAll(set: CallSet, calls: readonly RankCall[]): void {
   set.calls.forEach((call, index) => {
     finish(
@@ -51,7 +51,7 @@ function tellAll(set: CallSet, calls: readonly RankCall[]): void {
   });
 }
 
-/** What a rank knows when the exchange is done. */
+/** The counts of a rank when the exchange is done. */
 function finish(call: RankCall, answered: RankCall, recvCounts: readonly number[]): void {
   call.recvCounts = recvCounts;
   call.recvOffsets = runningSum(recvCounts);

@@ -1,14 +1,14 @@
-/** How a call goes on that had to wait for ranks of other processes. */
+/** The rest of a call that had to wait for ranks of other processes. */
 import type { Convening } from "../../backend.ts";
 import type { Posting } from "../calls/posting.ts";
 import { errorByCall } from "../calls/unserved.ts";
 import { abandon, isPending } from "./outcomes.ts";
 import type { ServeHost } from "./serve-host.ts";
 
-/** What is done with it then. */
+/** The action on it then. */
 interface Then<T> {
   readonly go: () => T;
-  /** For others that have come, and are blocked until they meet this process, when nobody here waits for the call any more. */
+  /** For others that have come, and are blocked until they meet this process, when no rank here waits for the call any more. */
   readonly anyway: () => void;
 }
 

@@ -1,14 +1,14 @@
-/** How calls that are served end: every rank gets its result or its error, once those that were about to wait do. */
+/** The end of dispatched calls: every rank gets its result or its error, after ranks that are about to wait have done so. */
 
 import { completeOp, submitOp } from "../../op.ts";
 import type { Posting } from "../calls/posting.ts";
 import { errorByCall } from "../calls/unserved.ts";
 import type { ServeHost } from "./serve-host.ts";
 
-/** What serving leaves behind when a session has queued the calls: the ledger goes on while they are at work. */
+/** The rest of a dispatch when a session has queued the calls: the ledger goes on while they are at work. */
 export const queued = Symbol("queued");
 
-/** What serving leaves behind: nothing, something to wait for, or queued calls. */
+/** The rest of a dispatch: nothing, a wait, or queued calls. */
 export type Work = undefined | typeof queued | Promise<unknown>;
 
 /** The session has taken these calls and messages. */
@@ -79,13 +79,13 @@ function workOf(calls: readonly (readonly Posting[])[]): number {
   return work;
 }
 
-/** Fails the calls whose deadline has passed; gives the others. */
+/** Fails the calls with deadlines that have passed; gives the others. */
 function refuseLate(
   host: ServeHost,
   calls: readonly (readonly Posting[])[],
 ): readonly (readonly Posting[])[] {
   const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
-  // The deadline that passes first aborts the communicator, whoever is woken first.
+  // The deadline that passes first aborts the communicator, in any order of resumption.
   late.sort(
     ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
   );

@@ -1,5 +1,5 @@
 /**
- * The ready queue of a world whose backend schedules its ranks: continuations of settled operations, run one at a time.
+ * The ready queue of a world with scheduled ranks: continuations of settled operations, run one at a time.
  *
  * A rank is ready while an operation that its program awaits has settled and the continuation has not run. One ready rank is
  * resumed per turn of the event loop, so that it runs until it awaits something else before the next one is picked.

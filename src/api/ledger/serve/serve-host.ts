@@ -1,4 +1,4 @@
-/** What serving calls needs from the ledger and its world. */
+/** The ledger's and the world's side of a dispatch. */
 import type { CallSet, CommInfo, Session, Waiting } from "../../backend.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Windows } from "../agree/windows.ts";

@@ -58,7 +58,7 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   });
 }
 
-/** Serves a call on which ranks of other processes agree, as far as they are asked. */
+/** Dispatches a call on which ranks of other processes agree, as far as calls are compared. */
 function serveHere(
   host: ServeHost,
   slot: Slot,
@@ -112,7 +112,7 @@ function differ(host: ServeHost, slot: Slot, mismatch: Mismatch): void {
   failAll(host, slot.posted, ({ op }) => errorOf(op.rank));
 }
 
-/** What keeps a complete call from being served; `undefined` when all ranks mean the same. */
+/** The reason why a complete call cannot be served; `undefined` when all ranks agree. */
 function disagreement(
   { windows }: ServeHost,
   slot: Slot,

@@ -21,7 +21,7 @@ import {
 } from "./outcomes.ts";
 import type { ServeHost } from "./serve-host.ts";
 
-/** Serves those that meet, and halves whose other end is elsewhere. `undefined`: there are none; true: served. */
+/** Serves those that meet, and halves with their other end elsewhere. `undefined`: there are none; true: served. */
 export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<void> | undefined {
   if (!lines.haveTransfers) return undefined;
   const halvesNow = (): TransferPosting[] => openHalves(host.comm, () => lines.batches());
@@ -58,8 +58,8 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
 }
 
 /**
- * Brings together the ranks that messages connect for the first time, and serves them; `undefined` where nobody is waited
- * for. Until then the messages stand in their lines, where those who end the communicator find them.
+ * Connects the ranks of messages for the first time, and serves them; `undefined` where all are
+ * connected. Until then the messages stand in their lines, where the end of the communicator finds them.
  */
 function comeTogether(
   host: ServeHost,
@@ -115,7 +115,7 @@ function serveMeetings(
   );
 }
 
-/** Halves whose buffers are there. One that has none fails, and the communicator with it: its other end may be under way. */
+/** Halves with living buffers. One without fails, and the communicator with it: its other end may be under way. */
 function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): TransferPosting[] {
   const gone = halves.filter(({ call }) => isGone(call));
   if (gone.length === 0) return [...halves];
@@ -124,7 +124,7 @@ function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): Transf
   return halves.filter(({ call }) => !isGone(call));
 }
 
-/** Why a send and the receive it met are not served, as either side is told. */
+/** The reason why a send and the receive it met are not served, for either side. */
 function transferFault(
   { comm, session }: ServeHost,
   meeting: Meeting,

@@ -11,14 +11,14 @@ import { Fifo } from "../calls/fifo.ts";
 /** Serves the next call of one communicator; a promise means that it is at it. */
 type Turn = () => undefined | Promise<void>;
 
-/** Whose turn it is, among the communicators of one world. */
+/** The order of turns among the communicators of one world. */
 export class Turns {
   readonly #waiting = new Fifo<Turn>();
   readonly #onTaken: () => void;
   #taken = false;
   #serving = false;
 
-  /** `onTaken` is told when a call keeps the later ones waiting. */
+  /** `onTaken` is called when a call keeps the later ones waiting. */
   private constructor(onTaken: () => void) {
     this.#onTaken = onTaken;
   }

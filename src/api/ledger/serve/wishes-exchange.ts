@@ -1,5 +1,5 @@
 /**
- * What every rank of a split said. Where ranks live in other processes they tell each other through the backend's own
+ * The colors and keys of every rank of a split. Ranks of several processes exchange them through the backend's own
  * all-gather of three int64 a rank: whether it joins, its color, its key.
  */
 import type { CallSet, RankCall, Session } from "../../backend.ts";

@@ -2,7 +2,7 @@
  * A timer that is needed again and again, mostly for later than it was set.
  *
  * Starting and stopping a timer costs as much as a small call. One that is not needed rests instead, where the runtime can
- * do that: it keeps nothing alive and holds nobody in memory, and is taken again when it is due early enough.
+ * do that: it keeps nothing alive and nothing in memory, and is taken again when it is due early enough.
  */
 
 /** A runtime's timer; some runtimes give a number. */
@@ -14,12 +14,12 @@ interface Timer {
 /** Runtimes take a longer delay for none. */
 const longestMs = 2 ** 31 - 1;
 
-/** Rings once for each time it was asked to; it may ring too early, and is then asked again. */
+/** Rings once for each request; it may ring too early, and is then set again. */
 export class Alarm {
   #timer: Timer | number | undefined;
   /** When the timer comes due; never without one. */
   #dueMs = Infinity;
-  /** Who is told; `undefined` while it rests. */
+  /** The callback; `undefined` while it rests. */
   #ring: (() => void) | undefined;
 
   /** Has `ring` called at `atMs` of `performance.now()` or before, unless it rests until then. */
@@ -31,7 +31,7 @@ export class Alarm {
     this.#ring = ring;
   }
 
-  /** Nobody need be told any more. */
+  /** No call is due any more. */
   rest(): void {
     this.#ring = undefined;
     if (!sleep(this.#timer)) this.#stop();

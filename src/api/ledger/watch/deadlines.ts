@@ -115,7 +115,7 @@ export class Deadlines {
     const expire = (): void => {
       void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
     };
-    // A program that computed for as long has calls that are done, and that it is told of in this turn.
+    // A program that computed for as long has calls that are done, and that settle in this turn.
     if (typeof setImmediate === "function") setImmediate(expire);
     else expire();
   };

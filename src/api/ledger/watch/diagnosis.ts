@@ -1,4 +1,4 @@
-/** Who waits for whom: the report of a deadlock, a stall or a run that ended with calls left open. */
+/** The table of waiting ranks: the report of a deadlock, a stall or a run that ended with calls left open. */
 import {
   callText,
   type ErrorText,
@@ -17,7 +17,7 @@ import type { FailedCall } from "../calls/death.ts";
 import type { OpenWait } from "../calls/waits.ts";
 import type { LiveResources } from "./resources.ts";
 
-/** What the report needs to know about the world. */
+/** The facts of the world for the report. */
 export interface Situation {
   readonly size: number;
   state(rank: number): RankWait["state"];
@@ -25,7 +25,7 @@ export interface Situation {
   readonly waits: readonly OpenWait[];
 }
 
-/** What every rank of the world is doing, by rank: of what it waits for, that which it awaits first. */
+/** The state of every rank of the world, by rank: of its waits, the one that it awaits first. */
 export function waitsOf({ size, state, waits }: Situation): RankWait[] {
   const firstOf: OpenWait[] = [];
   const awaitedOf: OpenWait[] = [];
@@ -46,7 +46,7 @@ export function waitsOf({ size, state, waits }: Situation): RankWait[] {
   });
 }
 
-/** What an open call is to a rank in each state. */
+/** An open call of a rank in each state. */
 const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left open" } as const;
 
 /** The rows of a report about every rank. */

@@ -15,7 +15,7 @@ interface Runtime {
 // Taken once: tests may put timers that stand still in their place later.
 const { setImmediate: immediate, MessageChannel: Channel } = globalThis as Runtime;
 
-/** How many of its own timers keep the runtime alive, by the runtime's names. They end by themselves. */
+/** Numbers of its own timers that keep the runtime alive, by the runtime's names. They end by themselves. */
 export interface OwnTimers {
   Immediate: number;
   Timeout: number;
@@ -36,7 +36,7 @@ function setOwn<T>(set: () => T): T {
   }
 }
 
-/** What is done in the next turn: one turn for all of it, however many worlds begin before it. */
+/** The steps of the next turn: one turn for all of them, however many worlds begin before it. */
 let steps = new Set<() => void>();
 let isDue = false;
 
@@ -51,7 +51,7 @@ export function nextTurn(step: () => void): void {
 /** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
 const longestTurnMs = 10;
 
-/** When the age of this turn was first asked for. */
+/** The time of the first question about the age of this turn. */
 let sinceMs: number | undefined;
 
 /** True where the loop has been at this turn for long: since the first question of the turn, at times of `performance.now`. */

@@ -1,15 +1,15 @@
-/** Whose calls operations are: worked out once for every rank, as far as it can be. */
+/** The makers of operations: created once for every rank, as far as it can be. */
 import type { CommInfo, VirtualClock } from "../../backend.ts";
 import type { CommOp, OpMaker, Resumption } from "../../op.ts";
 import type { Monitor } from "./monitor.ts";
 
-/** Who makes the calls of one communicator's ranks. */
+/** The makers of one communicator's calls. */
 export class Makers {
   readonly #makers: readonly OpMaker[];
   readonly #monitor: Monitor;
   readonly #isVirtual: boolean;
 
-  /** `faulted` is told of calls that fail with what a callback threw. */
+  /** `faulted` gets calls that fail with the error of a callback. */
   constructor(
     { ranks }: CommInfo,
     monitor: Monitor,
@@ -25,12 +25,12 @@ export class Makers {
     });
   }
 
-  /** Who makes all calls of a rank; `undefined` where another rank's program may make some, as far as is known. */
+  /** The maker of all calls of a rank; `undefined` where another rank's program may make some, as far as is known. */
   always(rank: number): OpMaker | undefined {
     return this.#isVirtual ? undefined : this.#makers[rank];
   }
 
-  /** Who makes a rank's next call. */
+  /** The maker of a rank's next call. */
   now(rank: number): OpMaker {
     const maker = this.#makers[rank] as OpMaker;
     const { asker } = this.#monitor;

@@ -1,8 +1,8 @@
 /**
  * Watches the ranks of a world and finds the moment after which nothing can happen any more.
  *
- * A rank is *parked* while an operation that its program asked for is awaited and lacks other ranks' calls. That no one can
- * ever wake the parked ranks is certain, and decided without a timeout, in two cases: the runtime has nothing left to wait for
+ * A rank is *parked* while its program awaits an operation that lacks other ranks' calls. Parked ranks can certainly never
+ * wake, which is decided without a timeout, in two cases: the runtime has nothing left to wait for
  * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, nothing is alive that a
  * rank opened in this run, no other thread works, and one more turn brings no event. Where it is not known what ranks have
  * opened, any timer that is alive counts, and everything else that was not there when the run began. Otherwise it is a stall,
@@ -22,7 +22,7 @@ import {
 } from "./resources.ts";
 import { eventsSoFar, othersWork } from "./threads.ts";
 
-/** What the monitor asks its world to do. */
+/** The world's side of the monitor. */
 export interface MonitorHost {
   readonly clock: VirtualClock | undefined;
   /** True when something the runtime does not list, such as a signal, may still end a wait. */
@@ -53,7 +53,7 @@ type RankState = "idle" | "running" | "finished";
 
 /** Counts parked ranks; one per world. */
 export class Monitor implements OpWatcher {
-  /** Whether operations keep where they were asked for. */
+  /** True where operations keep the place of their call. */
   readonly callSites: boolean;
   readonly #host: MonitorHost;
   readonly #states: RankState[];
@@ -65,7 +65,7 @@ export class Monitor implements OpWatcher {
   #looking = false;
   /** Stops a look far ahead, while it is due. */
   #farLook: (() => void) | undefined;
-  /** What it does in the next turn, while it is looking. */
+  /** The action in the next turn, while it is looking. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
   #stopListening: (() => void) | undefined;
@@ -110,7 +110,7 @@ export class Monitor implements OpWatcher {
     return this.#context === undefined ? program() : this.#context.enter(rank, program);
   }
 
-  /** The world rank whose program is running; `undefined` where that is not known. */
+  /** The world rank of the running program; `undefined` where that is not known. */
   get asker(): number | undefined {
     return this.#context?.rank;
   }
@@ -171,7 +171,7 @@ export class Monitor implements OpWatcher {
     this.moved();
   }
 
-  /** True while every rank whose program has not returned awaits a call. */
+  /** True while every rank with an unfinished program awaits a call. */
   get allParked(): boolean {
     return this.#parkedRanks === this.#running;
   }
@@ -193,7 +193,7 @@ export class Monitor implements OpWatcher {
     nextTurn(step);
   }
 
-  /** Nothing has moved for `waitedMs`, or not since a turn before which nobody worked; then so many events had come. */
+  /** Nothing has moved for `waitedMs`, or not since a turn before which no thread worked; then so many events had come. */
   #decide(seen: number, waitedMs: number, atRest?: { readonly events: number | undefined }): void {
     this.#looking = false;
     if (!this.#waiting()) return;
@@ -249,7 +249,7 @@ export class Monitor implements OpWatcher {
     if (lookMs > shortLookMs) this.#farLook = stop;
   }
 
-  /** What was waited for has come: whoever waits now has not waited for long. */
+  /** The awaited event has come: later waits begin from zero. */
   #lookAnew(stop: () => void): void {
     stop();
     this.#farLook = undefined;
@@ -258,7 +258,7 @@ export class Monitor implements OpWatcher {
   }
 }
 
-/** What the first look of this turn has found: all monitors that look in it need not look again. */
+/** The result of the first look of this turn: all monitors that look in it need not look again. */
 let found: { readonly othersWork: boolean } | undefined;
 
 function isWorkedNow(): boolean {

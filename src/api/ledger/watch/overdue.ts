@@ -1,4 +1,4 @@
-/** A call that was not done in time: the question who has not come, and the error. Ranks are those of the communicator. */
+/** A call that was not done in time: the missing ranks, and the error. Ranks are those of the communicator. */
 import type { CommInfo, Session } from "../../backend.ts";
 import { ranksText } from "../../error-text.ts";
 import { CommTimeoutError } from "../../errors.ts";
@@ -20,17 +20,17 @@ export function firstDue(postings: readonly Posting[]): Posting | undefined {
   return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
 }
 
-/** What world ranks are on a communicator that they are members of. */
+/** The ranks of world ranks on a communicator that they are members of. */
 export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
   const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));
   return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
 }
 
-/** Whom a late call waited for: ranks to look at, and what is said of them. */
+/** The ranks that a late call waited for, and the words about them. */
 export interface Holdup {
   readonly ranks: readonly number[];
   readonly why: string;
-  /** What to do, where it is neither to look at those ranks nor to wait longer. */
+  /** The remedy, where it is neither to look at those ranks nor to wait longer. */
   readonly next?: string;
 }
 
@@ -40,7 +40,7 @@ export function absent(ranks: readonly number[]): Holdup {
   return { ranks, why };
 }
 
-/** What kept a call waiting when its deadline passed: in a job of several processes as these say themselves. */
+/** The cause of a call's wait when its deadline passed: in a job of several processes by their own words. */
 export async function holdupOf(
   session: Session,
   comm: CommInfo,
@@ -80,7 +80,7 @@ const apart: Holdup = {
   next: 'where nobody gave it up, compare its counts and buffers; nccl({ checks: "always" }) says what differs before anything happens',
 };
 
-/** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where nobody knows. */
+/** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */
 function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
   if (missing === undefined) return absent([peer]);
   if (missing.length === 0) {
@@ -120,7 +120,7 @@ export function timeoutError(
   );
 }
 
-/** What to do where time is real. Logs and processes go by the ranks of the world. */
+/** The remedy where time is real. Logs and processes go by the ranks of the world. */
 function nextStep({ ranks, local }: CommInfo, missing: readonly number[]): string {
   if (missing.length === 0) {
     return "its work, or that of a call right behind it, took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";

@@ -1,4 +1,4 @@
-/** When a ledger has nothing to do any more: those who wait for that are told. */
+/** The end of a ledger's work, for waits for it. */
 
 import type { Monitor } from "./monitor.ts";
 import type { Settling } from "./settling.ts";
@@ -10,7 +10,7 @@ export class Quiet {
   #settling = 0;
   #waiting: (() => void)[] = [];
 
-  /** `atRest` says whether no call is at work; the monitor is told whenever ranks were woken. */
+  /** `atRest` is true where no call is at work; the monitor notes that ranks were woken. */
   constructor(monitor: Monitor, wake: Settling, atRest: () => boolean) {
     this.#monitor = monitor;
     this.#wake = wake;

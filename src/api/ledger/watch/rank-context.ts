@@ -1,9 +1,9 @@
 /**
- * Which rank's program is running, and what the programs of ranks have opened: known through the runtime's async context,
+ * The rank of the running program, and the resources that programs of ranks have opened: from the runtime's async context,
  * where it has one.
  *
  * A communicator handed from one rank's program to another one's makes the wrong rank look as if it waited. The context
- * tells who really does. A timer or a socket that was opened outside of every rank's context wakes no rank. Following both
+ * shows the waiting rank. A timer or a socket that was opened outside of every rank's context wakes no rank. Following both
  * costs time at every `await` in some runtimes, so a context is opened only where it can decide something; see the monitor.
  */
 import { isSettingOwn } from "./loop-turn.ts";
@@ -72,12 +72,12 @@ export class RankContext {
     return this.#storage.run(rank, program);
   }
 
-  /** The rank whose program is running; `undefined` outside of all. */
+  /** The rank of the running program; `undefined` outside of all. */
   get rank(): number | undefined {
     return this.#storage.getStore();
   }
 
-  /** What ranks have opened so far; `undefined` where the runtime does not tell. */
+  /** The resources that ranks have opened so far; `undefined` where the runtime does not follow them. */
   get opened(): Opened | undefined {
     if (!this.#isFollowed) return undefined;
     return { timers: this.#timers.some(isAlive), others: this.#others };
@@ -103,7 +103,7 @@ export class RankContext {
   }
 }
 
-/** A timer that has neither ended nor been told to keep nothing alive. */
+/** A timer that has not ended and keeps the runtime alive. */
 function isAlive(timer: Timer): boolean {
   return timer._destroyed !== true && timer.hasRef?.() !== false;
 }

@@ -1,5 +1,5 @@
 /**
- * What else could wake a rank: timers, sockets, files and other things the runtime still waits for.
+ * Resources that could wake a rank: timers, sockets, files and other things the runtime still waits for.
  *
  * Only runtimes that can list them (Node, Bun, Deno with Node's process) allow a proof of deadlock; elsewhere the
  * answer is `undefined`, and the monitor reports a stall instead of deciding.
@@ -20,7 +20,7 @@ function runtimeProcess(): RuntimeProcess | undefined {
   return (globalThis as { process?: RuntimeProcess }).process;
 }
 
-/** How many resources of each kind keep the runtime alive. */
+/** Numbers of resources of each kind that keep the runtime alive. */
 export type LiveResources = ReadonlyMap<string, number>;
 
 /** Counts what the runtime waits for; `undefined` when it cannot tell. */
@@ -32,12 +32,12 @@ export function liveResources(): LiveResources | undefined {
   return counts;
 }
 
-/** How many of a kind are the monitors' own; `undefined` for what is no timer. */
+/** Number of the monitors' own of a kind; `undefined` for a kind that is no timer. */
 function ownOf(kind: string, own: OwnTimers): number | undefined {
   return kind === "Immediate" || kind === "Timeout" ? own[kind] : undefined;
 }
 
-/** What the programs of ranks have opened during a run, where that is followed. */
+/** The resources that programs of ranks have opened during a run, where they are followed. */
 export interface Opened {
   /** A timer is alive. */
   readonly timers: boolean;
@@ -86,7 +86,7 @@ export function staysAlive(start: LiveResources | undefined, own: OwnTimers): bo
   );
 }
 
-/** Who is told of the last turn: by one listener, of which runtimes warn when there are many. */
+/** Callbacks of the last turn: behind one listener, since runtimes warn of many. */
 const listeners = new Set<() => void>();
 
 function tellAll(): void {

@@ -21,7 +21,7 @@ const passed = Promise.resolve();
 export class Settling {
   readonly #monitor: Pick<Monitor, "allParked">;
   #work = 0;
-  /** What waits until the ranks have come to rest, in order. */
+  /** Wake-ups that wait until the ranks have come to rest, in order. */
   #held: (() => void)[] | undefined;
   /** Microtasks until then. */
   #hops = 0;

@@ -1,8 +1,8 @@
 /**
- * Whether other threads of this process are at work: compression, cryptography, the compiling of WebAssembly.
+ * Work of other threads of this process: compression, cryptography, the compiling of WebAssembly.
  *
- * No runtime lists these among what is alive, and each may wake a rank. Linux tells of every thread whether it sleeps, also
- * of one that has work and waits for a processor. What a thread has finished is told to this one as an event of its loop.
+ * No runtime lists these among its live resources, and each may wake a rank. Linux shows for every thread whether it sleeps, also
+ * for one that has work and waits for a processor. The end of a thread's work is an event of this thread's loop.
  */
 
 interface FileSystem {
@@ -39,7 +39,7 @@ export function othersWork(): boolean | undefined {
   }
 }
 
-/** Whether a thread is not at rest. One that has ended meanwhile is. */
+/** True for a thread that is not at rest. One that has ended meanwhile is. */
 function works(files: FileSystem, task: string): boolean {
   let text: string;
   try {
@@ -52,7 +52,7 @@ function works(files: FileSystem, task: string): boolean {
   return !restingStates.includes(state);
 }
 
-/** How many events the loop of this thread has had; `undefined` where it does not count them. */
+/** Number of events that the loop of this thread has had; `undefined` where it does not count them. */
 export function eventsSoFar(): number | undefined {
   return (globalThis as TellingRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
 }

@@ -1,10 +1,10 @@
 /**
- * Tells when work that was put on streams is done, without a callback from a CUDA thread and without a busy core.
+ * Finds the end of work on streams, without a callback from a CUDA thread and without a busy core.
  *
- * What was submitted in one turn is waited for together. The streams themselves are asked at once for some microseconds, in
+ * Work that was submitted in one turn is waited for together. The streams themselves are queried at once for some microseconds, in
  * which this thread can put nothing else on them; small collectives are done by then, and need no event. For others an
- * event per stream is looked at between other events of the loop, then by timers. Now and then who waits for a small one is
- * told there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
+ * event per stream is queried between other events of the loop, then by timers. Now and then waits for a small one settle
+ * there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Waiting } from "../../../api/index.ts";
 import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
@@ -14,7 +14,7 @@ import { IdleWatch } from "./idle-watch.ts";
 import { Mark, type MarkEvent, type Owner } from "./mark.ts";
 import { promised } from "./promised.ts";
 
-/** How long, and how, completion is waited for. */
+/** The times of a wait for completion. */
 export interface Patience {
   /** Microseconds of looking without a pause. */
   readonly spinUs: number;
@@ -45,7 +45,7 @@ export class Progress {
     this.#patience = patience;
   }
 
-  /** From here on looks whether something went wrong also while nobody waits, until everything is given back or abandoned. */
+  /** Checks from here on for errors in the background also without open waits, until everything is given back or abandoned. */
   watchIdle(everyMs?: number): void {
     this.#watch = new IdleWatch(() => {
       if (!this.#looking) this.#check();
@@ -57,7 +57,7 @@ export class Progress {
     return promised((waiting) => this.whenDone(devices, owner, waiting));
   }
 
-  /** Tells when what was put on these devices' streams so far is done. */
+  /** Settles when the work on these devices' streams so far is done. */
   whenDone(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
     if (this.#next === undefined) {
       this.#next = new Mark();
@@ -66,7 +66,7 @@ export class Progress {
     this.#next.add(devices, owner, waiting);
   }
 
-  /** Whether work on a device's stream may wait for ranks of other processes, for as long as these like. */
+  /** True when work on a device's stream may wait for ranks of other processes, without a bound. */
   waitsForOthers(device: Device): boolean {
     if (this.#next?.isApart === true && this.#next.devices.has(device)) return true;
     const isAhead = (each: MarkEvent): boolean =>
@@ -74,13 +74,13 @@ export class Progress {
     return this.#open.some(({ isApart, events }) => isApart && events.some(isAhead));
   }
 
-  /** Rejects those who wait for the work of a communicator: it was given up. */
+  /** Rejects the waits for the work of a communicator that was given up. */
   giveUp(owner: Owner, error: unknown): void {
     for (const mark of [...this.#open]) mark.giveUp(owner, error);
     this.#next?.giveUp(owner, error);
   }
 
-  /** Rejects everyone who waits: the work does not end. */
+  /** Rejects all waits: the work does not end. */
   abandon(error: unknown): void {
     this.#watch?.end();
     const lost = this.#open;
@@ -88,7 +88,7 @@ export class Progress {
     for (const mark of lost) this.#fail(mark, error);
   }
 
-  /** Gives the events back. Who waits still is told that the device is closed: nobody will look again. */
+  /** Gives the events back. Open waits fail because the device is closed: no later look settles them. */
   release(): void {
     this.#watch?.end();
     const spare = [...this.#spare];
@@ -136,7 +136,7 @@ export class Progress {
     this.#lookLater(performance.now());
   }
 
-  /** Whether the streams are empty within the time of looking without a pause. */
+  /** True when the streams are empty within the time of looking without a pause. */
   #isDoneSoon({ devices }: Mark, nowMs: number): boolean {
     const until = nowMs + this.#patience.spinUs / 1000;
     for (const device of devices) {
@@ -159,7 +159,7 @@ export class Progress {
   }
 
   /**
-   * Looks again at the next turn, and after a while with pauses, as long as somebody waits. A pause is a small part of the
+   * Looks again at the next turn, and after a while with pauses, as long as a wait is open. A pause is a small part of the
    * time waited so far, so that it lengthens no wait by much.
    */
   #lookLater(sinceMs: number): void {
@@ -181,7 +181,7 @@ export class Progress {
     else setImmediate(look);
   }
 
-  /** Settles the marks that are done; those behind them fail when that cannot be told of them. */
+  /** Settles the marks that are done; those behind them fail when their state cannot be queried. */
   #look(alsoCheck = false): void {
     const open = this.#open;
     let done = 0;

@@ -27,11 +27,11 @@ export class HostArrayMemory implements Memory {
   }
 
   /**
-   * The bytes of a range, without a copy; `whose` has the facts of the error.
+   * The bytes of a range, without a copy; `facts` are those of the error.
    *
    * @throws InvalidArgumentError when the memory was transferred away meanwhile.
    */
-  bytes(byteOffset: number, length: number, whose?: CommErrorFacts): Uint8Array {
+  bytes(byteOffset: number, length: number, facts?: CommErrorFacts): Uint8Array {
     try {
       return new Uint8Array(this.#buffer, byteOffset, length);
     } catch (cause) {
@@ -40,7 +40,7 @@ export class HostArrayMemory implements Memory {
           headline: "a TypedArray's ArrayBuffer was transferred away while a call had it",
           hint: "an array is lent from the call until it settles",
         },
-        { ...whose, cause },
+        { ...facts, cause },
       );
     }
   }
