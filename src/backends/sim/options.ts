@@ -26,7 +26,8 @@ export interface SimOptions {
    *   that is late in virtual time (`comm.work`, a slow link) is late in its effects on shared JavaScript state too.
    *   Ranks at equal times resume in an order by seed.
    *
-   * The latter two resume one rank per turn of the event loop, some microseconds each.
+   * The latter two resume one rank per turn of the event loop, some microseconds each, and none while an executor is at a
+   * call. An `executor` of one's own whose promise resolves only after a rank has gone on may therefore never end with them.
    */
   readonly schedule?: ScheduleName | undefined;
   /**
