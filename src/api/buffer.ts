@@ -12,7 +12,13 @@ import {
   InvalidArgumentError,
   UnsupportedError,
 } from "./errors.ts";
-import { carries, type NamedArrays, typedArrayClass } from "./host-array.ts";
+import {
+  type ArrayBytes,
+  bytesOfArray,
+  carries,
+  type NamedArrays,
+  typedArrayClass,
+} from "./host-array.ts";
 import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
 import { textOf } from "./option-kinds.ts";
@@ -132,12 +138,12 @@ export class DeviceBuffer<D extends DType = DType> {
   copyFrom(source: HostArray<D> | NamedArrays[D]): this {
     this.assertLive("copyFrom");
     this.assertContents("copyFrom");
-    this.assertHost("copyFrom", source);
+    const from = this.assertHost("copyFrom", source);
     let at = 0;
     do {
-      this.allocation.memory.write(this.byteOffset + at, pieceAt(source, at));
+      this.allocation.memory.write(this.byteOffset + at, pieceAt(from, at));
       at += pieceBytes;
-    } while (at < source.byteLength);
+    } while (at < from.byteLength);
     return this;
   }
 
@@ -200,14 +206,15 @@ export class DeviceBuffer<D extends DType = DType> {
     if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
     this.assertLive(action);
     const { memory } = this.allocation;
-    if (target.byteLength <= pieceBytes) {
-      await memory.read(this.byteOffset, pieceAt(target, 0));
+    const into = bytesOfArray(target);
+    if (into.byteLength <= pieceBytes) {
+      await memory.read(this.byteOffset, pieceAt(into, 0));
       return;
     }
     // All begin at once: what is written meanwhile is in none of them.
     const reads: (void | Promise<void>)[] = [];
-    for (let at = 0; at < target.byteLength; at += pieceBytes) {
-      reads.push(memory.read(this.byteOffset + at, pieceAt(target, at)));
+    for (let at = 0; at < into.byteLength; at += pieceBytes) {
+      reads.push(memory.read(this.byteOffset + at, pieceAt(into, at)));
     }
     await Promise.all(reads);
   }
@@ -259,7 +266,8 @@ export class DeviceBuffer<D extends DType = DType> {
     );
   }
 
-  private assertHost(action: string, array: HostArray<D> | NamedArrays[D]): void {
+  /** The bytes of an array of the buffer's dtype and length. */
+  private assertHost(action: string, array: HostArray<D> | NamedArrays[D]): ArrayBytes {
     const needed = dtypeInfo[this.dtype].host;
     const found = typedArrayClass(array);
     if (!carries(found, this.dtype)) {
@@ -272,15 +280,15 @@ export class DeviceBuffer<D extends DType = DType> {
         { field: "dtype", rank: this.allocation.rank },
       );
     }
-    if (array.length !== this.length) {
-      throw new InvalidArgumentError(
-        {
-          headline: `${action}: found ${array.length} elements, needs exactly ${this.length}`,
-          hint: "take a subarray of the longer side",
-        },
-        { field: "length", rank: this.allocation.rank },
-      );
-    }
+    const bytes = bytesOfArray(array);
+    if (bytes.length === this.length) return bytes;
+    throw new InvalidArgumentError(
+      {
+        headline: `${action}: found ${bytes.length} elements, needs exactly ${this.length}`,
+        hint: "take a subarray of the longer side",
+      },
+      { field: "length", rank: this.allocation.rank },
+    );
   }
 
   private assertFillable(value: number | bigint): void {
@@ -362,7 +370,6 @@ function commonBytes(a: DeviceBuffer, b: DeviceBuffer): number {
 const pieceBytes = 2 ** 30;
 
 /** The bytes of a host array from one on, a piece at most. */
-function pieceAt(array: ArrayBufferView, at: number): Uint8Array {
-  const length = Math.min(pieceBytes, array.byteLength - at);
-  return new Uint8Array(array.buffer, array.byteOffset + at, length);
+function pieceAt({ buffer, byteOffset, byteLength }: ArrayBytes, at: number): Uint8Array {
+  return new Uint8Array(buffer, byteOffset + at, Math.min(pieceBytes, byteLength - at));
 }

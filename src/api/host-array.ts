@@ -55,49 +55,90 @@ export function asDType<D extends DType>(array: HostArray<D>, dtype: D): TypedHo
   return { dtype, array };
 }
 
-/** The class name of a TypedArray, whatever realm made it; `undefined` for anything else. */
+/** The bytes of a TypedArray. */
+export interface ArrayBytes {
+  readonly buffer: ArrayBufferLike;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+  /** Length in elements. */
+  readonly length: number;
+}
+
+/** Host memory given to a call, and the dtype it holds. */
+export interface HostBytes extends ArrayBytes {
+  readonly dtype: DType;
+}
+
+/** A property of TypedArrays as the language defines it: a subclass may define another one of its name. */
+function intrinsic<T>(name: keyof ArrayBytes | typeof Symbol.toStringTag): (array: unknown) => T {
+  const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);
+  const getter = Object.getOwnPropertyDescriptor(prototype, name)?.get as () => T;
+  return (array) => getter.call(array);
+}
+
+const bufferOf = intrinsic<ArrayBufferLike>("buffer");
+const byteOffsetOf = intrinsic<number>("byteOffset");
+const byteLengthOf = intrinsic<number>("byteLength");
+const lengthOf = intrinsic<number>("length");
+const classOf = intrinsic<string | undefined>(Symbol.toStringTag);
+
+/** The bytes of a TypedArray, whatever properties its class overrides. */
+export function bytesOfArray(array: ArrayBufferView): ArrayBytes {
+  return {
+    buffer: bufferOf(array),
+    byteOffset: byteOffsetOf(array),
+    byteLength: byteLengthOf(array),
+    length: lengthOf(array),
+  };
+}
+
+/** The class name of a TypedArray of any realm, of a subclass that of its base; `undefined` for anything else. */
 export function typedArrayClass(value: unknown): string | undefined {
-  if (!ArrayBuffer.isView(value) || value instanceof DataView) return undefined;
-  return Object.prototype.toString.call(value).slice(8, -1);
+  return classOf(value);
 }
 
 /** The host memory behind an argument, or the reason why it is none. */
-export function typedHost(value: unknown): TypedHost | { readonly fault: string } {
-  if (isTypedHost(value)) {
-    const found = typedArrayClass(value.array);
-    if (!isDType(value.dtype)) return { fault: `"${String(value.dtype)}" is no dtype` };
-    const needed = dtypeInfo[value.dtype].host;
-    if (!carries(found, value.dtype))
-      return { fault: `${value.dtype} needs a ${needed}, found ${found}` };
-    return memoryFault(value.array) ?? value;
-  }
+export function hostBytes(value: unknown): HostBytes | { readonly fault: string } {
+  // Read once: a getter may give something else the next time.
+  if (isTypedHost(value)) return namedBytes({ dtype: value.dtype, array: value.array });
   const found = typedArrayClass(value);
   if (found === undefined)
     return { fault: `${describe(value)} is neither a buffer nor a TypedArray` };
   const dtype = byClass.get(found);
   if (dtype === undefined) return { fault: `a ${found} does not name its dtype` };
-  const array = value as HostArray;
-  return memoryFault(array) ?? { dtype, array };
+  return usableBytes(dtype, value as HostArray);
+}
+
+function namedBytes({ dtype, array }: TypedHost): HostBytes | { readonly fault: string } {
+  if (!isDType(dtype)) return { fault: `"${String(dtype)}" is no dtype` };
+  const found = typedArrayClass(array);
+  if (carries(found, dtype)) return usableBytes(dtype, array);
+  return { fault: `${dtype} needs a ${dtypeInfo[dtype].host}, found ${found}` };
 }
 
 function isTypedHost(value: unknown): value is TypedHost {
   return typeof value === "object" && value !== null && "array" in value && "dtype" in value;
 }
 
-function memoryFault(array: HostArray): { readonly fault: string } | undefined {
-  const memory = array.buffer as ArrayBuffer & { readonly resizable?: boolean };
+function usableBytes(dtype: DType, array: HostArray): HostBytes | { readonly fault: string } {
+  const bytes = bytesOfArray(array);
+  const memory = bytes.buffer as ArrayBuffer & { readonly resizable?: boolean };
   if (memory.resizable === true) return { fault: "its ArrayBuffer is resizable" };
   try {
-    new Uint8Array(memory);
+    const { byteLength } = new Uint8Array(memory);
+    if (byteLength !== memory.byteLength) {
+      const found = `its ArrayBuffer of ${byteLength} bytes says that it has ${memory.byteLength}`;
+      return { fault: found };
+    }
   } catch {
-    const bytes = memory.byteLength;
-    return bytes === 0
+    const { byteLength } = memory;
+    return byteLength === 0
       ? { fault: "its ArrayBuffer was transferred away" }
       : {
-          fault: `its ArrayBuffer of ${bytes} bytes is larger than this runtime's arrays of bytes`,
+          fault: `its ArrayBuffer of ${byteLength} bytes is larger than this runtime's arrays of bytes`,
         };
   }
-  return undefined;
+  return { dtype, ...bytes };
 }
 
 function describe(value: unknown): string {

@@ -1,7 +1,7 @@
 /** Conversion of whole arrays of 2- and 1-byte floats to numbers and back: `numberToBits` and `bitsToNumber` for arrays. */
 import { dtypeInfo, type HostArrays } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { typedArrayClass } from "../../api/host-array.ts";
+import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { textOf } from "../../api/option-kinds.ts";
 import { bitsToNumber, numberToBits, type SmallFloat, smallFormats } from "./small-float.ts";
 
@@ -28,7 +28,7 @@ export function numbersToBits<D extends SmallFloat>(
       { field: "numbers" },
     );
   }
-  const { length } = numbers;
+  const { length } = ArrayBuffer.isView(numbers) ? bytesOfArray(numbers) : numbers;
   const bits = dtype.startsWith("float8") ? new Uint8Array(length) : new Uint16Array(length);
   for (let at = 0; at < length; at++) bits[at] = numberToBits(dtype, Number(numbers[at]));
   return bits as HostArrays[D];
@@ -56,7 +56,7 @@ export function bitsToNumbers<D extends SmallFloat>(dtype: D, bits: HostArrays[D
     );
   }
   const values = valuesOf(dtype);
-  const numbers = new Float32Array(bits.length);
+  const numbers = new Float32Array(bytesOfArray(bits).length);
   for (let at = 0; at < numbers.length; at++) {
     numbers[at] = values[bits[at] as number] as number;
   }

@@ -136,10 +136,11 @@ export class Poster {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
-      const options = this.check.options(collective, args);
-      const known = kept ?? this.repeats.find(collective, args);
+      const given = this.check.given(collective, args);
+      const options = this.check.options(given);
+      const known = kept ?? this.repeats.find(collective, given);
       if (known !== undefined && this.#repeat(known, options, op)) return op;
-      const prepared = known?.prepared ?? this.#prepared(collective, args, prepare);
+      const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
       this.assertWanted(collective, options);
       const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
       if (this.collecting !== undefined) this.collecting.add([call]);

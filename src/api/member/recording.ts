@@ -158,7 +158,7 @@ export class RecordedGraph extends Recording {
     const parts: CommOp[] = [];
     try {
       poster.assertOpen("replay");
-      const options = poster.check.options("replay", given);
+      const options = poster.check.options(poster.check.given("replay", given));
       poster.assertWanted("replay", options);
       this.assertReplayable(this.#calls);
       const calledAtPs = poster.nowPs;

@@ -183,7 +183,7 @@ export class Repeats {
     const { send, recv }: Arguments = args;
     const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
     if (last === undefined || last.by !== this || last.collective !== collective) return undefined;
-    return isSame(last, args) ? last : undefined;
+    return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
   }
 
   /** A call without arguments that may change, for its keeper. */
@@ -234,11 +234,9 @@ function lastCallOf(buffer: unknown): Remembered | undefined {
   return (buffer as { readonly lastCall?: Remembered } | null | undefined)?.lastCall;
 }
 
-/** The call would be the same again, and its buffers live. */
+/** A call with the same buffers would be the same again, and they live. */
 function isSame(last: Remembered, given: Arguments): boolean {
   return (
-    last.send === given.send &&
-    last.recv === given.recv &&
     last.op === given.op &&
     last.root === given.root &&
     (last.lists === undefined || sameLists(last.lists, given)) &&

@@ -9,12 +9,21 @@ import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import { typedHost } from "../host-array.ts";
+import { hostBytes } from "../host-array.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
 import { symmetricPlace } from "../symmetric.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
 import type { PreparedCall } from "./prepared.ts";
+
+/** The names that each call takes. */
+const namesOf = new Map(
+  Object.entries(argumentNames).map(([collective, names]) => [collective, Object.keys(names)]),
+);
+
+function copyField(given: object, args: object, name: string): void {
+  Reflect.set(given, name, Reflect.get(args, name));
+}
 
 /** Checks the arguments of one call of one rank. */
 export class Validator {
@@ -80,7 +89,7 @@ export class Validator {
   }
 
   #host(field: "send" | "recv", data: unknown): DeviceBuffer {
-    const host = typedHost(data);
+    const host = hostBytes(data);
     if ("fault" in host) {
       throw this.fault(
         field,
@@ -95,11 +104,11 @@ export class Validator {
         "found a TypedArray",
         `a buffer of ${this.#session.device(this.#worldRank)}`,
         this.#session.capabilities.phantom === true
-          ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}); phantom data has a size and no contents`
-          : `write: const ${field} = comm.alloc("${host.dtype}", ${host.array.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
+          ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}); phantom data has a size and no contents`
+          : `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
       );
     }
-    const { buffer, byteOffset, length } = host.array;
+    const { dtype, buffer, byteOffset, length } = host;
     let allocation = this.#borrowed.get(buffer);
     if (allocation === undefined) {
       const memory = this.#session.borrow(this.#worldRank, buffer);
@@ -112,7 +121,7 @@ export class Validator {
       };
       this.#borrowed.set(buffer, allocation);
     }
-    return new DeviceBuffer(host.dtype, length, allocation, byteOffset);
+    return new DeviceBuffer(dtype, length, allocation, byteOffset);
   }
 
   /**
@@ -179,7 +188,10 @@ export class Validator {
   }
 
   /** The operator, legal for the dtype. */
-  op(op: ReduceOp, dtype: DType): ReduceOp {
+  op(given: ReduceOp, dtype: DType): ReduceOp {
+    // A scalar that the caller writes, or gives by a getter, stays the one that was checked.
+    const isScaled = typeof given === "object" && given !== null && "preMul" in given;
+    const op = isScaled ? { preMul: given.preMul } : given;
     const fault = reduceOpFault(op, dtype);
     if (fault !== undefined) {
       throw this.fault("op", fault, "sum, prod, min, max, avg or { preMul: scalar }");
@@ -251,13 +263,29 @@ export class Validator {
     );
   }
 
-  /** The requirements of any call, as they are now: later they are the checked ones. `undefined` where there are none. */
-  options(collective: CollectiveName, args: CallOptions | undefined): CallOptions | undefined {
-    if (args === undefined) return undefined;
-    const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;
-    // Comes behind it, since reading may make other calls.
-    this.begin(collective, args);
+  /**
+   * The arguments of a call by the names that it takes, each read once: a getter may give something else the next time, or
+   * make other calls.
+   */
+  given<A extends CallOptions | undefined>(collective: CollectiveName, args: A): A {
+    if (typeof args !== "object" || args === null) {
+      if (args !== undefined) this.begin(collective, args);
+      return args;
+    }
+    const given: A & object = { ...args };
+    for (const name of namesOf.get(collective) ?? []) {
+      // Inherited, or not enumerable.
+      if (!(name in given) && name in args) copyField(given, args, name);
+    }
+    // Comes behind the reads, which may make other calls.
+    this.begin(collective, given);
     this.#assertNames(args);
+    return given;
+  }
+
+  /** What is asked of any call, checked; `undefined` where nothing is asked. `args` were read before, by `given`. */
+  options(args: CallOptions | undefined): CallOptions | undefined {
+    const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;
     if (signal === undefined && timeoutMs === undefined) return undefined;
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw this.fault("signal", `found ${textOf(signal)}`, "an AbortSignal");

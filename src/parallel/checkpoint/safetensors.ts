@@ -6,7 +6,7 @@
  *
  * @see {@link https://huggingface.co/docs/safetensors/index#format}
  */
-import { typedArrayClass } from "../../api/host-array.ts";
+import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
 import { assertOptions, textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
@@ -59,7 +59,7 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
   let end = 0;
   const entries = sorted.map(([name, { dtype, shape, data }]) => {
     const begin = end;
-    end += data.byteLength;
+    end += bytesOfArray(data).byteLength;
     return [name, { dtype: names[dtype], shape, data_offsets: [begin, end] }];
   });
   const text = JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(entries) });
@@ -70,8 +70,9 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
   bytes.fill(0x20, 8, 8 + headerBytes).set(header, 8);
   let at = 8 + headerBytes;
   for (const [, { data }] of sorted) {
-    bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
-    at += data.byteLength;
+    const { buffer, byteOffset, byteLength } = bytesOfArray(data);
+    bytes.set(new Uint8Array(buffer, byteOffset, byteLength), at);
+    at += byteLength;
   }
   return bytes;
 }
@@ -86,7 +87,8 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
 export function decodeTensors(file: Uint8Array): TensorFile {
   if (!(file instanceof Uint8Array)) throw fault(`it is ${textOf(file)}, needs a Uint8Array`);
   // A Node Buffer's slices are no copies, and lie somewhere in shared memory: look at it as plain bytes.
-  const { header, body } = split(new Uint8Array(file.buffer, file.byteOffset, file.byteLength));
+  const { buffer, byteOffset, byteLength } = bytesOfArray(file);
+  const { header, body } = split(new Uint8Array(buffer, byteOffset, byteLength));
   const { __metadata__: metadata = {}, ...entries } = header;
   assertTexts(metadata);
   const tensors: Record<string, StateTensor> = {};
@@ -118,11 +120,12 @@ function assertTensor(name: string, tensor: StateTensor): void {
     throw encodeFault("tensor", name, `${found}, needs the ${host} of a shape`);
   }
   const needed = elementsOf(shape) * bytesOf(dtype);
+  const { byteLength } = bytesOfArray(data);
   const fault =
     name === "__metadata__"
       ? "found a name that the format keeps for itself, needs another"
-      : `found ${data.byteLength} bytes, needs ${needed}, those of ${dtype} [${shape.join(", ")}]`;
-  if (name !== "__metadata__" && data.byteLength === needed) return;
+      : `found ${byteLength} bytes, needs ${needed}, those of ${dtype} [${shape.join(", ")}]`;
+  if (name !== "__metadata__" && byteLength === needed) return;
   throw encodeFault("tensor", name, fault);
 }
 

@@ -2,16 +2,30 @@
 
 import { asDType, type Communicator, createWorld, type Float16Host } from "twinccl";
 import { cpu, sim } from "twinccl/sim";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
-/** Of its bits: in runtimes without the class something that looks like it from outside. */
+/** Arrays whose class is Float16Array, in runtimes without it: the language's own property of TypedArrays says so. */
+const standIns = vi.hoisted(() => {
+  const arrays = new WeakSet<object>();
+  const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);
+  const tag = Object.getOwnPropertyDescriptor(prototype, Symbol.toStringTag);
+  Object.defineProperty(prototype, Symbol.toStringTag, {
+    configurable: true,
+    get(this: object) {
+      return arrays.has(this) ? "Float16Array" : tag?.get?.call(this);
+    },
+  });
+  return arrays;
+});
+
+/** Of its bits. */
 function float16Array(bits: readonly number[]): Float16Host {
   const { buffer } = Uint16Array.from(bits);
   const found = (globalThis as { Float16Array?: new (memory: ArrayBuffer) => Float16Host })
     .Float16Array;
   if (found !== undefined) return new found(buffer);
   const array = new Uint16Array(buffer);
-  Object.defineProperty(array, Symbol.toStringTag, { value: "Float16Array" });
+  standIns.add(array);
   return array as unknown as Float16Host;
 }
 
