@@ -93,8 +93,11 @@ export interface Session {
   borrow(rank: number, memory: ArrayBufferLike): Memory;
   /** Why a call cannot be made on a communicator; `undefined` when it can. */
   refusal(question: Question, comm: CommInfo): string | undefined;
-  /** The plan of this backend for a call on a communicator. Local, predicted, runs nothing. */
-  explain(question: Question, comm: CommInfo): Explanation;
+  /**
+   * The plan of a call on a communicator, with the chunks of a rank's output, or of the root's where that rank has none.
+   * Local, predicted, runs nothing.
+   */
+  explain(question: Question, comm: CommInfo, rank: number): Explanation;
   /** The backend's own estimate of a call's time in nanoseconds; runs nothing. Left out where it has none. */
   estimate?(question: Question, comm: CommInfo): number;
   /** Gets every call of a rank as it is posted. Throwing refuses it: injected faults. */

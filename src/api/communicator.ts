@@ -313,7 +313,12 @@ export interface Communicator extends AsyncDisposable {
    */
   capture(calls: () => void): CommOp<Graph>;
 
-  /** The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. */
+  /**
+   * The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. Chunks are those of this
+   * rank's output; of a reduce or gather those of the root's, on every rank.
+   *
+   * @throws InvalidArgumentError for a call that makes no sense here. UnsupportedError for one without a known plan.
+   */
   explain(question: Question): Explanation;
 
   /** True when this backend can make such a call; false also where no backend can, as with a root that is no rank. */

@@ -54,6 +54,12 @@ export interface Explanation {
   readonly protocol: string | undefined;
   readonly channels: number;
   readonly ranks: number;
+  /**
+   * Rank whose output `chunks` and `chunkOf` describe: of `comm.explain` the calling rank, of `world.explain` rank 0, and the
+   * root of a call in which that rank has no output. Others differ where each rank has its own block, as in a reduce-scatter.
+   */
+  readonly rank: number;
+  /** Chunks of the output of `rank`. */
   readonly chunks: readonly ChunkPlan[];
   /** Messages one after another on the longest path. */
   readonly steps: number;
@@ -69,7 +75,7 @@ export interface Explanation {
    */
   readonly fastest?: string | undefined;
   /**
-   * The chunk that holds an element of the output.
+   * The chunk that holds an element of the output of `rank`.
    *
    * @throws InvalidArgumentError for an element that is no index, or that the output does not have.
    */

@@ -26,12 +26,13 @@ export function namesOf(plans: readonly Plan[]): string {
   return `${[...new Set(plans.map(({ name }) => name))].join(", ") || "nothing"} per root`;
 }
 
-/** Explains the reduces of all roots, `counts` elements each, done one after another. */
+/** Explains the reduces of all roots, `counts` elements each, done one after another; chunks are those of `rank`. */
 export function explainReduces(
   question: Question,
   counts: readonly number[],
   planOf: (question: Question) => Plan,
   link: Link,
+  rank: number,
 ): Explanation {
   const { dtype = "float32", op = "sum" } = question;
   const asked = (root: number): Question => {
@@ -54,9 +55,10 @@ export function explainReduces(
       1,
     ),
     ranks,
-    // Rank 0 receives what is reduced to it.
+    rank,
+    // A rank receives what is reduced to it.
     get chunks() {
-      chunks ??= explainPlan((every[0] as Part).plan, asked(0), link).chunks;
+      chunks ??= explainPlan((every[rank] as Part).plan, asked(rank), link, rank).chunks;
       return chunks;
     },
     steps: sums.steps,

@@ -73,12 +73,13 @@ function closedFormLines(
 const mostContributions = 4096;
 
 function chunkTable(explanation: Explanation, layout: Layout): string[] {
-  const count = layout.out[0]?.lengths.length ?? 0;
+  const { rank } = explanation;
+  const count = layout.out[rank]?.lengths.length ?? 0;
   if (count === 0) return [];
   if (count * explanation.ranks > mostContributions) {
     return [
       "",
-      `${count} ${count === 1 ? "chunk" : "chunks"} of the output of rank 0: chunkOf(element) tells how one is made`,
+      `${count} ${count === 1 ? "chunk" : "chunks"} of the output of rank ${rank}: chunkOf(element) tells how one is made`,
     ];
   }
   const rows = explanation.chunks.map(({ chunk, offset, length, fold }) => [
@@ -88,7 +89,7 @@ function chunkTable(explanation: Explanation, layout: Layout): string[] {
   ]);
   return [
     "",
-    "chunks of the output of rank 0",
+    `chunks of the output of rank ${rank}`,
     ...table([["chunk", "elements", "value"], ...rows]),
   ];
 }

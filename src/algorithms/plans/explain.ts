@@ -7,6 +7,7 @@ import {
   type Explanation,
   InvalidArgumentError,
   type Question,
+  type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
@@ -21,14 +22,20 @@ import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
 /**
- * Explains a call under a plan.
+ * Explains a call under a plan. Chunks are those of the output of `reader`, or of the root where that rank has no output.
  *
  * Nothing is made before somebody looks at it: a program of many ranks takes long, its folds longer. Of a program that
  * is too large to be made, steps and bytes are the closed form's; the rest throws the UnsupportedError that says so.
  */
-export function explainPlan(plan: Plan, question: Question, link: Link): Explanation {
+export function explainPlan(
+  plan: Plan,
+  question: Question,
+  link: Link,
+  reader: number,
+): Explanation {
   const { collective } = question;
   const { ranks } = plan;
+  const rank = rankWithOutput(question, ranks, reader);
   const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
   const layout = once(() => plan.layout(shapeOf(question, plan.program)));
   const start = new Float64Array(ranks);
@@ -39,13 +46,14 @@ export function explainPlan(plan: Plan, question: Question, link: Link): Explana
   });
   const refusal = once(() => refusalOf(plan));
   const closed = (): Cost | undefined => refusal() && plan.cost?.(question.count ?? 0);
-  const chunks = once(() => chunkPlans(plan, layout(), question));
+  const chunks = once(() => chunkPlans(plan, layout(), question, rank));
   const explanation: Explanation = {
     collective,
     algorithm: plan.name,
     protocol: plan.protocol,
     channels: plan.channels,
     ranks,
+    rank,
     get chunks() {
       return chunks();
     },
@@ -107,10 +115,15 @@ function shapeOf(question: Question, program: Program): CallShape {
   return { count, blocks };
 }
 
-/** Output chunks of rank 0 with their folds (of the root's, where it has more to tell). */
-function chunkPlans(plan: Plan, layout: Layout, question: Question): ChunkPlan[] {
+/** The rank itself, or the root of a call in which it has no output. */
+function rankWithOutput({ collective, root = 0 }: Question, ranks: number, rank: number): number {
+  const { rooted, outBlocks } = specifications[collective as SpecifiedCollective];
+  return rooted && outBlocks(ranks, rank, root) === 0 ? root : rank;
+}
+
+/** Output chunks of a rank with their folds. */
+function chunkPlans(plan: Plan, layout: Layout, question: Question, rank: number): ChunkPlan[] {
   const { program, fused } = plan;
-  const rank = 0;
   const symbol = operatorSymbol(question);
   const found: ChunkPlan[] = [];
   for (const group of fused.groups) {

@@ -182,12 +182,13 @@ export function planOf(planner: Planner, question: PlanQuestion): Plan {
   return planner.of(rooted ? question : { ...question, root: -1 });
 }
 
-/** Explains a call on a communicator: predicted, nothing runs. */
+/** Explains a call on a communicator, with the chunks of the output of `rank`: predicted, nothing runs. */
 export function explainCall(
   planner: Planner,
   link: Link,
   question: Question,
   comm: CommInfo,
+  rank: number,
 ): Explanation {
   const { collective } = question;
   if (!isBuilt(collective)) {
@@ -197,10 +198,11 @@ export function explainCall(
     });
   }
   const call = planQuestionOf(collective, question, comm);
-  if (!planner.reducesEachRoot(call)) return explainPlan(planOf(planner, call), question, link);
+  if (!planner.reducesEachRoot(call))
+    return explainPlan(planOf(planner, call), question, link, rank);
   const counts = question.counts?.[0] ?? comm.ranks.map(() => call.count);
   const ofPart = (part: Question): Plan => planOf(planner, planQuestionOf("reduce", part, comm));
-  return explainReduces(question, counts, ofPart, link);
+  return explainReduces(question, counts, ofPart, link, rank);
 }
 
 /** The reason to refuse a call in symmetric memory; `undefined` when it is accepted. */

@@ -219,7 +219,8 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    return this.#session.explain(checkedQuestion(question, this.size, "explain"), this.#comm);
+    const asked = checkedQuestion(question, this.size, "explain");
+    return this.#session.explain(asked, this.#comm, this.rank);
   }
 
   supports(question: Question): boolean {

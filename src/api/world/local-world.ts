@@ -180,7 +180,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
       });
     }
     if (this.#session.estimate !== undefined) return this.#session.estimate(asked, comm);
-    return this.#session.explain(asked, comm).predictedNs;
+    return this.#session.explain(asked, comm, 0).predictedNs;
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {

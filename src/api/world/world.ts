@@ -73,7 +73,10 @@ export interface World extends AsyncDisposable {
    */
   run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<[T, ...T[]]>;
 
-  /** The plan of a call among all ranks. Predicted; runs nothing. */
+  /**
+   * The plan of a call among all ranks. Predicted; runs nothing. Chunks are those of rank 0's output, of a reduce or gather those
+   * of the root's; `comm.explain` describes the output of each rank.
+   */
   explain(question: Question): Explanation;
 
   /**

@@ -87,8 +87,8 @@ export class Answers {
    * The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus; elsewhere a
    * generic plan that claims nothing.
    */
-  explain(question: Question, comm: CommInfo): Explanation {
-    return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places));
+  explain(question: Question, comm: CommInfo, rank: number): Explanation {
+    return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places), rank);
   }
 
   /** NCCL's own estimate, in nanoseconds; nothing runs. */

@@ -156,8 +156,8 @@ export class NcclSession implements Session {
     return this.#answers.refusal(question, comm);
   }
 
-  explain(question: Question, comm: CommInfo): Explanation {
-    return this.#answers.explain(question, comm);
+  explain(question: Question, comm: CommInfo, rank: number): Explanation {
+    return this.#answers.explain(question, comm, rank);
   }
 
   estimate(question: Question, info: CommInfo): number {

@@ -173,8 +173,8 @@ export class SimSession implements Session {
     return symmetricRefusal(this.#settings.planner, question, comm);
   }
 
-  explain(question: Question, comm: CommInfo): Explanation {
-    return explainCall(this.#settings.planner, this.#settings.link, question, comm);
+  explain(question: Question, comm: CommInfo, rank: number): Explanation {
+    return explainCall(this.#settings.planner, this.#settings.link, question, comm, rank);
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {

@@ -95,7 +95,7 @@ test("one other GPU among known ones is enough", () => {
   const places = ["0000:10:00.0", "0000:11:00.0"];
   const info = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
   const claimOf = (capabilities: readonly number[]) =>
-    new Answers({ libraries, capabilities, places }, 2).explain(sum, info).claim;
+    new Answers({ libraries, capabilities, places }, 2).explain(sum, info, 0).claim;
   expect(claimOf([9, 9])).toMatch(same);
   expect(claimOf([9, 12])).toMatch(/not for 12\.0/);
 });
