@@ -55,7 +55,7 @@ export interface Explanation {
   readonly channels: number;
   readonly ranks: number;
   /**
-   * Rank whose output `chunks` and `chunkOf` describe: of `comm.explain` the calling rank, of `world.explain` rank 0, and the
+   * The rank of the output that `chunks` and `chunkOf` describe: of `comm.explain` the calling rank, of `world.explain` rank 0, and the
    * root of a call in which that rank has no output. Others differ where each rank has its own block, as in a reduce-scatter.
    */
   readonly rank: number;

@@ -1,8 +1,8 @@
 /**
  * Host memory given in place of a buffer: which TypedArrays are accepted, and as which dtype.
  *
- * A TypedArray whose class names one dtype is taken as that dtype, a `Float16Array` as float16. Arrays of bits (`Uint16Array`) name none, so the
- * caller says which with `asDType`.
+ * A TypedArray of a class that names one dtype is taken as that dtype, a `Float16Array` as float16. Arrays of bits
+ * (`Uint16Array`) name none, so the caller names it with `asDType`.
  */
 import { type DType, dtypeInfo, type HostArray, type HostArrays, isDType } from "./dtype.ts";
 
@@ -14,7 +14,7 @@ export interface Float16Host extends ArrayBufferView {
   [index: number]: number;
 }
 
-/** The TypedArray whose class alone names a dtype; none does for those that travel as bits, but a `Float16Array`. */
+/** The TypedArray class that alone names a dtype; there is none for dtypes that travel as bits, but `Float16Array`. */
 export interface NamedArrays
   extends Omit<HostArrays, "float16" | "bfloat16" | "float8e4m3" | "float8e5m2"> {
   readonly float16: Float16Host;
@@ -41,7 +41,7 @@ const byClass: ReadonlyMap<string, DType> = new Map([
   ["Float64Array", "float64"],
 ]);
 
-/** Whether a class of TypedArrays carries a dtype: its own, or that which the class names (`Float16Array`). */
+/** True when a class of TypedArrays carries a dtype: its own, or the one that it names (`Float16Array`). */
 export function carries(found: string | undefined, dtype: DType): boolean {
   if (found === undefined) return false;
   return found === dtypeInfo[dtype].host || byClass.get(found) === dtype;

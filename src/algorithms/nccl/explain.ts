@@ -1,11 +1,11 @@
-/** What a plan says about one element, for people. */
+/** A plan's account of one element, for readers. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { assertIndex } from "../limits.ts";
 import { isFusedAt } from "./folds.ts";
 import type { NcclPlan, Piece } from "./plan-types.ts";
 
-/** How the products of an element's pre-multiplied contributions are rounded; `none` where there are none. */
+/** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
 export type ElementRounding = "none" | "fused" | "separate";
 
 /** The piece an element lies in, and what happens to it there. */
@@ -50,7 +50,7 @@ export function pieceAt({ pieces, count }: NcclPlan, element: number, block = 0)
   throw new InvalidArgumentError({ headline }, { field: "element" });
 }
 
-/** How the hops of an element round, by its position in its piece. */
+/** The rounding of the hops of an element, by its position in its piece. */
 export function roundingAt({ rounding, dtype }: NcclPlan, position: number): ElementRounding {
   if (rounding !== "byPosition") return rounding;
   return isFusedAt(position * bytesOf(dtype)) ? "fused" : "separate";

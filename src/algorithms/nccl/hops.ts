@@ -49,7 +49,7 @@ function hopText(
     first ? `r${rank} × ${factor}: rounded to ${dtype}` : `+ r${rank} × ${factor}: ${how}`;
 }
 
-/** What happens after the last rank. */
+/** The step after the last rank. */
 function endings({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
   if (accumulator === "float32" && dtype !== "float32") return [`rounded to ${dtype}`];
   const divides = op === "avg" && dtypeInfo[dtype].kind !== "float";

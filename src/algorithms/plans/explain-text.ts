@@ -13,7 +13,7 @@ import type { Layout } from "../layout.ts";
 import { type Program, stepAt, stepText } from "../program.ts";
 import type { Plan } from "./plan.ts";
 
-/** What an explanation is told from. */
+/** The facts of an explanation. */
 interface Explained {
   readonly plan: Plan;
   readonly layout: () => Layout;

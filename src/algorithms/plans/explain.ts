@@ -1,4 +1,4 @@
-/** The plan of a call, told without running it: chunks and their folds, cost and predicted time. */
+/** The plan of a call, described without running it: chunks and their folds, cost and predicted time. */
 
 import {
   bytesOf,
@@ -24,7 +24,7 @@ import type { Plan } from "./plan.ts";
 /**
  * Explains a call under a plan. Chunks are those of the output of `reader`, or of the root where that rank has no output.
  *
- * Nothing is made before somebody looks at it: a program of many ranks takes long, its folds longer. Of a program that
+ * All parts are made on demand: a program of many ranks takes long, its folds longer. Of a program that
  * is too large to be made, steps and bytes are the closed form's; the rest throws the UnsupportedError that says so.
  */
 export function explainPlan(

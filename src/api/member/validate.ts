@@ -273,9 +273,11 @@ export class Validator {
       return args;
     }
     const given: A & object = { ...args };
-    for (const name of namesOf.get(collective) ?? []) {
-      // Inherited, or not enumerable.
-      if (!(name in given) && name in args) copyField(given, args, name);
+    // An object of a class may have its fields, or getters, on its prototype.
+    if (Object.getPrototypeOf(args) !== Object.prototype) {
+      for (const name of namesOf.get(collective) ?? []) {
+        if (!(name in given) && name in args) copyField(given, args, name);
+      }
     }
     // Comes behind the reads, which may make other calls.
     this.begin(collective, given);
@@ -283,7 +285,7 @@ export class Validator {
     return given;
   }
 
-  /** What is asked of any call, checked; `undefined` where nothing is asked. `args` were read before, by `given`. */
+  /** The requirements of any call, checked; `undefined` where there are none. `args` were read before, by `given`. */
   options(args: CallOptions | undefined): CallOptions | undefined {
     const { signal, timeoutMs } = (args ?? {}) as Readonly<Record<keyof CallOptions, unknown>>;
     if (signal === undefined && timeoutMs === undefined) return undefined;

@@ -59,7 +59,7 @@ import {
 
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
 
-/** How a world was opened, and is opened again by `rebuild`. */
+/** The opening of a world, which `rebuild` repeats. */
 export interface Opening {
   readonly backend: Backend;
   readonly name: string;
@@ -67,7 +67,7 @@ export interface Opening {
   readonly stallMs: number;
   readonly stall: "report" | "fail";
   readonly callSites: boolean;
-  /** How long closing waits for open calls, where time is real. */
+  /** Longest wait of closing for open calls, where time is real. */
   readonly closeMs: number;
 }
 
@@ -327,7 +327,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     return this.#communicators.child(call);
   }
 
-  /** Nothing can move: the earliest deadline passes, or, without one, everybody is told. */
+  /** Nothing can move: the earliest deadline passes, or, without one, all open calls fail. */
   deadlocked(): void {
     const due = this.#communicators.ledgers
       .flatMap((ledger) => {
@@ -388,7 +388,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     );
   }
 
-  /** Aborts where nobody would hear what hooks throw, nor a reason that comes too late: the process is warned of those. */
+  /** Aborts without a receiver for errors of hooks, or for a late reason: the process is warned of those. */
   #abortUnheard(reason: unknown): void {
     const unheard = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
     const isLate = this.#state === "aborted" || this.#state === "closed";
@@ -419,7 +419,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     this.#monitor.finished(rank);
   }
 
-  /** Calls that were left open, and failures that nobody looked at, are failures of the run. */
+  /** Open calls, and unobserved failures, are failures of the run. */
   #endRun(): void {
     if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.deadlocked();
     const failed = new Set(this.#failures.map(({ rank }) => rank));

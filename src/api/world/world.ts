@@ -29,9 +29,9 @@ export interface WorldOptions {
   readonly stallMs?: number | undefined;
   /**
    * Effect of a stall. `report`, the default, calls `onStall` or warns, and the ranks wait on. `fail` calls `onStall` where there
-   * is one, then fails every open call of the run, and every later one, with a `CommTimeoutError` whose message holds the table
+   * is one, then fails every open call of the run, and every later one, with a `CommTimeoutError` that holds the table
    * of waits, whatever keeps the process alive. A rank that awaits something else goes on until its next call; the next run
-   * starts anew.
+   * begins without any failure.
    *
    * @example
    * const world = await createWorld({ backend: sim(), size: 8, stall: "fail", stallMs: 2000 });

@@ -36,10 +36,10 @@ import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
 import type { LocalRank } from "./rank/local-rank.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
-/** How long work that is under way may take to end when a session closes, and after its communicators were aborted. */
+/** Longest time for work under way to end when a session closes, and after its communicators were aborted. */
 const [closeMs, leaveMs] = [10_000, 1_000];
 
-/** What a session is made of. */
+/** The parts of a session. */
 export interface SessionParts extends Known {
   readonly current: CurrentDevice;
   readonly progress: Progress;
@@ -47,11 +47,11 @@ export interface SessionParts extends Known {
   readonly world: NcclCommunicator;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
-  /** Whether calls take arrays, which are copied. */
+  /** True where calls take arrays, which are copied. */
   readonly staging?: NcclOptions["staging"];
   /** Notes the plans that NCCL took for a communicator since it was last called. */
   readonly readPlans?: ((comm: string) => void) | undefined;
-  /** How this process belongs to a job of several. */
+  /** This process as a member of a job of several. */
   readonly job?: Job | undefined;
 }
 
@@ -81,7 +81,7 @@ export class NcclSession implements Session {
   readonly #ends: CommunicatorEnds;
   /** Why communicators were aborted, by number. */
   readonly #reasons = new Map<number, unknown>();
-  /** What went wrong while things were given back; told by `close`. */
+  /** Errors of giving memory back; `close` throws them. */
   #failure: { readonly error: unknown } | undefined;
   #closing: Promise<void> | undefined;
   readonly #answers: Answers;
@@ -240,7 +240,7 @@ export class NcclSession implements Session {
     return made instanceof Promise ? made.then(open) : open(made);
   }
 
-  /** Ends a communicator under its running calls, whose promises reject; its kernels leave the devices. */
+  /** Ends a communicator under its running calls, which reject; its kernels leave the devices. */
   abort(info: CommInfo, reason: unknown): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
@@ -276,9 +276,9 @@ export class NcclSession implements Session {
       throw new UnsupportedError({ headline: "rebuild: this job has one process", hint });
     }
     job.handOver();
-    // Those who are gone, or left out, end nothing with the others.
+    // Ranks that are gone, or left out, end nothing with the others.
     this.#ends.leaveOthers();
-    // What could not be given back is told once, and keeps nobody from going on.
+    // Memory that could not be given back is reported once, and delays no rank.
     const told = this.#closing?.catch(() => undefined);
     this.#closing ??= this.#close();
     return job.rejoin(without, told ?? this.#closing);
@@ -322,7 +322,7 @@ export class NcclSession implements Session {
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
-  /** False: it did not succeed, or says so; what went wrong is told by `close`. */
+  /** False: it did not succeed, or returned an error, which `close` throws. */
   #attempt(work: () => unknown): boolean {
     try {
       return work() !== false;

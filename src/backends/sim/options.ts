@@ -27,7 +27,7 @@ export interface SimOptions {
    *   Ranks at equal times resume in an order by seed.
    *
    * The latter two resume one rank per turn of the event loop, some microseconds each, and none while an executor is at a
-   * call. An `executor` of one's own whose promise resolves only after a rank has gone on may therefore never end with them.
+   * call. A custom `executor` with a promise that resolves only after a rank has gone on may therefore never end with them.
    */
   readonly schedule?: ScheduleName | undefined;
   /**

@@ -44,7 +44,7 @@ export function partingText(element: FoldedElement): string {
 }
 
 /**
- * The order of what a rank holds, from the order that `explain` tells of rank 0: results of single owners are folded
+ * The order of a rank's contents, from the order that `explain` gives for rank 0: results of single owners are folded
  * around the ring, up to their owner.
  */
 export function orderEndingAt(order: readonly number[], owner: number): number[] {

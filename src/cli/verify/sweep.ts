@@ -255,7 +255,7 @@ function hopText(
   const isOwned = collective === "reduceScatter" || collective === "reduce";
   if (!(isOwned || collective === "allReduce") || payload !== "bits") return undefined;
   if (element >= found.length) return undefined;
-  // Told is what becomes of rank 0's block.
+  // The explanation describes rank 0's block.
   const question = { ...questionOf(row, shape, dtype, op), ...(row.rooted && { root: 0 }) };
   const { chunk, order } = world.explain(question).chunkOf(element);
   const at = collective === "reduceScatter" ? rank * shape.count + element : element;
