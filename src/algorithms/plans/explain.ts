@@ -3,6 +3,7 @@
 import {
   bytesOf,
   type ChunkPlan,
+  type CollectiveName,
   CommError,
   type Explanation,
   InvalidArgumentError,
@@ -22,7 +23,8 @@ import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
 /**
- * Explains a call under a plan. Chunks are those of the output of `reader`, or of the root where that rank has no output.
+ * Explains a call under a plan. Chunks are those of the output of `reader`; of the root where that rank has no output, and of
+ * rank 0 where all ranks have the same.
  *
  * All parts are made on demand: a program of many ranks takes long, its folds longer. Of a program that
  * is too large to be made, steps and bytes are the closed form's; the rest throws the UnsupportedError that says so.
@@ -115,8 +117,17 @@ function shapeOf(question: Question, program: Program): CallShape {
   return { count, blocks };
 }
 
+/** Collectives with the same output on every rank, which is described once: as that of rank 0. */
+const sameOnAll: ReadonlySet<CollectiveName> = new Set([
+  "allReduce",
+  "allGather",
+  "allGatherv",
+  "broadcast",
+]);
+
 /** The rank itself, or the root of a call in which it has no output. */
 function rankWithOutput({ collective, root = 0 }: Question, ranks: number, rank: number): number {
+  if (sameOnAll.has(collective)) return 0;
   const { rooted, outBlocks } = specifications[collective as SpecifiedCollective];
   return rooted && outBlocks(ranks, rank, root) === 0 ? root : rank;
 }

@@ -235,6 +235,7 @@ describe.each([1, 2])("calls of %i ranks of one process whose options are read",
         const codes = await world.run(async (comm) => {
           const [a, b] = await known(comm, false);
           const args = Object.defineProperty({ ...b }, which, {
+            enumerable: true,
             get: () => void b.send.dispose(),
           });
           const found = await outcome(comm.allReduce(args));
@@ -252,6 +253,7 @@ test("an error of an option that another call was made to read names its own cal
   await watch(1, async ({ world }) => {
     await world.run(async (comm) => {
       const args = Object.defineProperty({ ...doubling(comm) }, "timeoutMs", {
+        enumerable: true,
         get: () => {
           void comm.barrier();
           return -1;

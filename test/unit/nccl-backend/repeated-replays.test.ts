@@ -188,6 +188,7 @@ describe.each([1, 3])("replays among %i", (size) => {
         const fault = new Error("not to be read");
         const throwing = (name: "signal" | "timeoutMs") =>
           Object.defineProperty({}, name, {
+            enumerable: true,
             get: () => {
               throw fault;
             },
