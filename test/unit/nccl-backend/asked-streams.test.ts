@@ -143,6 +143,7 @@ describe("work that is awaited call after call, each done at once", () => {
 
   test("is told of in the next turn where this one is long, and again at once in that one", async () => {
     const { devices, progress, told, waiting, asked } = setUp();
+    await turns(2);
     let nowMs = 0;
     const spy = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
     const ask = async (name: string): Promise<void> => {
@@ -171,6 +172,8 @@ describe("work that is awaited call after call, each done at once", () => {
   test("can be given up before it is told of", async () => {
     const { devices, progress, told, waiting } = setUp();
     const owner = {};
+    // A turn whose age nothing has asked for yet.
+    await turns(2);
     const spy = vi.spyOn(performance, "now").mockImplementation(() => 0);
     await progress.after(devices);
     spy.mockReturnValue(11);
