@@ -1,5 +1,5 @@
 /** Sends and receives of one rank that may meet their counterparts in any order: one call, or those of a group. */
-import type { CommInfo, RankCall } from "../../backend.ts";
+import type { CommInfo } from "../../backend.ts";
 import type { Memory } from "../../memory.ts";
 import type { CommOp } from "../../op.ts";
 import { Fifo } from "./fifo.ts";
@@ -55,7 +55,7 @@ export class Batch {
 
   /** The caller's own host memory that it uses. */
   get hostMemories(): ReadonlySet<Memory> {
-    this.#hostMemories ??= new Set(this.transfers.flatMap(({ call }) => hostMemories(call)));
+    this.#hostMemories ??= hostMemoriesOf(this.transfers);
     return this.#hostMemories;
   }
 
@@ -82,9 +82,17 @@ export class Batch {
   }
 }
 
-function hostMemories({ send, recv }: RankCall): Memory[] {
-  const buffers = [send, recv].filter((buffer) => buffer !== undefined);
-  return buffers.map(({ allocation }) => allocation.memory).filter(({ borrowed }) => borrowed);
+const noMemories: ReadonlySet<Memory> = new Set();
+
+function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
+  let found: Set<Memory> | undefined;
+  for (const { call } of transfers) {
+    const memory = (call.send ?? call.recv)?.allocation.memory;
+    if (memory?.borrowed !== true) continue;
+    found ??= new Set();
+    found.add(memory);
+  }
+  return found ?? noMemories;
 }
 
 /** The open sends and receives with their other end in another process: their pairs are unknown here. */

@@ -132,16 +132,18 @@ export class Lines {
     return this.#local.flatMap(({ first }) => (first instanceof Batch ? [first] : []));
   }
 
-  /** The batches that came to the head of their lines since the last `takeArrived`. */
+  /** The batches that came to the head of their lines since the last `compared`. */
   get arrived(): readonly Batch[] {
-    return Array.from(this.#arrived, (rank) => this.batch(rank)).filter(
-      (batch) => batch !== undefined,
-    );
+    const arrived: Batch[] = [];
+    for (const rank of this.#arrived) {
+      const batch = this.batch(rank);
+      if (batch !== undefined) arrived.push(batch);
+    }
+    return arrived;
   }
 
-  /** The same, which are about to be compared with those of the other ranks. */
-  takeArrived(): readonly Batch[] {
-    const { arrived } = this;
+  /** These batches are compared with those of the other ranks from now on. */
+  compared(arrived: readonly Batch[]): void {
     this.#arrived.clear();
     for (const batch of arrived) {
       for (const memory of batch.hostMemories) {
@@ -150,7 +152,6 @@ export class Lines {
         else users.add(batch);
       }
     }
-    return arrived;
   }
 
   /** The compared batches at the head of their lines that use host memory, where several do. */

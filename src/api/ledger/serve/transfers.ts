@@ -30,7 +30,8 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
   if (givenUp !== undefined) abandon(host, givenUp);
   // Settled transfers meet no others. In a world of one process only a cancellation settles one that has arrived.
   const isAlone = host.comm.local.length === host.comm.ranks.length;
-  const changed = new Set(isAlone ? lines.arrived : lines.batches());
+  const { arrived } = lines;
+  const changed = new Set(isAlone ? arrived : lines.batches());
   for (const batch of changed) batch.closeSettled();
   for (const op of lines.takeCancelled()) {
     const batch = lines.batch(op.rank);
@@ -43,7 +44,8 @@ export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<vo
     const batch = lines.batch(op.rank);
     if (batch?.close(op)) changed.add(batch);
   }
-  const meetings = takeMeetings(lines.takeArrived(), (rank) => lines.batch(rank));
+  lines.compared(arrived);
+  const meetings = takeMeetings(arrived, (rank) => lines.batch(rank));
   for (const { sendBatch, recvBatch } of meetings) changed.add(sendBatch).add(recvBatch);
   const leave = (): boolean => {
     const done = [...changed].filter((batch) => batch.isDone && lines.batch(batch.rank) === batch);
