@@ -31,8 +31,28 @@ const lookMs = 250;
 const { setTimeout: set } = globalThis;
 const { process: runtime } = globalThis as { readonly process?: SignalProcess };
 
-/** Worlds that are still referenced by others are looked at. */
-const worlds = new Set<WeakRef<AtWork>>();
+/** A world at work, which is not kept in memory from the first look on. */
+class Entry {
+  #fresh: AtWork | undefined;
+  #ref: WeakRef<AtWork> | undefined;
+
+  constructor(world: AtWork) {
+    this.#fresh = world;
+  }
+
+  get world(): AtWork | undefined {
+    return this.#fresh ?? this.#ref?.deref();
+  }
+
+  /** A new WeakRef keeps its target until the end of the turn, so that short runs have none. */
+  weaken(): void {
+    if (this.#fresh === undefined) return;
+    this.#ref = new WeakRef(this.#fresh);
+    this.#fresh = undefined;
+  }
+}
+
+const entries = new Set<Entry>();
 let isLooking = false;
 /** Open at the last look. */
 let seen = new Set<CommOp>();
@@ -42,10 +62,10 @@ let held: CommOp | undefined;
 /** Prints what the ranks of a world wait for when the process is interrupted while they do; gives a way to stop that. */
 export function tellWhenInterrupted(world: AtWork): () => void {
   if (typeof runtime?.kill !== "function") return () => undefined;
-  const ref = new WeakRef(world);
-  worlds.add(ref);
+  const entry = new Entry(world);
+  entries.add(entry);
   if (!isLooking) lookLater();
-  return () => void worlds.delete(ref);
+  return () => void entries.delete(entry);
 }
 
 function lookLater(): void {
@@ -56,15 +76,16 @@ function lookLater(): void {
 
 function look(): void {
   const open = new Set<CommOp>();
-  for (const ref of worlds) {
-    const world = ref.deref();
-    if (world === undefined) worlds.delete(ref);
+  for (const entry of entries) {
+    entry.weaken();
+    const { world } = entry;
+    if (world === undefined) entries.delete(entry);
     else if (world.awaited !== undefined) open.add(world.awaited);
   }
   const still = [...open].find((op) => seen.has(op));
   if (still !== undefined && held === undefined) hold(still);
   seen = open;
-  isLooking = worlds.size > 0;
+  isLooking = entries.size > 0;
   if (isLooking) lookLater();
 }
 
@@ -84,8 +105,7 @@ function release(): void {
 
 function interrupted(): void {
   release();
-  const texts = [...worlds].flatMap((ref) => {
-    const world = ref.deref();
+  const texts = [...entries].flatMap(({ world }) => {
     return world?.awaited === undefined ? [] : [world.interruptedText()];
   });
   // A listener that the program has added meanwhile decides what becomes of the process.
