@@ -7,7 +7,6 @@
  */
 import { CallSite, showCallSite } from "./call-site.ts";
 import { CommError } from "./errors.ts";
-import { NativePromise } from "./native-promise.ts";
 
 /** Where an operation stands. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
@@ -435,4 +434,18 @@ function tellSettled({ fault, onSettled }: Extras, error: unknown): Fault | unde
 function tellFinal({ onFinal }: Extras, error: unknown): void {
   if (onFinal === undefined) return;
   for (const callback of onFinal) callback(error);
+}
+
+/** A promise of the language that is settled from outside. */
+export class NativePromise<T> {
+  readonly promise: Promise<T>;
+  resolve!: (value: unknown) => void;
+  reject!: (error: unknown) => void;
+
+  constructor() {
+    this.promise = new Promise<T>((resolve, reject) => {
+      this.resolve = resolve as (value: unknown) => void;
+      this.reject = reject;
+    });
+  }
 }

@@ -209,6 +209,36 @@ export function unfinished(file: SourceFile): string[] {
     );
 }
 
+/** Files of fewer lines than this, with a single importer, belong into their importer. */
+const fewLines = 40;
+
+/** Files that are a part of their only importer. Each algorithm is a file; an index is a list. */
+export function crumbs(
+  files: readonly SourceFile[],
+  exceptions: readonly Exception[],
+  limit = fewLines,
+): string[] {
+  const importers = new Map<string, number>();
+  for (const file of files) {
+    for (const specifier of new Set(importsOf(file))) {
+      if (!specifier.startsWith(".")) continue;
+      const target = posix.normalize(posix.join(posix.dirname(file.path), specifier));
+      importers.set(target, (importers.get(target) ?? 0) + 1);
+    }
+  }
+  return files.flatMap(({ path, text }) => {
+    const lines = text.trimEnd().split("\n").length;
+    const isList = path.endsWith("/index.ts") || path.endsWith(".d.ts");
+    const isExcepted = exceptions.some(
+      (each) => each.rule === "crumb" && path.startsWith(each.path),
+    );
+    if (lines >= limit || isList || isExcepted || importers.get(path) !== 1) return [];
+    return [
+      `${path}: ${lines} lines for one importer; move them there, or write why they stand alone`,
+    ];
+  });
+}
+
 /** Words that make a person of a part of a program. */
 const PERSONS = /\b(who|whom|whose|told|tells|asked|nobody|somebody|whoever|anew)\b/gi;
 

@@ -27,7 +27,6 @@ import {
   type Work,
 } from "./collecting.ts";
 import { diagnosticsOf } from "./diagnostics.ts";
-import { discard } from "./discard.ts";
 import {
   isGiven,
   lendTo,
@@ -41,7 +40,6 @@ import { type Remembered, Repeats } from "./repeats.ts";
 import { type Announced, tellCall } from "./telling.ts";
 import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
-import { watch } from "./watched.ts";
 
 /** The world's side of a rank's poster. */
 export interface PosterHost {
@@ -397,4 +395,51 @@ export class Poster {
     const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
+}
+
+/** Reports a call to its session, as far as that observes calls. */
+function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
+  const { lending } = session;
+  if (lending !== undefined) {
+    lending.lend(comm, call);
+    op.whenSettled(() => lending.settled(call));
+  }
+  if (session.failed === undefined) return;
+  op.whenFinal((error) => {
+    // What was refused has no number: it was not posted.
+    if (op.status !== "failed" || op.call < 0) return;
+    session.failed?.(comm, { call, number: op.call, error, atPs: toldAtPs(session, call, op) });
+  });
+}
+
+/**
+ * The time at which a rank got the failure of its call: that of the failure, or, where that has none, as of deadlocks and
+ * aborts, the latest time of all ranks.
+ */
+function toldAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
+  if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);
+  let latestPs = postedAtPs;
+  for (let rank = 0; rank < size; rank++) latestPs = Math.max(latestPs, clock.now(rank));
+  return latestPs;
+}
+
+/** A rank replays a recording no more, which is given back once the replays made before are done; or none, at once. */
+function discard(ledger: Ledger, session: Session, rank: number, graph?: object): void {
+  const giveBack = (): void => session.discard?.(ledger.comm, rank, graph);
+  const open = graph === undefined ? [] : replaysOf(ledger, rank, graph);
+  let left = open.length;
+  if (left === 0) giveBack();
+  // One that is cancelled before it is submitted settles before those that were made earlier.
+  for (const { op } of open) {
+    op.whenSettled(() => {
+      left--;
+      if (left === 0) giveBack();
+    });
+  }
+}
+
+/** The replays of a recording that have not settled. */
+function replaysOf(ledger: Ledger, rank: number, graph: object): ReturnType<Ledger["pending"]> {
+  ledger.goings.seal();
+  return ledger.pending(rank).filter(({ call }) => call.graph === graph);
 }

@@ -1,4 +1,5 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
+
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
@@ -11,13 +12,13 @@ import {
 } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
-import { warnOfManyWorlds } from "./many-worlds.ts";
 import { openHere } from "./open.ts";
 import { type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { assertStreams } from "./places.ts";
 import { isToldByVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-record.ts";
 import { startsDone } from "./process/variables.ts";
+import { launcherEnvironment } from "./rendezvous/index.ts";
 import { setupOf } from "./setup.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
@@ -82,5 +83,33 @@ async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe>
   } catch (error) {
     if (!(error instanceof CommError)) throw error;
     return { ok: false, reason: error.message.split("\n")[0] ?? "" };
+  }
+}
+
+let isSaid = false;
+
+/**
+ * Warns once in a process that is one of several that a launcher started, when it opens a world of its own: each of them
+ * drives the same GPUs then.
+ */
+export function warnOfManyWorlds(size: number, env: NodeJS.ProcessEnv = process.env): void {
+  const processes = processesOf(env);
+  if (isSaid || processes < 2) return;
+  isSaid = true;
+  const gpus = `the first ${size === 1 ? "GPU" : `${size} GPUs`} that it sees`;
+  process.emitWarning(
+    `createWorld: this is one of ${processes} processes of a launcher, and each that opens such a world drives ${gpus} by itself; ` +
+      "use connect({ backend: nccl() }) to be one rank of the job, or nccl({ devices }) to say which GPUs this process has",
+    { type: "TwincclLaunch", code: "ERR_COMM_ARG" },
+  );
+}
+
+/** Number of processes that the launcher has started; 1 where it is unknown. */
+function processesOf(env: NodeJS.ProcessEnv): number {
+  try {
+    return launcherEnvironment(env)?.size ?? 1;
+  } catch {
+    // Half-set variables are an error of `connect`.
+    return 1;
   }
 }

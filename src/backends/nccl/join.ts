@@ -1,4 +1,5 @@
 /** `connect` on GPUs: which rank this process is, which GPU is its own, and where it meets the others. */
+
 import {
   BackendUnavailableError,
   InvalidArgumentError,
@@ -10,8 +11,8 @@ import type { Libraries } from "./discovery/libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
 import { streamsOf } from "./places.ts";
-import { connectAtStart } from "./process/connect-at-start.ts";
 import { type OwnDevice, ownDevice, type WantedDevice } from "./process/own-device.ts";
+import { connectAtStart } from "./process/variables.ts";
 import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** The process's role for its GPUs. */

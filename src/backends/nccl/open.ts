@@ -1,4 +1,5 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
+import { hostname } from "node:os";
 import type { NcclPin } from "../../algorithms/index.ts";
 import {
   CommAbortedError,
@@ -16,11 +17,10 @@ import type { Checks } from "./job/comparisons.ts";
 import { Job } from "./job/job.ts";
 import type { Lives } from "./job/next-life.ts";
 import { openTogether } from "./job/opening-together.ts";
-import { ncclHost, withHostNames } from "./nccl-host.ts";
 import type { NcclOptions } from "./options.ts";
 import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import { LocalRank } from "./rank/local-rank.ts";
-import type { Membership } from "./rendezvous/index.ts";
+import { bootId, type Membership } from "./rendezvous/index.ts";
 import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
@@ -244,4 +244,14 @@ async function within<T extends { abort(): Promise<void> }>(
   } finally {
     over.abort();
   }
+}
+
+/** As in NCCL, the variable that imitates another host, else the machine's name and the identity of its start. */
+function ncclHost(): string {
+  return process.env["NCCL_HOSTID"] ?? `${hostname()}#${bootId()}`;
+}
+
+/** A text in which hosts stand, for people. */
+function withHostNames(text: string): string {
+  return text.replace(/#\S*/g, "");
 }

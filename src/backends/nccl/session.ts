@@ -31,7 +31,6 @@ import type { Progress } from "./device/progress.ts";
 import { promised } from "./device/promised.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
-import { closeAtEnd, closedBefore } from "./process/process-end.ts";
 import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
 import type { LocalRank } from "./rank/local-rank.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
@@ -377,4 +376,30 @@ export class NcclSession implements Session {
   #local(rank: number): LocalRank {
     return this.#locals.get(rank) as LocalRank;
   }
+}
+
+interface Closable {
+  close(): Promise<void>;
+}
+
+const open = new Set<Closable>();
+let listening = false;
+
+/** Closes a session that the program left open when it has nothing left to do, while Node.js still runs. */
+function closeAtEnd(session: Closable): void {
+  open.add(session);
+  if (listening) return;
+  listening = true;
+  process.on("beforeExit", () => {
+    for (const each of open) {
+      open.delete(each);
+      // There is no caller left for an error.
+      each.close().catch(() => undefined);
+    }
+  });
+}
+
+/** The session was closed. */
+function closedBefore(session: Closable): void {
+  open.delete(session);
 }

@@ -3,7 +3,6 @@ import { randomBytes } from "node:crypto";
 import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
 import type { Context } from "../context.ts";
 import { standardOutput } from "../standard-output.ts";
-import { hostPlace } from "./imitated-hosts.ts";
 import { Job, type JobOptions } from "./job.ts";
 import { firstFailure, summary } from "./report.ts";
 
@@ -81,4 +80,20 @@ function watchReasonsToStop(job: Job): Watch {
     for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
   };
   return { reason: () => reason, over };
+}
+
+/** The place of a rank on imitated hosts: consecutive ranks share one, and each has as many as the next, or one more. */
+export interface HostPlace {
+  readonly host: number;
+  readonly localRank: number;
+  /** Ranks on its host. */
+  readonly localSize: number;
+}
+
+/** The place of a rank of a job of `size` on so many hosts. */
+function hostPlace(rank: number, size: number, hosts: number): HostPlace {
+  const firstOn = (host: number): number => Math.ceil((host * size) / hosts);
+  const host = Math.floor((rank * hosts) / size);
+  const first = firstOn(host);
+  return { host, localRank: rank - first, localSize: firstOn(host + 1) - first };
 }

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
-import { connectAtStart } from "../../../src/backends/nccl/process/connect-at-start.ts";
+import { connectAtStart } from "../../../src/backends/nccl/process/variables.ts";
 
 test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])("they are where nothing is said: %j", (given) => {
   const env: NodeJS.ProcessEnv = { ...given };

@@ -10,7 +10,6 @@ import type { Waiting } from "../../../api/index.ts";
 import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
 import { closedOn, type Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
-import { IdleWatch } from "./idle-watch.ts";
 import { Mark, type MarkEvent, type Owner } from "./mark.ts";
 import { promised } from "./promised.ts";
 
@@ -221,5 +220,24 @@ export class Progress {
     const spare = this.#spare.get(device);
     if (spare === undefined) this.#spare.set(device, [event]);
     else spare.push(event);
+  }
+}
+
+/** The pause between two looks, in milliseconds. One costs a call of NCCL per communicator. */
+const defaultEveryMs = 1000;
+
+/**
+ * Checks now and then for errors in the background while no wait is open: else a lost network or GPU would be found by the
+ * next call, perhaps much later. Keeps no process alive.
+ */
+export class IdleWatch {
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(look: () => void, everyMs = defaultEveryMs) {
+    this.#timer = setInterval(look, everyMs).unref();
+  }
+
+  end(): void {
+    clearInterval(this.#timer);
   }
 }

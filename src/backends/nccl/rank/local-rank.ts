@@ -3,7 +3,6 @@ import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
 import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Progress } from "../device/progress.ts";
-import { AreaPool } from "../memory/area-pool.ts";
 import { Freeing } from "../memory/freeing.ts";
 import { DeviceMemory } from "../memory/memory.ts";
 import { Staging } from "../memory/staging.ts";
@@ -11,7 +10,6 @@ import type { PointerInfo } from "../result/cuda-memory.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { ByteRoom } from "../result/nccl-background.ts";
-import { HeldMemory } from "./held-memory.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
@@ -249,4 +247,75 @@ function isDeviceMemory({ kind }: PointerInfo): boolean {
 function homeOf(found: PointerInfo): string {
   if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
   return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
+}
+
+/** Held addresses, with the number of their holds: memory that NCCL may be using is not given back yet. */
+class HeldMemory {
+  readonly #holds = new Map<bigint, number>();
+  /** Addresses to be freed once they are not held. */
+  readonly #due = new Set<bigint>();
+  readonly #free: (ptr: bigint) => void;
+
+  /** `free` gets addresses that are due when the last hold on them goes. */
+  constructor(free: (ptr: bigint) => void) {
+    this.#free = free;
+  }
+
+  hold(ptr: bigint): void {
+    this.#holds.set(ptr, (this.#holds.get(ptr) ?? 0) + 1);
+  }
+
+  letGo(ptr: bigint): void {
+    const left = (this.#holds.get(ptr) ?? 0) - 1;
+    if (left > 0) {
+      this.#holds.set(ptr, left);
+      return;
+    }
+    this.#holds.delete(ptr);
+    if (this.#due.delete(ptr)) this.#free(ptr);
+  }
+
+  /** True when memory that is due has to stay for now. */
+  keeps(ptr: bigint): boolean {
+    const isHeld = this.#holds.has(ptr);
+    if (isHeld) this.#due.add(ptr);
+    return isHeld;
+  }
+}
+
+/** Sizes are rounded up to eighths of a power of two, so that similar ones share areas and little is wasted. */
+const leastBytes = 512;
+
+/**
+ * Device memory that calls borrow while they are under way, kept and used again by size.
+ *
+ * The next user of an area queues on the same stream, so that it may be given back while work that uses it is queued. A
+ * pool grows to what the calls that are under way at a time, and the recordings that exist, use of each size.
+ */
+class AreaPool {
+  readonly #allocate: (bytes: number) => bigint;
+  readonly #spare = new Map<number, bigint[]>();
+
+  constructor(allocate: (bytes: number) => bigint) {
+    this.#allocate = allocate;
+  }
+
+  /** An area of at least so many bytes, with any contents. */
+  take(bytes: number): bigint {
+    const size = areaBytes(bytes);
+    return this.#spare.get(size)?.pop() ?? this.#allocate(size);
+  }
+
+  /** Gives back what `take` gave for so many bytes. */
+  giveBack(ptr: bigint, bytes: number): void {
+    const size = areaBytes(bytes);
+    const spare = this.#spare.get(size);
+    if (spare === undefined) this.#spare.set(size, [ptr]);
+    else spare.push(ptr);
+  }
+}
+
+function areaBytes(bytes: number): number {
+  const granule = Math.max(leastBytes, 2 ** (Math.floor(Math.log2(bytes)) - 3));
+  return Math.ceil(bytes / granule) * granule;
 }
