@@ -36,7 +36,7 @@ const options = {
   nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
   against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
   element: { value: "I", help: "only element I of the output: its chunk, and how it is folded" },
-  rank: { value: "RANK", help: "whose output --element is of (0, or the root)" },
+  rank: { value: "RANK", help: "the rank of --element's output (0, or the root)" },
   backend: { value: "NAME", help: "sim or nccl (sim)" },
   json: { help: "print one JSON document" },
 } as const satisfies OptionTable;
@@ -212,7 +212,7 @@ function plainText(explanation: Explanation, element: number | undefined): strin
     const told = explanation.protocol === undefined;
     return told
       ? text
-      : `${text}\n--element I tells where an element lies and what each hop rounds\n`;
+      : `${text}\n--element I shows where an element lies and what each hop rounds\n`;
   }
   const { chunk, offset, length, order, fold } = explanation.chunkOf(element);
   return [

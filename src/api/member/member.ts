@@ -265,7 +265,7 @@ export class Member implements Communicator {
       throw new UnsupportedError(
         {
           headline: `alloc: symmetric: ${this.backend} has no symmetric memory here`,
-          hint: "leave symmetric out; comm.capabilities.symmetricMemory tells",
+          hint: "leave symmetric out where comm.capabilities.symmetricMemory is false",
         },
         { ...this.#poster.facts, field: "symmetric" },
       );

@@ -62,7 +62,7 @@ abstract class Recording implements Graph {
     throw new CommClosedError(
       {
         headline: "replay: the recording was disposed, needs a live one",
-        hint: "dispose it after its last replay, or capture the calls anew",
+        hint: "dispose it after its last replay, or capture the calls again",
       },
       { ...poster.facts, collective: "replay" },
     );
@@ -206,7 +206,7 @@ function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClose
     ? `a buffer of the recorded ${collective} was disposed`
     : `an array of the recorded ${collective} was transferred away`;
   return new CommClosedError(
-    { headline: `replay: ${what}`, hint: "capture the calls anew with memory that stays" },
+    { headline: `replay: ${what}`, hint: "capture the calls again with memory that stays" },
     { ...poster.facts, collective },
   );
 }

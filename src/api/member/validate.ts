@@ -94,7 +94,7 @@ export class Validator {
       throw this.fault(
         field,
         host.fault,
-        "a buffer from comm.alloc, or a TypedArray whose class names its dtype",
+        "a buffer from comm.alloc, or a TypedArray of a class that names its dtype",
         'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")',
       );
     }

@@ -129,7 +129,7 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     if (session.rejoin === undefined) {
       throw new UnsupportedError({
         headline: `rebuild: "${name}" has no other process to go on with`,
-        hint: "connect anew",
+        hint: "connect again",
       });
     }
     if (options.without !== undefined) survivorsOf(world.size, options.without);

@@ -24,7 +24,7 @@ interface Named {
 /** The scope of an aborted communicator, and the remedy. */
 const afterAbort = {
   world: "open a new world, or rebuild this one",
-  split: "its ranks' other communicators go on; split anew to replace it",
+  split: "its ranks' other communicators go on; split again to replace it",
   job: "this process is in the job no more: let it end",
 } as const;
 
@@ -94,7 +94,7 @@ export function closedElsewhereError(
   return new RemoteRankError(
     {
       headline: `${callText(failed)}rank ${closer} will not make it: it has closed its end of "${name}"`,
-      hint: "every rank makes the same calls before it closes; comm.rebuild() goes on with those who ask for it too",
+      hint: "every rank makes the same calls before it closes; comm.rebuild() goes on with the ranks that call it too",
     },
     { rank, size: ranks.length, comm: name, ranks: [closer], ...callFacts(failed, name) },
   );
@@ -106,7 +106,7 @@ export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, w
   return new RemoteRankError(
     {
       headline: `rank ${rank} has aborted it: ${why}`,
-      hint: `its own output tells more; comm.rebuild() goes on with the ranks that call it too`,
+      hint: `its own output has the details; comm.rebuild() goes on with the ranks that call it too`,
     },
     { size: ranks.length, comm: name, ranks: [rank] },
   );

@@ -224,7 +224,7 @@ async function within<T extends { abort(): Promise<void> }>(
   const stopped = new Promise<never>((_, reject) => {
     const late = {
       headline: `connect: NCCL did not bring ${size} ranks together within ${timeoutMs} ms`,
-      hint: "a rank was lost on the way, or its network is not reachable; NCCL_DEBUG=INFO tells more",
+      hint: "a rank was lost on the way, or its network is not reachable; NCCL_DEBUG=INFO logs more",
     };
     const timer = setTimeout(() => reject(new CommTimeoutError(late, { rank, size })), leftMs());
     over.signal.addEventListener("abort", () => clearTimeout(timer));

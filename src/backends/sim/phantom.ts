@@ -46,7 +46,7 @@ export function assertPhantom(options: {
   if (options.executor === undefined && options.strict !== true) return;
   const why =
     field === "executor"
-      ? "nothing is moved, so nobody is needed who moves it"
+      ? "nothing is moved, so no executor is needed"
       : "lending is proven by checksums of contents, and there are none";
   throw new InvalidArgumentError(
     {

@@ -70,7 +70,7 @@ function watchReasonsToStop(job: Job): Watch {
     job.stop(signal);
   };
   const onClosed = (): void => {
-    reason ??= "nobody reads the output any more";
+    reason ??= "the output has no reader any more";
     job.stop("SIGTERM");
   };
   for (const signal of forwarded) process.on(signal, onSignal);

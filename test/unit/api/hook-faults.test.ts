@@ -59,7 +59,7 @@ describe.each([1, 2])("what an after hook of %i ranks throws", (size) => {
       while (op.pending) await new Promise((resolve) => setTimeout(resolve, 1));
       off();
       counts.push(comm.stats().failures);
-      expect(await messageOf(comm.barrier())).toMatch(/failed and nobody awaited it/);
+      expect(await messageOf(comm.barrier())).toMatch(/failed and was never awaited/);
     });
     await expect(run).rejects.toMatchObject({ name: "WorldError" });
     expect(counts).toEqual(new Array(size).fill(1));

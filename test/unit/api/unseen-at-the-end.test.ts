@@ -26,7 +26,7 @@ describe.concurrent("a process that ends without close", () => {
   test("warns of a failure that nobody awaited, and of its cause", async () => {
     const told = await warnings("wrong();");
     expect(told).toMatch(
-      /TwincclUnseenFailure: rank 0: a call on "world" failed and nobody awaited it/,
+      /TwincclUnseenFailure: rank 0: a call on "world" failed and was never awaited/,
     );
     expect(told).toMatch(/cause: InvalidArgumentError: broadcast: root/);
     expect(told.match(/UnseenFailure/g)).toHaveLength(1);

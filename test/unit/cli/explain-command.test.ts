@@ -95,7 +95,7 @@ describe("NCCL's plans", () => {
     expect(orders).toHaveLength(8);
     expect(elements.reduce((sum, each) => sum + each)).toBe(2 ** 20);
     expect(out).toMatch(/^ {2}0\.\.22 +0\.\.1036287 +45056 +5632 +8 +1$/m);
-    expect(out).toContain("--element I tells where an element lies");
+    expect(out).toContain("--element I shows where an element lies");
   });
 
   test("an element is told hop by hop, as the simulation folds it", async () => {

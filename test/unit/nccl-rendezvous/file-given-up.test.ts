@@ -81,7 +81,7 @@ test.each(Object.entries(left))(
     const giving = { ...asked, rank: 0, deadlineMs: 300 };
     for (const [next, told] of [
       [line(record), `rank 0 is taken by process ${process.pid}`],
-      ['{"form', "somebody else is writing the file"],
+      ['{"form', "another process is writing the file"],
     ] as const) {
       write(path, content, new Date(Date.now() - 60_000));
       meanwhile = () => write(path, next);

@@ -206,7 +206,9 @@ describe("what is not believed", () => {
       const follows = await errorOf(join(path, 1, { deadlineMs: 50 }));
       expect(follows.message, JSON.stringify(fields)).toContain("the file is not complete");
       const hosts = await errorOf(join(path, 0, { deadlineMs: 50 }));
-      expect(hosts.message, JSON.stringify(fields)).toContain("somebody else is writing the file");
+      expect(hosts.message, JSON.stringify(fields)).toContain(
+        "another process is writing the file",
+      );
     }
   });
 
@@ -287,7 +289,7 @@ describe("a file that an earlier run left behind", () => {
     const path = freshPath();
     write(path, '{"format":');
     const error = await errorOf(join(path, 0, { deadlineMs: 100 }));
-    expect(error.message).toContain("somebody else is writing the file");
+    expect(error.message).toContain("another process is writing the file");
     const before = new Date(Date.now() - 60_000);
     utimesSync(path, before, before);
     const member = await join(path, 0, { size: 1 });
@@ -322,7 +324,7 @@ describe("a file that an earlier run left behind", () => {
     await leftBehind(path, "job");
     write(`${path}.lock`, "");
     const error = await errorOf(join(path, 0, { size: 1, deadlineMs: 100 }));
-    expect(error.message).toContain("somebody else is writing the file");
+    expect(error.message).toContain("another process is writing the file");
     const before = new Date(Date.now() - 60_000);
     utimesSync(`${path}.lock`, before, before);
     expect((await join(path, 0, { size: 1 })).size).toBe(1);

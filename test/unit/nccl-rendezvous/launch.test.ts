@@ -303,7 +303,7 @@ describe("nobody is left", () => {
     await expectGone(pids);
   });
 
-  test("when nobody reads the output any more", async () => {
+  test("when the output has no reader any more", async () => {
     const run = launch([
       "-n",
       "1",
@@ -316,7 +316,7 @@ describe("nobody is left", () => {
     await run.printed("[0] ready");
     run.process.stdout?.destroy();
     const { err } = await run.ended;
-    expect(err).toContain("nobody reads the output any more");
+    expect(err).toContain("the output has no reader any more");
     await expectGone(pidsOf([text]));
   });
 });

@@ -77,7 +77,7 @@ export class Failures {
     const what = first.call < 0 ? "a call" : `call ${first.call}`;
     return new CommAbortedError(
       {
-        headline: `${what} on "${name}" failed and nobody awaited it`,
+        headline: `${what} on "${name}" failed and was never awaited`,
         hint: "await every operation, or handle its rejection",
       },
       { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },

@@ -71,7 +71,7 @@ export async function holdupOf(
 const inLine: Holdup = {
   ranks: [],
   why: "an earlier call of this rank kept it waiting",
-  next: "give that one a deadline of its own, and its error says whom it waits for",
+  next: "give that one a deadline of its own, and its error names the missing ranks",
 };
 
 const apart: Holdup = {

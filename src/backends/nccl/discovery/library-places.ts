@@ -55,7 +55,7 @@ export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env):
 function inWheels(names: readonly string[], wheels: readonly string[]): Place[] {
   const folders = sitePackages().flatMap((site) => wheels.map((wheel) => join(site, wheel)));
   if (folders.length > 0) return filesIn(folders, names, "pip wheel");
-  return [{ path: pythons.join(", "), why: "pip wheel", lacks: "no Python tells its folders" }];
+  return [{ path: pythons.join(", "), why: "pip wheel", lacks: "no Python lists its folders" }];
 }
 
 function cudaHomes(env: NodeJS.ProcessEnv): string[] {

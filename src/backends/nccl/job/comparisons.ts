@@ -111,14 +111,14 @@ function aheadError(
 ): CollectiveMismatchError {
   const values = comm.ranks.map((_, rank) => {
     if (rank === own) return "one that is new on the communicator";
-    return ahead.includes(rank) ? "one that was agreed on before" : "not told";
+    return ahead.includes(rank) ? "one that was agreed on before" : "no news";
   });
   const rows = values.map((value, rank) => ({ rank, cells: [value] }));
   return new CollectiveMismatchError(
     {
       headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ranksText(ahead)}`,
       table: [["rank", "call"], ...rankRows(rows, numbersText)],
-      hint: 'the communicator was aborted here, and waits elsewhere: checks: "always" tells all ranks in time',
+      hint: 'the communicator was aborted here, and waits elsewhere: checks: "always" reports it on all ranks in time',
     },
     {
       ...{ rank: own, size: comm.ranks.length, comm: comm.name, call: number },

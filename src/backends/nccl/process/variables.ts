@@ -78,7 +78,7 @@ export async function startsDone(hasOwn: boolean, boundMs = 60_000): Promise<voi
   const late = new Promise<never>((_, reject) => {
     const text = {
       headline: `nccl: other communicators of this process were still starting after ${boundMs} ms`,
-      hint: "a pinned plan is told to NCCL by variables, which all that start would see: wait for their split, connect or rebuild, or give it a deadline",
+      hint: "a pinned plan reaches NCCL by variables, which all that start would see: wait for their split, connect or rebuild, or give it a deadline",
     };
     timer = setTimeout(() => reject(new CommTimeoutError(text)), boundMs);
   });

@@ -161,7 +161,7 @@ async function claim(
     const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
     if (isStale && writing(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
     if (performance.now() > end) {
-      throw placeError("somebody else is writing the file", "see which process that is", who);
+      throw placeError("another process is writing the file", "see which process that is", who);
     }
     await pause(pollMs, signal);
   }

@@ -205,7 +205,7 @@ export class Session {
     if (this.#over === "left") {
       const headline = `${request}: this rank has left the job "${who.jobId}"`;
       const facts = { rank: who.rank, size: who.size, comm: who.jobId, collective: request };
-      return new CommClosedError({ headline, hint: "connect() joins the job anew" }, facts);
+      return new CommClosedError({ headline, hint: "connect() joins the job again" }, facts);
     }
     const what = `${request}: the store is gone: ${this.#over?.reason}`;
     const hint = "its host ended; a store hosted by the launcher outlives every rank";

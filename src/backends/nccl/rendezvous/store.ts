@@ -244,7 +244,7 @@ function inUse({ seats }: Generation): Told {
   return {
     code: "in use",
     headline: `join: this rank has left the job, and ${ranks.length === 0 ? "its host" : ranksText(ranks)} not yet`,
-    hint: "a job starts anew once all its ranks have closed; see whether they do",
+    hint: "a job restarts once all its ranks have closed; see whether they do",
     ranks,
   };
 }
@@ -257,5 +257,5 @@ function taken(rank: number, holder: Peer): [string, string] {
 }
 
 function withoutText(without: readonly number[] | undefined): string {
-  return without === undefined ? "with whoever asks" : `without [${without.join(", ")}]`;
+  return without === undefined ? "with all that ask" : `without [${without.join(", ")}]`;
 }

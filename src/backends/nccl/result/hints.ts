@@ -12,7 +12,7 @@ const ncclHints: Readonly<Record<string, string>> = {
   ncclInvalidUsage: `the calls do not fit together, or two ranks share a GPU; ${says}, which says why`,
   ncclRemoteError: `another process of the job ended or lost its connection: look at the other ranks' logs; ${survivors}`,
   ncclInProgress:
-    "NCCL was told not to wait for its calls: unset NCCL_COMM_BLOCKING, in nccl.conf too",
+    "NCCL is set not to wait for its calls: unset NCCL_COMM_BLOCKING, in nccl.conf too",
   ncclTimeout: `ranks did not come together in time: look at the logs of all; ${survivors}`,
 };
 
@@ -29,7 +29,7 @@ const cudaHints: Readonly<Record<string, string>> = {
   cudaErrorMemoryAllocation:
     "the device has no such block free; dispose of buffers, or allocate less",
   cudaErrorInitializationError:
-    "CUDA could not start here: start ranks as processes of their own, not by a fork after CUDA was used; twinccl doctor tells more",
+    "CUDA could not start here: start ranks as processes of their own, not by a fork after CUDA was used; twinccl doctor shows more",
   cudaErrorCudartUnloading: "the process is ending; close worlds before that",
   cudaErrorInsufficientDriver:
     "the driver is older than the CUDA runtime; twinccl doctor shows both versions",
@@ -42,11 +42,11 @@ const cudaHints: Readonly<Record<string, string>> = {
   cudaErrorNoKernelImageForDevice:
     "the library has no code for this GPU; twinccl doctor shows its compute capability",
   cudaErrorPeerAccessUnsupported:
-    "the GPUs cannot reach each other's memory; nvidia-smi topo -m shows who can",
+    "the GPUs cannot reach each other's memory; nvidia-smi topo -m shows which can",
   cudaErrorSystemNotReady:
-    "the GPUs' fabric is not started: systemctl status nvidia-fabricmanager tells why",
+    "the GPUs' fabric is not started: systemctl status nvidia-fabricmanager shows why",
   cudaErrorSystemDriverMismatch:
-    "driver and kernel module differ in version: load the module anew, or reboot",
+    "driver and kernel module differ in version: reload the module, or reboot",
   cudaErrorCompatNotSupportedOnDevice:
     "forward compatibility does not hold on this GPU: take the driver that the CUDA runtime needs",
   cudaErrorOperatingSystem: "the system refused a call of CUDA: look at dmesg and the limits",

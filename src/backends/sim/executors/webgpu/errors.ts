@@ -5,7 +5,7 @@ import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
 export type WebgpuFault = "lost" | "out-of-memory" | "validation" | "internal";
 
 const hints: { readonly [F in WebgpuFault]: string } = {
-  lost: "what was on the device is gone: close the world and create another one, which opens the device anew",
+  lost: "what was on the device is gone: close the world and create another one, which opens the device again",
   "out-of-memory": "dispose buffers, use smaller ones, or open fewer worlds on this adapter",
   validation:
     "check the usage and size of GPUBuffers that were handed in (STORAGE, COPY_SRC, COPY_DST); without any, report this message",
