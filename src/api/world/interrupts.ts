@@ -59,10 +59,14 @@ let seen = new Set<CommOp>();
 /** The one for which there is a listener. */
 let held: CommOp | undefined;
 
-/** Prints what the ranks of a world wait for when the process is interrupted while they do; gives a way to stop that. */
-export function tellWhenInterrupted(world: AtWork): () => void {
+/**
+ * Prints the waits of a world's ranks when the process is interrupted while they wait; gives a way to stop that. A world that
+ * may be `dropped` without it is not kept in memory.
+ */
+export function tellWhenInterrupted(world: AtWork, dropped = false): () => void {
   if (typeof runtime?.kill !== "function") return () => undefined;
   const entry = new Entry(world);
+  if (dropped) entry.weaken();
   entries.add(entry);
   if (!isLooking) lookLater();
   return () => void entries.delete(entry);

@@ -264,7 +264,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   detach(): Communicator {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
-    const worksNoMore = tellWhenInterrupted(this);
+    const worksNoMore = tellWhenInterrupted(this, true);
     this.#stopAsking = endWithOthers(this.#session.others, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
