@@ -281,7 +281,7 @@ function plainFailures(failures: readonly RankFailure[]): unknown[] {
       return { rank, error: plainData(error) };
     }
     const { name, code, message } = error;
-    return { rank, error: { name, code, message } };
+    return { rank, error: { name, code, message: message.split("\n", 1)[0] } };
   });
 }
 

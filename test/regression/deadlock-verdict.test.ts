@@ -1,10 +1,11 @@
 /** Deadlocks that once were no more than a stall, or not decided at all, because of something that could not wake a rank. */
 import { spawn } from "node:child_process";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 import { type Communicator, createWorld, type World } from "twinccl";
 import { sim } from "twinccl/sim";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { within } from "../support/planted.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -137,4 +138,37 @@ describe("a deadlock is not decided", () => {
       await Promise.all([other.barrier(), heard.then(() => comm.barrier())]);
     });
   });
+});
+
+describe("a rank may wake", () => {
+  test.each(["setTimeout(resolve, 100).unref()", "AbortSignal.timeout(100).onabort = resolve"])(
+    "by a timer of its own that keeps nothing alive: %s",
+    async (timer) => {
+      const printed = await errors(`
+        const outside = setInterval(() => {}, 1000);
+        await world.run(async (comm) => {
+          const go = await comm.split({ color: 0 });
+          if (comm.rank === 1) {
+            await comm.barrier();
+            await go.barrier();
+            return;
+          }
+          await Promise.race([go.barrier(), new Promise((resolve) => { ${timer}; })]);
+          await comm.barrier();
+        }).then(() => console.error("went on"), tell);
+        clearInterval(outside);`);
+      expect(printed).toBe("went on\n");
+    },
+  );
+});
+
+test("a deadlock is decided under timers that stand still", async () => {
+  const world = await worldOf(2);
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const run = world.run(async (comm) => {
+    if (comm.rank === 1) return comm.barrier();
+    for (let file = 0; file < 5; file++) await readFile(fileURLToPath(import.meta.url));
+  });
+  await expect(run).rejects.toMatchObject({ cause: { code: "ERR_COMM_DEADLOCK" } });
 });

@@ -2,10 +2,11 @@
  * The table of waits that a program which hangs prints at Ctrl-C, before the process ends by the signal.
  *
  * A listener replaces the runtime's own answer to SIGINT, and cannot run while JavaScript does. So there is one only while
- * a call stands still, found open by two looks in a row, and only where the program has none. It is removed as the call
- * settles. After the table the signal is raised again.
+ * a call stands still, found open by two looks in a row, and only where the program has none. It is removed two turns after
+ * the call settles, in which a signal arrives that came while a rank computed. After the table the signal is raised again.
  */
 import { escaped } from "../error-text.ts";
+import { later, nextTurn } from "../ledger/watch/loop-turn.ts";
 import type { CommOp } from "../op.ts";
 
 /** A world with ranks at work in this process. */
@@ -27,8 +28,6 @@ interface SignalProcess {
 
 const lookMs = 250;
 
-// Taken once: tests may put timers that stand still in their place later.
-const { setTimeout: set } = globalThis;
 const { process: runtime } = globalThis as { readonly process?: SignalProcess };
 
 /** A world at work, which is not kept in memory from the first look on. */
@@ -74,8 +73,7 @@ export function tellWhenInterrupted(world: AtWork, dropped = false): () => void 
 
 function lookLater(): void {
   isLooking = true;
-  const timer = set(look, lookMs) as { unref?(): void } | number;
-  if (typeof timer === "object") timer.unref?.();
+  later(look, lookMs, false);
 }
 
 function look(): void {
@@ -97,9 +95,14 @@ function hold(op: CommOp): void {
   if (runtime === undefined || runtime.listenerCount("SIGINT") > 0) return;
   held = op;
   runtime.on("SIGINT", interrupted);
-  op.whenSettled(() => {
-    if (held === op) release();
-  });
+  // A signal that came while JavaScript ran is delivered in the next turn.
+  op.whenSettled(() =>
+    nextTurn(() =>
+      nextTurn(() => {
+        if (held === op) release();
+      }),
+    ),
+  );
 }
 
 function release(): void {

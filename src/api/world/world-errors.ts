@@ -197,7 +197,7 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
   const rows = alignedTable(
     sharedRows(failures.map(({ rank, error }) => ({ rank, cells: failureCells(error) }))),
   );
-  const { details, hint } = detailsOf(first.error);
+  const { details, hint } = isOwn(first.error) ? detailsOf(first.error) : noDetails;
   const error = new WorldError(
     {
       headline:
@@ -213,10 +213,24 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
   return error;
 }
 
+interface Details {
+  readonly details: readonly string[];
+  readonly hint?: string | undefined;
+}
+
+const noDetails: Details = { details: [] };
+
+/** True for an error of this library; programs may throw an object with a prototype that cannot be read. */
+function isOwn(error: unknown): error is CommError {
+  try {
+    return error instanceof CommError;
+  } catch {
+    return false;
+  }
+}
+
 /** The table and the hint of an error of this library. */
-function detailsOf(error: unknown): { details: readonly string[]; hint?: string | undefined } {
-  if (!(error instanceof CommError)) return { details: [] };
-  const { message, hint } = error;
+function detailsOf({ message, hint }: CommError): Details {
   const [, ...lines] = message.split("\n");
   return { details: hint === undefined ? lines : lines.slice(0, -hint.split("\n").length), hint };
 }
@@ -224,10 +238,15 @@ function detailsOf(error: unknown): { details: readonly string[]; hint?: string 
 /** The first line of a rank's failure; of an error that is not the library's also the line of the program that threw it. */
 function failureCells(error: unknown): Row {
   const text = thrownText(error);
-  if (!(error instanceof Error)) return [text];
-  const line = `${String(error.name)}: ${text}`;
-  const place = error instanceof CommError ? undefined : throwingPlace(error);
-  return place === undefined ? [line] : [line, place];
+  try {
+    if (!(error instanceof Error)) return [text];
+    const line = `${String(error.name)}: ${text}`;
+    const place = error instanceof CommError ? undefined : throwingPlace(error);
+    return place === undefined ? [line] : [line, place];
+  } catch {
+    // Programs may throw an object with properties that throw themselves.
+    return [text];
+  }
 }
 
 /** The first line of what was thrown. Programs may throw anything, also what cannot be made a text. */

@@ -88,3 +88,14 @@ test("a few ranks have a line each", async () => {
   expect(lines(error)).toHaveLength(19);
   expect(lines(error.cause)).toHaveLength(18);
 });
+
+test("the JSON of many waiting ranks grows with their number", async () => {
+  const lengthOf = async (ranks: number): Promise<number> => {
+    const error = await failureOf(ranks, async (comm) => {
+      const send = comm.alloc("float32", 8);
+      await comm.send({ send, peer: (comm.rank + 1) % ranks });
+    });
+    return JSON.stringify(error).length;
+  };
+  expect(await lengthOf(800)).toBeLessThan(3 * (await lengthOf(400)));
+});

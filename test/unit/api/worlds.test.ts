@@ -336,9 +336,23 @@ test("refuses sizes that no process holds, before anything is made", async () =>
   }
 });
 
+function throwingGetter(name: string): Error {
+  const get = (): never => {
+    throw new RangeError("getter");
+  };
+  return Object.defineProperty(new Error("x"), name, { get });
+}
+
 test.each([
   ["an object without a prototype", () => Object.create(null), "object that has no text"],
   ["an error whose message is a number", () => Object.assign(new Error(), { message: 5 }), "5"],
+  [
+    "an error with a symbol for its name",
+    () => Object.assign(new Error("x"), { name: Symbol() }),
+    "x",
+  ],
+  ["an error with a throwing stack", () => throwingGetter("stack"), "x"],
+  ["an error with a throwing message", () => throwingGetter("message"), "object that has no text"],
 ])("a rank that throws %s fails the run, and the world stays usable", async (_, make, told) => {
   const world = await createWorld({ backend: sim(), size: 2 });
   const thrown = make();

@@ -14,6 +14,7 @@ interface Runtime {
 
 // Taken once: tests may put timers that stand still in their place later.
 const { setImmediate: immediate, MessageChannel: Channel } = globalThis as Runtime;
+const { setTimeout: set, clearTimeout: clear } = globalThis;
 
 /** Numbers of its own timers that keep the runtime alive, by the runtime's names. They end by themselves. */
 export interface OwnTimers {
@@ -87,7 +88,7 @@ function setTurn(): void {
       takeTurn();
     };
     port2.postMessage(undefined);
-  } else setTimeout(takeTurn, 0);
+  } else set(takeTurn, 0);
 }
 
 function takeTurn(): void {
@@ -109,9 +110,9 @@ function takeTurn(): void {
 /** Runs `step` after a while, unless the function that this gives is called before. */
 export function later(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
   if (keepsAlive) return laterForSure(step, delayMs);
-  const timer = setOwn(() => setTimeout(step, delayMs)) as { unref?: () => void } | number;
+  const timer = setOwn(() => set(step, delayMs)) as { unref?: () => void } | number;
   if (typeof timer === "object") timer.unref?.();
-  return () => clearTimeout(timer as number);
+  return () => clear(timer as number);
 }
 
 /** The same with a timer that keeps the runtime alive. */
@@ -122,7 +123,7 @@ function laterForSure(step: () => void, delayMs: number): () => void {
     isSet = false;
   };
   const timer = setOwn(() =>
-    setTimeout(() => {
+    set(() => {
       end();
       // The runtime lists a timer until its callback has returned.
       nextTurn(step);
@@ -131,7 +132,7 @@ function laterForSure(step: () => void, delayMs: number): () => void {
   ownTimers.Timeout++;
   return () => {
     end();
-    clearTimeout(timer);
+    clear(timer);
     giveUpTurn(step);
   };
 }

@@ -246,7 +246,8 @@ export class Monitor implements OpWatcher {
       this.#decide(seen, waited);
     };
     const stop = later(look, lookMs, keepsAlive);
-    if (lookMs > shortLookMs) this.#farLook = stop;
+    // A look that keeps nothing alive may never come: what moves before it looks again at once.
+    if (lookMs > shortLookMs || !keepsAlive) this.#farLook = stop;
   }
 
   /** The awaited event has come: later waits begin from zero. */

@@ -35,7 +35,6 @@ interface Runtime {
 /** A timer as the runtime gives it to a hook. */
 interface Timer {
   readonly _destroyed?: boolean;
-  hasRef?(): boolean;
 }
 
 /** Kinds that are no more than the program's own steps. */
@@ -103,9 +102,9 @@ export class RankContext {
   }
 }
 
-/** A timer that has not ended and keeps the runtime alive. */
+/** A timer that has not ended. One that keeps nothing alive counts too: something else does, where contexts are open. */
 function isAlive(timer: Timer): boolean {
-  return timer._destroyed !== true && timer.hasRef?.() !== false;
+  return timer._destroyed !== true;
 }
 
 /** A context for one run; `undefined` where the runtime has none. */
