@@ -14,7 +14,7 @@ const executors: Readonly<Record<string, () => Executor>> = {
 export const executorOption = {
   executor: {
     value: "NAME",
-    help: `sim: the executor that moves the data: ${Object.keys(executors).join(", ")} (wasm where it can)`,
+    help: `sim: moves the data: ${Object.keys(executors).join(", ")} (wasm where it can)`,
   },
 } as const;
 
