@@ -92,7 +92,10 @@ let isSaid = false;
  * Warns once in a process that is one of several that a launcher started, when it opens a world of its own: each of them
  * drives the same GPUs then.
  */
-export function warnOfManyWorlds(size: number, env: NodeJS.ProcessEnv = process.env): void {
+function warnOfManyWorlds(
+  size: number,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): void {
   const processes = processesOf(env);
   if (isSaid || processes < 2) return;
   isSaid = true;
@@ -105,7 +108,7 @@ export function warnOfManyWorlds(size: number, env: NodeJS.ProcessEnv = process.
 }
 
 /** Number of processes that the launcher has started; 1 where it is unknown. */
-function processesOf(env: NodeJS.ProcessEnv): number {
+function processesOf(env: Readonly<Record<string, string | undefined>>): number {
   try {
     return launcherEnvironment(env)?.size ?? 1;
   } catch {

@@ -125,7 +125,7 @@ const connectVariable = "NCCL_RUNTIME_CONNECT";
  *
  * @throws UnsupportedError on a worker thread, from which variables do not reach NCCL.
  */
-export function connectAtStart(env = process.env): void {
+export function connectAtStart(env: Record<string, string | undefined> = process.env): void {
   // NCCL takes an empty value for none.
   if ((env[connectVariable] ?? "") !== "") return;
   assertReachesNccl([connectVariable]);
