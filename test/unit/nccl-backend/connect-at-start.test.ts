@@ -17,8 +17,7 @@ test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => 
 });
 
 test("a worker thread is told that it cannot say so", async () => {
-  const dist = new URL("../../../dist/backends/nccl/process/variables.js", import.meta.url)
-    .href;
+  const dist = new URL("../../../dist/backends/nccl/process/variables.js", import.meta.url).href;
   const script = `
     const { parentPort } = require("node:worker_threads");
     import(${JSON.stringify(dist)}).then(({ connectAtStart }) => {
