@@ -50,7 +50,7 @@ export function nextTurn(step: () => void): void {
 }
 
 /** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
-const longestTurnMs = 10;
+const longestTurnMs = 5;
 
 /** The time of the first question about the age of this turn. */
 let sinceMs: number | undefined;
