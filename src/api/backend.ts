@@ -73,7 +73,7 @@ export interface Session {
   readonly capabilities: Capabilities;
   /** Deadline of a call that gives none, in milliseconds of real time; none when left out. */
   readonly timeoutMs?: number | undefined;
-  /** In a job of several processes: which life of the job this is, from 1, and the first life's rank of every rank. */
+  /** In a job of several processes: its generation, counted from 1, and the rank that each rank had in the first one. */
   readonly generation?: number;
   readonly origins?: readonly number[];
   /** The backends that were tried to get this one, where there was a choice. */
@@ -101,11 +101,11 @@ export interface Session {
   /** The backend's own estimate of a call's time in nanoseconds; runs nothing. Left out where it has none. */
   estimate?(question: Question, comm: CommInfo): number;
   /** Gets every call of a rank as it is posted. Throwing refuses it: injected faults. */
-  posted?(worldRank: number, call: RankCall): void;
-  /** Gets every posted call that has failed, or that a hook made fail. Left out where failures are not recorded. */
-  failed?(comm: CommInfo, failed: FailedCall): void;
-  /** Present where the memory that calls were lent is watched. */
-  readonly lending?: Lending | undefined;
+  onPosted?(worldRank: number, call: RankCall): void;
+  /** Gets every posted call that failed, also by the error of a hook. Left out where failures are not recorded. */
+  onFailed?(comm: CommInfo, failed: FailedCall): void;
+  /** Present where writes to the memory of open calls are detected. */
+  readonly bufferGuard?: BufferGuard | undefined;
   /**
    * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
    * one communicator come one after another, never two at a time.
@@ -119,63 +119,61 @@ export interface Session {
   /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
   discard?(comm: CommInfo, rank: number, graph?: object): void;
   /**
-   * Gets a complete call that was about communicators or recordings instead of data (split, capture). Where time
-   * is virtual, its ranks are done when the last one has come.
+   * Gets a complete control call: a split or capture, which changes communicators or recordings instead of data. In virtual
+   * time its ranks are done when the last one has made it.
    */
-  organised?(set: CallSet): void;
-  /** Runs sends and the receives they meet, and halves with their other end elsewhere, all at once. Same promise as `execute`. */
+  onControlCall?(set: CallSet): void;
+  /** Runs matched sends and receives, and those with the other end in another process, all at once. Same promise as `execute`. */
   exchange(
     comm: CommInfo,
     transfers: readonly Transfer[],
-    halves: readonly HalfTransfer[],
+    remote: readonly RemoteTransfer[],
   ): void | Promise<void>;
   /**
-   * Present where calls are queued: as `execute`, but further ones may be handed over while earlier ones are at work, and
-   * `waiting` settles when it is done. A call that throws was not queued.
+   * Present where calls are queued: as `execute`, but further calls may be submitted before earlier ones are done, and
+   * `completion` settles when this one is. A call that throws was not queued.
    */
-  enqueue?(set: CallSet, waiting: Waiting): void;
-  /** Present with `enqueue`: queues the call of a set again, by its `kept` with `work`, as the set's call `number`. */
-  enqueueAgain?(kept: Kept, number: number, waiting: Waiting): void;
-  /** Present with `enqueueAgain`: does the same for a `Waiting` that `takesMore`, which settles once for all. */
-  enqueueBehind?(kept: Kept, number: number): void;
+  enqueue?(set: CallSet, completion: Completion): void;
+  /** Present with `enqueue`: queues the planned call of a set again, as call `number` of the communicator. */
+  enqueueRepeated?(cache: PlanCache, number: number, completion: Completion): void;
+  /** Present with `enqueueRepeated`: appends a call to the last submission, while its `Completion` accepts more. */
+  appendRepeated?(cache: PlanCache, number: number): void;
   /** Present with `enqueue`: the same for `exchange`. */
   enqueueExchange?(
     comm: CommInfo,
     transfers: readonly Transfer[],
-    halves: readonly HalfTransfer[],
-    waiting: Waiting,
+    remote: readonly RemoteTransfer[],
+    completion: Completion,
   ): void;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
   split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /** Calls `listener` for every lost rank. */
   onLost?(listener: (rank: number, reason: string) => void): void;
   /**
-   * Present in a job of several processes that compares calls: gives `judge` the words of all ranks of the communicator
-   * about a call, by rank, and returns its verdict, which is `undefined` when they agree. That is remembered: a call of a kind
-   * that ranks have agreed on may be let through, for which the answer is `undefined` at once. Kinds are equal on all ranks
-   * that make the same calls. Rejects when a rank is lost meanwhile.
+   * Present in a job of several processes that compares calls: exchanges the digests of all ranks of the communicator for a
+   * call, and returns the fault that `compareDigests` finds in their details, by rank; `undefined` when there is none. Kinds
+   * that were equal before are cached: the answer for them may be `undefined` at once. Rejects when a rank is lost meanwhile.
    */
   compare?:
     | (<Fault>(
         comm: CommInfo,
         number: number,
-        own: () => OwnWords,
-        judge: (words: readonly string[]) => Fault | undefined,
+        digest: () => CallDigest,
+        compareDigests: (details: readonly string[]) => Fault | undefined,
       ) => Promise<Fault | undefined> | undefined)
     | undefined;
   /**
-   * Present in a job of several processes, where a call that connects ranks for the first time blocks this process until
-   * they make it too: what brings together those that a call connects, before it is handed over. `undefined` where it
-   * blocks no process.
+   * Present in a job of several processes, where a call that connects ranks for the first time blocks the process until its
+   * peers submit it too: the barrier of these ranks before such a call is submitted. `undefined` for a call that cannot block.
    */
-  convene?: ((set: CallSet) => Convening | undefined) | undefined;
-  /** Present with `convene`: the same for messages. */
-  conveneExchange?:
-    | ((comm: CommInfo, halves: readonly HalfTransfer[]) => Convening | undefined)
+  peerBarrier?: ((set: CallSet) => PeerBarrier | undefined) | undefined;
+  /** Present with `peerBarrier`: the same for messages. */
+  exchangeBarrier?:
+    | ((comm: CommInfo, remote: readonly RemoteTransfer[]) => PeerBarrier | undefined)
     | undefined;
   /** Present in a job of several processes. */
-  readonly others?: OtherProcesses | undefined;
-  /** Joins the next life of the job with the other survivors; this session is over then. Where that fails it may be tried again. */
+  readonly peers?: PeerProcesses | undefined;
+  /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */
   rejoin?(without: readonly number[] | undefined): Promise<Session>;
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
   abort?(comm: CommInfo, reason: unknown): void;
@@ -192,55 +190,54 @@ export interface Session {
 }
 
 /**
- * Brings ranks of several processes together. True: all have come, and each may be blocked until the others are handed the
- * call too, which cannot be taken back any more. False: it was given up before, and the others go on waiting. Rejects when
- * one of them is lost.
+ * Waits for the ranks of other processes. True: all have arrived, each may block until this process submits the call too, and
+ * it can no longer be cancelled. False: it was cancelled before, while the others go on waiting. Rejects when a rank is lost.
  */
-export type Convening = (givenUp: AbortSignal) => Promise<boolean>;
+export type PeerBarrier = (cancelled: AbortSignal) => Promise<boolean>;
 
-/** The other processes of a job, as far as they say what becomes of its communicators. Ranks are those of the world. */
-export interface OtherProcesses {
+/** The state of communicators in the other processes of a job. Ranks are those of the world. */
+export interface PeerProcesses {
   /** Ranks of a communicator that have not made call `number`. */
-  missing(comm: CommInfo, number: number): Promise<MissingRanks>;
-  /** The same for messages that were made together: the ranks with the missing ends. `undefined`: no answer. */
+  missingRanks(comm: CommInfo, number: number): Promise<MissingRanks>;
+  /** The same for messages that were posted together: the ranks with the missing ends. `undefined`: no answer. */
   missingEnds(
     comm: CommInfo,
-    halves: readonly HalfTransfer[],
+    remote: readonly RemoteTransfer[],
   ): Promise<readonly number[] | undefined>;
-  /** This process's end of a communicator was aborted; other processes get the reason on request. */
-  gaveUp(comm: CommInfo, why: unknown): void;
-  /** The end of a communicator elsewhere, after which calls of this process there never end; `undefined`: none is known. */
-  whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined>;
+  /** This process aborted its end of a communicator; other processes get the reason on request. */
+  aborted(comm: CommInfo, reason: unknown): void;
+  /** The end of a communicator in another process, after which calls of this process never complete; `undefined`: none is known. */
+  remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined>;
 }
 
-/** The reason why calls of a process on a communicator never end. Ranks are those of the world. */
-export type EndedElsewhere =
+/** The reason why calls of a process on a communicator never complete. Ranks are those of the world. */
+export type RemoteEnd =
   /** Another process has ended it: the reason of its abort; `undefined` where it was closed. */
   | { readonly rank: number; readonly aborted: string | undefined }
-  /** Others are in a later life of the job, without this process; none of this life where fresh processes have taken its place. */
-  | { readonly wentOn: readonly number[] };
+  /** Ranks in a later generation of the job without this process; none where new processes have replaced this generation. */
+  | { readonly nextGeneration: readonly number[] };
 
 /** Ranks of a communicator that keep a call waiting. */
 export interface MissingRanks {
-  /** World ranks that have not made it, or do not say. */
+  /** World ranks that have not made it, or do not answer. */
   readonly ranks: readonly number[];
-  /** All have made it, but do not come together for it: one gave it up before, or connects or registers what others do not. */
-  readonly areApart: boolean;
+  /** All have made it, but one cancelled it, or connects or registers something that the others do not. */
+  readonly haveDiverged: boolean;
 }
 
-/** One rank's words to the others about its call. */
-export interface OwnWords {
+/** One rank's call, as the ranks of other processes compare it. */
+export interface CallDigest {
   /** Equal on ranks that make the same call. */
   readonly kind: string;
-  /** All that the others need to know. */
-  readonly words: string;
+  /** All fields that are compared. */
+  readonly details: string;
 }
 
-/** Waits for queued calls. */
-export interface Waiting {
-  /** Set by a session that has `enqueueBehind`: nothing was queued after this, and it is not done. False at first. */
-  takesMore: boolean;
-  /** They are done, or failed with this error. Called once. */
+/** The completion of one submission: a call, or several that were appended to it. */
+export interface Completion {
+  /** Set by a session with `appendRepeated`: this is the last submission, and it is not done. False at first. */
+  acceptsMore: boolean;
+  /** Its calls are done, or failed with this error. Called once. */
   settled(error?: unknown): void;
 }
 
@@ -258,18 +255,18 @@ export interface Capabilities {
   readonly phantom?: true;
 }
 
-/** Watches the memory that calls were lent, from the moment they are posted until they are served. */
-export interface Lending {
+/** Detects writes to the buffers of a call between its posting and its submission. */
+export interface BufferGuard {
   /** A rank posted a call. */
-  lend(comm: CommInfo, call: RankCall): void;
-  /** The rank that wrote memory lent to one of these calls; checked right before they are served together. */
-  writer(calls: readonly RankCall[]): LendingFault | undefined;
+  acquire(comm: CommInfo, call: RankCall): void;
+  /** A write to a buffer of one of these calls; checked right before they are submitted together. */
+  findWrite(calls: readonly RankCall[]): WriteFault | undefined;
   /** The call has settled. */
-  settled(call: RankCall): void;
+  release(call: RankCall): void;
 }
 
-/** A rank that wrote a buffer while it was lent. */
-export interface LendingFault {
+/** A buffer that its rank wrote while a call used it. */
+export interface WriteFault {
   readonly rank: number;
   readonly field: "send" | "recv";
 }
@@ -325,7 +322,7 @@ export interface RankCall {
   readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
   /** For a capture and its replays: what was recorded; left out when messages are among it. */
   readonly recorded: RecordedCalls | undefined;
-  /** For a capture: what the backend made of the recording. For a replay: which recording is run. */
+  /** For a capture: the backend's object for the recording. For a replay: the recording to run. */
   graph: object | undefined;
   /** Virtual time of the call, 0 without a virtual clock. */
   readonly postedAtPs: number;
@@ -352,7 +349,7 @@ export interface RecordedCalls {
   readonly sendBytes: number;
 }
 
-/** A send and the receive it meets, equal in dtype and count. */
+/** A send and the matching receive, equal in dtype and count. */
 export interface Transfer {
   readonly send: RankCall;
   readonly recv: RankCall;
@@ -366,7 +363,7 @@ export interface Transfer {
 }
 
 /** A send or a receive with its other end in another process. */
-export interface HalfTransfer {
+export interface RemoteTransfer {
   readonly direction: "send" | "recv";
   /** The rank of the communicator at the other end. */
   readonly peer: number;
@@ -383,12 +380,12 @@ export interface CallSet {
   readonly collective: CollectiveName;
   /** Those of the ranks that live in this process, by rank. */
   readonly calls: readonly RankCall[];
-  /** Comes again whenever the same calls are made again; left out for calls that no rank made itself. */
-  readonly kept?: Kept;
+  /** The same object whenever the same calls are repeated; left out for calls that the library itself makes. */
+  readonly cache?: PlanCache;
 }
 
-/** Stands for the arguments of all ranks' calls: the same object as long as they are the same, buffers included. */
-export interface Kept {
-  /** The backend's work that depends on the arguments alone, for the next time. */
-  work: object | undefined;
+/** Identifies the arguments of all ranks' calls: the same object as long as they are the same, buffers included. */
+export interface PlanCache {
+  /** The backend's work that depends on the arguments alone, for the next call. */
+  planned: object | undefined;
 }

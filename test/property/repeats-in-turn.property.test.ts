@@ -181,11 +181,11 @@ async function outcome(program: Program, isHeard: boolean) {
   const world = await createWorld({ backend: gpus.backend(), size: program.size });
   const gate = new Gate();
   const [session] = gpus.sessions;
-  const { enqueueBehind } = session!;
+  const { appendRepeated } = session!;
   let behind = 0;
-  session!.enqueueBehind = (kept, number) => {
+  session!.appendRepeated = (kept, number) => {
     behind++;
-    enqueueBehind.call(session, kept, number);
+    appendRepeated.call(session, kept, number);
   };
   const plan = (failing: number): void => {
     if (failing === 0) return;

@@ -131,7 +131,7 @@ test("ranks of several processes that wait long for each other listen once at a 
     },
   );
   const comm: CommInfo = { id: 0, name: "world", ranks: [0, 1], local: [0] };
-  const words = { kind: "a", words: "[]" };
+  const words = { kind: "a", details: "[]" };
   void comparisons.compare(
     comm,
     0,

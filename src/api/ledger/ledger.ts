@@ -218,7 +218,7 @@ export class Ledger {
   abort(death: Death, atPs = 0): void {
     const { session, coming } = this.#serve;
     const isFirst = this.#death === undefined;
-    if (isFirst) tellOthers(session.others, this.comm, death);
+    if (isFirst) tellOthers(session.peers, this.comm, death);
     // Ranks of other processes may be at what is open here, or wait for what will not be made.
     const isAwaited = this.#isApart && (isFirst || !this.#lines.empty);
     this.kill(death, atPs);

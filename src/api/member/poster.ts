@@ -325,7 +325,7 @@ export class Poster {
   /** Passes the call to the session, once for all of its halves; the session may refuse it. */
   #announce(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
     const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
-    this.#session.posted?.(this.worldRank, call);
+    this.#session.onPosted?.(this.worldRank, call);
     return call;
   }
 
@@ -399,16 +399,16 @@ export class Poster {
 
 /** Reports a call to its session, as far as that observes calls. */
 function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
-  const { lending } = session;
-  if (lending !== undefined) {
-    lending.lend(comm, call);
-    op.whenSettled(() => lending.settled(call));
+  const { bufferGuard } = session;
+  if (bufferGuard !== undefined) {
+    bufferGuard.acquire(comm, call);
+    op.whenSettled(() => bufferGuard.release(call));
   }
-  if (session.failed === undefined) return;
+  if (session.onFailed === undefined) return;
   op.whenFinal((error) => {
     // What was refused has no number: it was not posted.
     if (op.status !== "failed" || op.call < 0) return;
-    session.failed?.(comm, { call, number: op.call, error, atPs: toldAtPs(session, call, op) });
+    session.onFailed?.(comm, { call, number: op.call, error, atPs: toldAtPs(session, call, op) });
   });
 }
 

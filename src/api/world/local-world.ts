@@ -265,7 +265,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     this.#state = "detached";
     const stopWarning = warnOfUnseen(this.#communicators);
     const worksNoMore = tellWhenInterrupted(this, true);
-    this.#stopAsking = endWithOthers(this.#session.others, this.#communicators);
+    this.#stopAsking = endWithOthers(this.#session.peers, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
     member.end = endsOnce(async () => {

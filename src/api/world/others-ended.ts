@@ -4,7 +4,7 @@
  *
  * No process is queried while calls are done in time. Where one is open for longer, the other processes are queried each second.
  */
-import type { CommInfo, EndedElsewhere, OtherProcesses } from "../backend.ts";
+import type { CommInfo, PeerProcesses, RemoteEnd } from "../backend.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
@@ -15,22 +15,23 @@ const everyMs = 1_000;
 
 /** Watches the communicators of a world; gives a way to stop that. */
 export function endWithOthers(
-  others: OtherProcesses | undefined,
+  others: PeerProcesses | undefined,
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
   /** The open calls at the last look. */
   let before = new Map<Ledger, CommOp>();
   const asked = new Set<Ledger>();
-  const end = (comm: CommInfo, ended: EndedElsewhere): void => {
-    if ("wentOn" in ended) communicators.abort(comm, leftBehind(comm, ended.wentOn), "job");
+  const end = (comm: CommInfo, ended: RemoteEnd): void => {
+    if ("nextGeneration" in ended)
+      communicators.abort(comm, leftBehind(comm, ended.nextGeneration), "job");
     else if (ended.aborted === undefined) communicators.closedBy(comm, ended.rank);
     else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
   };
   const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
     asked.add(ledger);
     try {
-      const ended = await others.whoEnded(ledger.comm);
+      const ended = await others.remoteEnd(ledger.comm);
       if (ended !== undefined && op.pending) end(ledger.comm, ended);
     } catch (error) {
       // An error of a hook has no other receiver.

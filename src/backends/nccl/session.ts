@@ -6,15 +6,15 @@ import {
   CommAbortedError,
   CommError,
   type CommInfo,
+  type Completion,
   type Explanation,
-  type HalfTransfer,
-  type Kept,
   type Memory,
+  type PlanCache,
   type Question,
+  type RemoteTransfer,
   type Session,
   type Transfer,
   UnsupportedError,
-  type Waiting,
 } from "../../api/index.ts";
 import { Answers, type Known } from "./answers.ts";
 import { CommunicatorEnds } from "./calls/communicator-ends.ts";
@@ -64,9 +64,9 @@ export class NcclSession implements Session {
   readonly origins: readonly number[];
   readonly capabilities: Capabilities;
   readonly compare: Session["compare"];
-  readonly convene: Session["convene"];
-  readonly conveneExchange: Session["conveneExchange"];
-  readonly others: Session["others"];
+  readonly peerBarrier: Session["peerBarrier"];
+  readonly exchangeBarrier: Session["exchangeBarrier"];
+  readonly peers: Session["peers"];
   readonly #parts: SessionParts;
   readonly #progress: Progress;
   /** Present where calls take arrays. */
@@ -108,9 +108,9 @@ export class NcclSession implements Session {
     const { comparisons, firstUses } = job ?? {};
     if (comparisons?.areMade === true) this.compare = comparisons.compare.bind(comparisons);
     const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
-    this.convene = firstUses && ((set) => firstUses.call(open(set.comm), set));
-    this.conveneExchange = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
-    this.others = job;
+    this.peerBarrier = firstUses && ((set) => firstUses.call(open(set.comm), set));
+    this.exchangeBarrier = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
+    this.peers = job;
     this.#ends = new CommunicatorEnds(job);
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
@@ -171,24 +171,24 @@ export class NcclSession implements Session {
     return promised((waiting) => this.enqueue(set, waiting));
   }
 
-  enqueue(set: CallSet, waiting: Waiting): void {
+  enqueue(set: CallSet, waiting: Completion): void {
     this.#submitter.call(this.#comm(set.comm), set, waiting);
   }
 
-  enqueueAgain({ work }: Kept, number: number, waiting: Waiting): void {
-    const { comm } = work as Ready;
+  enqueueRepeated({ planned }: PlanCache, number: number, waiting: Completion): void {
+    const { comm } = planned as Ready;
     if (comm.isOver) throw this.#aborted(comm.info);
-    this.#submitter.again(work as Ready, number, waiting);
+    this.#submitter.again(planned as Ready, number, waiting);
   }
 
-  enqueueBehind({ work }: Kept, number: number): void {
-    (work as Ready).makeAgain(number);
+  appendRepeated({ planned }: PlanCache, number: number): void {
+    (planned as Ready).makeAgain(number);
   }
 
   exchange(
     comm: CommInfo,
     transfers: readonly Transfer[],
-    halves: readonly HalfTransfer[],
+    halves: readonly RemoteTransfer[],
   ): Promise<void> {
     return promised((waiting) => this.enqueueExchange(comm, transfers, halves, waiting));
   }
@@ -196,8 +196,8 @@ export class NcclSession implements Session {
   enqueueExchange(
     comm: CommInfo,
     transfers: readonly Transfer[],
-    halves: readonly HalfTransfer[],
-    waiting: Waiting,
+    halves: readonly RemoteTransfer[],
+    waiting: Completion,
   ): void {
     this.#submitter.messages(this.#comm(comm), { transfers, halves }, waiting);
   }
@@ -245,7 +245,7 @@ export class NcclSession implements Session {
     if (comm === undefined) return;
     this.#reasons.set(info.id, reason);
     const told = reason ?? this.#aborted(info);
-    this.#parts.job?.gaveUp(info, told);
+    this.#parts.job?.aborted(info, told);
     this.#leave(comm, told);
     this.#progress.giveUp(comm, told);
     this.#leaving.add([comm], comm.abort());

@@ -79,12 +79,12 @@ export class SimSession implements Session {
   readonly size: number;
   readonly clock: SimClock;
   readonly schedule?: RunSchedule;
-  readonly lending: StrictLending | undefined;
+  readonly bufferGuard: StrictLending | undefined;
   /** Present where the executor's own memory can be handed in. */
   readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
   readonly capabilities: Capabilities;
   /** Present where everything is traced. */
-  readonly failed?: (comm: CommInfo, failed: FailedCall) => void;
+  readonly onFailed?: (comm: CommInfo, failed: FailedCall) => void;
   readonly #settings: SimSettings;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
@@ -108,7 +108,7 @@ export class SimSession implements Session {
     this.#settings = settings;
     this.trace = trace;
     if (trace !== undefined) {
-      this.failed = (comm, failed) => {
+      this.onFailed = (comm, failed) => {
         const { rank, postedAtPs, finishedAtPs } = failed.call;
         const isServed = finishedAtPs > postedAtPs;
         trace.failed(comm, failed, isServed ? postedAtPs : this.#streams.freePs(comm, rank));
@@ -126,7 +126,7 @@ export class SimSession implements Session {
       ...(settings.phantom ? { phantom: true } : {}),
     };
     this.faults = faults;
-    this.lending = settings.strict ? new StrictLending() : undefined;
+    this.bufferGuard = settings.strict ? new StrictLending() : undefined;
     const { executor } = settings;
     if (executor.adopt !== undefined) {
       this.adopt = (rank, ptr, byteLength) =>
@@ -187,7 +187,7 @@ export class SimSession implements Session {
     return randomOrder(set.calls.length, seed, purpose.wake, set.comm.id, set.number);
   }
 
-  posted(worldRank: number, call: RankCall): void {
+  onPosted(worldRank: number, call: RankCall): void {
     this.faults.strike(worldRank, call);
   }
 
@@ -204,7 +204,7 @@ export class SimSession implements Session {
     const { comm, calls } = replay;
     const recording = (calls[0] as RankCall).graph as Recording;
     this.#streams.begin(comm, calls);
-    const watched = this.trace !== undefined || this.lending !== undefined;
+    const watched = this.trace !== undefined || this.bufferGuard !== undefined;
     const { bound } = recording;
     if (watched || bound === undefined || !recording.foretell(calls)) {
       return this.#replayEach(recording, replay);
@@ -227,7 +227,7 @@ export class SimSession implements Session {
       }
     }
     recording.note(calls, beganPs);
-    const ready = recording.sets.map(({ kept }) => kept?.work as Ready | undefined);
+    const ready = recording.sets.map(({ cache }) => cache?.planned as Ready | undefined);
     if (ready.every((each) => each !== undefined)) {
       recording.bound = ready.flatMap(({ bound }) => bound);
     }
@@ -260,11 +260,11 @@ export class SimSession implements Session {
 
   /** The work of a call; the same object when the call is repeated. `undefined`: it is done as several reduces. */
   #ready(collective: SpecifiedCollective, set: CallSet): Ready | undefined {
-    if (set.kept?.work !== undefined) return set.kept.work as Ready;
+    if (set.cache?.planned !== undefined) return set.cache.planned as Ready;
     const question = planQuestion(collective, set);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#readied(question, set);
-    if (set.kept !== undefined) set.kept.work = ready;
+    if (set.cache !== undefined) set.cache.planned = ready;
     return ready;
   }
 
@@ -306,7 +306,7 @@ export class SimSession implements Session {
     return calls.map((call) => call.finishedAtPs);
   }
 
-  organised({ comm, calls }: CallSet): void {
+  onControlCall({ comm, calls }: CallSet): void {
     this.#streams.begin(comm, calls);
     const lastPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
     for (const call of calls) call.finishedAtPs = lastPs;
@@ -338,8 +338,8 @@ export class SimSession implements Session {
     bound: readonly BoundCall[],
   ): void | Promise<void> {
     const { executor } = this.#settings;
-    if (this.lending === undefined) return executeAll(executor, bound);
-    return this.lending.written(comm, calls, () => executeAll(executor, bound));
+    if (this.bufferGuard === undefined) return executeAll(executor, bound);
+    return this.bufferGuard.written(comm, calls, () => executeAll(executor, bound));
   }
 
   /** Sets the time at which each rank is done. */

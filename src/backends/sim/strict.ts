@@ -6,12 +6,12 @@
  * checksum is compared once more and taken again.
  */
 import {
+  type BufferGuard,
   type CommInfo,
   type DeviceBuffer,
-  type Lending,
-  type LendingFault,
   overlapBytes,
   type RankCall,
+  type WriteFault,
 } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
@@ -27,11 +27,11 @@ interface Lent {
 }
 
 /** Checksums of the ranges that calls were lent. */
-export class StrictLending implements Lending {
+export class StrictLending implements BufferGuard {
   readonly #byCall = new Map<RankCall, Lent[]>();
   readonly #byMemory = new Map<object, Set<Lent>>();
 
-  lend(comm: CommInfo, call: RankCall): void {
+  acquire(comm: CommInfo, call: RankCall): void {
     const ranges: Lent[] = [];
     for (const [buffer, field] of buffersOf(call)) {
       const lent = { comm, call, field, buffer, sum: checksum(buffer), spoiled: false };
@@ -41,7 +41,7 @@ export class StrictLending implements Lending {
     if (ranges.length > 0) this.#byCall.set(call, ranges);
   }
 
-  writer(calls: readonly RankCall[]): LendingFault | undefined {
+  findWrite(calls: readonly RankCall[]): WriteFault | undefined {
     for (const call of calls) {
       for (const lent of this.#byCall.get(call) ?? []) {
         if (wasWritten(lent)) return { rank: call.rank, field: lent.field };
@@ -50,7 +50,7 @@ export class StrictLending implements Lending {
     return undefined;
   }
 
-  settled(call: RankCall): void {
+  release(call: RankCall): void {
     for (const lent of this.#byCall.get(call) ?? []) {
       const { memory } = lent.buffer.allocation;
       const beside = this.#byMemory.get(memory);

@@ -18,14 +18,14 @@ export function handedAgain(gpus: FakeGpus): number[] {
   const [session] = gpus.sessions;
   if (session === undefined) throw new Error("a world has a session");
   const numbers: number[] = [];
-  const { enqueueAgain, enqueueBehind } = session;
-  vi.spyOn(session, "enqueueAgain").mockImplementation((kept, number, waiting) => {
+  const { enqueueRepeated, appendRepeated } = session;
+  vi.spyOn(session, "enqueueRepeated").mockImplementation((kept, number, waiting) => {
     numbers.push(number);
-    enqueueAgain.call(session, kept, number, waiting);
+    enqueueRepeated.call(session, kept, number, waiting);
   });
-  vi.spyOn(session, "enqueueBehind").mockImplementation((kept, number) => {
+  vi.spyOn(session, "appendRepeated").mockImplementation((kept, number) => {
     numbers.push(number);
-    enqueueBehind.call(session, kept, number);
+    appendRepeated.call(session, kept, number);
   });
   return numbers;
 }

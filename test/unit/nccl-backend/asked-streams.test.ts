@@ -1,6 +1,6 @@
 /** Streams that are asked at once whether they are done: which, for how long, and what those who wait are told. */
 import { describe, expect, test, vi } from "vitest";
-import type { Waiting } from "../../../src/api/index.ts";
+import type { Completion } from "../../../src/api/index.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
@@ -16,8 +16,8 @@ function setUp() {
   const current = CurrentDevice.of(cuda);
   const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
   const told: unknown[][] = [];
-  const waiting = (name: string, then?: () => void): Waiting => ({
-    takesMore: false,
+  const waiting = (name: string, then?: () => void): Completion => ({
+    acceptsMore: false,
     settled(error) {
       told.push(error === undefined ? [name] : [name, error]);
       then?.();
@@ -81,18 +81,18 @@ describe("streams are asked", () => {
     const [{ cuda }] = devices;
     devices[0].share();
     const one = waiting("one");
-    const takesMore: boolean[] = [];
+    const acceptsMore: boolean[] = [];
     const { streamDone } = cuda;
     vi.spyOn(cuda, "streamDone").mockImplementation((stream) => {
-      takesMore.push(one.takesMore);
+      acceptsMore.push(one.acceptsMore);
       return streamDone(stream);
     });
     progress.whenDone(devices, undefined, one);
-    expect(one.takesMore).toBe(true);
+    expect(one.acceptsMore).toBe(true);
     machine.current = 5;
     await Promise.resolve();
     expect(told).toEqual([["one"]]);
-    expect(takesMore).toEqual([false, false]);
+    expect(acceptsMore).toEqual([false, false]);
     expect(machine.complaints).toEqual([]);
   });
 

@@ -317,7 +317,7 @@ test.each([
   // The second call is the only one that ranks differ in.
   for (const [number, kind] of ["a", "b", "a", "b", "b"].entries()) {
     const judge = () => (number === 1 ? "they differ" : undefined);
-    const compared = comparisons.compare(world, number, () => ({ kind, words: kind }), judge);
+    const compared = comparisons.compare(world, number, () => ({ kind, details: kind }), judge);
     if (number === 1 && checks !== "off") expect(await compared).toBe("they differ");
     else expect(await compared).toBeUndefined();
   }
@@ -337,7 +337,7 @@ test("communicators of splits are compared by their own ranks, and kept apart", 
   const seen: (readonly string[])[] = [];
   for (const comm of [world, half, turned, again]) {
     const judge = (words: readonly string[]): void => void seen.push(words);
-    await job.comparisons.compare(comm, 0, () => ({ kind: "k", words: "w" }), judge);
+    await job.comparisons.compare(comm, 0, () => ({ kind: "k", details: "w" }), judge);
   }
   expect(keys).toEqual(["call world 0", "call world/1.0 0", "call world/2.0 0"]);
   const inOrder = ["w of 0", "w of 1"];

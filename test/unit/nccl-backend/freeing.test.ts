@@ -130,7 +130,7 @@ test.each([
     freeing.add(1 << 11, giveBack);
     await turns();
     put(1);
-    progress.whenDone([device], { isApart }, { takesMore: false, settled: () => undefined });
+    progress.whenDone([device], { isApart }, { acceptsMore: false, settled: () => undefined });
     await turns();
     done[0] = true;
     await turns();

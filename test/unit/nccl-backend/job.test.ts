@@ -32,7 +32,7 @@ function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
 }
 
 async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
-  return (await job.missing(comm, number)).ranks;
+  return (await job.missingRanks(comm, number)).ranks;
 }
 
 const isQuestion = (key: string): boolean => /^roll call \d+$/.test(key);
@@ -55,14 +55,14 @@ describe("a roll call", () => {
     const comm = world(3);
     for (const job of [asker, meets]) made(job, comm, 4);
     meets.madeOn(comm).meets = 4;
-    expect(await asker.missing(comm, 4)).toEqual({ ranks: [2], areApart: false });
+    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
     made(there, comm, 4);
     for (const job of [asker, meets, there]) {
-      expect(await job.missing(comm, 4)).toEqual({ ranks: [], areApart: true });
+      expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
     }
-    expect(await asker.missing(comm, 3)).toEqual({ ranks: [], areApart: false });
+    expect(await asker.missingRanks(comm, 3)).toEqual({ ranks: [], haveDiverged: false });
     meets.madeOn(comm).meets = undefined;
-    expect(await asker.missing(comm, 4)).toEqual({ ranks: [], areApart: false });
+    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
   });
 
   test("tells communicators apart, and counts one that was never called on as missing", async () => {

@@ -50,7 +50,7 @@ describe("calls made again in a job", () => {
     ["off", []],
   ] as const)("are handed over as they are with checks: %j", async (checks, compared) => {
     const ranks = await joinAll(2, checks);
-    const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueAgain"));
+    const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));
     for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
     await onAll(ranks, ({ comm }) => comm.barrier());
     await onAll(ranks, reduceAgain);

@@ -1,10 +1,10 @@
 /** What a process says of its ends of messages. */
 import { expect, test } from "vitest";
-import type { HalfTransfer, RankCall } from "../../../src/api/index.ts";
+import type { RankCall, RemoteTransfer } from "../../../src/api/index.ts";
 import { Made } from "../../../src/backends/nccl/calls/made.ts";
 
 /** Ends of rank 0 among three: `"send 1 #2"` is its third message to 1. */
-function halves(...texts: string[]): HalfTransfer[] {
+function halves(...texts: string[]): RemoteTransfer[] {
   return texts.map((text) => {
     const [direction, peer, number] = text.split(/ #?/u) as ["send" | "recv", string, string];
     const call = { rank: 0 } as RankCall;

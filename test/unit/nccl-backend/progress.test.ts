@@ -1,6 +1,6 @@
 /** Who waits for work on streams, and what each of them is told: once, and nothing of somebody else's. */
 import { describe, expect, test } from "vitest";
-import type { Waiting } from "../../../src/api/index.ts";
+import type { Completion } from "../../../src/api/index.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
@@ -18,8 +18,8 @@ function setUp() {
     machine.stream(stream).put(() => ({ what: "work", step: () => true }));
   }
   const told: unknown[][] = [];
-  const waiting = (name: string): Waiting => ({
-    takesMore: false,
+  const waiting = (name: string): Completion => ({
+    acceptsMore: false,
     settled: (error) => void told.push(error === undefined ? [name] : [name, error]),
   });
   return { machine, devices, progress: new Progress(() => undefined), told, waiting };

@@ -32,8 +32,8 @@ function reduceAll(comm: Communicator, all: readonly ReturnType<typeof doubling>
 /** How many calls the session was given again by themselves, and behind others. */
 function counts({ gpus }: Watched): () => readonly [number, number] {
   const [session] = gpus.sessions;
-  const alone = vi.mocked(session!.enqueueAgain);
-  const behind = vi.mocked(session!.enqueueBehind);
+  const alone = vi.mocked(session!.enqueueRepeated);
+  const behind = vi.mocked(session!.appendRepeated);
   return () => {
     const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
     alone.mockClear();

@@ -15,8 +15,8 @@ async function pair(
 ): Promise<void> {
   await watch(2, async ({ gpus, world }) => {
     const [session] = gpus.sessions;
-    const alone = vi.spyOn(session!, "enqueueAgain");
-    const behind = vi.spyOn(session!, "enqueueBehind");
+    const alone = vi.spyOn(session!, "enqueueRepeated");
+    const behind = vi.spyOn(session!, "appendRepeated");
     const counts: Counts = () => {
       const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
       alone.mockClear();

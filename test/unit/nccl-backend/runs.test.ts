@@ -16,8 +16,8 @@ async function counted(
 ): Promise<void> {
   await watch(1, async ({ gpus, world }) => {
     const [session] = gpus.sessions;
-    const alone = vi.spyOn(session!, "enqueueAgain");
-    const behind = vi.spyOn(session!, "enqueueBehind");
+    const alone = vi.spyOn(session!, "enqueueRepeated");
+    const behind = vi.spyOn(session!, "appendRepeated");
     const counts = () => {
       const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
       alone.mockClear();
@@ -376,7 +376,7 @@ describe("a run of very many calls", () => {
       await inWorld(gpus, 1, async (world) => {
         const [session] = gpus.sessions;
         // How many are queued is what counts; the fake would take its time for each.
-        vi.spyOn(session!, "enqueueBehind").mockImplementation(() => undefined);
+        vi.spyOn(session!, "appendRepeated").mockImplementation(() => undefined);
         await world.run(async (comm) => {
           const child = await comm.split({ color: 0 });
           const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };

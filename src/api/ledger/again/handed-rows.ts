@@ -1,4 +1,4 @@
-/** Rows of repeated calls: one entry in the queue, and one `Waiting`, for any number of them. */
+/** Rows of repeated calls: one entry in the queue, and one `Completion`, for any number of them. */
 import type { RankCall } from "../../backend.ts";
 import type { Prepared } from "../../member/prepared.ts";
 import { type CommOp, completeOp, submitOp } from "../../op.ts";

@@ -6,9 +6,9 @@ import { deadlineFrom, type Posting } from "../calls/posting.ts";
 
 /** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when in virtual time. */
 export function repeatsFreely(session: Session): boolean {
-  const { enqueueAgain, compare, posted, lending, clock } = session;
-  if (enqueueAgain === undefined) return false;
-  return (compare ?? posted ?? lending ?? clock) === undefined;
+  const { enqueueRepeated, compare, onPosted, bufferGuard, clock } = session;
+  if (enqueueRepeated === undefined) return false;
+  return (compare ?? onPosted ?? bufferGuard ?? clock) === undefined;
 }
 
 /** The posting of a call as it was made before, where time is real. */

@@ -38,7 +38,7 @@ export class Rows implements Goings {
 
   begin(rank: number, { prepared, op }: Posting, timeoutMs: number | undefined): boolean {
     // No row can begin with it: a turn need not be opened.
-    if (rank === this.#local[0] && prepared.agreement?.work === undefined) return false;
+    if (rank === this.#local[0] && prepared.agreement?.planned === undefined) return false;
     this.#turn ??= this.#open(rank, timeoutMs);
     const lane = this.#turn?.lanes[this.#local.indexOf(rank)];
     if (lane?.takes(timeoutMs) !== true) return false;

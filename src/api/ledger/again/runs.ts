@@ -21,7 +21,7 @@ export interface RunsHost {
 
 /**
  * Calls in a row of the only rank that a process has on a communicator, handed to the session one right behind the other: one
- * entry in the queue, and one `Waiting`, for any number of them.
+ * entry in the queue, and one `Completion`, for any number of them.
  */
 class Run extends QueuedCall implements Going {
   readonly key = {};
@@ -70,14 +70,14 @@ class Run extends QueuedCall implements Going {
   }
 
   takes(timeoutMs: number | undefined): boolean {
-    return this.takesMore && this.timeoutMs === timeoutMs;
+    return this.acceptsMore && this.timeoutMs === timeoutMs;
   }
 
   goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
     const { agreement: known, made } = prepared;
-    if (known?.work === undefined || made === undefined) return false;
+    if (known?.planned === undefined || made === undefined) return false;
     try {
-      this.#session.enqueueBehind?.(known, this.next);
+      this.#session.appendRepeated?.(known, this.next);
     } catch (error) {
       this.#runs.lose(this, repeated(prepared, op, this.timeoutMs), error);
       return true;
@@ -111,7 +111,7 @@ export class Runs implements Goings, Track {
     this.seal();
     const { prepared, op } = posting;
     const { agreement: known } = prepared;
-    if (known?.work === undefined) return false;
+    if (known?.planned === undefined) return false;
     const { serve, numbers } = this.#host;
     this.#host.watch(posting);
     const number = numbers.collective(rank, op);
@@ -133,7 +133,7 @@ export class Runs implements Goings, Track {
     const run = this.current;
     if (run === undefined) return;
     this.current = undefined;
-    run.takesMore = false;
+    run.acceptsMore = false;
     this.#host.numbers.advance(run.rank, run.next);
   }
 }

@@ -105,7 +105,7 @@ export class TurnOfRows implements RowTable {
 
   /** The agreement of calls is kept with the first lane's. */
   #begins(row: number, { agreement }: Prepared<unknown>): boolean {
-    if (agreement?.work === undefined) return false;
+    if (agreement?.planned === undefined) return false;
     if (this.#hasEarly) {
       for (const { at, early } of this.lanes) {
         if (early.has(row) && early.get(row) !== agreement.prepared[at]) return false;
@@ -128,14 +128,14 @@ export class TurnOfRows implements RowTable {
       return;
     }
     this.#handed = row + 1;
-    if (this.#last?.takesMore === true) this.#handBehind(this.#last, known, row);
+    if (this.#last?.acceptsMore === true) this.#handBehind(this.#last, known, row);
     else this.#handApart(known, row);
   }
 
   #handBehind(rows: HandedRows, known: Agreement, row: number): void {
     const { serve } = this.#host;
     try {
-      serve.session.enqueueBehind?.(known, this.first + row);
+      serve.session.appendRepeated?.(known, this.first + row);
     } catch (error) {
       this.#seal();
       failServed(serve, this.#postings(row), error);

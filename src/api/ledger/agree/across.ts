@@ -4,7 +4,7 @@
  * Ranks of one process are compared by looking; here they say what would be looked at: the signature, the lengths that must
  * be transposes, and the windows of symmetric memory that the call would lie in.
  */
-import type { CommInfo, OwnWords, RankCall, Session } from "../../backend.ts";
+import type { CallDigest, CommInfo, RankCall, Session } from "../../backend.ts";
 import type { Posting, SignatureField } from "../calls/posting.ts";
 import type { Slot } from "../calls/slot.ts";
 import {
@@ -44,7 +44,7 @@ export function comparedAcross(
 }
 
 /** A rank's own words. */
-function ownWords(posting: Posting, windows: Windows): OwnWords {
+function ownWords(posting: Posting, windows: Windows): CallDigest {
   const { call, prepared } = posting;
   const { signature } = prepared;
   const calls = callsOf(call);
@@ -53,7 +53,7 @@ function ownWords(posting: Posting, windows: Windows): OwnWords {
     ...{ call: callWords(posting), signature },
     ...{ lengths: calls.map(lengthsOf), windows: fields },
   };
-  return { kind: JSON.stringify([signature, fields]), words: JSON.stringify(told) };
+  return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(told) };
 }
 
 /** The mismatch of the calls of all ranks, given their words by rank. */

@@ -4,15 +4,15 @@
  * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one identity check a
  * rank replaces the comparison, and the backend's work on the arguments comes back with it.
  */
-import type { Kept, RankCall } from "../../backend.ts";
+import type { PlanCache, RankCall } from "../../backend.ts";
 import { disposalsSoFar } from "../../buffer.ts";
 import type { Prepared } from "../../member/prepared.ts";
 import type { Posting } from "../calls/posting.ts";
 import { isGone } from "./lent.ts";
 
-/** An agreement; as `CallSet.kept` it is what backends know it as. */
-export class Agreement implements Kept {
-  work: object | undefined;
+/** An agreement; as `CallSet.cache` it is what backends know it as. */
+export class Agreement implements PlanCache {
+  planned: object | undefined;
   /** The calls, by rank: those of this process. */
   readonly calls: readonly RankCall[];
   /** The prepared calls of the ranks. */

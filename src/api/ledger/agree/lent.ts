@@ -3,7 +3,7 @@
  * was served. A careless rank fails the call on every rank of it, and nothing is written.
  */
 
-import type { CallSet, CommInfo, LendingFault, RankCall } from "../../backend.ts";
+import type { CallSet, CommInfo, RankCall, WriteFault } from "../../backend.ts";
 import type { DeviceBuffer } from "../../buffer.ts";
 import { ranksText } from "../../error-text.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../../errors.ts";
@@ -27,7 +27,7 @@ export function assertLent(set: CallSet): void {
 }
 
 /** Refuses a call with buffers that were written after the rank made it. */
-export function refuseWritten(set: CallSet, fault: LendingFault): UnservedError {
+export function refuseWritten(set: CallSet, fault: WriteFault): UnservedError {
   return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
 }
 
@@ -49,7 +49,7 @@ export function disposedHalf(comm: CommInfo, half: Posting): CommError {
 /** The error of a transfer with a buffer that was written while it was lent. */
 export function writtenTransfer(
   comm: CommInfo,
-  fault: LendingFault,
+  fault: WriteFault,
 ): (posting: Posting) => CommError {
   return (posting) => writtenError(toldOf(comm, posting), fault);
 }
@@ -93,7 +93,7 @@ function goneError(told: Told, careless: readonly RankCall[]): CommClosedError {
   );
 }
 
-function writtenError(told: Told, { rank, field }: LendingFault): InvalidArgumentError {
+function writtenError(told: Told, { rank, field }: WriteFault): InvalidArgumentError {
   return new InvalidArgumentError(
     {
       headline: `${told.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,

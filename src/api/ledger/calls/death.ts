@@ -1,5 +1,5 @@
 /** The end of a communicator, as its ranks get it. */
-import type { CommInfo, OtherProcesses } from "../../backend.ts";
+import type { CommInfo, PeerProcesses } from "../../backend.ts";
 import { callText } from "../../error-text.ts";
 import { CommAbortedError, type CommError, type CommErrorFacts } from "../../errors.ts";
 import type { CommOp } from "../../op.ts";
@@ -46,9 +46,9 @@ export function deathAfter(
 }
 
 /** Ranks of other processes may wait for this one's part: they learn why it does not come. */
-export function tellOthers(others: OtherProcesses | undefined, comm: CommInfo, death: Death): void {
+export function tellOthers(others: PeerProcesses | undefined, comm: CommInfo, death: Death): void {
   if (others === undefined) return;
   const [rank = 0] = comm.local;
   const error = death(rank, comm.ranks[rank] as number);
-  others.gaveUp(comm, error.cause instanceof Error ? error.cause : error);
+  others.aborted(comm, error.cause instanceof Error ? error.cause : error);
 }

@@ -1,14 +1,14 @@
 /** Calls that were handed to a session which queues them: the ledger goes on while they are at work. */
 
-import type { Session, Waiting } from "../../backend.ts";
+import type { Completion, Session } from "../../backend.ts";
 import { completeOp, submitOp } from "../../op.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Posting } from "../calls/posting.ts";
 import type { Monitor } from "../watch/monitor.ts";
 
 /** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
-export abstract class QueuedCall implements Waiting {
-  takesMore = false;
+export abstract class QueuedCall implements Completion {
+  acceptsMore = false;
   /** `undefined` while it is in none. */
   queue: CallQueue | undefined;
   before: QueuedCall | undefined;
@@ -69,7 +69,7 @@ export class CallQueue {
   }
 
   /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
-  add(postings: readonly Posting[], hand: (waiting: Waiting) => void): void {
+  add(postings: readonly Posting[], hand: (waiting: Completion) => void): void {
     const call = new PostedCall(postings);
     this.#join(call);
     try {
@@ -85,7 +85,7 @@ export class CallQueue {
   addAgain(call: QueuedCall, known: Agreement, number: number): void {
     this.#join(call);
     try {
-      this.#session.enqueueAgain?.(known, number, call);
+      this.#session.enqueueRepeated?.(known, number, call);
     } catch (error) {
       this.#remove(call);
       throw error;

@@ -2,7 +2,7 @@
  * Calls that wait until ranks of other processes have made them too, because handing them over would block this process
  * until then: no deadline, no signal and no loss would be heard.
  */
-import type { Convening } from "../../backend.ts";
+import type { PeerBarrier } from "../../backend.ts";
 
 /** The meetings of a communicator's calls: one after the other. */
 export class ComingTogether {
@@ -19,7 +19,7 @@ export class ComingTogether {
   }
 
   /** Waits for the others; says whether they have come. */
-  async wait(convening: Convening): Promise<boolean> {
+  async wait(convening: PeerBarrier): Promise<boolean> {
     const open = new AbortController();
     this.#open = open;
     try {

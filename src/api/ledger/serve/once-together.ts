@@ -1,5 +1,5 @@
 /** The rest of a call that had to wait for ranks of other processes. */
-import type { Convening } from "../../backend.ts";
+import type { PeerBarrier } from "../../backend.ts";
 import type { Posting } from "../calls/posting.ts";
 import { errorByCall } from "../calls/unserved.ts";
 import { abandon, isPending } from "./outcomes.ts";
@@ -18,7 +18,7 @@ interface Then<T> {
  */
 export async function onceTogether<T>(
   host: ServeHost,
-  convening: Convening,
+  convening: PeerBarrier,
   postings: readonly Posting[],
   { go, anyway }: Then<T>,
 ): Promise<T | undefined> {

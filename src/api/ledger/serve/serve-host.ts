@@ -1,5 +1,5 @@
 /** The ledger's and the world's side of a dispatch. */
-import type { CallSet, CommInfo, Session, Waiting } from "../../backend.ts";
+import type { CallSet, CommInfo, Completion, Session } from "../../backend.ts";
 import type { Agreement } from "../agree/agreement.ts";
 import type { Windows } from "../agree/windows.ts";
 import type { Posting } from "../calls/posting.ts";
@@ -23,7 +23,7 @@ export interface ServeHost {
    */
   later(settle: () => void, work: number): void;
   /** Has calls handed to a session that queues them, and settles them when it is done. */
-  queue(postings: readonly Posting[], hand: (waiting: Waiting) => void): void;
+  queue(postings: readonly Posting[], hand: (waiting: Completion) => void): void;
   /** The same for a call that the session has worked out before. */
   queueAgain(call: QueuedCall, known: Agreement, number: number): void;
   /** A rank has given up a call that those of other processes go on with: here the communicator is over. */

@@ -85,8 +85,9 @@ function serveKnown(
   postings: readonly Posting[],
   known: Agreement,
 ): void | Promise<void> {
-  const { enqueueAgain, lending } = host.session;
-  const again = known.work !== undefined && enqueueAgain !== undefined && lending === undefined;
+  const { enqueueRepeated, bufferGuard } = host.session;
+  const again =
+    known.planned !== undefined && enqueueRepeated !== undefined && bufferGuard === undefined;
   if (again && known.stillLives()) {
     return serveAgain(host, new PostedCall(postings), known, slot.number);
   }
@@ -134,10 +135,16 @@ function perform(
   slot: Slot,
   postings: readonly Posting[],
   calls: readonly RankCall[],
-  kept: Agreement,
+  cache: Agreement,
 ): void | Promise<void> {
   const { comm, number } = slot;
-  const set: CallSet = { comm, number, collective: calls[0]?.collective ?? "barrier", calls, kept };
+  const set: CallSet = {
+    comm,
+    number,
+    collective: calls[0]?.collective ?? "barrier",
+    calls,
+    cache,
+  };
   return attempt(
     host,
     postings,
@@ -150,7 +157,7 @@ function perform(
 }
 
 function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
-  const convening = host.session.convene?.(set);
+  const convening = host.session.peerBarrier?.(set);
   if (convening === undefined) return carryOut(host, set, postings);
   const go = (): Work => carryOut(host, set, postings);
   const anyway = (): void => handOver(host, set);
@@ -162,7 +169,7 @@ function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): W
 function handOver(host: ServeHost, set: CallSet): void {
   const { session } = host;
   if (set.collective === "capture" || set.calls.some(isGone)) return;
-  const { kept: _, ...once } = set;
+  const { cache: _, ...once } = set;
   const isUnknown = set.calls.some((call) => call.recvCounts === undefined);
   if (set.collective === "allToAllv" && isUnknown) {
     void Promise.resolve(exchangeCounts(session, once)).catch(() => undefined);
@@ -175,10 +182,10 @@ function handOver(host: ServeHost, set: CallSet): void {
 function carryOut(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   const organised = host.organise(set);
   if (organised instanceof Promise) return organised;
-  if (organised !== false) return submitted([postings], host.session.organised?.(set));
+  if (organised !== false) return submitted([postings], host.session.onControlCall?.(set));
   if (set.calls.every(isGiven)) return begin(host, set, postings);
   // What is exchanged or allocated for the call is another time another.
-  const { kept: _, ...once } = set;
+  const { cache: _, ...once } = set;
   const unknown = set.calls.some((call) => call.recvCounts === undefined);
   const exchanged = unknown ? exchangeCounts(host.session, once) : undefined;
   if (exchanged instanceof Promise)
@@ -189,7 +196,7 @@ function carryOut(host: ServeHost, set: CallSet, postings: readonly Posting[]): 
 /** Hands a set that has all it needs to the session. */
 function begin(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
   host.prepare(set);
-  const written = host.session.lending?.writer(set.calls);
+  const written = host.session.bufferGuard?.findWrite(set.calls);
   if (written !== undefined) throw refuseWritten(set, written);
   return submit(host, set, postings);
 }

@@ -1,5 +1,5 @@
 /** Sends and receives that have come to the head of their ranks' lines. */
-import type { HalfTransfer, Transfer } from "../../backend.ts";
+import type { RemoteTransfer, Transfer } from "../../backend.ts";
 import type { CommError } from "../../errors.ts";
 import { transferMismatch } from "../agree/compare.ts";
 import { disposedHalf, disposedTransfer, isGone, writtenTransfer } from "../agree/lent.ts";
@@ -69,8 +69,8 @@ function comeTogether(
   halves: readonly TransferPosting[],
 ): Promise<void> | undefined {
   const { comm, session } = host;
-  if (session.conveneExchange === undefined) return undefined;
-  const convening = session.conveneExchange(comm, halves);
+  if (session.exchangeBarrier === undefined) return undefined;
+  const convening = session.exchangeBarrier(comm, halves);
   if (convening === undefined) return undefined;
   const go = (): unknown => serveTransfers(host, lines);
   const anyway = (): void => {
@@ -133,7 +133,7 @@ function transferFault(
 ): ((posting: Posting) => CommError) | undefined {
   const fault = transferMismatch(comm, meeting) ?? disposedTransfer(comm, meeting);
   if (fault !== undefined) return fault;
-  const written = session.lending?.writer([meeting.send.call, meeting.recv.call]);
+  const written = session.bufferGuard?.findWrite([meeting.send.call, meeting.recv.call]);
   return written && writtenTransfer(comm, written);
 }
 
@@ -141,7 +141,7 @@ function transferFault(
 function submitTransfers(
   host: ServeHost,
   transfers: readonly Transfer[],
-  halves: readonly HalfTransfer[],
+  halves: readonly RemoteTransfer[],
   calls: readonly (readonly Posting[])[],
 ): Work {
   const { session, comm } = host;

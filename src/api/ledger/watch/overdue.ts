@@ -54,14 +54,16 @@ export async function holdupOf(
   const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const { ranks, areApart } = (await session.others?.missing(comm, op.call)) ?? { ranks: here };
-    if (areApart === true) return apart;
+    const { ranks, haveDiverged } = (await session.peers?.missingRanks(comm, op.call)) ?? {
+      ranks: here,
+    };
+    if (haveDiverged === true) return apart;
     return ranks.length === 0 && isInLine ? inLine : absent(ownRanks(comm, ranks));
   }
   if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
   const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
   const halves = together.filter((half) => !comm.local.includes(half.peer));
-  const told = await session.others?.missingEnds(comm, halves);
+  const told = await session.peers?.missingEnds(comm, halves);
   const missing = told && ownRanks(comm, told);
   // One that is in line here is not made yet: for the others this rank is the one that lacks.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;

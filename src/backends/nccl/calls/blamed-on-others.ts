@@ -3,7 +3,7 @@
  * which was lost or has ended the communicator, is heard from others, a little later. Calls that such a fault would fail stay
  * open until then.
  */
-import type { Waiting } from "../../../api/index.ts";
+import type { Completion } from "../../../api/index.ts";
 import { NcclError } from "../result/errors.ts";
 
 /**
@@ -20,7 +20,7 @@ export class BlamedOnOthers {
   #waitedMs = 0;
   #lookedMs: number | undefined;
   #first: unknown;
-  #open: Waiting[] = [];
+  #open: Completion[] = [];
   #keepsProcess: NodeJS.Timeout | undefined;
 
   /** The error of the first call that was left open; `undefined` while none was. */
@@ -38,11 +38,11 @@ export class BlamedOnOthers {
   }
 
   /** Leaves a call open that failed with such a fault; false for others. */
-  leaveOpen(error: unknown, waiting: Waiting): boolean {
+  leaveOpen(error: unknown, waiting: Completion): boolean {
     if (!isBlame(error)) return false;
     this.#first ??= error;
     this.#lookedMs ??= performance.now();
-    waiting.takesMore = false;
+    waiting.acceptsMore = false;
     this.#open.push(waiting);
     this.#keepsProcess ??= setInterval(() => undefined, longestTimerMs);
     return true;

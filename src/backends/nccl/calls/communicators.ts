@@ -1,5 +1,5 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
-import type { CommInfo, RankCall, Waiting } from "../../../api/index.ts";
+import type { CommInfo, Completion, RankCall } from "../../../api/index.ts";
 import type { CurrentDevice, Device } from "../device/device.ts";
 import { inTurn, within } from "../device/give-back.ts";
 import { promised } from "../device/promised.ts";
@@ -69,7 +69,7 @@ export class NcclCommunicator {
    * A call that another process is to blame for stays open until it is over, for which others may tell a reason, or else
    * `check` throws what went wrong. Throws what is no such fault.
    */
-  leaveOpen(error: unknown, waiting: Waiting): void {
+  leaveOpen(error: unknown, waiting: Completion): void {
     const { made } = this;
     const isLeft = !this.isOver && made !== undefined;
     if (!isLeft || !this.#blamedOnOthers.leaveOpen(error, waiting)) throw error;

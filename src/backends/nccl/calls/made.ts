@@ -1,5 +1,5 @@
 /** The calls that one process has made on a communicator, in words for queries of other processes. */
-import type { HalfTransfer } from "../../../api/index.ts";
+import type { RemoteTransfer } from "../../../api/index.ts";
 import { isOfPair, numberOf, pairOf } from "./pairs.ts";
 
 /** A message: the number of its pair of ranks, and its own among theirs. */
@@ -35,20 +35,20 @@ export class Made {
   }
 
   /** Messages wait until their ranks have come together. */
-  await(halves: readonly HalfTransfer[]): void {
+  await(halves: readonly RemoteTransfer[]): void {
     const messages = messagesOf(this.#size, halves);
     this.#count(messages);
     this.#waiting = firstOf(messages);
   }
 
   /** Messages were handed over. */
-  handedOver(halves: readonly HalfTransfer[]): void {
+  handedOver(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
     this.#count(messagesOf(this.#size, halves));
   }
 
   /** Messages could not be handed over: of each pair the first one is the next again. */
-  refuse(halves: readonly HalfTransfer[]): void {
+  refuse(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
     for (const [pair, number] of firstOf(messagesOf(this.#size, halves))) {
       this.#made.set(pair, number);
@@ -75,7 +75,7 @@ export class Made {
 }
 
 /** On a communicator of so many ranks. */
-export function messagesOf(size: number, halves: readonly HalfTransfer[]): Message[] {
+export function messagesOf(size: number, halves: readonly RemoteTransfer[]): Message[] {
   return halves.map((half) => [numberOf(size, pairOf(half)), half.number]);
 }
 

@@ -1,12 +1,12 @@
 /** Pairs of sender and receiver: of a message, and of the messages within a collective call, as its NCCL calls have them. */
-import type { HalfTransfer, RankCall } from "../../../api/index.ts";
+import type { RankCall, RemoteTransfer } from "../../../api/index.ts";
 import { type Issuing, type Part, stepsOf } from "./issue.ts";
 
 /** A sender and its receiver. */
 type Pair = readonly [from: number, to: number];
 
 /** The sender and the receiver of a message. */
-export function pairOf({ direction, peer, call }: HalfTransfer): Pair {
+export function pairOf({ direction, peer, call }: RemoteTransfer): Pair {
   return direction === "send" ? [call.rank, peer] : [peer, call.rank];
 }
 

@@ -1,5 +1,5 @@
 /** Puts complete calls on the streams of their ranks: the NCCL calls that each consists of, in the groups that they need. */
-import type { HalfTransfer, RankCall, Transfer } from "../../../api/index.ts";
+import type { RankCall, RemoteTransfer, Transfer } from "../../../api/index.ts";
 import { dataTypes } from "../memory/mapping.ts";
 import { copyAlone, isCopyAlone } from "../rank/alone.ts";
 import type { Member } from "../rank/member.ts";
@@ -43,12 +43,12 @@ export function submitCall(
 }
 
 /** One end of a message that is to be handed over. */
-export type MessageEnd = Omit<HalfTransfer, "number">;
+export type MessageEnd = Omit<RemoteTransfer, "number">;
 
 /** Both ends of messages, and ends with their other one elsewhere. */
 export function messageEnds(
   transfers: readonly Transfer[],
-  halves: readonly HalfTransfer[],
+  halves: readonly RemoteTransfer[],
 ): readonly MessageEnd[] {
   return [
     ...transfers.flatMap(({ send, recv }): MessageEnd[] => [

@@ -1,5 +1,11 @@
 /** Puts calls, messages and recordings on the streams of a session's ranks, with copies of the arrays that they were given. */
-import type { CallSet, HalfTransfer, RankCall, Transfer, Waiting } from "../../../api/index.ts";
+import type {
+  CallSet,
+  Completion,
+  RankCall,
+  RemoteTransfer,
+  Transfer,
+} from "../../../api/index.ts";
 import type { Progress } from "../device/progress.ts";
 import type { CopiedArrays, Finish } from "../rank/copied-arrays.ts";
 import type { LocalRank } from "../rank/local-rank.ts";
@@ -25,7 +31,7 @@ export interface SubmitterParts {
 /** Messages that are under way at once; `halves` have their other ends elsewhere. */
 export interface Messages {
   readonly transfers: readonly Transfer[];
-  readonly halves: readonly HalfTransfer[];
+  readonly halves: readonly RemoteTransfer[];
 }
 
 /** Submits for one session, and settles waits when the work is done, and copies with it. */
@@ -44,7 +50,7 @@ export class Submitter {
   }
 
   /** One call of all ranks. */
-  call(comm: NcclCommunicator, set: CallSet, waiting: Waiting): void {
+  call(comm: NcclCommunicator, set: CallSet, waiting: Completion): void {
     const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
     let finish: Finish | undefined;
@@ -57,8 +63,8 @@ export class Submitter {
       comm.count(set.number);
       return;
     }
-    if (launched && finish === undefined && set.kept !== undefined) {
-      set.kept.work = new ReadyReplay(comm, graph);
+    if (launched && finish === undefined && set.cache !== undefined) {
+      set.cache.planned = new ReadyReplay(comm, graph);
     }
     comm.count(set.number);
     if (!launched) this.#readPlans?.(comm.info.name);
@@ -66,7 +72,7 @@ export class Submitter {
   }
 
   /** A call that was submitted before, as call `number`. */
-  again(ready: Ready, number: number, waiting: Waiting): void {
+  again(ready: Ready, number: number, waiting: Completion): void {
     const { comm } = ready;
     try {
       ready.makeAgain(number);
@@ -79,22 +85,22 @@ export class Submitter {
     if (this.#readPlans === undefined) return;
     // Each call's plan is logged.
     this.#readPlans(comm.info.name);
-    waiting.takesMore = false;
+    waiting.acceptsMore = false;
   }
 
-  #submit(comm: NcclCommunicator, { calls, kept }: CallSet): Finish | undefined {
+  #submit(comm: NcclCommunicator, { calls, cache }: CallSet): Finish | undefined {
     comm.windows.cover(calls);
     return this.#copying(comm, calls, (move) => {
       if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));
       else {
         const ready = submitCall(this.#nccl, comm, calls);
-        if (kept !== undefined) kept.work = ready;
+        if (cache !== undefined) cache.planned = ready;
       }
     });
   }
 
   /** Messages of ranks of this process. */
-  messages(comm: NcclCommunicator, { transfers, halves }: Messages, waiting: Waiting): void {
+  messages(comm: NcclCommunicator, { transfers, halves }: Messages, waiting: Completion): void {
     const ends = messageEnds(transfers, halves);
     let finish: Finish | undefined;
     try {
@@ -159,10 +165,10 @@ export class Submitter {
 }
 
 /** Settles `waiting` when copies that follow the work have ended as well. */
-function finishing(waiting: Waiting, finish: Finish | undefined): Waiting {
+function finishing(waiting: Completion, finish: Finish | undefined): Completion {
   if (finish === undefined) return waiting;
   return {
-    takesMore: false,
+    acceptsMore: false,
     settled(error) {
       try {
         finish(error !== undefined);

@@ -1,5 +1,5 @@
 /** A place in the streams of some devices, and the waits for the work before it. */
-import type { Waiting } from "../../../api/index.ts";
+import type { Completion } from "../../../api/index.ts";
 import type { Device } from "./device.ts";
 
 /** A mark in one device's stream. */
@@ -17,7 +17,7 @@ export interface Owner {
 /** Waits for the work of one communicator, in their order. */
 interface Party {
   readonly owner: Owner | undefined;
-  readonly waiting: Waiting[];
+  readonly waiting: Completion[];
 }
 
 /** Recorded at the end of a turn; done when the streams have come to it. */
@@ -28,7 +28,7 @@ export class Mark {
   /** Some of the work waits for ranks of other processes, also where it was given up. */
   isApart = false;
   /** The last wait, as long as more work may follow it on the streams; `undefined` where that is over. */
-  #last: Waiting | undefined;
+  #last: Completion | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
   #listed: readonly Device[] | undefined;
   /** All waits; consecutive ones for the work of one communicator share a party, which may have no owner. */
@@ -36,10 +36,10 @@ export class Mark {
   #party: Party | undefined;
 
   /** Adds a wait for the work on these devices' streams so far. */
-  add(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
+  add(devices: readonly Device[], owner: Owner | undefined, waiting: Completion): void {
     this.close();
     this.#last = waiting;
-    waiting.takesMore = true;
+    waiting.acceptsMore = true;
     if (devices !== this.#listed) {
       this.#listed = devices;
       for (const device of devices) this.devices.add(device);
@@ -54,7 +54,7 @@ export class Mark {
 
   /** Later work on the streams is not covered. */
   close(): void {
-    if (this.#last !== undefined) this.#last.takesMore = false;
+    if (this.#last !== undefined) this.#last.acceptsMore = false;
     this.#last = undefined;
   }
 

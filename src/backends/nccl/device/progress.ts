@@ -6,7 +6,7 @@
  * event per stream is queried between other events of the loop, then by timers. Now and then waits for a small one settle
  * there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
-import type { Waiting } from "../../../api/index.ts";
+import type { Completion } from "../../../api/index.ts";
 import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
 import { closedOn, type Device } from "./device.ts";
 import { inTurn } from "./give-back.ts";
@@ -57,7 +57,7 @@ export class Progress {
   }
 
   /** Settles when the work on these devices' streams so far is done. */
-  whenDone(devices: readonly Device[], owner: Owner | undefined, waiting: Waiting): void {
+  whenDone(devices: readonly Device[], owner: Owner | undefined, waiting: Completion): void {
     if (this.#next === undefined) {
       this.#next = new Mark();
       queueMicrotask(() => this.#record());

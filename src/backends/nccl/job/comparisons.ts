@@ -1,6 +1,6 @@
 /** Compares the calls of ranks in different processes before NCCL sees them: they tell each other through the job's store. */
 import { numbersText, rankRows, ranksText } from "../../../api/error-text.ts";
-import { CollectiveMismatchError, type CommInfo, type OwnWords } from "../../../api/index.ts";
+import { type CallDigest, CollectiveMismatchError, type CommInfo } from "../../../api/index.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import type { StoreWaits } from "./store-waits.ts";
 import { willNotCome } from "./will-not-come.ts";
@@ -49,14 +49,14 @@ export class Comparisons {
   compare<Fault>(
     comm: CommInfo,
     number: number,
-    own: () => OwnWords,
+    own: () => CallDigest,
     judge: (words: readonly string[]) => Fault | undefined,
   ): Promise<Fault | undefined> | undefined {
     if (!this.areMade || comm.ranks.length !== this.#membership.size) return undefined;
-    const { kind, words } = own();
+    const { kind, details } = own();
     const agreed = this.#agreedOn(comm);
     if (this.#checks === "once" && agreed.has(kind)) return undefined;
-    return this.#tell(comm, number, words).then((told) => {
+    return this.#tell(comm, number, details).then((told) => {
       const fault = judge(told);
       // Only what all ranks know to be agreed on may be let through by each of them.
       if (fault === undefined) agreed.add(kind);

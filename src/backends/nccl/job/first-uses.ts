@@ -12,9 +12,9 @@ import type {
   CallSet,
   CommError,
   CommInfo,
-  Convening,
-  HalfTransfer,
+  PeerBarrier,
   RankCall,
+  RemoteTransfer,
 } from "../../../api/index.ts";
 import type { NcclCommunicator } from "../calls/communicators.ts";
 import { connectOnce } from "../calls/connect-once.ts";
@@ -55,11 +55,11 @@ export class FirstUses {
     this.#keyOf = keyOf;
   }
 
-  /** `Session.convene`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
+  /** `Session.peerBarrier`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
   call(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
-  ): Convening | undefined {
+  ): PeerBarrier | undefined {
     // A recording has met all peers of its replays.
     if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
     const { info, size, windows } = comm;
@@ -82,15 +82,15 @@ export class FirstUses {
     return (givenUp) => this.#convene(first, meetings, givenUp);
   }
 
-  /** `Session.conveneExchange`. */
+  /** `Session.exchangeBarrier`. */
   messages(
     comm: NcclCommunicator | undefined,
-    halves: readonly HalfTransfer[],
-  ): Convening | undefined {
+    halves: readonly RemoteTransfer[],
+  ): PeerBarrier | undefined {
     if (comm === undefined) return undefined;
     const { info } = comm;
     const met = this.#met.get(info);
-    const isFirst = ({ call, peer }: HalfTransfer): boolean =>
+    const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
       // One without elements is not sent.
       call.count > 0 && peer !== call.rank && !hasMet(met, peer);
     const first = halves.filter(isFirst);

@@ -2,10 +2,10 @@
 import {
   CommClosedError,
   type CommInfo,
-  type EndedElsewhere,
-  type HalfTransfer,
   type MissingRanks,
-  type OtherProcesses,
+  type PeerProcesses,
+  type RemoteEnd,
+  type RemoteTransfer,
   type Session,
 } from "../../../api/index.ts";
 import type { OtherEnds } from "../calls/communicator-ends.ts";
@@ -23,7 +23,7 @@ import { WhoIsMissing } from "./who-is-missing.ts";
 const mostOver = 64;
 
 /** A membership as a session sees it. */
-export class Job implements OtherProcesses, OtherEnds {
+export class Job implements PeerProcesses, OtherEnds {
   readonly #membership: Membership;
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
@@ -90,17 +90,17 @@ export class Job implements OtherProcesses, OtherEnds {
   }
 
   /** Ranks that have not come to a call, by their own words. */
-  missing(comm: CommInfo, number: number): Promise<MissingRanks> {
+  missingRanks(comm: CommInfo, number: number): Promise<MissingRanks> {
     return this.#whoIsMissing.ofCall(comm, number);
   }
 
   /** World ranks without which messages that were made together cannot go on; `undefined` where no rank can be queried. */
-  missingEnds(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
+  missingEnds(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
     return this.#whoIsMissing.ofMessages(comm, halves);
   }
 
   /** This process's end of a communicator was aborted. */
-  gaveUp(comm: CommInfo, why: unknown): void {
+  aborted(comm: CommInfo, why: unknown): void {
     this.#overElsewhere.aborted(comm, why);
   }
 
@@ -116,7 +116,7 @@ export class Job implements OtherProcesses, OtherEnds {
   }
 
   /** The end of a communicator without calls that this process waits for. */
-  async whoEnded(comm: CommInfo): Promise<EndedElsewhere | undefined> {
+  async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
     const own = this.#madeByKey.get(this.#keys.of(comm));
     const ended = await this.#overElsewhere.of(comm, own);
     if (ended !== undefined || own?.isCutOff !== true) return ended;

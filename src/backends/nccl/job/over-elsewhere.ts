@@ -5,7 +5,7 @@
  * the calls that it had made there. Waiting processes query the key. Once others have formed the next generation without this process,
  * all keys are gone, and all communicators are over. All ranks here are those of the job.
  */
-import type { CommInfo, EndedElsewhere } from "../../../api/index.ts";
+import type { CommInfo, RemoteEnd } from "../../../api/index.ts";
 import type { Made } from "../calls/made.ts";
 import { type Membership, WentOnError } from "../rendezvous/index.ts";
 
@@ -59,16 +59,16 @@ export class OverElsewhere {
   }
 
   /** The end of a communicator without calls that this process waits for. */
-  async of(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
+  async of(comm: CommInfo, own: Made | undefined): Promise<RemoteEnd | undefined> {
     try {
       return await this.#endOf(comm, own);
     } catch (error) {
-      if (error instanceof WentOnError) return { wentOn: error.ranks };
+      if (error instanceof WentOnError) return { nextGeneration: error.ranks };
       throw error;
     }
   }
 
-  async #endOf(comm: CommInfo, own: Made | undefined): Promise<EndedElsewhere | undefined> {
+  async #endOf(comm: CommInfo, own: Made | undefined): Promise<RemoteEnd | undefined> {
     const key = this.#keyOf(comm);
     const aborted = await this.#get<Aborted>(`aborted ${key}`);
     if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };

@@ -1,5 +1,5 @@
 /** The ranks that keep a rank waiting: ranks of other processes are queried for their calls. All ranks here are those of the job. */
-import type { CommInfo, HalfTransfer, MissingRanks } from "../../../api/index.ts";
+import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/index.ts";
 import { type Ends, Made, messagesOf } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { keepWaiting } from "./messages-wait.ts";
@@ -38,12 +38,12 @@ export class WhoIsMissing {
   async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#made.get(this.#keyOf(comm)) ?? new Made(comm.ranks.length);
     const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
-    let areApart = own.meets === number;
+    let haveDiverged = own.meets === number;
     const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
-      areApart ||= meets === number;
+      haveDiverged ||= meets === number;
       return told > compared || calls > number;
     });
-    return { ranks, areApart: areApart && ranks.length === 0 };
+    return { ranks, haveDiverged: haveDiverged && ranks.length === 0 };
   }
 
   /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
@@ -70,7 +70,7 @@ export class WhoIsMissing {
   }
 
   /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
-  ofMessages(comm: CommInfo, halves: readonly HalfTransfer[]): Promise<number[] | undefined> {
+  ofMessages(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
     return this.#rollCall.ask(`messages ${key}`, async (answers) => {

@@ -4,7 +4,7 @@
  * is idle. Where the device has no memory to spare it is given back at once, unless another process would be waited for;
  * then the next allocation of about that size uses it again: that follows on the same stream.
  */
-import type { Waiting } from "../../../api/index.ts";
+import type { Completion } from "../../../api/index.ts";
 import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { Progress } from "../device/progress.ts";
@@ -74,8 +74,8 @@ export class Freeing {
   /** Called as the work ends, before programs go on that put more on the stream. */
   #wait(): void {
     this.#isWaiting = true;
-    const waiting: Waiting = {
-      takesMore: false,
+    const waiting: Completion = {
+      acceptsMore: false,
       settled: (error) => {
         this.#isWaiting = false;
         if (this.#waits.length === 0) return;
