@@ -108,16 +108,6 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "names on which all processes agree, tested by themselves",
   },
   {
-    path: "src/backends/nccl/result/cuda-driver.ts",
-    rule: "crumb",
-    reason: "a library of its own: one file each",
-  },
-  {
-    path: "src/backends/nccl/sys/keep-loaded.ts",
-    rule: "crumb",
-    reason: "a workaround for one defect of process ends, stated by itself",
-  },
-  {
     path: "src/backends/sim/clock.ts",
     rule: "crumb",
     reason: "virtual time: the one class that other clocks replace",

@@ -4,7 +4,7 @@ import type { NcclCommunicator } from "./calls/communicators.ts";
 import { split, splitApart } from "./calls/splits.ts";
 import { waitedFor } from "./device/waited-for.ts";
 import { pinnedVariables } from "./process/pinned-start.ts";
-import { startWithVariables, unpinned, withVariables } from "./process/variables.ts";
+import { startWithVariables, unpinned, withVariables } from "./process/start-variables.ts";
 import type { SessionParts } from "./session.ts";
 
 /** Makes them: here, or, where other members live in other processes, on a thread on which NCCL waits for these. */

@@ -16,15 +16,14 @@ import { openHere } from "./open.ts";
 import { type NcclOptions, ncclOptionKinds } from "./options.ts";
 import { assertStreams } from "./places.ts";
 import { isToldByVariables } from "./process/pinned-start.ts";
-import { PlanRecord } from "./process/plan-record.ts";
-import { startsDone } from "./process/variables.ts";
+import { PlanRecord } from "./process/plan-log.ts";
+import { startsDone } from "./process/start-variables.ts";
 import { launcherEnvironment } from "./rendezvous/index.ts";
 import { setupOf } from "./setup.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";
-export type { TakenCommunicator, TakenPlan } from "./process/plan-log.ts";
-export type { PlanRecord, RecordedPlan } from "./process/plan-record.ts";
+export type { PlanRecord, RecordedPlan, TakenCommunicator, TakenPlan } from "./process/plan-log.ts";
 export { CudaError, type NativeFailure, NcclError } from "./result/errors.ts";
 
 /** NCCL as a backend, with the plans of its log. */

@@ -11,8 +11,8 @@ import type { Libraries } from "./discovery/libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
 import { streamsOf } from "./places.ts";
-import { type OwnDevice, ownDevice, type WantedDevice } from "./process/own-device.ts";
-import { connectAtStart } from "./process/variables.ts";
+import { connectAtStart } from "./process/start-variables.ts";
+import { type OwnDevice, ownDevice, type WantedDevice } from "./process/visible-devices.ts";
 import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** The process's role for its GPUs. */

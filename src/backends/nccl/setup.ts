@@ -4,7 +4,7 @@ import type { Libraries } from "./discovery/libraries.ts";
 import type { Setup } from "./open.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedConfig } from "./process/pinned-start.ts";
-import type { PlanRecord } from "./process/plan-record.ts";
+import type { PlanRecord } from "./process/plan-log.ts";
 import { processSettings } from "./process/process-settings.ts";
 
 /** The session to open: so many ranks, with the pinned plan. */

@@ -7,9 +7,9 @@ import type { nccl as ncclBackend } from "twinccl/nccl";
 import { describe, expect, test, vi } from "vitest";
 import { Answers } from "../../../src/backends/nccl/answers.ts";
 import { openHere } from "../../../src/backends/nccl/open.ts";
-import { PlanRecord } from "../../../src/backends/nccl/process/plan-record.ts";
+import { PlanRecord } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
-import { withVariables } from "../../../src/backends/nccl/process/variables.ts";
+import { withVariables } from "../../../src/backends/nccl/process/start-variables.ts";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 import { cleanGpus } from "./gpus.ts";
 

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
-import { connectAtStart } from "../../../src/backends/nccl/process/variables.ts";
+import { connectAtStart } from "../../../src/backends/nccl/process/start-variables.ts";
 
 test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])("they are where nothing is said: %j", (given) => {
   const env: NodeJS.ProcessEnv = { ...given };
@@ -17,7 +17,8 @@ test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => 
 });
 
 test("a worker thread is told that it cannot say so", async () => {
-  const dist = new URL("../../../dist/backends/nccl/process/variables.js", import.meta.url).href;
+  const dist = new URL("../../../dist/backends/nccl/process/start-variables.js", import.meta.url)
+    .href;
   const script = `
     const { parentPort } = require("node:worker_threads");
     import(${JSON.stringify(dist)}).then(({ connectAtStart }) => {

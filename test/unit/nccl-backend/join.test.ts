@@ -7,7 +7,7 @@ import { type CommError, type ConnectedCommunicator, connect } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { join } from "../../../src/backends/nccl/join.ts";
-import { OwnDevice } from "../../../src/backends/nccl/process/own-device.ts";
+import { OwnDevice } from "../../../src/backends/nccl/process/visible-devices.ts";
 import { type FakeGpus, librariesOf, migOf, uuidOf } from "../../support/fake-gpus/index.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus } from "./gpus.ts";

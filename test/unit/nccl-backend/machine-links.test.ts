@@ -1,8 +1,8 @@
 /** What connects GPUs, and what NCCL may use of it, from what the libraries say. */
 import { describe, expect, test } from "vitest";
+import { nvlsState, p2pState } from "../../../src/backends/nccl/discovery/examine.ts";
 import { linkKinds } from "../../../src/backends/nccl/discovery/link-kinds.ts";
-import { nvlsState, p2pState } from "../../../src/backends/nccl/discovery/machine-states.ts";
-import type { FarEnd } from "../../../src/backends/nccl/result/nvml-links.ts";
+import type { FarEnd } from "../../../src/backends/nccl/result/nvml.ts";
 
 /** Bus ids as CUDA writes them, and the same places as NVML's numbers make them. */
 const busIds = ["0000:1B:00.0", "00000000:43:00.0", "0000:b7:1F.0"];

@@ -1,6 +1,6 @@
 /** A world of one process is split while another one's start is told by variables, which a split would see as well. */
 import { describe, expect, test } from "vitest";
-import { startWithVariables } from "../../../src/backends/nccl/process/variables.ts";
+import { startWithVariables } from "../../../src/backends/nccl/process/start-variables.ts";
 import { outcome } from "./again.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 

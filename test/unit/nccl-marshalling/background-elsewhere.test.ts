@@ -10,7 +10,7 @@ import { compiler } from "../../support/c-library.ts";
 import { deviceOf } from "./device-of.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
 
-vi.mock("../../../src/backends/nccl/sys/own-threads.ts", () => ({
+vi.mock("../../../src/backends/nccl/sys/threads.ts", () => ({
   ownThreads: () => Promise.resolve("there is no code for this machine"),
 }));
 

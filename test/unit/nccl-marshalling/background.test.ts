@@ -7,9 +7,8 @@ import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.t
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
-import { type OwnThreads, ownThreads } from "../../../src/backends/nccl/sys/own-threads.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
-import { threadCode } from "../../../src/backends/nccl/sys/thread-code.ts";
+import { type OwnThreads, ownThreads, threadCode } from "../../../src/backends/nccl/sys/threads.ts";
 import { compiler } from "../../support/c-library.ts";
 import { assembled, missing } from "./assembled.ts";
 import { deviceOf } from "./device-of.ts";

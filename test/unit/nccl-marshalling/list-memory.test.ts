@@ -4,7 +4,7 @@ import {
   ListMemory,
   type ListPlace,
   pieceWords,
-} from "../../../src/backends/nccl/sys/list-memory.ts";
+} from "../../../src/backends/nccl/sys/call-list.ts";
 
 /** Memory whose buffers have addresses far from each other; those that were asked for, in order. */
 function memory() {

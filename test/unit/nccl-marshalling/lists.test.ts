@@ -7,11 +7,15 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { cudaCalls } from "../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import type { NcclList, NotedCall } from "../../../src/backends/nccl/result/nccl-lists.ts";
-import { CallList, type ListRunner, listRunner } from "../../../src/backends/nccl/sys/call-list.ts";
+import type { NcclList, NotedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
+import {
+  CallList,
+  type ListRunner,
+  listCode,
+  listRunner,
+} from "../../../src/backends/nccl/sys/call-list.ts";
 import { pageBytes } from "../../../src/backends/nccl/sys/code-memory.ts";
 import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
-import { listCode } from "../../../src/backends/nccl/sys/list-code.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../src/backends/nccl/sys/prototype.ts";
 import { compiler } from "../../support/c-library.ts";

@@ -1,7 +1,6 @@
 /** Every row of both prototype tables, called with a value of its own for every parameter and compared on the C side. */
 import { beforeAll, describe, expect, test } from "vitest";
-import { cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
-import { cudaDriverTable } from "../../../src/backends/nccl/sys/cuda-driver.ts";
+import { cudaDriverTable, cudaTable } from "../../../src/backends/nccl/sys/cuda.ts";
 import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
 import { nvmlTable } from "../../../src/backends/nccl/sys/nvml.ts";

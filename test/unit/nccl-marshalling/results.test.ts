@@ -427,7 +427,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   });
 
   test("page-locked memory is seen where it is", async () => {
-    const { prepareHostView } = await import("../../../src/backends/nccl/sys/host-view.ts");
+    const { prepareHostView } = await import("../../../src/backends/nccl/sys/koffi.ts");
     await prepareHostView();
     const { koffi } = await import("../../../src/backends/nccl/sys/koffi.ts");
     const { alloc, address, encode } = await koffi();

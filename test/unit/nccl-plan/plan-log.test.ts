@@ -2,9 +2,12 @@
 import { appendFileSync, existsSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { describe, expect, test } from "vitest";
-import { communicatorOfLines, planOfLine } from "../../../src/backends/nccl/process/plan-log.ts";
-import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
-import { PlanRecord } from "../../../src/backends/nccl/process/plan-record.ts";
+import {
+  communicatorOfLines,
+  PlanLogFile,
+  PlanRecord,
+  planOfLine,
+} from "../../../src/backends/nccl/process/plan-log.ts";
 
 const line = (text: string, device = 0): string =>
   `node:71:${71 + device} [${device}] NCCL INFO ${text}`;

@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { afterEach, expect, test, vi } from "vitest";
 import { startPinned } from "../../../src/backends/nccl/process/pinned-start.ts";
-import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
+import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 
 const missing = join(import.meta.dirname, "there is no such folder");

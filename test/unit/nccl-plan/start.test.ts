@@ -11,15 +11,14 @@ import {
   startPinned,
   startPinnedJob,
 } from "../../../src/backends/nccl/process/pinned-start.ts";
-import { PlanLogFile } from "../../../src/backends/nccl/process/plan-log-file.ts";
-import { PlanRecord } from "../../../src/backends/nccl/process/plan-record.ts";
+import { PlanLogFile, PlanRecord } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 import {
   startsDone,
   startWithVariables,
   unpinned,
   withVariables,
-} from "../../../src/backends/nccl/process/variables.ts";
+} from "../../../src/backends/nccl/process/start-variables.ts";
 import { setupOf } from "../../../src/backends/nccl/setup.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
 
@@ -306,7 +305,7 @@ describe("two jobs of two processes, of which one is pinned", () => {
     const process_ = async (name: string) => {
       // Each process has its own library, and so its own order of starts.
       vi.resetModules();
-      const own = await import("../../../src/backends/nccl/process/variables.ts");
+      const own = await import("../../../src/backends/nccl/process/start-variables.ts");
       return (job: "pinned" | "free", givenUp?: AbortSignal) =>
         own.startWithVariables(
           job === "pinned" ? { NCCL_ALGO: "Ring" } : {},

@@ -2,7 +2,7 @@
 import type { RankCall } from "../../../api/index.ts";
 import { within } from "../device/give-back.ts";
 import { waitedFor } from "../device/waited-for.ts";
-import type { ByteEnd } from "../result/nccl-background.ts";
+import type { ByteEnd } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 
 /** Longest time in which ranks that have met are connected when one of them has given up: the others are at it too. */

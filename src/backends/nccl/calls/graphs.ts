@@ -4,7 +4,7 @@ import type { Device } from "../device/device.ts";
 import { inTurn } from "../device/give-back.ts";
 import type { CopiedCalls, Finish } from "../rank/copied-arrays.ts";
 import type { LocalRank } from "../rank/local-rank.ts";
-import type { LaunchList } from "../result/cuda-lists.ts";
+import type { LaunchList } from "../result/cuda.ts";
 import { located } from "../result/errors.ts";
 
 interface DeviceGraph {

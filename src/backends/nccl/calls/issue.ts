@@ -6,7 +6,7 @@
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../../api/index.ts";
 import { dataTypes } from "../memory/mapping.ts";
-import type { NcclDataCalls } from "../result/nccl-collectives.ts";
+import type { NcclDataCalls } from "../result/nccl-data-calls.ts";
 
 /** The NCCL calls that move and reduce data, as far as the library has them. */
 export interface Issuing extends NcclDataCalls {

@@ -4,7 +4,7 @@
  */
 
 import type { NcclCalls } from "../result/nccl.ts";
-import type { NcclList, NotedCall } from "../result/nccl-lists.ts";
+import type { NcclList, NotedCall } from "../result/nccl-data-calls.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import type { Issuing, Part, Step } from "./issue.ts";
 

@@ -3,7 +3,7 @@
  * several GPUs become one list where they are repeated often.
  */
 
-import type { LaunchList } from "../result/cuda-lists.ts";
+import type { LaunchList } from "../result/cuda.ts";
 import type { NcclCommunicator } from "./communicators.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import type { Ready } from "./ready-call.ts";

@@ -2,8 +2,7 @@
  * Symmetric memory as NCCL knows it: allocations that are registered as windows of a communicator when a call first uses
  * them. Registration is collective, so it happens in the order of the calls.
  */
-import type { Memory, RankCall } from "../../../api/index.ts";
-import { symmetricPlace } from "../../../api/index.ts";
+import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
 import { inTurn, within } from "../device/give-back.ts";
 import type { Member } from "../rank/member.ts";
 import { located } from "../result/errors.ts";

@@ -1,5 +1,5 @@
 /** The link of each pair of GPUs, in the words of `nvidia-smi topo -m`. */
-import { type FarEnd, pciPlace } from "../result/nvml-links.ts";
+import { type FarEnd, pciPlace } from "../result/nvml.ts";
 
 /** A GPU with its links. */
 export interface LinkedGpu {

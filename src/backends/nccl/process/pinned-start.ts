@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
 import { privateFolder, withFiles } from "./private-files.ts";
-import { startWithVariables, type Variables, withVariables } from "./variables.ts";
+import { startWithVariables, type Variables, withVariables } from "./start-variables.ts";
 
 /** The limits on channels, as a configuration says them. */
 export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigFields {

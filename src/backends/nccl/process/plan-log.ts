@@ -3,6 +3,10 @@
  *
  * Rank 0 logs a line for each collective call; every rank logs its own rings and trees.
  */
+import { closeSync, openSync, readSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { privateFolder, withFiles } from "./private-files.ts";
+import type { Variables } from "./start-variables.ts";
 
 /** The plan that NCCL took for one call. */
 export interface TakenPlan {
@@ -106,4 +110,90 @@ function chainOf(
     link = links.find(({ rank }) => rank === up);
   }
   return [];
+}
+
+/** NCCL writes each line at once, so that whatever a finished call logged is there. */
+export class PlanLogFile {
+  readonly variables: Variables;
+  readonly #folder: string;
+  readonly #file: number;
+  readonly #chunk = Buffer.alloc(65_536);
+  #position = 0;
+  /** The beginning of an incomplete line. */
+  #rest = "";
+  readonly #remove = (): void => rmSync(this.#folder, { recursive: true, force: true });
+
+  constructor() {
+    this.#folder = privateFolder("twinccl-plan-");
+    const path = join(this.#folder, "nccl.log");
+    // NCCL opens it again and empties it.
+    this.#file = withFiles(`${path} cannot be opened`, () => openSync(path, "w+", 0o600));
+    this.variables = {
+      NCCL_DEBUG: "INFO",
+      NCCL_DEBUG_SUBSYS: "INIT,GRAPH,TUNING",
+      // A per cent sign would begin one of NCCL's place-holders.
+      NCCL_DEBUG_FILE: path.replaceAll("%", "%%"),
+    };
+    process.once("exit", this.#remove);
+  }
+
+  /** The whole lines that came since the last look. */
+  newLines(): string[] {
+    for (;;) {
+      const count = readSync(this.#file, this.#chunk, 0, this.#chunk.length, this.#position);
+      if (count === 0) break;
+      this.#position += count;
+      this.#rest += this.#chunk.toString("latin1", 0, count);
+    }
+    const lines = this.#rest.split("\n");
+    this.#rest = lines.pop() ?? "";
+    return lines;
+  }
+
+  /** Removes it; what NCCL still writes goes nowhere. */
+  close(): void {
+    process.removeListener("exit", this.#remove);
+    closeSync(this.#file);
+    this.#remove();
+  }
+}
+
+/** A plan, and the communicator of its call. */
+export interface RecordedPlan extends TakenPlan {
+  /** Name of the communicator. */
+  readonly comm: string;
+}
+
+/** Plans kept for a caller that does not take them; the oldest go first. */
+const mostKept = 2 ** 20;
+
+/** The logged plans so far, in the order of the calls. Empty without `readPlan`, and where rank 0 is elsewhere. */
+export class PlanRecord {
+  /** Communicators by name, the latest of each. */
+  readonly communicators = new Map<string, TakenCommunicator>();
+  #plans: RecordedPlan[] = [];
+
+  /** The plans since the last `take`; afterwards there are none. */
+  take(): readonly RecordedPlan[] {
+    const taken = this.#plans;
+    this.#plans = [];
+    return taken;
+  }
+
+  /**
+   * Reads what NCCL logged since the last look, which was about this communicator.
+   *
+   * @internal
+   */
+  read(log: PlanLogFile, comm: string): void {
+    const lines = log.newLines();
+    if (lines.length === 0) return;
+    const communicator = communicatorOfLines(lines);
+    if (communicator !== undefined) this.communicators.set(comm, communicator);
+    for (const line of lines) {
+      const plan = planOfLine(line);
+      if (plan !== undefined) this.#plans.push({ ...plan, comm });
+    }
+    if (this.#plans.length > mostKept) this.#plans = this.#plans.slice(-mostKept);
+  }
 }

@@ -2,8 +2,8 @@
 import type { NcclPin } from "../../../algorithms/index.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/index.ts";
 import { setPlanVariables } from "../discovery/known-versions.ts";
-import { PlanLogFile } from "./plan-log-file.ts";
-import { assertReachesNccl, isSetForStart } from "./variables.ts";
+import { PlanLogFile } from "./plan-log.ts";
+import { assertReachesNccl, isSetForStart } from "./start-variables.ts";
 
 /** Buffer sizes by the variables that NCCL reads them from. */
 const bufferVariables = {

@@ -6,10 +6,9 @@ import type { Progress } from "../device/progress.ts";
 import { Freeing } from "../memory/freeing.ts";
 import { DeviceMemory } from "../memory/memory.ts";
 import { Staging } from "../memory/staging.ts";
-import type { PointerInfo } from "../result/cuda-memory.ts";
+import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
-import type { NcclCalls } from "../result/nccl.ts";
-import type { ByteRoom } from "../result/nccl-background.ts";
+import type { ByteRoom, NcclCalls } from "../result/nccl.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;

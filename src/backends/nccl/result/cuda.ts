@@ -1,10 +1,13 @@
-/** The CUDA runtime as functions that return their result or throw `CudaError`. */
-import type { ListRunner } from "../sys/call-list.ts";
-import { type CudaDeviceCalls, deviceCalls } from "./cuda-devices.ts";
-import { type CudaListCalls, cudaListCalls } from "./cuda-lists.ts";
-import { type CudaMemoryCalls, memoryCalls } from "./cuda-memory.ts";
-import { type BoundCuda, cudaLibrary } from "./cuda-status.ts";
-import { type CudaStreamCalls, streamCalls } from "./cuda-streams.ts";
+/**
+ * The CUDA runtime as functions that return their result or throw `CudaError`, and one fact of the driver's own library.
+ */
+
+import type { ThreadDevice } from "../sys/background.ts";
+import { CallList, type ListRunner } from "../sys/call-list.ts";
+import { type cudaDriverTable, cudaTable } from "../sys/cuda.ts";
+import { hostView } from "../sys/koffi.ts";
+import { addressOf, type Bound, need } from "../sys/prototype.ts";
+import { CudaError } from "./errors.ts";
 
 /** The CUDA calls that this backend makes; a fake can stand in for tests of what lies above. */
 export interface CudaCalls
@@ -22,4 +25,301 @@ export function cudaCalls(bound: BoundCuda, runner?: ListRunner): CudaCalls {
     ...memoryCalls(library),
     ...streamCalls(library),
   };
+}
+
+const success = 0;
+
+/** A bound libcudart. */
+type BoundCuda = Bound<typeof cudaTable>;
+
+/** The parts of every CUDA call. */
+interface CudaLibrary {
+  /** A function that must be there; throws by name when the library lacks it. */
+  get<K extends keyof typeof cudaTable>(name: K): NonNullable<BoundCuda[K]>;
+  /** Throws unless the status is success. */
+  check(status: number, cCall: string): void;
+  /** The int that a call writes. */
+  int(cCall: string, call: (out: Int32Array) => number): number;
+  /** The handle or address that a call writes. */
+  handle(cCall: string, call: (out: BigUint64Array) => number): bigint;
+}
+
+/** Wraps a bound libcudart for its callers. */
+export function cudaLibrary(bound: BoundCuda): CudaLibrary {
+  const get = <K extends keyof typeof cudaTable>(name: K) => need(cudaTable, bound, name);
+  const [nameOf, textOf, clear] = [get("getErrorName"), get("getErrorString"), get("getLastError")];
+  const check = (status: number, cCall: string): void => {
+    if (status === success) return;
+    // Else the next call that asks for the last error would find this one.
+    clear();
+    throw new CudaError({ cCall, status, statusName: nameOf(status), detail: textOf(status) });
+  };
+  return {
+    get,
+    check,
+    int(cCall, call) {
+      const out = new Int32Array(1);
+      check(call(out), cCall);
+      return out[0] as number;
+    },
+    handle(cCall, call) {
+      const out = new BigUint64Array(1);
+      check(call(out), cCall);
+      return out[0] as bigint;
+    },
+  };
+}
+
+const busIdLength = 32;
+
+/** Attributes of a device, by `cudaDeviceAttr`. */
+const attribute = { computeMajor: 75, computeMinor: 76 } as const;
+
+/** Devices of this process. */
+export interface CudaDeviceCalls {
+  /** Version codes such as 13000 of the runtime and of what the driver supports. */
+  versions(): { readonly runtime: number; readonly driver: number };
+  deviceCount(): number;
+  /** Compute capability, such as 9.0. */
+  computeCapability(device: number): string;
+  pciBusId(device: number): string;
+  canAccessPeer(device: number, peer: number): boolean;
+  /** Makes a device this thread's current one. */
+  setDevice(device: number): void;
+  /** A device as other threads take it. */
+  threadDevice(device: number): Omit<ThreadDevice, "setHere">;
+  memoryInfo(): { readonly freeBytes: number; readonly totalBytes: number };
+}
+
+/** Wraps these calls. */
+export function deviceCalls({ get, check, int }: CudaLibrary): CudaDeviceCalls {
+  const setDevice = get("setDevice");
+  const attributeOf = (id: number, device: number): number =>
+    int("cudaDeviceGetAttribute", (out) => get("deviceGetAttribute")(out, id, device));
+  return {
+    versions: () => ({
+      runtime: int("cudaRuntimeGetVersion", get("runtimeGetVersion")),
+      driver: int("cudaDriverGetVersion", get("driverGetVersion")),
+    }),
+    deviceCount: () => int("cudaGetDeviceCount", get("getDeviceCount")),
+    computeCapability: (device) =>
+      `${attributeOf(attribute.computeMajor, device)}.${attributeOf(attribute.computeMinor, device)}`,
+    pciBusId(device) {
+      const text = new Uint8Array(busIdLength);
+      check(get("deviceGetPCIBusId")(text, text.length, device), "cudaDeviceGetPCIBusId");
+      return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+    },
+    canAccessPeer: (device, peer) =>
+      int("cudaDeviceCanAccessPeer", (out) => get("deviceCanAccessPeer")(out, device, peer)) !== 0,
+    setDevice: (device) => check(setDevice(device), "cudaSetDevice"),
+    threadDevice: (index) => ({
+      index,
+      setter: addressOf(setDevice),
+      check: (status) => check(status, "cudaSetDevice"),
+    }),
+    memoryInfo() {
+      const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
+      check(get("memGetInfo")(free, total), "cudaMemGetInfo");
+      return { freeBytes: Number(free[0]), totalBytes: Number(total[0]) };
+    },
+  };
+}
+
+const portableHostMemory = 1;
+const copyKindByAddress = 4;
+
+/** The structure of `cudaPointerGetAttributes`: 24 bytes, and 88 since CUDA 13. */
+const pointerAttributesBytes = 128;
+
+/** `cudaMemoryType`, by value. */
+const memoryKinds = ["unregistered", "host", "device", "managed"] as const;
+
+/** CUDA's facts about an address. */
+export interface PointerInfo {
+  readonly kind: (typeof memoryKinds)[number];
+  /** The owner of the memory, for memory of devices. */
+  readonly device: number;
+}
+
+/** Memory of devices and page-locked memory of the host. */
+interface CudaMemoryCalls {
+  malloc(bytes: number): bigint;
+  free(ptr: bigint): void;
+  hostAlloc(bytes: number): bigint;
+  hostFree(ptr: bigint): void;
+  /** Page-locked memory as an array, without a copy; valid until it is given back. */
+  hostView(ptr: bigint, bytes: number): Uint8Array;
+  pointerInfo(ptr: bigint): PointerInfo;
+  /** Copies between any two memories, in stream order. */
+  copy(
+    target: bigint | Uint8Array,
+    source: bigint | Uint8Array,
+    bytes: number,
+    stream: bigint,
+  ): void;
+  /** Sets bytes, in stream order. */
+  set(ptr: bigint, value: number, bytes: number, stream: bigint): void;
+}
+
+/** Wraps these calls. */
+function memoryCalls({ get, check, handle }: CudaLibrary): CudaMemoryCalls {
+  const memcpyAsync = get("memcpyAsync");
+  return {
+    malloc: (bytes) => handle("cudaMalloc", (out) => get("malloc")(out, bytes)),
+    free: (ptr) => check(get("free")(ptr), "cudaFree"),
+    hostAlloc: (bytes) =>
+      handle("cudaHostAlloc", (out) => get("hostAlloc")(out, bytes, portableHostMemory)),
+    hostFree: (ptr) => check(get("freeHost")(ptr), "cudaFreeHost"),
+    hostView,
+    pointerInfo(ptr) {
+      const fields = new Int32Array(pointerAttributesBytes / 4);
+      check(get("pointerGetAttributes")(fields, ptr), "cudaPointerGetAttributes");
+      const [kind = 0, device = -1] = fields;
+      return { kind: memoryKinds[kind] ?? "unregistered", device };
+    },
+    copy: (target, source, bytes, stream) =>
+      check(memcpyAsync(target, source, bytes, copyKindByAddress, stream), "cudaMemcpyAsync"),
+    set: (ptr, value, bytes, stream) =>
+      check(get("memsetAsync")(ptr, value, bytes, stream), "cudaMemsetAsync"),
+  };
+}
+
+const notReady = 600;
+const nonBlockingStream = 1;
+const eventWithoutTiming = 2;
+const captureThreadLocal = 1;
+
+/** Streams, events and graphs. */
+interface CudaStreamCalls {
+  streamCreate(): bigint;
+  streamDestroy(stream: bigint): void;
+  streamSynchronize(stream: bigint): void;
+  /** True when everything that was put on the stream is done. */
+  streamDone(stream: bigint): boolean;
+  eventCreate(timing: boolean): bigint;
+  eventDestroy(event: bigint): void;
+  eventRecord(event: bigint, stream: bigint): void;
+  /** True when everything before the event is done. */
+  eventDone(event: bigint): boolean;
+  elapsedMs(start: bigint, end: bigint): number;
+  /** True when the stream is being captured. */
+  isCapturing(stream: bigint): boolean;
+  beginCapture(stream: bigint): void;
+  /** Ends a capture; the recording is to be instantiated. */
+  endCapture(stream: bigint): bigint;
+  /** Makes a recording launchable, and gives the recording back. No stream may be capturing. */
+  instantiate(recording: bigint): bigint;
+  graphLaunch(graph: bigint, stream: bigint): void;
+  graphDestroy(graph: bigint): void;
+}
+
+/** Wraps these calls. */
+function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCalls {
+  const [eventRecord, eventQuery] = [get("eventRecord"), get("eventQuery")];
+  const streamQuery = get("streamQuery");
+  const graphLaunch = get("graphLaunch");
+  const isReady = (status: number, cCall: string): boolean => {
+    if (status === notReady) return false;
+    check(status, cCall);
+    return true;
+  };
+  return {
+    streamCreate: () =>
+      handle("cudaStreamCreateWithFlags", (out) =>
+        get("streamCreateWithFlags")(out, nonBlockingStream),
+      ),
+    streamDestroy: (stream) => check(get("streamDestroy")(stream), "cudaStreamDestroy"),
+    streamSynchronize: (stream) => check(get("streamSynchronize")(stream), "cudaStreamSynchronize"),
+    streamDone: (stream) => isReady(streamQuery(stream), "cudaStreamQuery"),
+    eventCreate: (timing) =>
+      handle("cudaEventCreateWithFlags", (out) =>
+        get("eventCreateWithFlags")(out, timing ? 0 : eventWithoutTiming),
+      ),
+    eventDestroy: (event) => check(get("eventDestroy")(event), "cudaEventDestroy"),
+    eventRecord: (event, stream) => check(eventRecord(event, stream), "cudaEventRecord"),
+    eventDone: (event) => isReady(eventQuery(event), "cudaEventQuery"),
+    elapsedMs(start, end) {
+      const ms = new Float32Array(1);
+      check(get("eventElapsedTime")(ms, start, end), "cudaEventElapsedTime");
+      return ms[0] as number;
+    },
+    isCapturing: (stream) => {
+      const status = new Int32Array(1);
+      check(get("streamIsCapturing")(stream, status), "cudaStreamIsCapturing");
+      return status[0] !== 0;
+    },
+    beginCapture: (stream) =>
+      check(get("streamBeginCapture")(stream, captureThreadLocal), "cudaStreamBeginCapture"),
+    endCapture: (stream) =>
+      handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out)),
+    instantiate(graph) {
+      const destroy = get("graphDestroy");
+      let launchable: bigint;
+      try {
+        launchable = handle("cudaGraphInstantiateWithFlags", (out) =>
+          get("graphInstantiateWithFlags")(out, graph, 0),
+        );
+      } catch (error) {
+        // Its own status would hide why the recording cannot be launched.
+        destroy(graph);
+        throw error;
+      }
+      check(destroy(graph), "cudaGraphDestroy");
+      return launchable;
+    },
+    graphLaunch: (graph, stream) => check(graphLaunch(graph, stream), "cudaGraphLaunch"),
+    graphDestroy: (graph) => check(get("graphExecDestroy")(graph), "cudaGraphExecDestroy"),
+  };
+}
+
+/** A launchable recording, and the stream that it goes onto. */
+interface Launch {
+  readonly graph: bigint;
+  readonly stream: bigint;
+}
+
+/** Launches that are made again and again. */
+export interface LaunchList {
+  /** @throws CudaError for the first launch that fails; those behind it are not made. */
+  make(): void;
+}
+
+/** Writes lists. */
+interface CudaListCalls {
+  /** One list of launches in this order; `undefined` where there are no lists. */
+  listedLaunches(launches: readonly Launch[]): LaunchList | undefined;
+}
+
+/** Writes lists of this library's calls, where there is what makes them. */
+function cudaListCalls({ get, check }: CudaLibrary, runner: ListRunner | undefined): CudaListCalls {
+  const address = runner && addressOf(get("graphLaunch"));
+  return {
+    listedLaunches(launches) {
+      if (runner === undefined || address === undefined) return undefined;
+      const calls = launches.map(({ graph, stream }) => ({ address, args: [graph, stream] }));
+      const list = new CallList(runner, calls);
+      return { make: () => check(list.make(), "cudaGraphLaunch") };
+    },
+  };
+}
+
+/** Attributes of a device, by `CUdevice_attribute`. The runtime keeps this number reserved, without a name. */
+const driverAttribute = { multicastSupported: 132 } as const;
+
+/**
+ * True when a device can be part of a multicast object, which NVLS needs; `undefined` where the driver has no answer. Makes no such
+ * object. The driver must have been started already, as the runtime does when it counts devices.
+ */
+export function multicastOf(
+  bound: Bound<typeof cudaDriverTable>,
+  ordinal: number,
+): boolean | undefined {
+  const [device, value] = [new Int32Array(1), new Int32Array(1)];
+  if (bound.deviceGet?.(device, ordinal) !== success) return undefined;
+  const asked = bound.deviceGetAttribute?.(
+    value,
+    driverAttribute.multicastSupported,
+    device[0] as number,
+  );
+  return asked === success ? value[0] !== 0 : undefined;
 }

@@ -1,11 +1,26 @@
 /** NCCL as functions that return their result or throw `NcclError`. */
+
+import {
+  allInBackground,
+  type BoundCall,
+  inBackground,
+  type ThreadDevice,
+} from "../sys/background.ts";
 import type { ListRunner } from "../sys/call-list.ts";
-import { backgroundCalls, type NcclBackgroundCalls } from "./nccl-background.ts";
-import { collectiveCalls, type NcclCollectiveCalls } from "./nccl-collectives.ts";
-import { communicatorCalls, type NcclCommunicatorCalls } from "./nccl-communicators.ts";
-import { listCalls, type NcclListCalls } from "./nccl-lists.ts";
-import { type BoundNccl, ncclLibrary } from "./nccl-status.ts";
-import { type NcclWindowCalls, windowCalls } from "./nccl-windows.ts";
+import {
+  type ConfigFields,
+  estimatedTimeUs,
+  ncclConfig,
+  ncclSimInfo,
+  uniqueIdBytes,
+} from "../sys/layouts.ts";
+import {
+  collectiveCalls,
+  listCalls,
+  type NcclCollectiveCalls,
+  type NcclListCalls,
+} from "./nccl-data-calls.ts";
+import { type BoundNccl, inProgress, type NcclLibrary, ncclLibrary } from "./nccl-library.ts";
 
 /** The NCCL calls that this backend makes; a fake can stand in for tests of what lies above. */
 export interface NcclCalls
@@ -24,5 +39,253 @@ export function ncclCalls(bound: BoundNccl, runner?: ListRunner): NcclCalls {
     ...backgroundCalls(library),
     ...listCalls(library, runner),
     ...windowCalls(library),
+  };
+}
+
+/** `NCCL_SPLIT_NOCOLOR`. */
+const noColor = -1;
+
+/** Communicators and groups. */
+interface NcclCommunicatorCalls {
+  /** Version code, such as 22809. */
+  version(): number;
+  uniqueId(): Uint8Array;
+  /** Runs NCCL calls as one group, which is closed also when they throw. */
+  group(calls: () => void): void;
+  /** The time that NCCL expects the calls to take, in microseconds; nothing runs. */
+  estimateUs(calls: () => void): number;
+  /** The handle appears in `comm` when the call, or the group around it, is over. */
+  initRank(
+    comm: BigUint64Array,
+    size: number,
+    id: Uint8Array,
+    rank: number,
+    config: ConfigFields,
+  ): void;
+  /** The handle appears in `child`, 0 for no color, when the call, or the group around it, is over. */
+  split(
+    comm: bigint,
+    color: number | undefined,
+    key: number,
+    child: BigUint64Array,
+    config: ConfigFields,
+  ): void;
+  /** Ends one rank's handle, outside of groups. NCCL frees those of one process with the last of them. */
+  destroy(comm: bigint): void;
+  /** Throws what went wrong on a communicator since it was made. */
+  checkAsync(comm: bigint): void;
+}
+
+/** Wraps these calls. */
+export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicatorCalls {
+  const [groupStart, groupEnd] = [get("groupStart"), get("groupEnd")];
+  const asyncStatus = new Int32Array(1);
+  return {
+    version() {
+      const out = new Int32Array(1);
+      check(get("getVersion")(out), "ncclGetVersion");
+      return out[0] as number;
+    },
+    uniqueId() {
+      const id = new Uint8Array(uniqueIdBytes);
+      check(get("getUniqueId")(id), "ncclGetUniqueId");
+      return id;
+    },
+    group(calls) {
+      check(groupStart(), "ncclGroupStart");
+      try {
+        calls();
+      } catch (error) {
+        // The group's own status would hide what went wrong inside of it.
+        groupEnd();
+        throw error;
+      }
+      check(groupEnd(), "ncclGroupEnd");
+    },
+    estimateUs(calls) {
+      const simulateEnd = get("groupSimulateEnd");
+      const info = ncclSimInfo();
+      check(groupStart(), "ncclGroupStart");
+      let failure: { readonly error: unknown } | undefined;
+      try {
+        calls();
+      } catch (error) {
+        failure = { error };
+      }
+      const status = simulateEnd(info);
+      if (failure !== undefined) throw failure.error;
+      check(status, "ncclGroupSimulateEnd");
+      return estimatedTimeUs(info);
+    },
+    initRank: (comm, size, id, rank, config) =>
+      check(
+        get("commInitRankConfig")(comm, size, { internal: id }, rank, ncclConfig(config)),
+        "ncclCommInitRankConfig",
+      ),
+    split: (comm, color, key, child, config) =>
+      check(
+        get("commSplit")(comm, color ?? noColor, key, child, ncclConfig(config)),
+        "ncclCommSplit",
+        comm,
+      ),
+    destroy(comm) {
+      try {
+        check(get("commDestroy")(comm), "ncclCommDestroy");
+      } catch (error) {
+        // NCCL 2.23 to 2.30 leaves a group open where it refuses: without its end nothing is launched from this thread any more.
+        groupEnd();
+        throw error;
+      }
+    },
+    checkAsync(comm) {
+      check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);
+      const status = asyncStatus[0] as number;
+      if (status !== inProgress) check(status, "ncclCommGetAsyncError", comm);
+    },
+  };
+}
+
+/** One end of a byte's way: to another rank, or from it. */
+export interface ByteEnd {
+  readonly direction: "send" | "recv";
+  readonly peer: number;
+}
+
+/** Where a rank sends bytes from and receives them. */
+export interface ByteRoom {
+  readonly comm: bigint;
+  readonly stream: bigint;
+  readonly from: bigint;
+  readonly into: bigint;
+}
+
+/** Starts, connections and ends. */
+interface NcclBackgroundCalls {
+  initRankInBackground(
+    device: ThreadDevice,
+    size: number,
+    id: Uint8Array,
+    rank: number,
+    config: ConfigFields,
+  ): Promise<bigint>;
+  /** 0 for no color. */
+  splitInBackground(
+    device: ThreadDevice,
+    comm: bigint,
+    color: number | undefined,
+    key: number,
+    config: ConfigFields,
+  ): Promise<bigint>;
+  /** Exchanges a byte with other ranks, which connects them. Resolves when the bytes are on the stream. */
+  connectInBackground(
+    device: ThreadDevice,
+    room: ByteRoom,
+    ends: readonly ByteEnd[],
+  ): Promise<void>;
+  registerWindowInBackground(
+    device: ThreadDevice,
+    comm: bigint,
+    ptr: bigint,
+    bytes: number,
+  ): Promise<bigint>;
+  /** Has all ranks bring a communicator to its end. */
+  finalizeInBackground(comm: bigint): Promise<void>;
+  destroyInBackground(comm: bigint): Promise<void>;
+  abortInBackground(comm: bigint): Promise<void>;
+}
+
+/** Wraps these calls. */
+function backgroundCalls(library: NcclLibrary): NcclBackgroundCalls {
+  const { get, check } = library;
+  return {
+    async initRankInBackground(device, size, id, rank, config) {
+      const comm = new BigUint64Array(1);
+      const given = [comm, size, { internal: id }, rank, ncclConfig(config)] as const;
+      const status = await inBackground(device, get("commInitRankConfig"), ...given);
+      check(status, "ncclCommInitRankConfig");
+      return comm[0] as bigint;
+    },
+    async splitInBackground(device, comm, color, key, config) {
+      const child = new BigUint64Array(1);
+      const wish = [color ?? noColor, key, child, ncclConfig(config)] as const;
+      check(await inBackground(device, get("commSplit"), comm, ...wish), "ncclCommSplit", comm);
+      return child[0] as bigint;
+    },
+    connectInBackground: (device, room, ends) => connect(library, device, room, ends),
+    async registerWindowInBackground(device, comm, ptr, bytes) {
+      const window = new BigUint64Array(1);
+      const given = [comm, ptr, bytes, window, symmetricWindow] as const;
+      const status = await inBackground(device, get("commWindowRegister"), ...given);
+      check(status, "ncclCommWindowRegister", comm);
+      return window[0] as bigint;
+    },
+    async finalizeInBackground(comm) {
+      check(await inBackground(undefined, get("commFinalize"), comm), "ncclCommFinalize");
+    },
+    async destroyInBackground(comm) {
+      check(await inBackground(undefined, get("commDestroy"), comm), "ncclCommDestroy");
+    },
+    async abortInBackground(comm) {
+      check(await inBackground(undefined, get("commAbort"), comm), "ncclCommAbort");
+    },
+  };
+}
+
+/** A byte, as messages count and type it. */
+const oneByte = [1, 1] as const;
+const names = { send: "ncclSend", recv: "ncclRecv" } as const;
+
+async function connect(
+  { get, check }: NcclLibrary,
+  device: ThreadDevice,
+  { comm, stream, from, into }: ByteRoom,
+  ends: readonly ByteEnd[],
+): Promise<void> {
+  const messages = ends.map(({ direction, peer }): BoundCall => {
+    const at = direction === "send" ? from : into;
+    return { call: get(direction), args: [at, ...oneByte, peer, comm, stream] };
+  });
+  const { status, endedAt } = await allInBackground(device, [
+    { call: get("groupStart"), args: [] },
+    ...messages,
+    { call: get("groupEnd"), args: [] },
+  ]);
+  const direction = ends[endedAt - 1]?.direction;
+  const ofGroup = endedAt === 0 ? "ncclGroupStart" : "ncclGroupEnd";
+  check(status, direction === undefined ? ofGroup : names[direction], comm);
+}
+
+/** `NCCL_WIN_COLL_SYMMETRIC`. */
+const symmetricWindow = 1;
+
+/** Memory that all ranks register as a window. */
+interface NcclWindowCalls {
+  /** True when the library has the functions of symmetric memory. */
+  readonly hasWindows: boolean;
+  /** Memory that can be registered as a window. */
+  memAlloc(bytes: number): bigint;
+  memFree(ptr: bigint): void;
+  registerWindow(comm: bigint, ptr: bigint, bytes: number, window: BigUint64Array): void;
+  deregisterWindow(comm: bigint, window: bigint): void;
+}
+
+/** Wraps these calls. */
+function windowCalls({ get, check, has }: NcclLibrary): NcclWindowCalls {
+  return {
+    hasWindows: has("commWindowRegister") && has("memAlloc"),
+    memAlloc(bytes) {
+      const ptr = new BigUint64Array(1);
+      check(get("memAlloc")(ptr, bytes), "ncclMemAlloc");
+      return ptr[0] as bigint;
+    },
+    memFree: (ptr) => check(get("memFree")(ptr), "ncclMemFree"),
+    registerWindow: (comm, ptr, bytes, window) =>
+      check(
+        get("commWindowRegister")(comm, ptr, bytes, window, symmetricWindow),
+        "ncclCommWindowRegister",
+        comm,
+      ),
+    deregisterWindow: (comm, window) =>
+      check(get("commWindowDeregister")(comm, window), "ncclCommWindowDeregister", comm),
   };
 }

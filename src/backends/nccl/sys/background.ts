@@ -1,8 +1,7 @@
 /** C functions that block, on other threads. */
 import { hasLargeStacks } from "./koffi.ts";
-import { ownThreads } from "./own-threads.ts";
 import { addressOf, type NativeFunction } from "./prototype.ts";
-import type { Argument, Outcome } from "./thread-record.ts";
+import { type Argument, type Outcome, ownThreads } from "./threads.ts";
 
 /** A device of CUDA as another thread takes it. */
 export interface ThreadDevice {

@@ -2,10 +2,8 @@
  * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
  * more arguments it has: starting a list costs less than a foreign call of NCCL, however many calls it holds.
  */
-import { mapCode, pageBytes } from "./code-memory.ts";
+import { type MachineCode, mapCode, pageBytes } from "./code-memory.ts";
 import { koffi } from "./koffi.ts";
-import { listCode, mostArguments, wordsPerCall } from "./list-code.ts";
-import { ListMemory, type ListPlace } from "./list-memory.ts";
 
 /** A C function by its address, with its arguments. */
 export interface ListedCall {
@@ -75,5 +73,88 @@ export class CallList {
   endedAt(): number {
     const ended = this.#mailbox[0] as bigint;
     return Number(ended - this.#place.address) / (8 * wordsPerCall);
+  }
+}
+
+/** Arguments that a call of a list can have. */
+const mostArguments = 8;
+/** The words of a call: its function and its arguments. */
+const wordsPerCall = 1 + mostArguments;
+
+export const listCode: MachineCode = [
+  ["endbr64", "f3 0f 1e fa"],
+  ["push %rbx", "53"],
+  ["mov mailbox(%rip), %rbx", "48 8b 1d f4 0f 00 00"],
+  ["next: mov (%rbx), %rax", "48 8b 03"],
+  ["test %rax, %rax", "48 85 c0"],
+  ["je end", "74 2e"],
+  // Two words more keep the stack where calls want it: at a multiple of 16.
+  ["push 64(%rbx)", "ff 73 40"],
+  ["push 56(%rbx)", "ff 73 38"],
+  ["mov 8(%rbx), %rdi", "48 8b 7b 08"],
+  ["mov 16(%rbx), %rsi", "48 8b 73 10"],
+  ["mov 24(%rbx), %rdx", "48 8b 53 18"],
+  ["mov 32(%rbx), %rcx", "48 8b 4b 20"],
+  ["mov 40(%rbx), %r8", "4c 8b 43 28"],
+  ["mov 48(%rbx), %r9", "4c 8b 4b 30"],
+  ["call *%rax", "ff d0"],
+  ["add $16, %rsp", "48 83 c4 10"],
+  // The next call comes when this one's status is 0; at the end of the list `rax` is the null that ended it.
+  ["test %eax, %eax", "85 c0"],
+  ["jne end", "75 06"],
+  ["add $72, %rbx", "48 83 c3 48"],
+  ["jmp next", "eb ca"],
+  ["end: mov %rbx, mailbox(%rip)", "48 89 1d b7 0f 00 00"],
+  ["pop %rbx", "5b"],
+  ["ret", "c3"],
+];
+
+/** Words of a list that stay in place as long as they are referenced, all zero at first. */
+export interface ListPlace {
+  readonly words: BigUint64Array;
+  readonly address: bigint;
+}
+
+/**
+ * Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back.
+ *
+ * @internal
+ */
+export const pieceWords = 1024;
+/** Longer lists have memory of their own, and leave the piece to others. */
+const mostShared = pieceWords / 4;
+const wordBytes = 8;
+
+/** Gives places out of pieces; a piece but the newest goes when none of its places is held any more. */
+export class ListMemory {
+  readonly #addressOf: (memory: ArrayBuffer) => bigint;
+  #piece = new ArrayBuffer(0);
+  #address = 0n;
+  #usedBytes = 0;
+
+  constructor(addressOf: (memory: ArrayBuffer) => bigint) {
+    this.#addressOf = addressOf;
+  }
+
+  /** A place that was never used. */
+  take(words: number): ListPlace {
+    // Buffers as such: the words of a small array may lie in memory that moves.
+    const bytes = words * wordBytes;
+    if (words > mostShared) {
+      const own = new ArrayBuffer(bytes);
+      return { words: new BigUint64Array(own), address: this.#addressOf(own) };
+    }
+    if (this.#usedBytes + bytes > this.#piece.byteLength) {
+      const piece = new ArrayBuffer(pieceWords * wordBytes);
+      this.#address = this.#addressOf(piece);
+      this.#piece = piece;
+      this.#usedBytes = 0;
+    }
+    const at = this.#usedBytes;
+    this.#usedBytes += bytes;
+    return {
+      words: new BigUint64Array(this.#piece, at, words),
+      address: this.#address + BigInt(at),
+    };
   }
 }

@@ -1,7 +1,9 @@
 /**
- * The functions of libcudart. Handles and addresses are bigints; `size_t` parameters are bytes.
+ * The functions of libcudart, the CUDA runtime, and of libcuda, the driver's own library. Handles and addresses are bigints;
+ * `size_t` parameters are bytes.
  *
  * @see https://docs.nvidia.com/cuda/cuda-runtime-api/
+ * @see https://docs.nvidia.com/cuda/cuda-driver-api/
  */
 import { prototype } from "./prototype.ts";
 
@@ -140,5 +142,17 @@ export const cudaTable = {
   graphDestroy: prototype<(graph: Ptr) => Status>(
     "cudaError_t cudaGraphDestroy(cudaGraph_t graph)",
     "10.0",
+  ),
+} as const;
+
+export const cudaDriverTable = {
+  /** The `CUdevice` that the runtime knows by the same number. */
+  deviceGet: prototype<(device: Int32Array, ordinal: number) => Status>(
+    "CUresult cuDeviceGet(CUdevice* device, int ordinal)",
+    "2.0",
+  ),
+  deviceGetAttribute: prototype<(value: Int32Array, attribute: number, device: number) => Status>(
+    "CUresult cuDeviceGetAttribute(int* pi, int attrib, CUdevice dev)",
+    "2.0",
   ),
 } as const;

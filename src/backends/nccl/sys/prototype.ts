@@ -1,6 +1,5 @@
 /** Tables of C functions: each row holds the C declaration and, beside it, the type that TypeScript sees. */
 import { BackendUnavailableError } from "../../../api/index.ts";
-import { keepLoaded } from "./keep-loaded.ts";
 import { koffi } from "./koffi.ts";
 
 /** A C function: how C declares it, and since which version of its library it exists. */
@@ -82,4 +81,32 @@ export function need<T extends PrototypeTable, K extends keyof T & string>(
     headline: `the loaded library has no function ${symbolOf(row)}`,
     hint: `it exists since version ${row.since}: install a newer library, or leave out what needs it`,
   });
+}
+
+/** Flags of `dlopen` on Linux: resolve now, and never unload. */
+const now = 0x2;
+const neverUnload = 0x1000;
+
+type Dlopen = (path: string, flags: number) => bigint | null;
+
+let dlopen: Promise<Dlopen | undefined> | undefined;
+
+/** Loads the library once more, never to be unloaded; does nothing where that cannot be said. */
+async function keepLoaded(path: string): Promise<void> {
+  if (process.platform !== "linux") return;
+  dlopen ??= findDlopen();
+  (await dlopen)?.(path, now | neverUnload);
+}
+
+async function findDlopen(): Promise<Dlopen | undefined> {
+  const { load } = await koffi();
+  // Older C libraries have it in a library of its own.
+  for (const name of ["libc.so.6", "libdl.so.2"]) {
+    try {
+      return load(name).func("void* dlopen(const char* path, int flags)") as unknown as Dlopen;
+    } catch {
+      // The next one may have it.
+    }
+  }
+  return undefined;
 }

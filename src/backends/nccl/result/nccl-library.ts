@@ -1,4 +1,4 @@
-/** The lookup of a call of NCCL, and the error of its status. */
+/** A bound libnccl: lookup of its functions, and the errors of their statuses. */
 import { ncclTable } from "../sys/nccl.ts";
 import { type Bound, need } from "../sys/prototype.ts";
 import { NcclError } from "./errors.ts";

@@ -1,0 +1,256 @@
+/**
+ * C calls on threads of their own, which keep no process alive.
+ *
+ * Node.js has four threads for calls that block, and ends no process, not even by `process.exit`, while one of them is in a
+ * call. NCCL's start waits for ever where a rank was lost on the way. A thread of its own keeps neither the process nor others.
+ */
+import { type MachineCode, mapCode, type PageCalls, pageBytes, pageCalls } from "./code-memory.ts";
+import { firstLine, koffi, stackBytes } from "./koffi.ts";
+
+/**
+ * Makes calls on a thread of their own, up to one that gives another status than 0; `undefined` where the system starts none.
+ * The promise does not keep the process alive either: its users do, as long as they wait.
+ */
+export type OwnThreads = (calls: readonly ThreadedCall[]) => Promise<Outcome> | undefined;
+
+let prepared: Promise<OwnThreads | string> | undefined;
+
+/** The starter of such threads; or the reason why there is none. */
+export function ownThreads(): Promise<OwnThreads | string> {
+  prepared ??= prepare().catch((error: unknown) => `no threads: ${firstLine(error)}`);
+  return prepared;
+}
+
+async function prepare(): Promise<OwnThreads | string> {
+  const code = await mapCode(threadCode);
+  if (typeof code === "string") return code;
+  const [pages, start] = await Promise.all([pageCalls(), threadStarter(code.address)]);
+  /** Those that no thread writes to any more. */
+  const idle: ThreadRecord[] = [];
+  return (calls) => {
+    const bytes = ThreadRecord.bytesOf(calls);
+    const fitting = idle.findIndex(({ byteLength }) => byteLength >= bytes);
+    const [record = ThreadRecord.of(pages, bytes)] = fitting < 0 ? [] : idle.splice(fitting, 1);
+    if (record === undefined) return undefined;
+    record.write(calls);
+    const outcome = start(record.address) ? record.done() : undefined;
+    if (outcome === undefined) idle.push(record);
+    return outcome?.finally(() => idle.push(record));
+  };
+}
+
+/** Starts threads that begin at an address, with a word; false where the system starts none. */
+async function threadStarter(begin: bigint): Promise<(word: bigint) => boolean> {
+  const { load } = await koffi();
+  const libc = threadsLibrary(load);
+  const initialise = libc.func("int pthread_attr_init(void* attributes)");
+  const setStack = libc.func("int pthread_attr_setstacksize(void* attributes, size_t bytes)");
+  const setDetached = libc.func("int pthread_attr_setdetachstate(void* attributes, int state)");
+  const create = libc.func(
+    "int pthread_create(_Out_ uint64_t* thread, void* attributes, void* begin, void* word)",
+  );
+  const attributes = new Uint8Array(attributeBytes);
+  initialise(attributes);
+  setStack(attributes, stackBytes);
+  setDetached(attributes, detached);
+  const thread = new BigUint64Array(1);
+  return (word) => create(thread, attributes, begin, word) === 0;
+}
+
+/** More than a `pthread_attr_t` has. */
+const attributeBytes = 64;
+/** `PTHREAD_CREATE_DETACHED`: it is never joined. */
+const detached = 1;
+
+type Load = Awaited<ReturnType<typeof koffi>>["load"];
+
+/** Older C libraries have threads in a library of their own. */
+function threadsLibrary(load: Load): ReturnType<Load> {
+  try {
+    const libc = load("libc.so.6");
+    libc.symbol("pthread_attr_setstacksize");
+    return libc;
+  } catch {
+    return load("libpthread.so.0");
+  }
+}
+
+/** A structure that goes by value. */
+export interface Value {
+  readonly internal: Uint8Array;
+}
+
+/** An argument of a call; memory is passed as the address of a copy, which is copied back when the calls are done. */
+export type Argument = bigint | number | ArrayBufferView | Value;
+
+/** A C function by its address, with its arguments. */
+export interface ThreadedCall {
+  readonly address: bigint;
+  readonly args: readonly Argument[];
+}
+
+/** Calls that were made one after another, up to one that gave another status than 0. */
+export interface Outcome {
+  /** That of the last call. */
+  readonly status: number;
+  /** Number of calls before the one that failed; all where none did. */
+  readonly endedAt: number;
+}
+
+const wordBytes = 8;
+
+/** Bytes up to the end of the word that they end in. */
+function inWords(bytes: number): number {
+  return Math.ceil(bytes / wordBytes) * wordBytes;
+}
+
+/** Bytes of a record before the memory that its calls are given: the outcome, the calls, and the null that ends them. */
+function bytesBefore(calls: readonly ThreadedCall[]): number {
+  return (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
+}
+
+const [firstLookMs, lastLookMs] = [1, 100];
+/** Looking more seldom the longer it takes delays no outcome by more than this part of its time. */
+const lookEvery = 1 / 16;
+
+/** Pages that stay: a thread that is never heard of again may still write to them. */
+export class ThreadRecord {
+  readonly address: bigint;
+  readonly byteLength: number;
+  readonly #words: BigUint64Array;
+  readonly #bytes: Uint8Array;
+  /** Of the outcome's first word: the status, and whether it is there. */
+  readonly #told: Int32Array;
+  #copies: (() => void)[] = [];
+
+  private constructor(address: bigint, buffer: ArrayBuffer) {
+    this.address = address;
+    this.byteLength = buffer.byteLength;
+    this.#words = new BigUint64Array(buffer);
+    this.#bytes = new Uint8Array(buffer);
+    this.#told = new Int32Array(buffer, 0, 2);
+  }
+
+  /** One more with room for so much; `undefined` where the system gives no memory. */
+  static of(pages: PageCalls, bytes: number): ThreadRecord | undefined {
+    const taken = pages.take(Math.ceil(bytes / pageBytes));
+    return taken && new ThreadRecord(taken.address, taken.buffer);
+  }
+
+  /** The room that calls need. */
+  static bytesOf(calls: readonly ThreadedCall[]): number {
+    const memory = calls.flatMap(({ args }) => args.filter(ArrayBuffer.isView));
+    return memory.reduce(
+      (bytes, { byteLength }) => bytes + inWords(byteLength),
+      bytesBefore(calls),
+    );
+  }
+
+  /** Writes calls down, for which there is room. */
+  write(calls: readonly ThreadedCall[]): void {
+    this.#words.fill(0n);
+    this.#copies = [];
+    let data = bytesBefore(calls);
+    /** Copies memory behind the calls, and back when they are done; gives its address. */
+    const lend = ({ buffer, byteOffset, byteLength }: ArrayBufferView): bigint => {
+      const at = data;
+      data += inWords(byteLength);
+      const given = new Uint8Array(buffer, byteOffset, byteLength);
+      this.#bytes.set(given, at);
+      this.#copies.push(() => given.set(this.#bytes.subarray(at, at + byteLength)));
+      return this.address + BigInt(at);
+    };
+    for (const [number, { address, args }] of calls.entries()) {
+      const call = outcomeWords + wordsPerCall * number;
+      let [register, stack] = [call + 1, call + 1 + registerWords];
+      const [registersEnd, stackEnd] = [stack, stack + stackWords];
+      // Null ends the calls.
+      if (address === 0n) throw new TypeError("a call on a thread has no function");
+      this.#words[call] = address;
+      for (const given of args) {
+        if (typeof given === "object" && "internal" in given) {
+          this.#bytes.set(given.internal, stack * wordBytes);
+          stack += Math.ceil(given.internal.length / wordBytes);
+        } else {
+          this.#words[register++] = typeof given === "object" ? lend(given) : BigInt(given);
+        }
+      }
+      if (register > registersEnd || stack > stackEnd) {
+        throw new RangeError("a call on a thread has too many arguments");
+      }
+    }
+  }
+
+  /** Resolves when the thread is through, if ever. Looking keeps no process. */
+  done(): Promise<Outcome> {
+    const began = performance.now();
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (this.#told[1] !== 0) {
+          resolve(this.#read());
+          return;
+        }
+        const wishedMs = (performance.now() - began) * lookEvery;
+        setTimeout(look, Math.min(lastLookMs, Math.max(firstLookMs, wishedMs))).unref();
+      };
+      look();
+    });
+  }
+
+  #read(): Outcome {
+    for (const copy of this.#copies) copy();
+    this.#copies = [];
+    const endedWord = Number((this.#words[1] as bigint) - this.address) / wordBytes;
+    return {
+      status: this.#told[0] as number,
+      endedAt: (endedWord - outcomeWords) / wordsPerCall,
+    };
+  }
+}
+
+/** Words before the calls: the outcome. */
+export const outcomeWords = 2;
+/** Arguments that go into registers. */
+export const registerWords = 6;
+/** Words that go onto the stack. */
+export const stackWords = 16;
+/** The words of a call. */
+export const wordsPerCall = 1 + registerWords + stackWords;
+
+export const threadCode: MachineCode = [
+  ["endbr64", "f3 0f 1e fa"],
+  ["push %rbx", "53"],
+  ["push %r12", "41 54"],
+  // One word more than the calls look at keeps the stack where they want it: at a multiple of 16.
+  ["sub $136, %rsp", "48 81 ec 88 00 00 00"],
+  ["mov %rdi, %r12", "49 89 fc"],
+  ["lea 16(%rdi), %rbx", "48 8d 5f 10"],
+  ["next: mov (%rbx), %rax", "48 8b 03"],
+  ["test %rax, %rax", "48 85 c0"],
+  ["je end", "74 36"],
+  ["lea 56(%rbx), %rsi", "48 8d 73 38"],
+  ["mov %rsp, %rdi", "48 89 e7"],
+  ["mov $16, %ecx", "b9 10 00 00 00"],
+  ["rep movsq", "f3 48 a5"],
+  ["mov 8(%rbx), %rdi", "48 8b 7b 08"],
+  ["mov 16(%rbx), %rsi", "48 8b 73 10"],
+  ["mov 24(%rbx), %rdx", "48 8b 53 18"],
+  ["mov 32(%rbx), %rcx", "48 8b 4b 20"],
+  ["mov 40(%rbx), %r8", "4c 8b 43 28"],
+  ["mov 48(%rbx), %r9", "4c 8b 4b 30"],
+  ["call *%rax", "ff d0"],
+  // The next call comes when this one's status is 0; behind the last `rax` is the null that ended them.
+  ["test %eax, %eax", "85 c0"],
+  ["jne end", "75 09"],
+  ["add $184, %rbx", "48 81 c3 b8 00 00 00"],
+  ["jmp next", "eb c2"],
+  ["end: mov %rbx, 8(%r12)", "49 89 5c 24 08"],
+  ["mov %eax, %eax", "89 c0"],
+  ["bts $32, %rax", "48 0f ba e8 20"],
+  ["mov %rax, (%r12)", "49 89 04 24"],
+  ["add $136, %rsp", "48 81 c4 88 00 00 00"],
+  ["pop %r12", "41 5c"],
+  ["pop %rbx", "5b"],
+  ["xor %eax, %eax", "31 c0"],
+  ["ret", "c3"],
+];
