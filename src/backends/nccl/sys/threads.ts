@@ -114,7 +114,7 @@ const [firstLookMs, lastLookMs] = [1, 100];
 const lookEvery = 1 / 16;
 
 /** Pages that stay: a thread that is never heard of again may still write to them. */
-export class ThreadRecord {
+class ThreadRecord {
   readonly address: bigint;
   readonly byteLength: number;
   readonly #words: BigUint64Array;
@@ -209,13 +209,13 @@ export class ThreadRecord {
 }
 
 /** Words before the calls: the outcome. */
-export const outcomeWords = 2;
+const outcomeWords = 2;
 /** Arguments that go into registers. */
-export const registerWords = 6;
+const registerWords = 6;
 /** Words that go onto the stack. */
-export const stackWords = 16;
+const stackWords = 16;
 /** The words of a call. */
-export const wordsPerCall = 1 + registerWords + stackWords;
+const wordsPerCall = 1 + registerWords + stackWords;
 
 export const threadCode: MachineCode = [
   ["endbr64", "f3 0f 1e fa"],
