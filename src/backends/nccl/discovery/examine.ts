@@ -175,7 +175,11 @@ interface Gpu {
   readonly multicast: boolean | null;
 }
 
-/** In-switch reduction: whether NCCL may use it, and whether the GPUs could. */
+/**
+ * In-switch reduction: whether NCCL may use it, and whether the GPUs could.
+ *
+ * @internal
+ */
 export function nvlsState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string {
   const able = multicastText(gpus);
   const suffix = able === "" ? "" : ` (${able})`;
@@ -204,7 +208,11 @@ function these(gpus: readonly Gpu[]): string {
   return gpus.length === 1 ? "this GPU has" : "these GPUs have";
 }
 
-/** GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two. */
+/**
+ * GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two.
+ *
+ * @internal
+ */
 export function p2pState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string | null {
   if (gpus.length < 2) return null;
   const pairs = (gpus.length * (gpus.length - 1)) / 2;

@@ -198,6 +198,8 @@ const pythonTimeoutMs = 2000;
 
 /**
  * The places to try. A path that the caller or the environment names is the only one: nothing else is tried instead.
+ *
+ * @internal
  */
 export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env): Place[] {
   const { names, option, variable, wheels } = wish;

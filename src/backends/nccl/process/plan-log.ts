@@ -49,7 +49,11 @@ const onChannels =
   /NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}/;
 const symmetric = /NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+) nchannels (\d+)/;
 
-/** The plan of a line; `undefined` for lines about anything else. */
+/**
+ * The plan of a line; `undefined` for lines about anything else.
+ *
+ * @internal
+ */
 export function planOfLine(line: string): TakenPlan | undefined {
   const [, name = "", bytes, algorithm = "", protocol = "", low, high] =
     onChannels.exec(line) ?? [];
@@ -75,7 +79,11 @@ export function planOfLine(line: string): TakenPlan | undefined {
   };
 }
 
-/** The communicator that lines tell about; `undefined` when they do not. */
+/**
+ * The communicator that lines tell about; `undefined` when they do not.
+ *
+ * @internal
+ */
 export function communicatorOfLines(lines: readonly string[]): TakenCommunicator | undefined {
   const rings: number[][] = [];
   const links: { readonly child: number; readonly rank: number; readonly up: number }[][] = [];

@@ -81,6 +81,7 @@ const mostArguments = 8;
 /** The words of a call: its function and its arguments. */
 const wordsPerCall = 1 + mostArguments;
 
+/** @internal */
 export const listCode: MachineCode = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],

@@ -217,6 +217,7 @@ const stackWords = 16;
 /** The words of a call. */
 const wordsPerCall = 1 + registerWords + stackWords;
 
+/** @internal */
 export const threadCode: MachineCode = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],
