@@ -82,7 +82,7 @@ async function record(backendOf) {
   for (const protocol of protocols) {
     const pin = { algorithm: "Ring", protocol, channels: 1 };
     const gpu = await createWorld({ backend: backendOf(pin), size: 2, name: "nan" });
-    const twin = await createWorld({ backend: sim({ like: "nccl-2.28", nccl: pin }), size: 2 });
+    const twin = await createWorld({ backend: sim({ like: "nccl-2.28", plan: pin }), size: 2 });
     try {
       for (const [dtype, format] of Object.entries(formats)) {
         const pairs = Object.entries(pairsOf(format));
@@ -127,7 +127,7 @@ function rowsOf({ protocol, dtype, op, pairs, format, ofGpu, other, ofSim }) {
 }
 
 const rows = await record((pin) =>
-  values.rehearse ? sim({ like: "nccl-2.28", nccl: pin }) : nccl({ plan: pin }),
+  values.rehearse ? sim({ like: "nccl-2.28", plan: pin }) : nccl({ plan: pin }),
 );
 const print = (text) => process.stdout.write(`${text}\n`);
 print(

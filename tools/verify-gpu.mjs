@@ -31,7 +31,7 @@ const { propertyRun } = await import("./verify-gpu/property.mjs");
 const { choiceCheck } = await import("./verify-gpu/choice.mjs");
 const { symmetricRun } = await import("./verify-gpu/symmetric.mjs");
 
-const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin });
+const makeSim = (pin) => sim({ like: "nccl-2.28", plan: pin });
 const makeGpu = values.rehearse ? makeSim : (pin) => nccl({ plan: pin, readPlan: true });
 
 /** Numbers of ranks from 2 to the GPUs that are here. */

@@ -40,8 +40,8 @@ print(`# ${environmentText(environment())}`);
 print(`# ${adapter}, native addition trusted for: ${JSON.stringify(nativeAdd)}`);
 print(`# ranks ${sizes.join(", ")}, seed ${seed}`);
 
-const makeSim = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor: cpu() });
-const makeGpu = (pin) => sim({ like: "nccl-2.28", nccl: pin, executor });
+const makeSim = (pin) => sim({ like: "nccl-2.28", plan: pin, executor: cpu() });
+const makeGpu = (pin) => sim({ like: "nccl-2.28", plan: pin, executor });
 const began = performance.now();
 const left = () => seconds - (performance.now() - began) / 1000;
 const common = { sizes, buffers: {}, makeGpu, makeSim };

@@ -64,7 +64,7 @@ export function isSymmetric({ plan }: State): boolean {
 }
 
 /** What `sim` and `plannersOf` are told about the plan. */
-export function planOptions(state: State): Pick<SimOptions, "algorithms" | "like" | "nccl"> {
+export function planOptions(state: State): Pick<SimOptions, "algorithms" | "like" | "plan"> {
   const { collective, plan, channels } = state;
   if (!isNccl(state)) return { algorithms: { [collective]: plan } as AlgorithmChoice };
   const [, algorithm, protocol] = plan.split("-");
@@ -75,5 +75,5 @@ export function planOptions(state: State): Pick<SimOptions, "algorithms" | "like
     protocol: named(protocols, protocol),
     channels: channels === 0 ? undefined : channels,
   };
-  return { like: "nccl-2.28", nccl: pin };
+  return { like: "nccl-2.28", plan: pin };
 }

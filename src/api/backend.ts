@@ -75,7 +75,7 @@ export interface Session {
   readonly timeoutMs?: number | undefined;
   /** In a job of several processes: its generation, counted from 1, and the rank that each rank had in the first one. */
   readonly generation?: number;
-  readonly origins?: readonly number[];
+  readonly initialRanks?: readonly number[];
   /** The backends that were tried to get this one, where there was a choice. */
   readonly selection?: readonly Attempt[];
   /** Name of a rank's device, such as `sim:3`. */

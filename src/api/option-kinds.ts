@@ -26,8 +26,14 @@ export type Complete<Options extends object> = {
   readonly [Name in keyof Options]-?: Exclude<Options[Name], undefined>;
 };
 
-/** Facts beside a fault; `path` is that of options that are an option themselves. */
-type Where = Partial<CommErrorFacts> & { readonly path?: string };
+/**
+ * Facts beside a fault; `path` is that of options that are an option themselves, `renamed` holds the present names of
+ * options by their earlier ones.
+ */
+type Where = Partial<CommErrorFacts> & {
+  readonly path?: string;
+  readonly renamed?: Readonly<Record<string, string>>;
+};
 
 const isOfKind: Readonly<Record<string, (value: unknown) => boolean>> = {
   array: Array.isArray,
@@ -54,11 +60,11 @@ export function assertOptions<Options extends object>(
   subject: string,
   options: Options,
   kinds: OptionKinds<Options>,
-  { path, ...facts }: Where = {},
+  { path, renamed = {}, ...facts }: Where = {},
 ): void {
-  const refuse = (field: string, why: string): never => {
+  const refuse = (field: string, why: string, hint?: string): never => {
     throw new InvalidArgumentError(
-      { headline: `${subject}: ${field}: ${why}` },
+      { headline: `${subject}: ${field}: ${why}`, ...(hint !== undefined && { hint }) },
       { ...facts, field },
     );
   };
@@ -68,7 +74,10 @@ export function assertOptions<Options extends object>(
   for (const name in options) {
     const field = path === undefined ? name : `${path}.${name}`;
     if (!Object.hasOwn(kinds, name)) {
-      refuse(field, `it is not known here, needs one of ${namesText(name, Object.keys(kinds))}`);
+      const now = Object.hasOwn(renamed, name) ? renamed[name] : undefined;
+      const hint = now === undefined ? undefined : `${name} was renamed: write ${now}`;
+      const names = namesText(name, Object.keys(kinds), now === undefined ? undefined : [now]);
+      refuse(field, `it is not known here, needs one of ${names}`, hint);
     }
     const [kind, value] = [kinds[name], options[name]];
     if (typeof kind !== "string" || value === undefined) continue;

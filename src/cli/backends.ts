@@ -14,14 +14,14 @@ import { oneOf } from "./options.ts";
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, nccl, ...rest }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, plan, ...rest }) =>
     sim({
       seed,
       schedule: rest.schedule,
       // sim() itself refuses what it does not know.
       ...(like !== undefined && { like: like as "nccl-2.28" }),
       ...(topology !== undefined && { topology }),
-      ...(nccl !== undefined && { nccl: nccl as NonNullable<SimOptions["nccl"]> }),
+      ...(plan !== undefined && { plan: plan as NonNullable<SimOptions["plan"]> }),
       algorithms: algorithms as AlgorithmChoice,
       link,
       ...(trace instanceof Trace && { trace }),
@@ -44,7 +44,7 @@ function ncclBackend(settings: BackendSettings): NcclBackend {
     strict,
     ...own
   } = settings;
-  const { devices, nccl: plan, readPlan } = own;
+  const { devices, plan, readPlan } = own;
   const algorithm = Object.keys(algorithms)[0];
   const given = { algorithm, like, topology, link, trace, schedule, executor, strict };
   const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
@@ -146,7 +146,7 @@ export async function variantBackend(
     schedule,
     algorithms,
     like,
-    nccl: Object.keys(said).length === 0 ? settings.nccl : { ...settings.nccl, ...said },
+    plan: Object.keys(said).length === 0 ? settings.plan : { ...settings.plan, ...said },
     devices,
     executor,
   });

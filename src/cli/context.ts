@@ -15,7 +15,7 @@ export interface BackendSettings {
   /** The machine with the plans that are followed. */
   readonly topology?: "h200x8" | undefined;
   /** The set-up of NCCL, for NCCL itself and for its plans. */
-  readonly nccl?: NcclSetup | undefined;
+  readonly plan?: NcclSetup | undefined;
   /** GPUs by rank, for NCCL. */
   readonly devices?: readonly number[] | undefined;
   /** The plans that NCCL takes are to be read from its log. */

@@ -31,7 +31,7 @@ export function isPlanned(collective: string): boolean {
   return planned.includes(collective);
 }
 
-/** The plan that `sim({ like, nccl })` follows for a call. */
+/** The plan that `sim({ like, plan })` follows for a call. */
 export function planOf(
   { collective, dtype, op, count = 0, root }: Question,
   ranks: number,

@@ -136,7 +136,7 @@ function backendsOf(
 ): BackendFor {
   const { library, topology } = head;
   const twin = name === "sim" ? { like: library, topology } : { readPlan };
-  return (nccl) => namedBackend(backends, name, { ...twin, nccl, executor });
+  return (plan) => namedBackend(backends, name, { ...twin, plan, executor });
 }
 
 /** The plan that NCCL logged for the call that was made last. */

@@ -10,10 +10,10 @@ import { parts } from "./parts.ts";
 import { conformance, type SuiteRanks, type UseRanks } from "./suite.ts";
 
 /** A new job for every use. */
-function joining(checks?: "always"): UseRanks {
+function joining(compareCalls?: "always"): UseRanks {
   return async (size, use) => {
     const gpus = fakeGpus();
-    const joined = await joinAll(size, checks, gpus);
+    const joined = await joinAll(size, compareCalls, gpus);
     const ranks: SuiteRanks = {
       size,
       each: async (part, ...args) => {

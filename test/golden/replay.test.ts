@@ -42,7 +42,7 @@ test.each(files)(
   async (name) => {
     const cases = recordsOf(name);
     const chosen = everything ? cases : sample(cases, 2e7);
-    const found = await check(chosen, (nccl) => sim({ like: "nccl-2.28", nccl }));
+    const found = await check(chosen, (plan) => sim({ like: "nccl-2.28", plan }));
     if (everything) console.log(`${name}: ${found.identical} of ${found.cases} identical`);
     expect(found.mismatches.slice(0, 10)).toEqual([]);
     expect(found).toMatchObject({ cases: chosen.length, identical: chosen.length });

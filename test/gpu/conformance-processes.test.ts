@@ -10,7 +10,7 @@ const nccl = {
   backend: "nccl",
   script: jobPath("conformance-rank.mjs"),
   // Processes do not know of each other's calls unless they tell.
-  compare: ["--checks", "always"],
+  compare: ["--compare-calls", "always"],
   capabilities: {
     hostArrays: false,
     virtualTime: false,

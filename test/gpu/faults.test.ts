@@ -21,7 +21,7 @@ interface Loss {
   readonly made: number;
   readonly message: string;
   readonly told: number;
-  readonly rebuilt: { readonly generation: number; readonly origins: readonly number[] };
+  readonly rebuilt: { readonly generation: number; readonly initialRanks: readonly number[] };
 }
 
 async function expectLosses(victims: readonly number[]): Promise<void> {
@@ -43,11 +43,11 @@ async function expectLosses(victims: readonly number[]): Promise<void> {
       expect(loss.told, "milliseconds from the kill").toBeGreaterThan(0);
       expect(loss.told).toBeLessThan(5000);
       const gone = victims.slice(0, at + 1);
-      const origins = Array.from({ length: most }, (_, rank) => rank);
+      const initialRanks = Array.from({ length: most }, (_, rank) => rank);
       expect(loss.rebuilt).toMatchObject({
         generation: at + 2,
         size: most - gone.length,
-        origins: origins.filter((rank) => !gone.includes(rank)),
+        initialRanks: initialRanks.filter((rank) => !gone.includes(rank)),
       });
     }
   }

@@ -44,7 +44,7 @@ describe("an arena full of buffers serves calls as cpu() does", () => {
   const plans: SimOptions[] = [
     { algorithms: { allReduce: "ring" } },
     { algorithms: { allReduce: "linear" } },
-    { like: "nccl-2.28", nccl: { protocol: "LL128" } },
+    { like: "nccl-2.28", plan: { protocol: "LL128" } },
   ];
   test.each(plans)("%o", async (plan) => {
     const needed = await results(cpu(), plan);

@@ -277,7 +277,7 @@ const others: Readonly<Record<string, (rest: Rest) => unknown>> = {
     traced({
       ...rest("seed", "like", "topology", "executor", "faults", "strict", "phantom"),
       ...{
-        nccl: undefined,
+        plan: undefined,
         algorithms: rest("allReduce"),
         link: rest("latencyNs", "gigabytesPerSecond"),
       },
@@ -285,7 +285,7 @@ const others: Readonly<Record<string, (rest: Rest) => unknown>> = {
   plan: (rest) =>
     traced({
       like: "nccl-2.28",
-      nccl: rest(
+      plan: rest(
         ...["algorithm", "protocol", "channels", "minChannels", "maxChannels", "rings"],
         ...["buffSize", "llBuffSize", "ll128BuffSize"],
       ),
@@ -296,7 +296,7 @@ const others: Readonly<Record<string, (rest: Rest) => unknown>> = {
   nccl: (rest) =>
     nccl({
       ...rest("devices", "stream", "streams", "staging", "ncclLibrary", "cudartLibrary"),
-      ...rest("timeoutMs", "plan", "readPlan", "checks", "nvls"),
+      ...rest("timeoutMs", "plan", "readPlan", "compareCalls", "nvls"),
     }).name,
   createWorld: async (rest) => {
     const names = ["name", "onStall", "stallMs", "stall", "callSites"] as const;

@@ -23,9 +23,9 @@ const planned: Readonly<Record<string, SimOptions>> = {
   doubling: { algorithms: { allReduce: "recursive-doubling", reduceScatter: "recursive-halving" } },
   halving: { algorithms: { allReduce: "halving-doubling" } },
   linear: { algorithms: { allReduce: "linear" } },
-  LL: { like: "nccl-2.28", nccl: { protocol: "LL" } },
-  LL128: { like: "nccl-2.28", nccl: { protocol: "LL128" } },
-  Simple: { like: "nccl-2.28", nccl: { protocol: "Simple" } },
+  LL: { like: "nccl-2.28", plan: { protocol: "LL" } },
+  LL128: { like: "nccl-2.28", plan: { protocol: "LL128" } },
+  Simple: { like: "nccl-2.28", plan: { protocol: "Simple" } },
 };
 
 /** A call of all ranks. Buffers begin so many elements into their memory. */

@@ -32,7 +32,7 @@ const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"]
 
 /** Checks a pin, and replaces `channels` by `minChannels` and `maxChannels`. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
-  assertOptions("plan of NCCL", pin, kinds, { path: "nccl" });
+  assertOptions("plan of NCCL", pin, kinds, { path: "plan" });
   const { algorithm, protocol, channels, rings, ...settings } = pin;
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];
@@ -72,7 +72,7 @@ function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
 function fault(field: string, found: string, needs: string): InvalidArgumentError {
   return new InvalidArgumentError(
     { headline: `plan of NCCL: ${field}: found ${found}, needs ${needs}` },
-    { field: `nccl.${field}` },
+    { field: `plan.${field}` },
   );
 }
 

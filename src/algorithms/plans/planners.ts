@@ -38,7 +38,7 @@ export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice | undefined;
   readonly like?: "nccl-2.28" | undefined;
   readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
-  readonly nccl?: NcclPin | undefined;
+  readonly plan?: NcclPin | undefined;
 }
 
 /** The twin that applies without a name. */
@@ -49,7 +49,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithms = {}, like } = options;
   checkChoice(algorithms);
   if (like === undefined) assertUnnamed(options);
-  const { algorithm, protocol, rings, ...settings } = resolvePin(options.nccl);
+  const { algorithm, protocol, rings, ...settings } = resolvePin(options.plan);
   const topology = pinned(topologyOf(options), rings);
   const version = like === undefined ? unnamed.version : versionOf(like);
   const forced = { algorithm, protocol };
@@ -80,11 +80,11 @@ const twins = new Map<string, TwinPlanner>();
 
 /** Plans of a named machine are the same in every world, so worlds share them; the planner bounds their number. */
 function sharedTwin(
-  { topology = unnamed.topology, nccl }: PlanOptions,
+  { topology = unnamed.topology, plan }: PlanOptions,
   version: string,
   make: () => TwinPlanner,
 ): TwinPlanner {
-  if (typeof topology !== "string" || nccl !== undefined) return make();
+  if (typeof topology !== "string" || plan !== undefined) return make();
   const key = `${version} ${topology}`;
   const known = twins.get(key) ?? make();
   twins.set(key, known);
@@ -121,10 +121,10 @@ class WorldPlanner implements Planner {
 const disorder =
   "the ranks are not in the order of their devices, and the rings among them were not read";
 
-function assertUnnamed({ topology, nccl }: PlanOptions): void {
-  if (topology === undefined && nccl === undefined) return;
+function assertUnnamed({ topology, plan }: PlanOptions): void {
+  if (topology === undefined && plan === undefined) return;
   throw new InvalidArgumentError(
-    { headline: "sim: topology and nccl belong to like", hint: 'pass like: "nccl-2.28" too' },
+    { headline: "sim: topology and plan belong to like", hint: 'pass like: "nccl-2.28" too' },
     { field: "like" },
   );
 }

@@ -33,8 +33,8 @@ export interface ConnectOptions {
 export interface ConnectedCommunicator extends Communicator {
   /** The number of the job's life, counted from 1 by every rebuild, and by every try of one. */
   readonly generation: number;
-  /** By rank, which rank it was in the first life. */
-  readonly origins: readonly number[];
+  /** The number of each rank in the first generation, by its rank here. */
+  readonly initialRanks: readonly number[];
 
   /**
    * Continues with the survivors as a new communicator; ranks keep their order and get new numbers. This one, its splits and its
@@ -117,12 +117,12 @@ const longestMs = 2 ** 31 - 1;
 
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {
-  const { generation = 1, origins } = session;
-  return connected(opening, new LocalWorld(session, opening, generation, origins));
+  const { generation = 1, initialRanks } = session;
+  return connected(opening, new LocalWorld(session, opening, generation, initialRanks));
 }
 
 function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
-  const { session, generation, origins, name } = world;
+  const { session, generation, initialRanks, name } = world;
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
     assertOptions("rebuild", options, { without: true });
@@ -151,5 +151,5 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     await world.close().catch(() => undefined);
     return attach(opening, next);
   };
-  return Object.assign(comm, { generation, origins, rebuild });
+  return Object.assign(comm, { generation, initialRanks, rebuild });
 }

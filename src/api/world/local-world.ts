@@ -77,10 +77,11 @@ export async function openWorld(
   size: number,
   generation = 1,
   rebuilt?: Rebuilt,
+  initialRanks?: readonly number[],
 ): Promise<LocalWorld> {
   const { backend, name } = opening;
   const session = await backend.open({ size, name, rebuilt });
-  return new LocalWorld(session, opening, generation, rebuilt?.ranks);
+  return new LocalWorld(session, opening, generation, initialRanks);
 }
 
 function warnOfStall({ text }: StallReport): void {
@@ -92,7 +93,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   readonly name: string;
   readonly size: number;
   readonly generation: number;
-  readonly origins: readonly number[];
+  readonly initialRanks: readonly number[];
   readonly ready: ReadyQueue | undefined;
   readonly settling: Settling;
   readonly #opening: Opening;
@@ -112,7 +113,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     session: Session,
     opening: Opening,
     generation: number,
-    origins: readonly number[] | undefined,
+    initialRanks: readonly number[] | undefined,
   ) {
     const { name, stall, onStall } = opening;
     this.name = name;
@@ -122,7 +123,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     this.#session = session;
     this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
     this.#monitor = new Monitor(session.size, this, opening.callSites);
-    this.origins = origins ?? Array.from({ length: session.size }, (_, rank) => rank);
+    this.initialRanks = initialRanks ?? Array.from({ length: session.size }, (_, rank) => rank);
     this.settling = new Settling(this.#monitor);
     this.ready = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
     this.#communicators = new Communicators(name, this.#monitor, this);
@@ -197,7 +198,9 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     try {
       await this.close();
       const rebuilt = { session: this.#session, ranks: survivors };
-      return await openWorld(this.#opening, survivors.length, this.generation + 1, rebuilt);
+      const initialRanks = survivors.map((rank) => this.initialRanks[rank] as number);
+      const generation = this.generation + 1;
+      return await openWorld(this.#opening, survivors.length, generation, rebuilt, initialRanks);
     } catch (error) {
       this.#mayReopen = true;
       throw error;

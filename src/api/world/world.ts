@@ -88,8 +88,8 @@ export interface World extends AsyncDisposable {
    */
   estimate(question: Question): Promise<number>;
 
-  /** Ranks of the world this one was rebuilt from, by rank here; its own ranks when it was not. */
-  readonly origins: readonly number[];
+  /** The number of each rank in the first generation, by its rank here. */
+  readonly initialRanks: readonly number[];
 
   /**
    * Closes this world and opens the next generation, without some ranks. The others keep their order and get new

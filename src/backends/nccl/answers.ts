@@ -126,7 +126,7 @@ export class Answers {
 
   #knownPlans(): Planner {
     const isPinned = Object.values(this.#pin).some((value) => value !== undefined);
-    const followed = isPinned ? ({ like: "nccl-2.28", nccl: this.#pin } as const) : {};
+    const followed = isPinned ? ({ like: "nccl-2.28", plan: this.#pin } as const) : {};
     return plannersOf(followed)(this.#size);
   }
 }

@@ -71,14 +71,20 @@ export function assertTimeout(timeoutMs: unknown): void {
 }
 
 /** Refuses ways of comparing calls that there are not. */
-export function assertChecks(checks: unknown): void {
-  if (checks === undefined || checks === "off" || checks === "once" || checks === "always") return;
+export function assertCompareCalls(compareCalls: unknown): void {
+  if (
+    compareCalls === undefined ||
+    compareCalls === "off" ||
+    compareCalls === "once" ||
+    compareCalls === "always"
+  )
+    return;
   throw new InvalidArgumentError(
     {
-      headline: `nccl: checks: found ${textOf(checks)}, needs "off", "once" or "always"`,
+      headline: `nccl: compareCalls: found ${textOf(compareCalls)}, needs "off", "once" or "always"`,
       hint: "leave it out and calls are not compared between processes",
     },
-    { field: "checks" },
+    { field: "compareCalls" },
   );
 }
 

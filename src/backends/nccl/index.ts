@@ -4,7 +4,7 @@ import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import {
-  assertChecks,
+  assertCompareCalls,
   assertDevices,
   assertStaging,
   assertTimeout,
@@ -45,11 +45,11 @@ export interface NcclBackend extends Backend {
  * pinned.plans.take(); // [{ comm: "world", collective: "allReduce", bytes: 4096, algorithm: "Ring", ... }]
  */
 export function nccl(options: NcclOptions = {}): NcclBackend {
-  assertOptions("nccl", options, ncclOptionKinds);
+  assertOptions("nccl", options, ncclOptionKinds, { renamed: { checks: "compareCalls" } });
   const { devices, timeoutMs } = options;
   if (devices !== undefined) assertDevices(devices);
   if (timeoutMs !== undefined) assertTimeout(timeoutMs);
-  assertChecks(options.checks);
+  assertCompareCalls(options.compareCalls);
   assertStaging(options.staging);
   assertStreams(options);
   const pin = resolvePin(options.plan);

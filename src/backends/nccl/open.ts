@@ -13,7 +13,7 @@ import { CurrentDevice, Device, type Place } from "./device/device.ts";
 import { inTurn } from "./device/give-back.ts";
 import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
-import type { Checks } from "./job/comparisons.ts";
+import type { CompareCalls } from "./job/comparisons.ts";
 import { Job } from "./job/job.ts";
 import type { Lives } from "./job/next-life.ts";
 import { openTogether } from "./job/opening-together.ts";
@@ -30,7 +30,7 @@ export interface Setup {
   readonly libraries: Libraries;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
-  readonly checks?: Checks | undefined;
+  readonly compareCalls?: CompareCalls | undefined;
   /** True where calls take arrays, which are copied; false when left out. */
   readonly staging?: NcclOptions["staging"];
   /** The pinned plan; none when left out. */
@@ -88,7 +88,7 @@ export async function openJoined(
       }),
     timeoutMs,
   };
-  const job = new Job(membership, lives, setup.checks);
+  const job = new Job(membership, lives, setup.compareCalls);
   return here.session({ ...setup, ...here, world, places, job });
 }
 

@@ -31,7 +31,7 @@ export interface NcclOptions {
   readonly timeoutMs?: number | undefined;
   /**
    * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The
-   * same object as `nccl` of `sim({ like: "nccl-2.28", nccl })` gives the same bits there. Algorithm, protocol and rings
+   * same object as `plan` of `sim({ like: "nccl-2.28", plan })` gives the same bits there. Algorithm, protocol and rings
    * are set by variables while NCCL starts a communicator and put back afterwards; buffer sizes hold
    * for the whole process, so that another size later is refused. Rings are those of the world: a split has NCCL's own.
    */
@@ -48,7 +48,7 @@ export interface NcclOptions {
    * the others do not make is reported on its own rank alone, and kinds that were agreed on are not compared again. Messages,
    * and communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
    */
-  readonly checks?: "off" | "once" | "always" | undefined;
+  readonly compareCalls?: "off" | "once" | "always" | undefined;
   /**
    * In-switch reduction, with bits that cannot be predicted: nothing is claimed of them then. Off by default, also where
    * NCCL_NVLS_ENABLE has another value. Turning it on leaves that variable as it is; a process that was started with it
@@ -60,6 +60,6 @@ export interface NcclOptions {
 /** All of them. */
 export const ncclOptionKinds: OptionKinds<NcclOptions> = {
   ...{ devices: true, stream: true, streams: true, staging: true, timeoutMs: true, plan: "object" },
-  ...{ ncclLibrary: "string", cudartLibrary: "string", checks: true },
+  ...{ ncclLibrary: "string", cudartLibrary: "string", compareCalls: true },
   ...{ readPlan: "boolean", nvls: "boolean" },
 };

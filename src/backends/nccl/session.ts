@@ -61,7 +61,7 @@ export class NcclSession implements Session {
   readonly localRanks: readonly number[];
   readonly timeoutMs: number | undefined;
   readonly generation: number;
-  readonly origins: readonly number[];
+  readonly initialRanks: readonly number[];
   readonly capabilities: Capabilities;
   readonly compare: Session["compare"];
   readonly peerBarrier: Session["peerBarrier"];
@@ -102,7 +102,7 @@ export class NcclSession implements Session {
     this.localRanks = world.info.local;
     this.timeoutMs = timeoutMs;
     this.generation = (job?.generation ?? 0) + 1;
-    this.origins = job?.origins ?? world.info.ranks;
+    this.initialRanks = job?.initialRanks ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#add(world);
     const { comparisons, firstUses } = job ?? {};

@@ -22,7 +22,7 @@ interface Opening {
  * @throws InvalidArgumentError, UnsupportedError for settings that differ from those that NCCL has read in this process.
  */
 export function setupOf(
-  { timeoutMs, checks, staging, nvls = false, readPlan = false }: NcclOptions,
+  { timeoutMs, compareCalls, staging, nvls = false, readPlan = false }: NcclOptions,
   { pin, size, plans, libraries }: Opening,
 ): Setup {
   assertRingSize(pin, size);
@@ -32,7 +32,7 @@ export function setupOf(
     libraries,
     config: pinnedConfig(pin),
     timeoutMs,
-    checks,
+    compareCalls,
     staging,
     pin: { ...pin, ...processSettings.buffers() },
     unusual: processSettings.unusual(),

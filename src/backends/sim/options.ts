@@ -46,8 +46,8 @@ export interface SimOptions {
    * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
    */
   readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
-  /** The set-up of NCCL there, as by `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
-  readonly nccl?: NcclPin | undefined;
+  /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
+  readonly plan?: NcclPin | undefined;
   /** The links between ranks, for virtual time. */
   readonly link?: LinkOptions | undefined;
   /**
@@ -76,7 +76,7 @@ const kinds: OptionKinds<SimOptions> = {
     algorithms: "object",
     like: true,
     topology: true,
-    nccl: "object",
+    plan: "object",
     link: "object",
   },
   ...{
@@ -91,7 +91,7 @@ const kinds: OptionKinds<SimOptions> = {
 
 /** Refuses options that make no sense; plans, links and rings are checked where they are made. */
 export function assertSimOptions(options: SimOptions): void {
-  assertOptions("sim", options, kinds);
+  assertOptions("sim", options, kinds, { renamed: { nccl: "plan" } });
   const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;
   if (!Number.isSafeInteger(seed)) throw refused("seed", textOf(seed), "an integer");
   if (!scheduleNames.includes(schedule)) {

@@ -43,7 +43,7 @@ export class WorldTrace {
   readonly #trace: Trace;
   readonly #generation: number;
   /** The number of each rank in the first life. */
-  readonly #origins: readonly number[];
+  readonly #initialRanks: readonly number[];
   /** Numbers of messages from one rank to another so far, by communicator, sender and receiver. */
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
   /** The shown part of a call that a rank made, in that order, until it may fail no more. */
@@ -60,21 +60,21 @@ export class WorldTrace {
     if (before === undefined) {
       this.first = this;
       this.#generation = 1;
-      this.#origins = Array.from({ length: size }, (_, rank) => rank);
+      this.#initialRanks = Array.from({ length: size }, (_, rank) => rank);
       return;
     }
     const { world, ranks } = before;
     this.first = world.first;
     this.#generation = world.#generation + 1;
-    this.#origins = ranks.map((rank) => world.#origins[rank] as number);
+    this.#initialRanks = ranks.map((rank) => world.#initialRanks[rank] as number);
   }
 
   /** The name of a rank's process: the ranks of the first life of the first world have no other. */
   processName(rank: number, { world }: Place): string {
-    const origin = this.#origins[rank] as number;
+    const initialRank = this.#initialRanks[rank] as number;
     const whose = world > 1 ? ` of world ${world}` : "";
     const life = this.#generation > 1 ? `, generation ${this.#generation}` : "";
-    const was = origin === rank ? "" : ` (rank ${origin} at first)`;
+    const was = initialRank === rank ? "" : ` (rank ${initialRank} at first)`;
     return `rank ${rank}${whose}${life}${was}`;
   }
 

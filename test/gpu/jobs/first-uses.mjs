@@ -90,6 +90,6 @@ const lost = tellOf("killed", toAll(comm, {}));
 await lost;
 comm = await comm.rebuild({ without: [late] });
 await sum(comm, floats(comm, 8));
-const result = { rank: comm.origins[comm.rank], told, size: comm.size };
+const result = { rank: comm.initialRanks[comm.rank], told, size: comm.size };
 await comm.close();
 process.stdout.write(`result ${JSON.stringify(result)}\n`);

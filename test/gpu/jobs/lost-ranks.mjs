@@ -11,9 +11,9 @@ const first = comm.rank;
 
 /** Number of calls that this life has made. */
 async function healthy() {
-  const one = comm.alloc("int32", 3).fill(comm.origins[comm.rank] + 1);
+  const one = comm.alloc("int32", 3).fill(comm.initialRanks[comm.rank] + 1);
   await comm.allReduce({ send: one, op: "sum" });
-  const needed = comm.origins.reduce((sum, origin) => sum + origin + 1, 0);
+  const needed = comm.initialRanks.reduce((sum, initialRank) => sum + initialRank + 1, 0);
   const found = Array.from(await one.toHost());
   if (found.some((value) => value !== needed)) throw new Error(`found ${found}, needs ${needed}`);
   return 1;
@@ -25,7 +25,7 @@ let made = 0;
 for (const victim of victims) {
   made += await healthy();
   const send = comm.alloc("float32", 2 ** 20).fill(0);
-  const lost = comm.origins.indexOf(victim);
+  const lost = comm.initialRanks.indexOf(victim);
   // All learn when it happens; clocks of one machine agree.
   const die = comm.alloc("float64", 1).fill(now() + 300);
   await comm.broadcast({ recv: die, root: lost });
@@ -49,8 +49,8 @@ for (const victim of victims) {
   comm = await comm.rebuild({ without: [lost] });
   const madeBefore = made;
   made = await healthy();
-  const { generation, size, origins } = comm;
-  const rebuilt = { generation, size, origins, tookMs: performance.now() - began };
+  const { generation, size, initialRanks } = comm;
+  const rebuilt = { generation, size, initialRanks, tookMs: performance.now() - began };
   losses.push({
     lost,
     name,

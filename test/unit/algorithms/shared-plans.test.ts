@@ -22,7 +22,7 @@ describe("plans", () => {
 
   test("are others where NCCL is set up in another way, or an algorithm was chosen", () => {
     const plan = plannersOf({})(4).of(question);
-    const forced = plannersOf({ like: "nccl-2.28", nccl: { algorithm: "Tree" } })(4).of(question);
+    const forced = plannersOf({ like: "nccl-2.28", plan: { algorithm: "Tree" } })(4).of(question);
     expect(forced.name).not.toBe(plan.name);
     expect(plannersOf({ algorithms: { allReduce: "linear" } })(4).of(question).name).toBe("linear");
     expect(plannersOf({})(4).of(question)).toBe(plan);

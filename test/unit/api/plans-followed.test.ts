@@ -112,7 +112,7 @@ describe("a name that cannot be followed is refused", () => {
     ["topology", { like: "nccl-2.28", topology: "h100x16" }],
     ["topology", { like: "nccl-2.28", topology: "constructor" }],
     ["like", { topology: "h200x8" }],
-    ["like", { nccl: { maxChannels: 1 } }],
+    ["like", { plan: { maxChannels: 1 } }],
   ])("%s: %o", async (field, options) => {
     expect(await failure(options)).toMatchObject({ code: "ERR_COMM_ARG", field });
   });

@@ -18,10 +18,15 @@ describe("rebuild", () => {
   test("without ranks keeps the others in order, under new numbers", async () => {
     const world = await createWorld({ backend: sim(), size: 5, name: "job" });
     const next = await world.rebuild({ without: [0, 3] });
-    expect([next.size, next.generation, next.name, next.origins]).toEqual([3, 2, "job", [1, 2, 4]]);
-    expect([world.generation, world.origins]).toEqual([1, [0, 1, 2, 3, 4]]);
+    expect([next.size, next.generation, next.name, next.initialRanks]).toEqual([
+      3,
+      2,
+      "job",
+      [1, 2, 4],
+    ]);
+    expect([world.generation, world.initialRanks]).toEqual([1, [0, 1, 2, 3, 4]]);
     const results = await next.run(async (comm) => {
-      const data = comm.alloc("int32", 1).fill(next.origins[comm.rank] as number);
+      const data = comm.alloc("int32", 1).fill(next.initialRanks[comm.rank] as number);
       await comm.allReduce({ send: data, op: "sum" });
       return [comm.rank, comm.size, (await data.toHost())[0]];
     });
@@ -35,19 +40,19 @@ describe("rebuild", () => {
 
   test("without anything opens the same ranks anew; again and again counts generations", async () => {
     let world = await createWorld({ backend: sim(), size: 3 });
-    for (const [options, size, origins] of [
+    for (const [options, size, initialRanks] of [
       [undefined, 3, [0, 1, 2]],
       [{}, 3, [0, 1, 2]],
       [{ without: [] }, 3, [0, 1, 2]],
       [{ without: [1, 1, 1] }, 2, [0, 2]],
-      [{ without: [0] }, 1, [1]],
+      [{ without: [0] }, 1, [2]],
     ] as const) {
       const generation = world.generation;
       world = await world.rebuild(options);
-      expect([world.generation, world.size, world.origins]).toEqual([
+      expect([world.generation, world.size, world.initialRanks]).toEqual([
         generation + 1,
         size,
-        origins,
+        initialRanks,
       ]);
       await expectHealthy(world);
     }
@@ -67,7 +72,7 @@ describe("rebuild", () => {
     second.abort(new Error("again"));
     await expect(second.run(() => 0)).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
     const third = await second.rebuild({ without: [0] });
-    expect(third.origins).toEqual([1, 2]);
+    expect(third.initialRanks).toEqual([1, 3]);
     await expectHealthy(third);
     await third.close();
   });

@@ -44,7 +44,7 @@ describe("gives the bits of a reduce to each rank", () => {
     [[0, 0], "sum"],
   ];
   // LL128 rounds averages by position, counted from the start of each root's own reduce.
-  const protocols = [{}, { like: "nccl-2.28", nccl: { protocol: "LL128" } }] as const;
+  const protocols = [{}, { like: "nccl-2.28", plan: { protocol: "LL128" } }] as const;
   test.each(cases)("%j by %j", async (counts, op) => {
     for (const options of protocols) {
       for (const inPlace of [false, true]) {

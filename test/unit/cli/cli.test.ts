@@ -166,7 +166,7 @@ describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
     ["explain reduce --like nccl-2.28 --element 1 --rank 3", /only the root, rank 0, has an/],
     ["explain all-reduce --rank 1", /--rank goes with --element/],
     ["bench all-reduce --backend sim:like=nccl-9", /--backend: like: found "nccl-9"/],
-    ["bench all-reduce --backend sim:protocol=LL", /topology and nccl belong to like/],
+    ["bench all-reduce --backend sim:protocol=LL", /topology and plan belong to like/],
     ["bench all-reduce --out /no-such-folder/x.json", /--out .*: there is no folder \/no-such-/],
     ["bench all-reduce --out /tmp", /--out \/tmp: is a folder/],
     [

@@ -15,12 +15,11 @@ afterAll(() => rmSync(folder, { recursive: true }));
 function watched(gpus = 8) {
   const seen: BackendSettings[] = [];
   const backends: BackendTable = {
-    sim: ({ seed = 0, like, nccl }) =>
-      sim({ seed, ...(like && { like: "nccl-2.28", ...(nccl && { nccl }) }) }),
+    sim: ({ seed = 0, like, plan }) =>
+      sim({ seed, ...(like && { like: "nccl-2.28", ...(plan && { plan }) }) }),
     nccl: (settings) => {
       seen.push(settings);
-      const { nccl = {} } = settings;
-      const backend = sim({ like: "nccl-2.28", nccl });
+      const backend = sim({ like: "nccl-2.28", plan: settings.plan ?? {} });
       const plan = { algorithm: "Ring", protocol: "LL", channels: 7 };
       return Object.assign(backend, {
         probe: ({ size }: { size: number }) => ({ ok: size <= gpus, reason: `${gpus} GPUs` }),
@@ -41,7 +40,7 @@ describe("the name of a variant", () => {
     );
     expect(seen[0]).toMatchObject({
       devices: [0, 2],
-      nccl: { algorithm: "Ring", protocol: "LL128", channels: 4, rings: [0, 1] },
+      plan: { algorithm: "Ring", protocol: "LL128", channels: 4, rings: [0, 1] },
     });
   });
 

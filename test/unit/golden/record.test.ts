@@ -10,7 +10,7 @@ import { readRecords } from "../../../src/golden/read.ts";
 import { record } from "../../../src/golden/record.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 
-const twin = (nccl: NcclSetup): Backend => sim({ like: "nccl-2.28", nccl });
+const twin = (plan: NcclSetup): Backend => sim({ like: "nccl-2.28", plan });
 
 /** Small calls of every kind out of the recorded files. */
 const real = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"].flatMap((name) => {

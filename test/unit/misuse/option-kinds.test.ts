@@ -20,7 +20,7 @@ const program = fc.sample(programs(), 1)[0] as never;
 const entries: [string, string, () => unknown][] = [
   ["sim", "algorithms", () => sim({ algorithms: wrong(null) })],
   ["sim", "algorithms", () => sim({ algorithms: wrong("ring") })],
-  ["sim", "nccl", () => sim({ like: "nccl-2.28", nccl: wrong("Ring") })],
+  ["sim", "plan", () => sim({ like: "nccl-2.28", plan: wrong("Ring") })],
   ["sim", "link", () => sim({ link: wrong("fast") })],
   ["sim", "faults", () => sim({ faults: wrong(failAt(0, 0)) })],
   ["sim", "cal", () => sim({ faults: [wrong({ rank: 0, cal: 0 })] })],

@@ -56,9 +56,9 @@ const shape = { vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 };
 const entries: [string, string, () => unknown][] = [
   ["sim", "sead", () => sim(slip({ sead: 7 }))],
   ["sim", "link.latencyMs", () => sim({ link: slip({ latencyMs: 7 }) })],
-  ["sim", "nccl.protokol", () => sim({ like: "nccl-2.28", nccl: slip({ protokol: "LL" }) })],
+  ["sim", "plan.protokol", () => sim({ like: "nccl-2.28", plan: slip({ protokol: "LL" }) })],
   ["nccl", "stagingg", () => nccl(slip({ stagingg: "copy" }))],
-  ["nccl", "nccl.channel", () => nccl({ plan: slip({ channel: 2 }) })],
+  ["nccl", "plan.channel", () => nccl({ plan: slip({ channel: 2 }) })],
   ["wasm", "thread", () => wasm(slip({ thread: 2 }))],
   ["webgpu", "slabsize", () => webgpu(slip({ slabsize: 2 }))],
   ["webgpu", "limits.window", () => webgpu({ limits: slip({ window: 2 }) })],
@@ -164,6 +164,20 @@ const onRank: [string, string, (comm: Communicator) => unknown][] = [
   ["load", "step", (comm) => new Checkpoints(comm, files).load({ shared: {} }, slip({ step: 3 }))],
   ["Checkpoints", "keeps", (comm) => new Checkpoints(comm, files, slip({ keeps: 3 }))],
 ];
+
+/** Earlier names of options, with the present ones. */
+const renamed: [string, string, () => unknown][] = [
+  ["nccl", "plan", () => sim(slip({ like: "nccl-2.28", nccl: { protocol: "LL" } }))],
+  ["checks", "compareCalls", () => nccl(slip({ checks: "always" }))],
+];
+
+test.each(renamed)("the earlier name %s is refused with %s in the hint", (earlier, now, open) => {
+  const facts = { code: "ERR_COMM_ARG", field: earlier };
+  expect(open).toThrow(
+    expect.objectContaining({ ...facts, hint: `${earlier} was renamed: write ${now}` }),
+  );
+  expect(open).toThrow(`needs one of ${now}, `);
+});
 
 const question: Question = { collective: "allReduce", dtype: "int8", op: "sum", count: 4 };
 

@@ -7,7 +7,7 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { connected } from "./connected.ts";
@@ -42,11 +42,11 @@ async function expectSum(comms: readonly Communicator[]): Promise<void> {
   expect(sums).toEqual(comms.map(() => (size * (size + 1)) / 2));
 }
 
-describe.each(["once", "always"] as const)("checks: %s", (checks) => {
+describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) => {
   test("a count that differs is told on every rank; the next call is in step, whoever was wrong", async () => {
-    const comms = await connected(3, checks);
+    const comms = await connected(3, compareCalls);
     // Of what was agreed on once, a rank that does otherwise learns later: see below.
-    for (const wrong of checks === "once" ? [2] : [2, 0]) {
+    for (const wrong of compareCalls === "once" ? [2] : [2, 0]) {
       const count = (rank: number): number => (rank === wrong ? 5 : 4);
       await expectMismatch(
         comms,
@@ -65,7 +65,7 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   test("the table has the calls of all ranks, those of other processes too", async () => {
-    const comms = await connected(2, checks);
+    const comms = await connected(2, compareCalls);
     const wrong = await outcomes(comms, (comm): PromiseLike<unknown> => {
       const send = comm.alloc("int32", 2);
       return comm.rank === 0 ? comm.barrier() : comm.allReduce({ send, op: "sum" });
@@ -80,7 +80,7 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   test("the lines of calls are told to other processes, where they are kept", async () => {
-    const comms = await connected(2, checks, cleanGpus(), { callSites: true });
+    const comms = await connected(2, compareCalls, cleanGpus(), { callSites: true });
     const wrong = await outcomes(comms, (comm) =>
       comm.rank === 0
         ? comm.broadcast({ recv: comm.alloc("int32", 2), root: 0 })
@@ -93,7 +93,7 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   test("another collective, operator or root is told too", async () => {
-    const comms = await connected(2, checks);
+    const comms = await connected(2, compareCalls);
     const send = comms.map((comm) => comm.alloc("int32", 2));
     const buffer = ({ rank }: Communicator) => send[rank] as NonNullable<(typeof send)[0]>;
     await expectMismatch(
@@ -115,7 +115,7 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   test("counts that are no transposes are told, also inside of a recording", async () => {
-    const comms = await connected(2, checks);
+    const comms = await connected(2, compareCalls);
     const exchange = (comm: Communicator, expected: readonly number[]) =>
       comm.allToAllv({
         ...{ send: comm.alloc("int32", 3), sendCounts: [1, 2] },
@@ -145,9 +145,9 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   // A rank that does otherwise than was agreed on once learns later: see below.
-  if (checks === "always")
+  if (compareCalls === "always")
     test("symmetric memory that is used in another order, or at another place, is told", async () => {
-      const comms = await connected(2, checks);
+      const comms = await connected(2, compareCalls);
       const [a, b] = [0, 1].map(() =>
         comms.map((comm) => comm.alloc("float32", 64, { symmetric: true })),
       ) as [ReturnType<Communicator["alloc"]>[], ReturnType<Communicator["alloc"]>[]];
@@ -198,7 +198,7 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
     });
 
   test("recordings are told apart, however many others each process has made elsewhere", async () => {
-    const comms = await connected(2, checks);
+    const comms = await connected(2, compareCalls);
     const alone = await createWorld({ backend: sim(), size: 1 });
     onTestFinished(() => alone.close());
     await alone.run(async (comm) => {
@@ -224,7 +224,10 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
   });
 
   test("a rank that gives up while others are waited for ends the communicator here", async () => {
-    const [a, b] = (await connected(2, checks)) as [ConnectedCommunicator, ConnectedCommunicator];
+    const [a, b] = (await connected(2, compareCalls)) as [
+      ConnectedCommunicator,
+      ConnectedCommunicator,
+    ];
     const giving = new AbortController();
     const send = a.alloc("int32", 1).fill(7);
     const op = a.allReduce({ send, op: "sum", signal: giving.signal }).then(null, (e) => e);
@@ -240,8 +243,8 @@ describe.each(["once", "always"] as const)("checks: %s", (checks) => {
 
 test.each(["once", "always"] as const)(
   "%s, a rank that has closed its end is named, and the call",
-  async (checks) => {
-    const comms = await connected(3, checks);
+  async (compareCalls) => {
+    const comms = await connected(3, compareCalls);
     const gone = comms[1]!;
     const sum = (comm: Communicator) => comm.allReduce({ send: comm.alloc("int32", 1), op: "sum" });
     await outcomes(comms, sum);
@@ -289,7 +292,7 @@ test("once, a slow rank is no other one", async () => {
 });
 
 /** Comparisons of the job of which this is rank 0, where every rank says the same; tells what it asks. */
-function alone(checks: Checks, tell: (key: string, words: string) => void): Job {
+function alone(compareCalls: CompareCalls, tell: (key: string, words: string) => void): Job {
   const text = (words: Uint8Array): string => new TextDecoder().decode(words);
   const membership = {
     ...{ rank: 0, size: 2 },
@@ -300,7 +303,7 @@ function alone(checks: Checks, tell: (key: string, words: string) => void): Job 
     get: () => new Promise<never>(() => undefined),
   };
   const open = (): Promise<never> => Promise.reject(new Error("no further life"));
-  return new Job(membership as unknown as Membership, { open, timeoutMs: 1_000 }, checks);
+  return new Job(membership as unknown as Membership, { open, timeoutMs: 1_000 }, compareCalls);
 }
 
 const world = { id: 0, name: "world", ranks: [0, 1], local: [0] };
@@ -309,16 +312,16 @@ test.each([
   ["off", []],
   ["once", ["a 0", "b 1", "b 3"]],
   ["always", ["a 0", "b 1", "a 2", "b 3", "b 4"]],
-] as const)("%s: what is asked of the other ranks", async (checks, asked) => {
+] as const)("%s: what is asked of the other ranks", async (compareCalls, asked) => {
   const told: string[] = [];
-  const { comparisons } = alone(checks, (key, words) => {
+  const { comparisons } = alone(compareCalls, (key, words) => {
     told.push(`${words} ${key.split(" ").at(-1)}`);
   });
   // The second call is the only one that ranks differ in.
   for (const [number, kind] of ["a", "b", "a", "b", "b"].entries()) {
     const judge = () => (number === 1 ? "they differ" : undefined);
     const compared = comparisons.compare(world, number, () => ({ kind, details: kind }), judge);
-    if (number === 1 && checks !== "off") expect(await compared).toBe("they differ");
+    if (number === 1 && compareCalls !== "off") expect(await compared).toBe("they differ");
     else expect(await compared).toBeUndefined();
   }
   expect(told).toEqual(asked);

@@ -1,7 +1,7 @@
 /** Ranks of different processes on fake GPUs that met in a real store: here the processes share one thread. */
 import { type ConnectedCommunicator, connect, type Session } from "twinccl";
 import { onTestFinished } from "vitest";
-import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
@@ -10,7 +10,7 @@ import { cleanGpus } from "./gpus.ts";
 /** Connects so many ranks, each a session of its own. */
 export async function connected(
   size: number,
-  checks: Checks,
+  compareCalls: CompareCalls,
   { setup }: FakeGpus = cleanGpus(),
   { callSites = false } = {},
 ): Promise<ConnectedCommunicator[]> {
@@ -18,7 +18,7 @@ export async function connected(
   const comms = await Promise.all(
     members.map((member, device) => {
       const join = (request: Parameters<typeof openJoined>[3]): Promise<Session> =>
-        openJoined({ ...setup, checks }, { device }, member, request);
+        openJoined({ ...setup, compareCalls }, { device }, member, request);
       const open = (): never => {
         throw new Error("this backend only joins");
       };

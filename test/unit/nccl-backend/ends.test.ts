@@ -77,7 +77,7 @@ describe("an end that waits for another rank", () => {
       const order = [ranks[first], ranks[1 - first]] as Joined[];
       return onAll(order, ({ comm }) => comm.rebuild());
     });
-    expect(next.map(({ origins }) => origins)).toEqual([
+    expect(next.map(({ initialRanks }) => initialRanks)).toEqual([
       [0, 1],
       [0, 1],
     ]);

@@ -56,7 +56,7 @@ describe("all ranks had made it, but did not come together, as every rank that w
     for (const error of late) {
       expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", size: 3, call: 0, ranks: [] });
       expect(error.message).toContain("all ranks had made it, but did not come together");
-      expect(error.hint).toContain('checks: "always"');
+      expect(error.hint).toContain('compareCalls: "always"');
     }
     await closeRest(ranks);
   });

@@ -13,9 +13,9 @@ test.each([
   [2, "off"],
   [3, "off"],
   [3, "always"],
-] as const)("%i ranks, checks %s", async (size, checks) => {
+] as const)("%i ranks, compareCalls %s", async (size, compareCalls) => {
   const gpus = fakeGpus();
-  const ranks = await joinAll(size, checks, gpus);
+  const ranks = await joinAll(size, compareCalls, gpus);
   const drawn = programs({ payload: "exact", sizes: fc.constant(size) });
   for (const each of fc.sample(drawn, { seed: replay.seed, numRuns: runsOf(25) })) {
     const program = takenByNccl(each);

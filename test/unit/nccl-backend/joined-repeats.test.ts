@@ -26,7 +26,7 @@ describe("calls made again in a job", () => {
     await closeAll(ranks);
   });
 
-  test('are compared every time with checks: "always"', async () => {
+  test('are compared every time with compareCalls: "always"', async () => {
     const ranks = await joinAll(2, "always");
     for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
     const compared = ["call world 0", "call world 1", "call world 2"];
@@ -48,19 +48,22 @@ describe("calls made again in a job", () => {
   test.each([
     ["once", ["call world 0", "call world 3"]],
     ["off", []],
-  ] as const)("are handed over as they are with checks: %j", async (checks, compared) => {
-    const ranks = await joinAll(2, checks);
-    const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));
-    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
-    await onAll(ranks, ({ comm }) => comm.barrier());
-    await onAll(ranks, reduceAgain);
-    await onAll(ranks, ({ comm }) => comm.barrier());
-    expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
-    for (const { mock } of again) {
-      expect(mock.calls.map(([, number]) => number)).toEqual([1, 2, 4, 5]);
-    }
-    await closeAll(ranks);
-  });
+  ] as const)(
+    "are handed over as they are with compareCalls: %j",
+    async (compareCalls, compared) => {
+      const ranks = await joinAll(2, compareCalls);
+      const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));
+      for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+      await onAll(ranks, ({ comm }) => comm.barrier());
+      await onAll(ranks, reduceAgain);
+      await onAll(ranks, ({ comm }) => comm.barrier());
+      expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
+      for (const { mock } of again) {
+        expect(mock.calls.map(([, number]) => number)).toEqual([1, 2, 4, 5]);
+      }
+      await closeAll(ranks);
+    },
+  );
 });
 
 const buffers = new WeakMap<ConnectedCommunicator, DeviceBuffer<"int32">>();

@@ -85,7 +85,7 @@ class Job {
       rank,
       size,
       generation: 0,
-      origins: Array.from({ length: size }, (_, each) => each),
+      initialRanks: Array.from({ length: size }, (_, each) => each),
       lost: [],
       onLost: () => () => undefined,
       set: async (key, value) => void this.#values.set(key, value),

@@ -1,6 +1,6 @@
 /** Jobs on fake GPUs whose ranks joined as processes of their own do. */
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
-import type { Checks } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";
@@ -23,7 +23,7 @@ export interface Joined {
 /** Joins all ranks of a job, each as a process of its own would, with memberships that are given or made. */
 export async function joinAll(
   size: number,
-  checks?: Checks,
+  compareCalls?: CompareCalls,
   gpus: FakeGpus = cleanGpus(),
   timeoutMs = 5_000,
   given?: readonly Membership[],
@@ -39,7 +39,7 @@ export async function joinAll(
           probe: () => ({ ok: true, reason: "fake GPUs" }),
           open: () => Promise.reject(new Error("this backend only joins")),
           join: async (request) => {
-            const setup = { ...gpus.setup, checks };
+            const setup = { ...gpus.setup, compareCalls };
             const watched = noting(member, compared, met);
             session = await openJoined(setup, { device: rank }, watched, request);
             return session;

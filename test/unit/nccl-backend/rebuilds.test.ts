@@ -46,7 +46,7 @@ async function expectSum(ranks: readonly Joined[]): Promise<void> {
 }
 
 const placesOf = (ranks: readonly Joined[]) =>
-  ranks.map(({ comm }) => [comm.rank, comm.generation, comm.origins]);
+  ranks.map(({ comm }) => [comm.rank, comm.generation, comm.initialRanks]);
 
 describe("a job whose next life does not open", () => {
   test.each([
@@ -229,7 +229,7 @@ describe("a world whose next generation does not open", () => {
       await expect(world.run(() => 0)).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
     }
     const next = await within(2000, world.rebuild({ without: [0, 1] }));
-    expect([next.generation, next.origins]).toEqual([2, [2]]);
+    expect([next.generation, next.initialRanks]).toEqual([2, [2]]);
     await expectHealthy(next);
     await expect(world.rebuild()).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
     await next.close();

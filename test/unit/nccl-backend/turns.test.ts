@@ -20,8 +20,8 @@ interface Opened {
   readonly handed: Handed[];
 }
 
-async function open(size: number, checks: "off" | "always", gpus: FakeGpus): Promise<Opened> {
-  const ranks = await joinAll(size, checks, gpus);
+async function open(size: number, compareCalls: "off" | "always", gpus: FakeGpus): Promise<Opened> {
+  const ranks = await joinAll(size, compareCalls, gpus);
   const ends = await onAll(ranks, async (joined): Promise<Ends> => {
     const { comm } = joined;
     const forth = await comm.split({ color: 0 });
@@ -281,37 +281,39 @@ const programs = fc.array(
   { minLength: 1, maxLength: 14 },
 );
 
-test.each(["off", "always"] as const)("random programs that await nothing, checks %s", (checks) =>
-  holds(
-    programs,
-    async (steps) => {
-      const gpus = cleanGpus();
-      const { ends, handed } = await open(size, checks, gpus);
-      const program = async ({ joined, comms }: Ends): Promise<number[]> => {
-        const repeated = comms.map((comm, on) => repeating(comm, 100 + on));
-        const made: PromiseLike<unknown>[] = [];
-        for (const [index, { kind, on, pauses }] of steps.entries()) {
-          const pause = pauses[joined.comm.rank] as number;
-          if (pause > 0) await turns(pause);
-          const comm = comms[on] as Communicator;
-          if (kind === "again") made.push((repeated[on] as () => PromiseLike<unknown>)());
-          else made.push((kind === "sum" ? sum : slow[kind])(comm, index + 1));
-        }
-        const results = await Promise.all(made);
-        const sums = steps.map(async ({ kind }, i) => {
-          if (kind !== "sum") return 3;
-          return (await (results[i] as DeviceBuffer<"int8">).toHost())[0] as number;
-        });
-        return Promise.all(sums);
-      };
-      const sums = await within(8000, Promise.all(ends.map(program)));
-      expect(sums).toEqual(ends.map(() => steps.map(() => 3)));
-      const order = steps
-        .map(({ kind, on }, index) => `${kind === "again" ? 100 + on : index + 1}`)
-        .filter((each, i, all) => each !== all[i - 1]);
-      for (const device of ends.keys()) expect(lengths(handed, device)).toEqual(order);
-      await closed(ends);
-    },
-    25,
-  ),
+test.each(["off", "always"] as const)(
+  "random programs that await nothing, compareCalls %s",
+  (compareCalls) =>
+    holds(
+      programs,
+      async (steps) => {
+        const gpus = cleanGpus();
+        const { ends, handed } = await open(size, compareCalls, gpus);
+        const program = async ({ joined, comms }: Ends): Promise<number[]> => {
+          const repeated = comms.map((comm, on) => repeating(comm, 100 + on));
+          const made: PromiseLike<unknown>[] = [];
+          for (const [index, { kind, on, pauses }] of steps.entries()) {
+            const pause = pauses[joined.comm.rank] as number;
+            if (pause > 0) await turns(pause);
+            const comm = comms[on] as Communicator;
+            if (kind === "again") made.push((repeated[on] as () => PromiseLike<unknown>)());
+            else made.push((kind === "sum" ? sum : slow[kind])(comm, index + 1));
+          }
+          const results = await Promise.all(made);
+          const sums = steps.map(async ({ kind }, i) => {
+            if (kind !== "sum") return 3;
+            return (await (results[i] as DeviceBuffer<"int8">).toHost())[0] as number;
+          });
+          return Promise.all(sums);
+        };
+        const sums = await within(8000, Promise.all(ends.map(program)));
+        expect(sums).toEqual(ends.map(() => steps.map(() => 3)));
+        const order = steps
+          .map(({ kind, on }, index) => `${kind === "again" ? 100 + on : index + 1}`)
+          .filter((each, i, all) => each !== all[i - 1]);
+        for (const device of ends.keys()) expect(lengths(handed, device)).toEqual(order);
+        await closed(ends);
+      },
+      25,
+    ),
 );

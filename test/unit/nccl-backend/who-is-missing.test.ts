@@ -56,9 +56,9 @@ describe("a rank whose call NCCL refused", () => {
 
 describe.each(["once", "always"] as const)(
   "a call that is compared (%s) and not done in time",
-  (checks) => {
+  (compareCalls) => {
     test("names the rank that has not come, not those whose calls are compared too", async () => {
-      const ranks = await joinAll(3, checks);
+      const ranks = await joinAll(3, compareCalls);
       const [a, , c] = ranks as [Joined, Joined, Joined];
       const waiting = thrown(a.comm.barrier({ timeoutMs: 1000 }));
       const late = await thrown(c.comm.barrier({ timeoutMs: 100 }));
@@ -70,7 +70,7 @@ describe.each(["once", "always"] as const)(
     });
 
     test("names it also for calls that wait behind that one", async () => {
-      const ranks = await joinAll(3, checks);
+      const ranks = await joinAll(3, compareCalls);
       const [a, , c] = ranks as [Joined, Joined, Joined];
       const ends = [a, c].map(async ({ comm }) => {
         const first = thrown(comm.barrier({ timeoutMs: 3000 }));
@@ -87,14 +87,14 @@ describe.each(["once", "always"] as const)(
     });
 
     test("names the one that compares it still, where the others have agreed on theirs before", async () => {
-      const ranks = await joinAll(3, checks);
+      const ranks = await joinAll(3, compareCalls);
       const reduce = ({ comm }: Joined, count: number) =>
         comm.allReduce({ send: comm.alloc("int8", count), op: "sum", timeoutMs: 300 });
       await onAll(ranks, (joined) => reduce(joined, 4));
       const ends = await Promise.all(
         ranks.map((joined) => thrown(reduce(joined, joined.comm.rank === 1 ? 5 : 4))),
       );
-      if (checks === "once") expect(ends).toMatchObject([{ ranks: [1] }, {}, { ranks: [1] }]);
+      if (compareCalls === "once") expect(ends).toMatchObject([{ ranks: [1] }, {}, { ranks: [1] }]);
       else expect(ends).toMatchObject(ranks.map(() => ({ code: "ERR_COMM_MISMATCH", ranks: [1] })));
       await closeAll(ranks);
     });

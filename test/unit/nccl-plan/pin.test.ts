@@ -50,11 +50,11 @@ describe("a pin", () => {
   ];
   test.each(bad)("is refused for %s that make no sense", (_, pin, message) => {
     expect(() => resolvePin(pin as NcclPin)).toThrow(message);
-    expect(() => sim({ like: "nccl-2.28", nccl: pin as NcclPin })).toThrow(message);
+    expect(() => sim({ like: "nccl-2.28", plan: pin as NcclPin })).toThrow(message);
   });
 
   test("of a ring belongs to worlds of its size", async () => {
-    const backend = sim({ like: "nccl-2.28", nccl: { rings: [0, 2, 1] } });
+    const backend = sim({ like: "nccl-2.28", plan: { rings: [0, 2, 1] } });
     await expect(createWorld({ backend, size: 4 })).rejects.toThrow(
       /rings: found 3 ranks, needs all 4 of the world/,
     );
@@ -62,8 +62,8 @@ describe("a pin", () => {
 });
 
 /** The order in which an element of an all-reduce on the pinned sim is folded. */
-async function orderOf(nccl: NcclPin, size: number): Promise<readonly number[]> {
-  const world = await createWorld({ backend: sim({ like: "nccl-2.28", nccl }), size });
+async function orderOf(plan: NcclPin, size: number): Promise<readonly number[]> {
+  const world = await createWorld({ backend: sim({ like: "nccl-2.28", plan }), size });
   try {
     return world
       .explain({ collective: "allReduce", dtype: "float32", op: "sum", count: 1 })
@@ -81,7 +81,7 @@ test("a pinned ring decides the order: chunk k begins behind position k, counted
 });
 
 test("a communicator of a split has the rings of its own ranks", async () => {
-  const backend = sim({ like: "nccl-2.28", nccl: { algorithm: "Ring", rings: [0, 3, 2, 1] } });
+  const backend = sim({ like: "nccl-2.28", plan: { algorithm: "Ring", rings: [0, 3, 2, 1] } });
   const world = await createWorld({ backend, size: 4 });
   const orders = await world.run(async (comm) => {
     const half = await comm.split({ color: comm.rank < 3 ? 0 : undefined, key: comm.rank });
@@ -93,7 +93,7 @@ test("a communicator of a split has the rings of its own ranks", async () => {
 });
 
 test("Tree is for all-reduces; other collectives keep NCCL's choice", async () => {
-  const backend = sim({ like: "nccl-2.28", nccl: { algorithm: "Tree", protocol: "LL128" } });
+  const backend = sim({ like: "nccl-2.28", plan: { algorithm: "Tree", protocol: "LL128" } });
   const world = await createWorld({ backend, size: 4 });
   const call = { dtype: "float32", op: "sum", count: 1000 } as const;
   expect(world.explain({ ...call, collective: "allReduce" }).algorithm).toMatch(/^Tree/);

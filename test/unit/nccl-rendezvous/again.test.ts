@@ -54,7 +54,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
           const heard: string[] = [];
           for (let life = 0; life < 3; life++) {
             const member = await joining(meet, rank, 3);
-            expect(member).toMatchObject({ rank, size: 3, origins: [0, 1, 2], lost: [] });
+            expect(member).toMatchObject({ rank, size: 3, initialRanks: [0, 1, 2], lost: [] });
             // A key of the life before is not there any more.
             if (rank === 0) await member.set("k", bytes(`life ${life}`));
             const values = await member.exchange("who", bytes(`${rank} of ${life}`));
@@ -128,7 +128,7 @@ describe("at a place of the launcher", () => {
     const next: Membership[] = await Promise.all(
       [1, 2].map((rank) => members[rank]!.rejoin({ without: [0] })),
     );
-    expect(next.map(({ rank, origins }) => [rank, origins])).toEqual([
+    expect(next.map(({ rank, initialRanks }) => [rank, initialRanks])).toEqual([
       [0, [1, 2]],
       [1, [1, 2]],
     ]);

@@ -37,7 +37,7 @@ function gathering(purpose: Purpose) {
 /** A generation of so many, in the order in which they were joined backwards. */
 function generation(size: number, peers: readonly Peer[]): Generation {
   const seat = (peer: Peer, rank: number): Seat => ({
-    ...{ peer, origin: size - 1 - rank, state: "here", reason: "" },
+    ...{ peer, initialRank: size - 1 - rank, state: "here", reason: "" },
   });
   return new Generation(0, peers.map(seat));
 }
@@ -52,7 +52,11 @@ describe("ranks that come", () => {
     for (const rank of numbers(12).reverse()) {
       made.arrive(rank, peers[rank] as Noting, 100 + rank, 1_000, 0);
     }
-    const needed = numbers(12).map((rank) => ({ peer: peers[rank], id: 100 + rank, origin: rank }));
+    const needed = numbers(12).map((rank) => ({
+      peer: peers[rank],
+      id: 100 + rank,
+      initialRank: rank,
+    }));
     expect(seen.formed).toEqual([needed]);
   });
 
@@ -63,7 +67,9 @@ describe("ranks that come", () => {
     for (const rank of [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 0]) {
       made.arrive(rank, peers[rank] as Noting, rank, 1_000, 0);
     }
-    expect(seen.formed[0]?.map(({ origin }) => origin)).toEqual([11, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
+    expect(seen.formed[0]?.map(({ initialRank }) => initialRank)).toEqual([
+      11, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0,
+    ]);
   });
 
   test("have no deadline any more once they are in, nor once it failed", () => {
@@ -135,7 +141,7 @@ describe("survivors that name nobody", () => {
     vi.advanceTimersByTime(90);
     expect(seen.formed).toEqual([]);
     vi.advanceTimersByTime(10);
-    expect(seen.formed[0]?.map(({ origin }) => origin)).toEqual([3, 0]);
+    expect(seen.formed[0]?.map(({ initialRank }) => initialRank)).toEqual([3, 0]);
     expect(vi.getTimerCount()).toBe(0);
   });
 

@@ -376,7 +376,7 @@ describe("messages", () => {
   );
   const replies: fc.Arbitrary<Reply> = fc.oneof(
     fc.record({
-      ...{ kind: of("joined"), id, generation, rank: fc.nat(9), origins: ranks },
+      ...{ kind: of("joined"), id, generation, rank: fc.nat(9), initialRanks: ranks },
       hosted: fc.boolean(),
     }),
     fc.record({ kind: of("done"), id }),

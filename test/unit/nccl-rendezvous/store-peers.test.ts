@@ -72,7 +72,7 @@ describe("a peer that goes", () => {
     store.gone(one, "lost", "the connection ended");
     ask(store, zero, rejoin(2, 0));
     ask(store, two, rejoin(2, 0));
-    expect(zero.last).toMatchObject({ kind: "joined", generation: 1, origins: [0, 2] });
+    expect(zero.last).toMatchObject({ kind: "joined", generation: 1, initialRanks: [0, 2] });
     expect(two.last).toMatchObject({ kind: "joined", rank: 1 });
   });
 
@@ -106,7 +106,7 @@ describe("ranks that mean the same", () => {
     const [zero, , , three] = peers as [Noting, Noting, Noting, Noting];
     ask(store, zero, rejoin(2, 0, [2, 1, 2]));
     ask(store, three, rejoin(2, 0, [1, 2]));
-    expect(zero.last).toMatchObject({ kind: "joined", origins: [0, 3] });
+    expect(zero.last).toMatchObject({ kind: "joined", initialRanks: [0, 3] });
     expect(three.last).toMatchObject({ kind: "joined", rank: 1 });
   });
 });

@@ -81,7 +81,9 @@ describe("keys", () => {
   test("keys without a value count toward it, those of exchanges as well", () => {
     const replies: Reply[] = [];
     const peer = { label: "rank", send: (reply: Reply) => void replies.push(reply) };
-    const seats = [0, 1].map((origin): Seat => ({ peer, origin, state: "here", reason: "" }));
+    const seats = [0, 1].map(
+      (initialRank): Seat => ({ peer, initialRank, state: "here", reason: "" }),
+    );
     const generation = new Generation(0, seats);
     const key = (at: number) => `${at}`.padEnd(limits.keyBytes, "-");
     const none = new Uint8Array(0);

@@ -132,7 +132,7 @@ describe("survivors", () => {
       [1, 3, 1],
       [2, 3, 1],
     ]);
-    expect(second[0]!.origins).toEqual([1, 2, 3]);
+    expect(second[0]!.initialRanks).toEqual([1, 2, 3]);
     expect(await originsOf(second)).toEqual(["012", "012", "012"]);
     ranks[2]!.cut();
     expect((await losses(second[0]!, 1))[0]).toMatchObject({ rank: 1 });
@@ -141,7 +141,7 @@ describe("survivors", () => {
       [0, 2],
       [1, 2],
     ]);
-    expect(third[1]!.origins).toEqual([1, 3]);
+    expect(third[1]!.initialRanks).toEqual([1, 3]);
     expect(third[0]!.lost).toEqual([]);
     expect(await originsOf(third)).toEqual(["01", "01"]);
   });
@@ -152,7 +152,7 @@ describe("survivors", () => {
     ranks[2]!.cut();
     const rest = [1, 3].map((rank) => ranks[rank]!.member.rejoin({ settleMs: 20_000 }));
     const members = await Promise.all([early, ...rest]);
-    expect(members.map(({ origins }) => origins)).toEqual([
+    expect(members.map(({ initialRanks }) => initialRanks)).toEqual([
       [0, 1, 3],
       [0, 1, 3],
       [0, 1, 3],
@@ -196,7 +196,7 @@ describe("survivors", () => {
     const again = await Promise.all(
       [0, 1].map((rank) => ranks[rank]!.member.rejoin({ without: [3, 2] })),
     );
-    expect(again.map(({ origins }) => origins.join(""))).toEqual(["01", "01"]);
+    expect(again.map(({ initialRanks }) => initialRanks.join(""))).toEqual(["01", "01"]);
   });
 
   test("that disagree are told both lists", async () => {
@@ -233,7 +233,7 @@ describe("survivors", () => {
     ranks[0]!.cut();
     await losses(ranks[1]!.member, 1);
     const alone = await ranks[1]!.member.rejoin();
-    expect(alone).toMatchObject({ rank: 0, size: 1, origins: [1] });
+    expect(alone).toMatchObject({ rank: 0, size: 1, initialRanks: [1] });
     expect(await originsOf([alone])).toEqual(["0"]);
   });
 });
@@ -271,8 +271,8 @@ test("real processes: SIGKILL, a rebuild, SIGKILL again, a rebuild again", async
      const all = await member.exchange("who", bytes(String(rank)));
      console.log(place(member), all.map(text).join(" "));
      await member.leave();
-     function place({ rank, size, generation, origins }) {
-       return [rank, size, generation, origins.join(",")].join(" ");
+     function place({ rank, size, generation, initialRanks }) {
+       return [rank, size, generation, initialRanks.join(",")].join(" ");
      }`,
   );
   const { status, lines, err } = await launch(["-n", "4", "--on-failure", "keep", path]).ended;

@@ -11,7 +11,12 @@ describe("joining", () => {
     const members = await joinAll();
     expect(members.map(({ rank }) => rank)).toEqual([0, 1, 2, 3]);
     for (const member of members) {
-      expect(member).toMatchObject({ size: 4, generation: 0, origins: [0, 1, 2, 3], lost: [] });
+      expect(member).toMatchObject({
+        size: 4,
+        generation: 0,
+        initialRanks: [0, 1, 2, 3],
+        lost: [],
+      });
       expect(member.jobId).toBe("test-job");
     }
   });

@@ -23,9 +23,9 @@ const places = [
 const settings: readonly PlanOptions[] = [
   {},
   ...(["LL", "LL128", "Simple"] as const).map((protocol): PlanOptions => {
-    return { like: "nccl-2.28", nccl: { protocol, maxChannels: 5, buffSize: 65_536 } };
+    return { like: "nccl-2.28", plan: { protocol, maxChannels: 5, buffSize: 65_536 } };
   }),
-  { like: "nccl-2.28", nccl: { minChannels: 40, llBuffSize: 32_768 } },
+  { like: "nccl-2.28", plan: { minChannels: 40, llBuffSize: 32_768 } },
 ];
 
 /** Judges plans that it has not seen. */
@@ -86,8 +86,8 @@ describe.each([2, 3, 4, 5, 6, 7, 8])("%i ranks", (ranks) => {
   test("down chains", () => {
     const judge = new Judge();
     for (const protocol of ["LL", "LL128", "Simple"] as const) {
-      const nccl = { algorithm: "Tree", protocol, buffSize: 65_536 } as const;
-      const planner = plannerOf({ like: "nccl-2.28", nccl }, ranks);
+      const plan = { algorithm: "Tree", protocol, buffSize: 65_536 } as const;
+      const planner = plannerOf({ like: "nccl-2.28", plan }, ranks);
       for (const dtype of dtypes) {
         for (const count of counts) {
           const asked = { ...question("allReduce", ranks, dtype, count), op: "prod" as const };

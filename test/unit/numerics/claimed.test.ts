@@ -44,8 +44,8 @@ test("a reduction is the fold that explain tells", async () => {
   const settings: SimOptions[] = [
     {},
     { algorithms: { allReduce: "chain" } },
-    { like: "nccl-2.28", nccl: { algorithm: "Tree" } },
-    { like: "nccl-2.28", nccl: { protocol: "LL128", maxChannels: 3 } },
+    { like: "nccl-2.28", plan: { algorithm: "Tree" } },
+    { like: "nccl-2.28", plan: { protocol: "LL128", maxChannels: 3 } },
   ];
   for (const options of settings) {
     for (const [op, apply] of [
@@ -72,7 +72,7 @@ test("worlds of up to 8 ranks follow NCCL", async () => {
   for (const [options, name] of [
     [{}, "Ring LL"],
     [{ like: "nccl-2.28" }, "Ring LL"],
-    [{ like: "nccl-2.28", nccl: { algorithm: "Tree", protocol: "Simple" } }, "Tree Simple"],
+    [{ like: "nccl-2.28", plan: { algorithm: "Tree", protocol: "Simple" } }, "Tree Simple"],
   ] as const) {
     const [plan] = await onRanks(8, async (comm) => comm.explain(question), options);
     expect(plan?.algorithm).toBe(name);
@@ -169,7 +169,7 @@ test("averages are fused where NCCL fuses", async () => {
     new Float32Array(count).map((_, i) => 1 + ((i * 7919 + rank * 104_729) % 65_521) / 65_536),
   );
   for (const protocol of ["LL", "LL128", "Simple"] as const) {
-    const options = { like: "nccl-2.28", nccl: { protocol } } as const;
+    const options = { like: "nccl-2.28", plan: { protocol } } as const;
     const world = await createWorld({ backend: sim(options), size: 3 });
     const plan = world.explain({ collective: "allReduce", dtype: "float32", op: "avg", count });
     await world.close();

@@ -64,7 +64,7 @@ describe.each(dtypes)("%s", (dtype) => {
       { algorithms: { allReduce: "linear" } },
       { algorithms: { allReduce: "ring" } },
       // Products are fused or not by position.
-      { like: "nccl-2.28", nccl: { protocol: "LL128" } },
+      { like: "nccl-2.28", plan: { protocol: "LL128" } },
     ];
     for (const plan of plans) {
       for (const inPlace of [true, false]) {

@@ -92,7 +92,7 @@ describe.each(dtypes)("%s", (dtype) => {
     const linear: SimOptions = { algorithms: { allReduce: "linear" } };
     const twin = (protocol: "LL" | "LL128"): SimOptions => ({
       like: "nccl-2.28",
-      nccl: { protocol },
+      plan: { protocol },
     });
     const plans = scaled ? [linear, twin("LL128")] : [linear];
     for (const plan of plans) {

@@ -79,7 +79,7 @@ const inLine: Holdup = {
 const apart: Holdup = {
   ranks: [],
   why: "all ranks had made it, but did not come together: one gave it up before, or their counts or new symmetric buffers are not alike",
-  next: 'where nobody gave it up, compare its counts and buffers; nccl({ checks: "always" }) says what differs before anything happens',
+  next: 'where nobody gave it up, compare its counts and buffers; nccl({ compareCalls: "always" }) says what differs before anything happens',
 };
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */

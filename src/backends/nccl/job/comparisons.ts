@@ -6,7 +6,7 @@ import type { StoreWaits } from "./store-waits.ts";
 import { willNotCome } from "./will-not-come.ts";
 
 /** When the ranks of several processes compare their calls. */
-export type Checks = "off" | "once" | "always";
+export type CompareCalls = "off" | "once" | "always";
 
 /** The first and the longest interval of queries for ranks that have let a call through. */
 const [firstAskMs, mostAskMs] = [500, 600_000];
@@ -25,24 +25,24 @@ export interface ComparedJob {
 /** The comparisons of one process. */
 export class Comparisons {
   readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
-  readonly #checks: Checks;
+  readonly #mode: CompareCalls;
   readonly #job: ComparedJob;
   /** Kinds of calls that the ranks of a communicator have agreed on: the same ones in every process. */
   readonly #agreed = new WeakMap<CommInfo, Set<string>>();
 
   constructor(
     membership: Pick<Membership, "rank" | "size" | "exchange">,
-    checks: Checks,
+    mode: CompareCalls,
     job: ComparedJob,
   ) {
     this.#membership = membership;
-    this.#checks = checks;
+    this.#mode = mode;
     this.#job = job;
   }
 
   /** True where calls of some communicator are compared. */
   get areMade(): boolean {
-    return this.#checks !== "off";
+    return this.#mode !== "off";
   }
 
   /** `Session.compare`. All ranks of the job meet in the store: on a communicator of some of them nothing is compared. */
@@ -55,7 +55,7 @@ export class Comparisons {
     if (!this.areMade || comm.ranks.length !== this.#membership.size) return undefined;
     const { kind, details } = own();
     const agreed = this.#agreedOn(comm);
-    if (this.#checks === "once" && agreed.has(kind)) return undefined;
+    if (this.#mode === "once" && agreed.has(kind)) return undefined;
     return this.#tell(comm, number, details).then((told) => {
       const fault = judge(told);
       // Only what all ranks know to be agreed on may be let through by each of them.
@@ -79,7 +79,7 @@ export class Comparisons {
     this.#job.compares(comm, number);
     const asking = this.#job.waits.on(comm, (bounds) => {
       const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
-      if (this.#checks === "always") return exchange;
+      if (this.#mode === "always") return exchange;
       exchange.catch(() => undefined);
       return Promise.race([exchange, this.#watch(comm, number, bounds.signal)]);
     });
@@ -118,7 +118,7 @@ function aheadError(
     {
       headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ranksText(ahead)}`,
       table: [["rank", "call"], ...rankRows(rows, numbersText)],
-      hint: 'the communicator was aborted here, and waits elsewhere: checks: "always" reports it on all ranks in time',
+      hint: 'the communicator was aborted here, and waits elsewhere: compareCalls: "always" reports it on all ranks in time',
     },
     {
       ...{ rank: own, size: comm.ranks.length, comm: comm.name, call: number },

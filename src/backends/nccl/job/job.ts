@@ -12,7 +12,7 @@ import type { OtherEnds } from "../calls/communicator-ends.ts";
 import { Made } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { CommunicatorKeys } from "./communicator-keys.ts";
-import { type Checks, Comparisons } from "./comparisons.ts";
+import { type CompareCalls, Comparisons } from "./comparisons.ts";
 import { FirstUses } from "./first-uses.ts";
 import { type Lives, nextLife } from "./next-life.ts";
 import { OverElsewhere } from "./over-elsewhere.ts";
@@ -42,9 +42,9 @@ export class Job implements PeerProcesses, OtherEnds {
   readonly firstUses: FirstUses;
   readonly #waits = new StoreWaits();
 
-  constructor(membership: Membership, lives: Lives, checks: Checks = "off") {
+  constructor(membership: Membership, lives: Lives, compareCalls: CompareCalls = "off") {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
-    this.comparisons = new Comparisons(membership, checks, {
+    this.comparisons = new Comparisons(membership, compareCalls, {
       keyOf,
       compares: (comm, number) => this.#compares(comm, number),
       behind: (comm, number) => this.#whoIsMissing.behind(comm, number),
@@ -134,8 +134,8 @@ export class Job implements PeerProcesses, OtherEnds {
     return this.#membership.generation;
   }
 
-  get origins(): readonly number[] {
-    return this.#membership.origins;
+  get initialRanks(): readonly number[] {
+    return this.#membership.initialRanks;
   }
 
   /** Reports every rank with a lost process. */
@@ -159,11 +159,11 @@ export class Job implements PeerProcesses, OtherEnds {
 
   /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
   async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
-    const { origins } = this;
+    const { initialRanks } = this;
     const given = closed.catch(warnOfRest);
     try {
       return await nextLife(this.#lives, {
-        ...{ from: this.#newest, without: this.#inNewest(without), origins, closed: given },
+        ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: given },
         came: (membership) => {
           this.#newest = membership;
         },
@@ -186,8 +186,10 @@ export class Job implements PeerProcesses, OtherEnds {
   /** Ranks of this life in the numbers of the newest membership: without those that are not in it. */
   #inNewest(ranks: readonly number[] | undefined): readonly number[] | undefined {
     if (this.#newest === this.#membership) return ranks;
-    const { origins } = this.#newest;
-    return ranks?.map((rank) => origins.indexOf(this.origins[rank] as number)).filter(isRank);
+    const { initialRanks } = this.#newest;
+    return ranks
+      ?.map((rank) => initialRanks.indexOf(this.initialRanks[rank] as number))
+      .filter(isRank);
   }
 }
 

@@ -32,7 +32,7 @@ export interface Departure {
   /** Ranks of it to go on without. */
   readonly without: readonly number[] | undefined;
   /** The ranks of the life that is rebuilt, as they were at first: errors number ranks as it does. */
-  readonly origins: readonly number[];
+  readonly initialRanks: readonly number[];
   /** Resolves when the life before is given back on this process. */
   readonly closed: Promise<void>;
   /** Gets each membership on the way, of which the last is the newest. */
@@ -55,7 +55,7 @@ const settleMs = 10_000;
  */
 export async function nextLife(
   lives: Lives,
-  { from, without, origins, closed, came }: Departure,
+  { from, without, initialRanks, closed, came }: Departure,
 ): Promise<Session> {
   let membership = await from.rejoin({ without, settleMs });
   came(membership);
@@ -72,14 +72,14 @@ export async function nextLife(
     }
     const pauseMs = pausesMs[failures.length - 1];
     if (pauseMs === undefined || pauseMs >= leftMs())
-      throw notOpened(failures, membership, origins);
+      throw notOpened(failures, membership, initialRanks);
     await pause(pauseMs, undefined);
     try {
       // All present ranks take part, however late they notice.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
       came(membership);
     } catch (error) {
-      throw notOpened(failures, membership, origins, error);
+      throw notOpened(failures, membership, initialRanks, error);
     }
   }
 }
@@ -88,12 +88,13 @@ export async function nextLife(
 function notOpened(
   failures: readonly unknown[],
   membership: Membership,
-  origins: readonly number[],
+  initialRanks: readonly number[],
   apart?: unknown,
 ): CommError {
   const tries = failures.length === 1 ? "1 try" : `${failures.length} tries`;
   const cause = apart ?? failures.at(-1);
-  const before = (rank: number): number => origins.indexOf(membership.origins[rank] as number);
+  const before = (rank: number): number =>
+    initialRanks.indexOf(membership.initialRanks[rank] as number);
   const told = (cause as Partial<CommError>).ranks ?? [];
   const rank = before(membership.rank);
   const rows = failures.map((error, at) => [`try ${at + 1}`, firstLine(error)]);
@@ -104,7 +105,7 @@ function notOpened(
       hint: "call rebuild() again once the cause is gone, without ranks that keep failing; or close()",
     },
     {
-      ...{ rank, size: origins.length, comm: membership.jobId, cause },
+      ...{ rank, size: initialRanks.length, comm: membership.jobId, cause },
       ranks: told.length > 0 ? told.map(before) : [rank],
     },
   );

@@ -24,7 +24,7 @@ export type Purpose =
 export interface Member {
   readonly peer: Peer;
   readonly id: number;
-  readonly origin: number;
+  readonly initialRank: number;
 }
 
 /** The store's side of a gathering. */
@@ -107,8 +107,8 @@ export class Gathering {
     const members = ranks.map((rank): Member => {
       const { peer, id } = this.#arrivals.get(rank) as Arrival;
       const { purpose } = this;
-      const before = purpose.kind === "rejoin" ? purpose.from.seats[rank]?.origin : rank;
-      return { peer, id, origin: before ?? rank };
+      const before = purpose.kind === "rejoin" ? purpose.from.seats[rank]?.initialRank : rank;
+      return { peer, id, initialRank: before ?? rank };
     });
     this.#clear();
     this.#events.formed(members);

@@ -88,8 +88,8 @@ export type Reply =
       readonly id: number;
       readonly generation: number;
       readonly rank: number;
-      readonly origins: readonly number[];
-      /** True when the process of origin 0 hosts the store. */
+      readonly initialRanks: readonly number[];
+      /** True when the process of initial rank 0 hosts the store. */
       readonly hosted: boolean;
     }
   | { readonly kind: "done"; readonly id: number }
@@ -226,7 +226,11 @@ export function encodeReply(reply: Reply): Buffer {
   const writer = new Writer().byte(replyKinds.indexOf(reply.kind));
   switch (reply.kind) {
     case "joined":
-      writer.number(reply.id).number(reply.generation).number(reply.rank).numbers(reply.origins);
+      writer
+        .number(reply.id)
+        .number(reply.generation)
+        .number(reply.rank)
+        .numbers(reply.initialRanks);
       return writer.byte(reply.hosted ? 1 : 0).end();
     case "done":
     case "withdrawn":
@@ -265,7 +269,7 @@ function readReply(reader: Reader): Reply {
   switch (kind) {
     case "joined": {
       const at = { id: reader.number(), generation: reader.number(), rank: reader.number() };
-      return { kind, ...at, origins: ranks(), hosted: reader.byte() === 1 };
+      return { kind, ...at, initialRanks: ranks(), hosted: reader.byte() === 1 };
     }
     case "done":
     case "withdrawn":

@@ -100,7 +100,7 @@ export interface Membership {
   readonly size: number;
   readonly generation: number;
   /** By rank, which rank it was in the generation that was joined and not rejoined. */
-  readonly origins: readonly number[];
+  readonly initialRanks: readonly number[];
   /** The ranks lost so far, in the order in which that was noticed. */
   readonly lost: readonly LostPeer[];
 

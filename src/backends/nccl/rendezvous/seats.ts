@@ -12,7 +12,7 @@ export interface Peer {
 export interface Seat {
   readonly peer: Peer;
   /** Its rank in the generation that was joined. */
-  readonly origin: number;
+  readonly initialRank: number;
   state: "here" | "lost" | "left";
   reason: string;
 }

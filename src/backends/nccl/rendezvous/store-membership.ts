@@ -49,7 +49,7 @@ class StoreMembership implements Membership {
   readonly rank: number;
   readonly size: number;
   readonly generation: number;
-  readonly origins: readonly number[];
+  readonly initialRanks: readonly number[];
   readonly lost: LostPeer[] = [];
   readonly #connection: Connection;
   readonly #listeners = new Set<(peer: LostPeer) => void>();
@@ -61,10 +61,10 @@ class StoreMembership implements Membership {
     invariant(joined.kind === "joined", "a join is answered with a place");
     this.#connection = connection;
     this.rank = joined.rank;
-    this.size = joined.origins.length;
+    this.size = joined.initialRanks.length;
     this.generation = joined.generation;
-    this.origins = joined.origins;
-    const host = joined.hosted ? joined.origins.indexOf(0) : -1;
+    this.initialRanks = joined.initialRanks;
+    const host = joined.hosted ? joined.initialRanks.indexOf(0) : -1;
     this.#stopNews = connection.session.onNews(({ generation, peer }) => {
       if (generation === this.generation) this.#tell(peer);
       // With the store its host is lost.

@@ -93,8 +93,8 @@ export class Store {
     this.#joining.delete(peer);
     this.#places.delete(peer);
     this.#gathering?.withdraw(peer);
-    const origin = place?.generation.seats[place.rank]?.origin;
-    if (state === "left" && origin !== undefined) this.#left.add(origin);
+    const initialRank = place?.generation.seats[place.rank]?.initialRank;
+    if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
     place?.generation.gone(place.rank, state, reason);
     if (place !== undefined && place.generation === this.#latest) this.#gathering?.check();
   }
@@ -213,7 +213,7 @@ export class Store {
     const before = this.#latest;
     if (this.#gathering?.purpose.kind === "join") this.#left.clear();
     const seats = members.map(
-      ({ peer, origin }): Seat => ({ peer, origin, state: "here", reason: "" }),
+      ({ peer, initialRank }): Seat => ({ peer, initialRank, state: "here", reason: "" }),
     );
     const generation = new Generation(number, seats);
     this.#gathering = undefined;
@@ -230,17 +230,17 @@ export class Store {
       ranks: before.seats.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
       joined: [],
     });
-    const origins = seats.map(({ origin }) => origin);
+    const initialRanks = seats.map(({ initialRank }) => initialRank);
     for (const [rank, { peer, id }] of members.entries()) {
       const { hosted } = this.#options;
-      peer.send({ kind: "joined", id, generation: number, rank, origins, hosted });
+      peer.send({ kind: "joined", id, generation: number, rank, initialRanks, hosted });
     }
   }
 }
 
 /** The error of a rank that has left a job in which others still are. */
 function inUse({ seats }: Generation): Told {
-  const ranks = seats.flatMap(({ state, origin }) => (state === "here" ? [origin] : []));
+  const ranks = seats.flatMap(({ state, initialRank }) => (state === "here" ? [initialRank] : []));
   return {
     code: "in use",
     headline: `join: this rank has left the job, and ${ranks.length === 0 ? "its host" : ranksText(ranks)} not yet`,

@@ -14,9 +14,9 @@ const mismatch = (field: string, ranks: readonly number[]): object => {
   return { name: "CollectiveMismatchError", code: "ERR_COMM_MISMATCH", field, ranks };
 };
 
-for (const checks of ["always", "once"] as const) {
-  test(`checks: "${checks}": wrong calls are told everywhere, and all go on`, async () => {
-    const { status, results, text } = await runJob<Told>(size, "checks.mjs", checks);
+for (const compareCalls of ["always", "once"] as const) {
+  test(`compareCalls: "${compareCalls}": wrong calls are told everywhere, and all go on`, async () => {
+    const { status, results, text } = await runJob<Told>(size, "compare-calls.mjs", compareCalls);
     expect(status, text).toBe(0);
     const told = [
       mismatch("count", [1]),
@@ -25,7 +25,7 @@ for (const checks of ["always", "once"] as const) {
       // Rank 0 is the first whose block has another length there.
       mismatch("sendCounts[1]", [0, 1]),
       "fine",
-      checks === "always" ? mismatch("symmetric send", [1]) : "fine",
+      compareCalls === "always" ? mismatch("symmetric send", [1]) : "fine",
       "fine",
       mismatch("count", [size - 1]),
       "fine",

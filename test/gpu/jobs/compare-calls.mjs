@@ -1,10 +1,13 @@
 // Ranks that compare their calls: rank 1 makes a wrong one, all are told, and go on; prints `result {…}`.
-//   node checks.mjs always|once
+//   node compare-calls.mjs always|once
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 
-const checks = process.argv[2];
-const comm = await connect({ backend: nccl({ checks, timeoutMs: 20_000 }), timeoutMs: 60_000 });
+const compareCalls = process.argv[2];
+const comm = await connect({
+  backend: nccl({ compareCalls, timeoutMs: 20_000 }),
+  timeoutMs: 60_000,
+});
 const { rank } = comm;
 const isWrong = rank === 1;
 const told = [];
@@ -29,7 +32,7 @@ await tell(
 );
 const [one, two] = [1, 2].map(() => comm.alloc("float32", 64, { symmetric: true }).fill(rank));
 await tell(comm.allReduce({ send: one, op: "sum" }));
-await tell(comm.allReduce({ send: checks === "always" && isWrong ? one : two, op: "sum" }));
+await tell(comm.allReduce({ send: compareCalls === "always" && isWrong ? one : two, op: "sum" }));
 const graph = await comm.capture(() => void comm.allReduce({ send: one, op: "max" }));
 await tell(graph.replay());
 const turned = await comm.split({ color: 0, key: -rank });
