@@ -94,7 +94,7 @@ async function explainCall(
   const collective = question.collective as SpecifiedCollective;
   // Settings belong to a library that is named, also to the one that would be followed without a name.
   const settings = parsed.has("nccl")
-    ? { like: followed(parsed, size), nccl: ncclChoice("--nccl", parsed.text("nccl")).setup }
+    ? { like: followed(parsed, size), plan: ncclChoice("--nccl", parsed.text("nccl")).setup }
     : { like: parsed.text("like") };
   const worlds = { ranks: size, roots: [question.root ?? 0] };
   const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
