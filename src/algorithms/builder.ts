@@ -6,8 +6,8 @@
  * through memory: `recvReduceSend` stores nothing.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
-import { InvalidArgumentError } from "../api/errors.ts";
-import { textOf } from "../api/option-kinds.ts";
+import type { InvalidArgumentError } from "../api/errors.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertIndex, mostSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
@@ -156,10 +156,7 @@ function isWord(value: number): boolean {
 /** The error for a field that a packed step would truncate silently. */
 function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError {
   const [field, value] = Object.entries(fields).find(([, each]) => !isWord(each)) ?? ["step", 0];
-  return new InvalidArgumentError(
-    { headline: `step: ${field}: found ${textOf(value)}, needs an integer of 32 bits` },
-    { field },
-  );
+  return invalid("step", field, textOf(value), "an integer of 32 bits");
 }
 
 /** The description of a program, without its steps. */

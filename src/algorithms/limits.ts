@@ -3,8 +3,8 @@
  *
  * The limits allow a ring of 2,048 ranks, and of 1,448 where its folds are read off too.
  */
-import { InvalidArgumentError, UnsupportedError } from "../api/errors.ts";
-import { textOf } from "../api/option-kinds.ts";
+import { UnsupportedError } from "../api/errors.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Steps of all ranks together. */
 export const mostSteps = 2 ** 23;
@@ -81,8 +81,5 @@ export function assertIndex(helper: string, field: string, value: unknown, end?:
   const isIndex = Number.isSafeInteger(value) && (value as number) >= 0;
   if (isIndex && (end === undefined || (value as number) < end)) return;
   const needed = end === undefined ? "an integer of at least 0" : `an integer in 0..${end - 1}`;
-  throw new InvalidArgumentError(
-    { headline: `${helper}: ${field}: found ${textOf(value)}, needs ${needed}` },
-    { field },
-  );
+  throw invalid(helper, field, textOf(value), needed);
 }

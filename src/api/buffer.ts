@@ -21,7 +21,7 @@ import {
 } from "./host-array.ts";
 import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
-import { textOf } from "./option-kinds.ts";
+import { invalid, textOf } from "./option-kinds.ts";
 
 /** One allocation, shared by a buffer and all its subarrays. */
 export interface Allocation {
@@ -335,10 +335,7 @@ export function assertShape(action: string, dtype: unknown, length: unknown): vo
 /** Refuses what is no address of elements of a dtype. */
 export function assertAddress(ptr: unknown, dtype: DType, facts: CommErrorFacts): void {
   const fault = (found: string, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `adopt: ptr: found ${found}, needs ${needed}` },
-      { ...facts, field: "ptr" },
-    );
+    invalid("adopt", "ptr", found, needed, undefined, facts);
   if (typeof ptr !== "bigint") throw fault(textOf(ptr), "an address, as a bigint");
   if (ptr <= 0n || ptr >= 1n << 64n) throw fault(String(ptr), "an address of device memory");
   const { bytes } = dtypeInfo[dtype];

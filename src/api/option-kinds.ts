@@ -96,3 +96,21 @@ export function textOf(value: unknown): string {
   const kind = Array.isArray(value) ? "array" : (typedArrayClass(value) ?? "object");
   return `${/^[aio]/i.test(kind) ? "an" : "a"} ${kind}`;
 }
+
+/**
+ * The error for a wrong argument: `subject: field: found …, needs …`. `found` stands in the text as it is given: values go
+ * through `textOf`. `facts` are further facts of the error; a `field` among them replaces the one of the text.
+ */
+export function invalid(
+  subject: string,
+  field: string,
+  found: string,
+  needed: string,
+  hint?: string,
+  facts: CommErrorFacts = {},
+): InvalidArgumentError {
+  return new InvalidArgumentError(
+    { headline: `${subject}: ${field}: found ${found}, needs ${needed}`, hint },
+    { field, ...facts },
+  );
+}

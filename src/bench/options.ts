@@ -3,11 +3,10 @@ import {
   type Backend,
   type DType,
   dtypes,
-  InvalidArgumentError,
   type NamedReduceOp,
   namedReduceOps,
 } from "../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import type { BenchResult } from "./document.ts";
 import type { Issue } from "./issue.ts";
 import type { SizeSweep } from "./sizes.ts";
@@ -74,7 +73,7 @@ export function assertBenchOptions(options: BenchOptions): void {
   counting("warmup", options.warmup ?? 0, 0);
   for (const root of roots) counting("roots", root, 0, ranks - 1);
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {
-    throw refused("seed", options.seed, "an integer");
+    throw invalid("bench", "seed", textOf(options.seed), "an integer");
   }
   assertSpread(options.spread ?? 0.5);
   among("dtypes", options.dtypes ?? [], dtypes);
@@ -85,18 +84,12 @@ export function assertBenchOptions(options: BenchOptions): void {
 function counting(field: string, value: number, least: number, most = 2 ** 31): void {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return;
   const bound = most < 2 ** 31 ? ` and at most ${most}` : "";
-  throw refused(field, value, `an integer of at least ${least}${bound}`);
+  throw invalid("bench", field, textOf(value), `an integer of at least ${least}${bound}`);
 }
 
 function among(field: string, found: readonly string[], names: readonly string[]): void {
   for (const name of found) {
-    if (!names.includes(name)) throw refused(field, name, `one of ${names.join(", ")}`);
+    if (!names.includes(name))
+      throw invalid("bench", field, textOf(name), `one of ${names.join(", ")}`);
   }
-}
-
-function refused(field: string, found: unknown, needs: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `bench: ${field}: found ${textOf(found)}, needs ${needs}` },
-    { field },
-  );
 }

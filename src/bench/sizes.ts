@@ -1,6 +1,6 @@
 /** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
-import { bytesOf, type DType, InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, textOf } from "../api/option-kinds.ts";
+import { bytesOf, type DType } from "../api/index.ts";
+import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 import type { MeasuredCollective, Skew } from "./collectives/row.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
@@ -102,8 +102,5 @@ export function callSizes(
 
 function check(field: string, fine: boolean, found: unknown, needs: string): void {
   if (fine) return;
-  throw new InvalidArgumentError(
-    { headline: `sizes: ${field}: found ${textOf(found)}, needs ${needs}` },
-    { field },
-  );
+  throw invalid("sizes", field, textOf(found), needs);
 }

@@ -1,29 +1,34 @@
 /** The arguments of trainers: refused by name where one is something else, such as a world, or a model around its parameters. */
-import { type Communicator, InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import type { CommErrorFacts, Communicator } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { ParameterSet } from "./parameter-set.ts";
+
+/** The facts of an error that a rank of a communicator sees. */
+export function factsOf({ rank, size, name }: Communicator): CommErrorFacts {
+  return { rank, size, comm: name };
+}
 
 /** Refuses what makes no calls. */
 export function assertCommunicator(action: string, comm: Communicator, field = "comm"): void {
   if (isObject(comm) && typeof comm.allGather === "function") return;
-  throw new InvalidArgumentError(
-    {
-      headline: `${action}: ${field}: found ${textOf(comm)}, needs a communicator`,
-      hint: "world.run hands every rank its own; in a job connect gives it",
-    },
-    { field },
+  throw invalid(
+    action,
+    field,
+    textOf(comm),
+    "a communicator",
+    "world.run hands every rank its own; in a job connect gives it",
   );
 }
 
 /** Refuses what is no `ParameterSet`. */
 export function assertParameters(action: string, parameters: ParameterSet): void {
   if (parameters instanceof ParameterSet) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `${action}: parameters: found ${textOf(parameters)}, needs a ParameterSet`,
-      hint: parametersHint(parameters),
-    },
-    { field: "parameters" },
+  throw invalid(
+    action,
+    "parameters",
+    textOf(parameters),
+    "a ParameterSet",
+    parametersHint(parameters),
   );
 }
 
@@ -43,11 +48,11 @@ export function assertHasFunctions(
   const has = (name: string): boolean => isObject(found) && typeof found[name] === "function";
   const lacks = names.find((name) => !has(name));
   if (lacks === undefined) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `${action}: ${field}: found ${textOf(found)} without ${lacks}(), needs an object with ${names.join(" and ")}`,
-    },
-    { field },
+  throw invalid(
+    action,
+    field,
+    `${textOf(found)} without ${lacks}()`,
+    `an object with ${names.join(" and ")}`,
   );
 }
 

@@ -3,8 +3,8 @@
  *
  * Axes are given slowest first. Ranks that differ in the last axis alone are neighbours, so what talks most comes last.
  */
-import { type Communicator, InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import type { Communicator, InvalidArgumentError } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertAgreed } from "./agreement.ts";
 import { assertCommunicator } from "./handles.ts";
 
@@ -90,10 +90,9 @@ export class Mesh<Axis extends string = string> {
    */
   async across(axes: readonly Axis[]): Promise<Communicator> {
     if (!Array.isArray(axes)) {
-      throw new InvalidArgumentError(
-        { headline: `Mesh.across: axes: found ${textOf(axes)}, needs an array of them` },
-        { field: "axes", rank: this.#parent.rank },
-      );
+      throw invalid("Mesh.across", "axes", textOf(axes), "an array of them", undefined, {
+        rank: this.#parent.rank,
+      });
     }
     for (const axis of axes) this.#of(this.#extents, axis);
     const inOrder = this.axes.filter((axis) => axes.includes(axis));
@@ -116,10 +115,9 @@ export class Mesh<Axis extends string = string> {
 
   #of<T>(table: Readonly<Record<Axis, T>>, axis: Axis): T {
     if (Object.hasOwn(table, axis)) return table[axis];
-    throw new InvalidArgumentError(
-      { headline: `Mesh: axis: found ${textOf(axis)}, needs one of ${this.axes.join(", ")}` },
-      { field: "axis", rank: this.#parent.rank },
-    );
+    throw invalid("Mesh", "axis", textOf(axis), `one of ${this.axes.join(", ")}`, undefined, {
+      rank: this.#parent.rank,
+    });
   }
 }
 
@@ -169,10 +167,11 @@ function placeOf<Axis extends string>(
 
 function assertExtents(comm: Communicator, extents: Readonly<Record<string, number>>): void {
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `Mesh.create: ${field}: found ${found}, needs ${needed}` },
-      { field, rank: comm.rank, size: comm.size, comm: comm.name },
-    );
+    invalid("Mesh.create", field, found, needed, undefined, {
+      rank: comm.rank,
+      size: comm.size,
+      comm: comm.name,
+    });
   const all = Object.entries(extents ?? {});
   if (all.length === 0) throw fault("axes", "none", "at least one");
   for (const [axis, extent] of all) {

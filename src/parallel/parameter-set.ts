@@ -7,7 +7,7 @@
  * is remembered as well: it is taken as the order of use, from which gradient buckets are made.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
 /** Element types that parameters have. Shorter floats exist on the wire only (`DataParallelOptions.wire`). */
@@ -202,10 +202,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
       const needs = `${dtype} [${shape.join(", ")}]`;
       const finds = found === undefined ? "nothing" : `${found.dtype} [${found.shape.join(", ")}]`;
       if (finds === needs && found?.data.length === elementsOf(shape)) continue;
-      throw new InvalidArgumentError(
-        { headline: `restore: parameter "${name}": found ${finds}, needs ${needs}` },
-        { field: name },
-      );
+      throw invalid("restore", `parameter "${name}"`, finds, needs, undefined, { field: name });
     }
     for (const { name, value } of this) value.set(tensors[name]?.data as ParameterArray);
   }
@@ -263,10 +260,7 @@ const kinds: OptionKinds<ParameterDeclaration> = {
 function assertArray(declarations: unknown): void {
   if (Array.isArray(declarations)) return;
   const found = textOf(declarations);
-  throw new InvalidArgumentError(
-    { headline: `ParameterSet: declarations: found ${found}, needs an array of { name, shape }` },
-    { field: "declarations" },
-  );
+  throw invalid("ParameterSet", "declarations", found, "an array of { name, shape }");
 }
 
 function assertDeclared(
@@ -277,10 +271,9 @@ function assertDeclared(
   assertOptions("ParameterSet", declaration, kinds, { path: `declarations[${at}]` });
   const { name, dtype = "float32", shape, values } = declaration;
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `parameter ${at} "${String(name)}": ${field}: found ${found}, needs ${needed}` },
-      { field: String(name) },
-    );
+    invalid(`parameter ${at} "${String(name)}"`, field, found, needed, undefined, {
+      field: String(name),
+    });
   if (typeof name !== "string" || name === "") {
     throw fault("name", `${typeof name} "${String(name)}"`, "a text that is not empty");
   }

@@ -5,7 +5,7 @@
  * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
 import { InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertState, type RankStateful, type State } from "./state.ts";
 
 /**
@@ -26,10 +26,7 @@ export class Random implements RankStateful {
     let high = 0x85ebca6b;
     for (const part of key) {
       if (!Number.isSafeInteger(part)) {
-        throw new InvalidArgumentError(
-          { headline: `Random: key: found ${textOf(part)}, needs safe integers` },
-          { field: "key" },
-        );
+        throw invalid("Random", "key", textOf(part), "safe integers");
       }
       for (const word of [part | 0, Math.floor(part / 2 ** 32) | 0]) {
         low = mix(low ^ word);
@@ -56,10 +53,7 @@ export class Random implements RankStateful {
   /** An integer from 0 to `bound` (excluded), every one as likely. `bound` is at most 2^32. */
   below(bound: number): number {
     if (!Number.isSafeInteger(bound) || bound < 1 || bound > 2 ** 32) {
-      throw new InvalidArgumentError(
-        { headline: `below: bound: found ${textOf(bound)}, needs an integer from 1 to 2^32` },
-        { field: "bound" },
-      );
+      throw invalid("below", "bound", textOf(bound), "an integer from 1 to 2^32");
     }
     // Words past the last multiple of the bound would favour small results.
     const limit = 2 ** 32 - (2 ** 32 % bound);

@@ -5,8 +5,14 @@
  * its part of the batch; so runs of different numbers of ranks see the same samples in the same steps, and the place where
  * one stopped means the same to another.
  */
-import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import type { InvalidArgumentError } from "../api/index.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../api/option-kinds.ts";
 import { Random } from "./random.ts";
 import { assertState, type State, type Stateful } from "./state.ts";
 
@@ -109,12 +115,13 @@ export class Sampler implements Stateful {
     for (const field of ["samples", "seed", "shuffle"] as const) {
       const needed = this.#options[field];
       if (found[field] === needed) continue;
-      throw fault("restore", field, found[field], `${needed}, as this sampler has`);
+      throw invalid("restore", field, textOf(found[field]), `${needed}, as this sampler has`);
     }
     const { samples } = this.#options;
-    if (!isCount(epoch)) throw fault("restore", "epoch", epoch, "an integer of at least 0");
+    if (!isCount(epoch))
+      throw invalid("restore", "epoch", textOf(epoch), "an integer of at least 0");
     if (!isCount(position) || position > samples) {
-      throw fault("restore", "position", position, `an integer from 0 to ${samples}`);
+      throw invalid("restore", "position", textOf(position), `an integer from 0 to ${samples}`);
     }
     this.#epoch = epoch;
     this.#position = position;
@@ -146,7 +153,7 @@ export class Sampler implements Stateful {
 function assertSharing(options: Complete<SamplerOptions>): void {
   const { samples, batch, rank, size, seed, shuffle, partial } = options;
   const refuse = (field: keyof SamplerOptions, needed: string): InvalidArgumentError =>
-    fault("Sampler", field, options[field], needed);
+    invalid("Sampler", field, textOf(options[field]), needed);
   const most = 2 ** 32;
   if (!isCount(samples) || samples < 1 || samples > most) {
     throw refuse("samples", "an integer from 1 to 2^32");
@@ -164,16 +171,4 @@ function assertSharing(options: Complete<SamplerOptions>): void {
 
 function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-function fault(
-  action: string,
-  field: string,
-  found: unknown,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
-    { field },
-  );
 }

@@ -2,8 +2,7 @@
  * Learning rates over time, as pure functions of the number of updates done: a schedule has no state to keep, and resuming
  * at a step gives the rates that an uninterrupted run has there.
  */
-import { InvalidArgumentError } from "../api/index.ts";
-import { assertOptions, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;
@@ -40,7 +39,8 @@ export function warmUp(options: WarmUpOptions): Schedule {
   assertOptions("warmUp", options, { steps: true, start: true, after: true });
   const { steps, start = 0, after } = options;
   assertSteps("warmUp", steps);
-  if (!(start >= 0 && start <= 1)) throw fault("warmUp", "start", start, "a number from 0 to 1");
+  if (!(start >= 0 && start <= 1))
+    throw invalid("warmUp", "start", textOf(start), "a number from 0 to 1");
   const next = typeof after === "function" ? after : constant(after);
   return (step) =>
     step >= steps ? next(step - steps) : next(0) * (start + (1 - start) * (step / steps));
@@ -69,7 +69,8 @@ export function cosine(options: CosineOptions): Schedule {
   const { peak, minimum = 0, steps } = options;
   assertRate("cosine", "peak", peak);
   assertRate("cosine", "minimum", minimum);
-  if (minimum > peak) throw fault("cosine", "minimum", minimum, `at most the peak, ${peak}`);
+  if (minimum > peak)
+    throw invalid("cosine", "minimum", textOf(minimum), `at most the peak, ${peak}`);
   assertSteps("cosine", steps);
   return (step) =>
     step >= steps
@@ -79,22 +80,10 @@ export function cosine(options: CosineOptions): Schedule {
 
 function assertRate(schedule: string, field: string, rate: number): void {
   if (typeof rate === "number" && rate >= 0 && rate < Number.POSITIVE_INFINITY) return;
-  throw fault(schedule, field, rate, "a number of at least 0");
+  throw invalid(schedule, field, textOf(rate), "a number of at least 0");
 }
 
 function assertSteps(schedule: string, steps: number): void {
   if (Number.isSafeInteger(steps) && steps >= 0) return;
-  throw fault(schedule, "steps", steps, "an integer of at least 0");
-}
-
-function fault(
-  schedule: string,
-  field: string,
-  found: unknown,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${schedule}: ${field}: found ${textOf(found)}, needs ${needed}` },
-    { field },
-  );
+  throw invalid(schedule, "steps", textOf(steps), "an integer of at least 0");
 }

@@ -4,8 +4,8 @@
  * Everything that must come back bit for bit after an interruption (parameters, optimizers, schedules, samplers, random
  * numbers) says so by being `Stateful`. A state is plain data: it can be written, sent and compared without its owner.
  */
-import { type DType, type HostArray, InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import type { DType, HostArray, InvalidArgumentError } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** A value that JSON carries without loss. Numbers are finite; -0 and NaN belong into tensors. */
 export type StateValue =
@@ -60,10 +60,7 @@ export interface RankStateful extends Stateful {
  */
 export function assertState(action: string, state: State): void {
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `${action}: ${field}: found ${textOf(found)}, needs ${needed}` },
-      { field },
-    );
+    invalid(action, field, textOf(found), needed);
   const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
   if (!isObject(state)) throw fault("state", state, "{ values, tensors }, as state() gives it");
   for (const field of ["values", "tensors"] as const) {

@@ -12,10 +12,16 @@ import {
   type ReduceOp,
   reduceOpFault,
 } from "../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds } from "../api/option-kinds.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../api/option-kinds.ts";
 import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";
-import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
+import { assertAllAmong, assertAmong, assertWhole } from "./refuse.ts";
 
 /**
  * Cases of `drawn` that shrink to each of `simpler`, simplest first. An arbitrary that favours some values shrinks among
@@ -183,7 +189,7 @@ export function exactPayload<D extends DType>(
   const fault = reduceOpFault(op, dtype);
   if (fault !== undefined) {
     const needs = `one of ${namedReduceOps.join(", ")}, or { preMul } of a scalar of ${dtype}`;
-    throw refused("exactPayload", "op", op, needs);
+    throw invalid("exactPayload", "op", textOf(op), needs);
   }
   return contents("exact", constraints, op);
 }

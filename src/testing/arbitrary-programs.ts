@@ -5,7 +5,7 @@
  * and calls, and cut counts without leaving the legal programs.
  */
 import fc from "fast-check";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { choices, countsUpTo, dtypesOf, seeds, worldSizes } from "./arbitraries.ts";
 import { type CallShape, type FitRules, fittedCall, kindsOfCalls } from "./fit-call.ts";
 import {
@@ -18,7 +18,7 @@ import {
   type ProgramStep,
   payloadClasses,
 } from "./program.ts";
-import { assertAllAmong, assertAmong, assertWhole, refused } from "./refuse.ts";
+import { assertAllAmong, assertAmong, assertWhole } from "./refuse.ts";
 
 /** The parts that programs may contain. */
 export interface ProgramConstraints {
@@ -98,7 +98,12 @@ function assertConstraints(constraints: ProgramConstraints): void {
   if (steps !== undefined) assertAllAmong("programs", "steps", steps, [...new Set(usualSteps)]);
   // By what it can do: of a package that is loaded twice there are two classes.
   if (sizes !== undefined && typeof sizes?.generate !== "function") {
-    throw refused("programs", "sizes", sizes, "an arbitrary of numbers, such as worldSizes()");
+    throw invalid(
+      "programs",
+      "sizes",
+      textOf(sizes),
+      "an arbitrary of numbers, such as worldSizes()",
+    );
   }
 }
 

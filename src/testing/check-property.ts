@@ -5,8 +5,8 @@
  * them back. Nothing else is read from the environment, and nothing at all unless it is called.
  */
 import fc from "fast-check";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
-import { assertWhole, refused } from "./refuse.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertWhole } from "./refuse.ts";
 
 /** Where a failure is found again. */
 export interface Replay {
@@ -80,7 +80,7 @@ export async function checkProperty<T>(
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
   assertWhole("checkProperty", "runs", runs, 1);
   assertWhole("checkProperty", "seed", seed);
-  if (typeof law !== "function") throw refused("checkProperty", "law", law, "a function");
+  if (typeof law !== "function") throw invalid("checkProperty", "law", textOf(law), "a function");
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };
   try {

@@ -1,6 +1,5 @@
 /** Refuses what the kit was called with by name: a wrong number or a misspelt word would make a law pass that was never tried. */
-import { InvalidArgumentError } from "../api/index.ts";
-import { textOf } from "../api/option-kinds.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Needs a whole number within bounds, both included. */
 export function assertWhole(
@@ -14,7 +13,7 @@ export function assertWhole(
   if (isWhole && found >= least && found <= most) return;
   const above = least > Number.MIN_SAFE_INTEGER ? ` of at least ${least}` : "";
   const below = most < Number.MAX_SAFE_INTEGER ? ` and at most ${most}` : "";
-  throw refused(subject, field, found, `a whole number${above}${below}`);
+  throw invalid(subject, field, textOf(found), `a whole number${above}${below}`);
 }
 
 /** Needs one of these words. */
@@ -25,7 +24,7 @@ export function assertAmong(
   words: readonly string[],
 ): void {
   if (words.some((word) => word === found)) return;
-  throw refused(subject, field, found, `one of ${words.join(", ")}`);
+  throw invalid(subject, field, textOf(found), `one of ${words.join(", ")}`);
 }
 
 /** Needs an array of such words, at least one. */
@@ -36,22 +35,8 @@ export function assertAllAmong(
   words: readonly string[],
 ): void {
   if (!Array.isArray(found) || found.length === 0) {
-    throw refused(subject, field, found, `an array of at least one of ${words.join(", ")}`);
+    const none = Array.isArray(found) ? "none" : textOf(found);
+    throw invalid(subject, field, none, `an array of at least one of ${words.join(", ")}`);
   }
   for (const each of found) assertAmong(subject, field, each, words);
-}
-
-/** The error for a wrong value; a value that is no number or word is named by its type. */
-export function refused(
-  subject: string,
-  field: string,
-  found: unknown,
-  needs: string,
-): InvalidArgumentError {
-  const headline = `${subject}: ${field}: found ${foundText(found)}, needs ${needs}`;
-  return new InvalidArgumentError({ headline }, { field });
-}
-
-function foundText(value: unknown): string {
-  return Array.isArray(value) && value.length === 0 ? "none" : textOf(value);
 }

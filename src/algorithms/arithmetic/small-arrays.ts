@@ -2,7 +2,7 @@
 import { dtypeInfo, type HostArrays } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { bitsToNumber, numberToBits, type SmallFloat, smallFormats } from "./small-float.ts";
 
 /**
@@ -23,10 +23,7 @@ export function numbersToBits<D extends SmallFloat>(
   const found = typedArrayClass(numbers);
   const fits = found === undefined ? Array.isArray(numbers) : !found.startsWith("Big");
   if (!fits) {
-    throw new InvalidArgumentError(
-      { headline: `numbersToBits: numbers: found ${textOf(numbers)}, needs an array of numbers` },
-      { field: "numbers" },
-    );
+    throw invalid("numbersToBits", "numbers", textOf(numbers), "an array of numbers");
   }
   const { length } = ArrayBuffer.isView(numbers) ? bytesOfArray(numbers) : numbers;
   const bits = dtype.startsWith("float8") ? new Uint8Array(length) : new Uint16Array(length);
@@ -78,8 +75,5 @@ export function valuesOf(dtype: SmallFloat): Float32Array {
 function assertSmall(action: string, dtype: SmallFloat): void {
   if (Object.hasOwn(smallFormats, dtype)) return;
   const names = Object.keys(smallFormats).join(", ");
-  throw new InvalidArgumentError(
-    { headline: `${action}: dtype: found ${textOf(dtype)}, needs one of ${names}` },
-    { field: "dtype" },
-  );
+  throw invalid(action, "dtype", textOf(dtype), `one of ${names}`);
 }

@@ -4,8 +4,7 @@
  * NCCL gets them as environment variables, a configuration and a graph file; the simulated plan uses the same facts.
  * Both are checked here.
  */
-import { InvalidArgumentError } from "../../api/errors.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { ChannelPaths, Topology } from "./topology.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
@@ -37,7 +36,12 @@ export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];
     if (found === undefined || (words[field] as readonly string[]).includes(found)) continue;
-    throw fault(field, String(found), `one of ${words[field].join(", ")}`);
+    throw invalid(
+      "plan of NCCL",
+      `plan.${field}`,
+      String(found),
+      `one of ${words[field].join(", ")}`,
+    );
   }
   if (rings !== undefined) checkRings(rings);
   const limits = { ...settings, ...limitsOf(pin) };
@@ -48,7 +52,7 @@ export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
 /** Throws for a pinned ring that does not have all ranks of a world. */
 export function assertRingSize({ rings }: NcclPin, ranks: number): void {
   if (rings === undefined || "xml" in rings || rings.length === ranks) return;
-  throw fault("rings", `${rings.length} ranks`, `all ${ranks} of the world`);
+  throw invalid("plan of NCCL", "plan.rings", `${rings.length} ranks`, `all ${ranks} of the world`);
 }
 
 function limitsOf({ channels, minChannels, maxChannels }: NcclPin): NcclSettings {
@@ -56,24 +60,27 @@ function limitsOf({ channels, minChannels, maxChannels }: NcclPin): NcclSettings
   if (minChannels === undefined && maxChannels === undefined) {
     return { minChannels: channels, maxChannels: channels };
   }
-  throw fault("channels", "it beside minChannels or maxChannels", "one or the other");
+  throw invalid(
+    "plan of NCCL",
+    "plan.channels",
+    "it beside minChannels or maxChannels",
+    "one or the other",
+  );
 }
 
 function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
   if (!Array.isArray(rings)) {
     if (typeof (rings as { readonly xml?: unknown }).xml === "string") return;
-    throw fault("rings", typeof rings, "ranks in order, or { xml } with the text of a graph file");
+    throw invalid(
+      "plan of NCCL",
+      "plan.rings",
+      typeof rings,
+      "ranks in order, or { xml } with the text of a graph file",
+    );
   }
   const sorted = [...rings].sort((a, b) => a - b);
   if (rings.length > 0 && sorted.every((rank, i) => rank === i)) return;
-  throw fault("rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
-}
-
-function fault(field: string, found: string, needs: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `plan of NCCL: ${field}: found ${found}, needs ${needs}` },
-    { field: `plan.${field}` },
-  );
+  throw invalid("plan of NCCL", "plan.rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
 }
 
 /** Settings of NCCL that change a plan, named as its environment variables; a field that is left out has NCCL's default. */
@@ -115,8 +122,8 @@ export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
     ll128BuffSize: checked("ll128BuffSize", ll128BuffSize),
   };
   if (resolved.minChannels > resolved.maxChannels) {
-    const headline = `settings: minChannels ${resolved.minChannels} is above maxChannels ${resolved.maxChannels}`;
-    throw new InvalidArgumentError({ headline }, { field: "settings.minChannels" });
+    const needed = `at most maxChannels, ${resolved.maxChannels}`;
+    throw invalid("plan of NCCL", "settings.minChannels", textOf(resolved.minChannels), needed);
   }
   return resolved;
 }
@@ -138,6 +145,5 @@ function checked(
   if (value === undefined) return defaults[field];
   if (Number.isInteger(value) && value >= 1 && value <= most) return value;
   const needs = most === mostChannels ? `1..${most}` : "a number of bytes";
-  const headline = `settings: ${field}: found ${value}, needs ${needs}`;
-  throw new InvalidArgumentError({ headline }, { field: `settings.${field}` });
+  throw invalid("plan of NCCL", `settings.${field}`, textOf(value), needs);
 }

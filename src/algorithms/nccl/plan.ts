@@ -7,8 +7,8 @@
  */
 
 import { bytesOf } from "../../api/dtype.ts";
-import { InvalidArgumentError } from "../../api/errors.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import type { InvalidArgumentError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { channelBudget, choose } from "./choice.ts";
 import { chunkElements, partition } from "./chunks.ts";
@@ -138,10 +138,7 @@ function check(
 ): void {
   const { ranks } = topology;
   const fault = (field: string, found: unknown, needs: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `plan of ${collective}: ${field}: found ${textOf(found)}, needs ${needs}` },
-      { field, collective },
-    );
+    invalid(`plan of ${collective}`, field, textOf(found), needs, undefined, { collective });
   if (!Number.isSafeInteger(count) || count < 0) {
     throw fault("count", count, "an integer of at least 0");
   }

@@ -9,7 +9,7 @@ import {
   specifications,
 } from "../../api/index.ts";
 import { namesText } from "../../api/nearest.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { type Algorithm, buildProgram, type Cost } from "../algorithm.ts";
 import { foldFor } from "../arithmetic/index.ts";
 import {
@@ -163,12 +163,12 @@ function chosen(
   const algorithm = findAlgorithm(collective, choice);
   if (algorithm !== undefined) return algorithm;
   const names = algorithmsOf(collective).map(({ name }) => name);
-  throw new InvalidArgumentError(
-    {
-      headline: `sim: algorithms.${collective}: found ${textOf(choice)}, needs one of ${namesText(String(choice), names)}, or an algorithm`,
-      hint: "docs/algorithms.md describes them, and how to write one",
-    },
-    { field: `algorithms.${collective}` },
+  throw invalid(
+    "sim",
+    `algorithms.${collective}`,
+    textOf(choice),
+    `one of ${namesText(String(choice), names)}, or an algorithm`,
+    "docs/algorithms.md describes them, and how to write one",
   );
 }
 

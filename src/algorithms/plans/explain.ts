@@ -11,7 +11,7 @@ import {
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Cost } from "../algorithm.ts";
 import type { FusedFold, Operand } from "../fuse.ts";
 import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layout.ts";
@@ -104,10 +104,7 @@ function largest(values: Float64Array): number {
 function shapeOf(question: Question, program: Program): CallShape {
   const count = question.count ?? 0;
   if (!Number.isSafeInteger(count) || count < 0) {
-    throw new InvalidArgumentError(
-      { headline: `explain: count: found ${textOf(count)}, needs an integer of at least 0` },
-      { field: "count" },
-    );
+    throw invalid("explain", "count", textOf(count), "an integer of at least 0");
   }
   if (question.counts === undefined) return { count };
   const blocks =
@@ -193,12 +190,7 @@ function operatorSymbol({ op }: Question): string {
 /** The chunk that holds an element. */
 export function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
   if (!Number.isSafeInteger(element) || element < 0) {
-    throw new InvalidArgumentError(
-      {
-        headline: `explain: element: found ${textOf(element)}, needs an integer of at least 0`,
-      },
-      { field: "element" },
-    );
+    throw invalid("explain", "element", textOf(element), "an integer of at least 0");
   }
   const chunk = chunks.find(({ offset, length }) => element >= offset && element < offset + length);
   if (chunk !== undefined) return chunk;

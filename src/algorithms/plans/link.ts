@@ -1,7 +1,5 @@
 /** The connection of simulated ranks, and the cost of a message on it. */
-
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import type { LinkModel } from "../engine/index.ts";
 
 /** The connection of simulated ranks: the same for every pair, each rank with one port out and one in. */
@@ -34,10 +32,7 @@ export const linkBounds = { latencyNs: [0, 1e12], gigabytesPerSecond: [1e-6, 1e9
 function within(field: keyof typeof linkBounds, value: number): void {
   const [least, most] = linkBounds[field];
   if (typeof value === "number" && value >= least && value <= most) return;
-  throw new InvalidArgumentError(
-    { headline: `sim: link.${field}: found ${textOf(value)}, needs a number in ${least}..${most}` },
-    { field: `link.${field}` },
-  );
+  throw invalid("sim", `link.${field}`, textOf(value), `a number in ${least}..${most}`);
 }
 
 /** The cost of a message of a dtype on a link. A port is held for a whole number of picoseconds, rounded up. */

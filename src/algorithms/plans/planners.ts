@@ -15,6 +15,7 @@ import {
   specifications,
   UnsupportedError,
 } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
@@ -136,12 +137,12 @@ function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: numbe
   const name: unknown = topology;
   if (typeof name === "string" && isNamed(name)) return topologies[name];
   const found = typeof name === "string" ? `"${name}"` : typeof name;
-  throw new InvalidArgumentError(
-    {
-      headline: `sim: topology: found ${found}, needs the name of a machine that is known`,
-      hint: `names are ${Object.keys(topologies).join(", ")}; or pass { xml } with the text of a graph file of NCCL`,
-    },
-    { field: "topology" },
+  throw invalid(
+    "sim",
+    "topology",
+    found,
+    "the name of a machine that is known",
+    `names are ${Object.keys(topologies).join(", ")}; or pass { xml } with the text of a graph file of NCCL`,
   );
 }
 

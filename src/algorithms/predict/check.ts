@@ -1,7 +1,6 @@
 /** Checks the arguments of `predict`: a wrong number would silently give a wrong time, or none. */
 import { specifications } from "../../api/collectives/index.ts";
-import { InvalidArgumentError } from "../../api/errors.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { algorithmsOf } from "../catalogue.ts";
 import type { PredictedCall } from "./predict.ts";
 
@@ -19,7 +18,8 @@ export function assertPredictable(call: PredictedCall): void {
   assertOptions("predict", call, kinds);
   const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
   if (!Object.hasOwn(specifications, collective)) {
-    throw refused(
+    throw invalid(
+      "predict",
       "collective",
       textOf(collective),
       `one of ${Object.keys(specifications).join(", ")}`,
@@ -39,14 +39,24 @@ export function assertPredictable(call: PredictedCall): void {
   time("link.latencyPs", call.link.latencyPs);
   const { gigabytesPerSecond } = call.link;
   if (!(gigabytesPerSecond > 0 && gigabytesPerSecond < Infinity)) {
-    throw refused("link.gigabytesPerSecond", textOf(gigabytesPerSecond), "a number above 0");
+    throw invalid(
+      "predict",
+      "link.gigabytesPerSecond",
+      textOf(gigabytesPerSecond),
+      "a number above 0",
+    );
   }
   time("overheadPs", call.overheadPs ?? 0);
   time("hopLatencyPs", call.hopLatencyPs ?? 0);
   assertAlgorithm(call);
   const { topology } = call;
   if (topology !== undefined && topology.ranks !== ranks) {
-    throw refused("topology", `one of ${topology.ranks} ranks`, `one of ${ranks}, as ranks says`);
+    throw invalid(
+      "predict",
+      "topology",
+      `one of ${topology.ranks} ranks`,
+      `one of ${ranks}, as ranks says`,
+    );
   }
 }
 
@@ -56,7 +66,8 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   if (own.includes(algorithm)) return;
   const names = own.map(({ name }) => name).join(", ");
   if (typeof algorithm?.chunksPerBlock !== "function") {
-    throw refused(
+    throw invalid(
+      "predict",
       "algorithm",
       textOf(algorithm),
       `an algorithm, such as those of the catalogue: ${names}`,
@@ -65,22 +76,22 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   const others = Object.keys(specifications) as PredictedCall["collective"][];
   const of = others.find((other) => algorithmsOf(other).includes(algorithm));
   if (of !== undefined) {
-    throw refused("algorithm", `${algorithm.name} of ${of}`, `one of ${collective}: ${names}`);
+    throw invalid(
+      "predict",
+      "algorithm",
+      `${algorithm.name} of ${of}`,
+      `one of ${collective}: ${names}`,
+    );
   }
 }
 
 function whole(field: string, found: unknown, least: number, most = Number.MAX_SAFE_INTEGER): void {
   if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= most) return;
   const above = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
-  throw refused(field, textOf(found), `a whole number ${above}`);
+  throw invalid("predict", field, textOf(found), `a whole number ${above}`);
 }
 
 function time(field: string, found: unknown): void {
   if (Number.isSafeInteger(found) && Number(found) >= 0 && Number(found) <= mostPs) return;
-  throw refused(field, textOf(found), `whole picoseconds from 0 to ${mostPs}`);
-}
-
-function refused(field: string, found: string, needs: string): InvalidArgumentError {
-  const headline = `predict: ${field}: found ${found}, needs ${needs}`;
-  return new InvalidArgumentError({ headline }, { field });
+  throw invalid("predict", field, textOf(found), `whole picoseconds from 0 to ${mostPs}`);
 }

@@ -5,21 +5,22 @@
  * as the ports of its ranks together divided by the oversubscription. A bundle of cables is modelled as one link, so
  * its capacity is shared evenly. Above the last level all groups are connected.
  */
-import { InvalidArgumentError } from "../../api/errors.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { Topology } from "./topology.ts";
 
 /** A fat tree for `ranks`: `groups[0]` ranks share the first switch, `groups[1]` such groups the second, and so on. */
 export function fatTree(ranks: number, groups: readonly number[], oversubscription = 1): Topology {
   if (!Number.isSafeInteger(ranks) || ranks < 1) {
-    throw refused("ranks", `${ranks}`, "a whole number of at least 1");
+    throw invalid("fatTree", "ranks", `${ranks}`, "a whole number of at least 1");
   }
   for (const group of groups) {
     if (Number.isSafeInteger(group) && group >= 1) continue;
-    throw refused("groups", `${group}`, "whole numbers of at least 1");
+    throw invalid("fatTree", "groups", `${group}`, "whole numbers of at least 1");
   }
-  if (groups.length === 0) throw refused("groups", "none", "at least one");
+  if (groups.length === 0) throw invalid("fatTree", "groups", "none", "at least one");
   if (!(oversubscription >= 1 && oversubscription < Infinity)) {
-    throw refused("oversubscription", `${oversubscription}`, "a number of at least 1");
+    throw invalid("fatTree", "oversubscription", `${oversubscription}`, "a number of at least 1");
   }
   const sizes: number[] = [];
   for (const group of groups) sizes.push((sizes.at(-1) ?? 1) * group);
@@ -59,11 +60,4 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
     },
     width: (link) => (sizes[levelOf(link % total)] as number) / oversubscription,
   };
-}
-
-function refused(field: string, found: string, needs: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `fatTree: ${field}: found ${found}, needs ${needs}` },
-    { field },
-  );
 }

@@ -4,15 +4,16 @@
  * A message goes along the first dimension first, then the second, and so on, in the shorter direction; of two equal
  * ones, upwards. One dimension makes a ring.
  */
-import { InvalidArgumentError } from "../../api/errors.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { Topology } from "./topology.ts";
 
 /** A torus of `dimensions`, the first of them the one in which rank numbers run. Links are as wide as ports. */
 export function torus(dimensions: readonly number[]): Topology {
-  if (dimensions.length === 0) throw refused("none", "at least one");
+  if (dimensions.length === 0) throw invalid("torus", "dimensions", "none", "at least one");
   for (const size of dimensions) {
     if (Number.isSafeInteger(size) && size >= 1) continue;
-    throw refused(`${size}`, "whole numbers of at least 1");
+    throw invalid("torus", "dimensions", `${size}`, "whole numbers of at least 1");
   }
   const ranks = dimensions.reduce((product, size) => product * size, 1);
   // A rotation along the last dimension changes no path.
@@ -52,11 +53,4 @@ export function torus(dimensions: readonly number[]): Topology {
     },
     width: () => 1,
   };
-}
-
-function refused(found: string, needs: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `torus: dimensions: found ${found}, needs ${needs}` },
-    { field: "dimensions" },
-  );
 }

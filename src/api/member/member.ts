@@ -19,12 +19,12 @@ import { prepareReduceScatterv } from "../collectives/reduce-scatterv.ts";
 import { prepareScatter } from "../collectives/scatter.ts";
 import type { AllocOptions, CommStats, Communicator, Graph } from "../communicator.ts";
 import { bytesOf, type DType } from "../dtype.ts";
-import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { UnsupportedError } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question, questionFault } from "../explanation.ts";
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
-import { assertOptions, textOf } from "../option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../option-kinds.ts";
 import { assertClosable } from "./collecting.ts";
 import { postCapture, postGroup } from "./graph.ts";
 import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
@@ -237,18 +237,17 @@ export class Member implements Communicator {
 
   work(durationNs: number, label?: string): void {
     if (typeof durationNs !== "number" || !(durationNs >= 0) || durationNs === Infinity) {
-      throw new InvalidArgumentError(
-        {
-          headline: `work: durationNs: found ${textOf(durationNs)}, needs a finite number of at least 0`,
-        },
-        { ...this.#poster.facts, field: "durationNs" },
+      throw invalid(
+        "work",
+        "durationNs",
+        textOf(durationNs),
+        "a finite number of at least 0",
+        undefined,
+        this.#poster.facts,
       );
     }
     if (label !== undefined && typeof label !== "string") {
-      throw new InvalidArgumentError(
-        { headline: `work: label: found ${textOf(label)}, needs a string` },
-        { ...this.#poster.facts, field: "label" },
-      );
+      throw invalid("work", "label", textOf(label), "a string", undefined, this.#poster.facts);
     }
     this.#poster.work({ durationNs, label });
   }

@@ -2,8 +2,8 @@
 import type { Backend, Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
-import { InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import { assertOptions, type OptionKinds, textOf } from "../option-kinds.ts";
+import { UnsupportedError } from "../errors.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { assertAlone } from "./alone.ts";
 import { assertBackend } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
@@ -78,21 +78,21 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   const { backend, size, name = "world", timeoutMs = 60_000, signal, callSites = false } = options;
   assertBackend("connect", backend);
   if (size !== undefined && (!Number.isSafeInteger(size) || size < 1)) {
-    throw new InvalidArgumentError(
-      {
-        headline: `connect: size: found ${textOf(size)}, needs an integer of at least 1`,
-        hint: "leave it out for what the launcher says",
-      },
-      { field: "size" },
+    throw invalid(
+      "connect",
+      "size",
+      textOf(size),
+      "an integer of at least 1",
+      "leave it out for what the launcher says",
     );
   }
   if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) {
-    throw new InvalidArgumentError(
-      {
-        headline: `connect: timeoutMs: found ${textOf(timeoutMs)}, needs a number above 0`,
-        hint: "milliseconds to wait for the other ranks; leave it out for 60,000",
-      },
-      { field: "timeoutMs" },
+    throw invalid(
+      "connect",
+      "timeoutMs",
+      textOf(timeoutMs),
+      "a number above 0",
+      "milliseconds to wait for the other ranks; leave it out for 60,000",
     );
   }
   const closeMs = Math.min(timeoutMs, longestMs);
@@ -100,10 +100,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
     ...{ backend, name, onStall: undefined, stallMs: 10_000, stall: "report", callSites, closeMs },
   };
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw new InvalidArgumentError(
-      { headline: `connect: signal: found ${textOf(signal)}, needs an AbortSignal` },
-      { field: "signal" },
-    );
+    throw invalid("connect", "signal", textOf(signal), "an AbortSignal");
   }
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
@@ -134,12 +131,13 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     }
     if (options.without !== undefined) survivorsOf(world.size, options.without);
     if (options.without?.includes(comm.rank) === true) {
-      throw new InvalidArgumentError(
-        {
-          headline: `rebuild: without: found ${comm.rank}, this rank itself, needs other ranks`,
-          hint: "close() leaves the job to the others",
-        },
-        { rank: comm.rank, size: world.size, field: "without" },
+      throw invalid(
+        "rebuild",
+        "without",
+        `${comm.rank}, this rank itself`,
+        "other ranks",
+        "close() leaves the job to the others",
+        { rank: comm.rank, size: world.size },
       );
     }
     world.abort(new Error("it was rebuilt"));

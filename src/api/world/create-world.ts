@@ -1,7 +1,6 @@
 /** Opens a world with all ranks in this process. */
 import type { Backend } from "../backend.ts";
-import { InvalidArgumentError } from "../errors.ts";
-import { assertOptions, type OptionKinds, textOf } from "../option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
@@ -23,23 +22,14 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   const { backend, size, name = "world" } = options;
   assertBackend("createWorld", backend);
   if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {
-    throw new InvalidArgumentError(
-      { headline: `createWorld: size: found ${textOf(size)}, needs an integer in 1..${mostRanks}` },
-      { field: "size" },
-    );
+    throw invalid("createWorld", "size", textOf(size), `an integer in 1..${mostRanks}`);
   }
   const { onStall, stallMs = 10_000, stall = "report", callSites = false } = options;
   if (typeof stallMs !== "number" || !(stallMs > 0)) {
-    throw new InvalidArgumentError(
-      { headline: `createWorld: stallMs: found ${textOf(stallMs)}, needs a number above 0` },
-      { field: "stallMs" },
-    );
+    throw invalid("createWorld", "stallMs", textOf(stallMs), "a number above 0");
   }
   if (stall !== "report" && stall !== "fail") {
-    throw new InvalidArgumentError(
-      { headline: `createWorld: stall: found ${textOf(stall)}, needs "report" or "fail"` },
-      { field: "stall" },
-    );
+    throw invalid("createWorld", "stall", textOf(stall), '"report" or "fail"');
   }
   return openWorld({ backend, name, onStall, stallMs, stall, callSites, closeMs }, size);
 }
@@ -58,13 +48,11 @@ export function assertBackend(
 ): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) return;
   const isFunction = typeof backend === "function";
-  throw new InvalidArgumentError(
-    {
-      headline: `${subject}: ${field}: found ${textOf(backend)}, needs a backend value`,
-      hint: isFunction
-        ? `call it: ${backend.name}()`
-        : 'import { sim } from "twinccl/sim" and pass sim()',
-    },
-    { field },
+  throw invalid(
+    subject,
+    field,
+    textOf(backend),
+    "a backend value",
+    isFunction ? `call it: ${backend.name}()` : 'import { sim } from "twinccl/sim" and pass sim()',
   );
 }

@@ -7,14 +7,13 @@ import {
   CommClosedError,
   CommError,
   DeadlockError,
-  InvalidArgumentError,
   type RankFailure,
   RankLostError,
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
 import { callFacts, type FailedCall } from "../ledger/calls/death.ts";
-import { textOf } from "../option-kinds.ts";
+import { invalid, textOf } from "../option-kinds.ts";
 
 interface Named {
   readonly name: string;
@@ -169,26 +168,17 @@ export function closedWorldError(
 /** Ranks that stay when some are left out. */
 export function survivorsOf(size: number, without: unknown): number[] {
   if (!Array.isArray(without)) {
-    throw new InvalidArgumentError(
-      { headline: `rebuild: without: found ${textOf(without)}, needs an array of ranks` },
-      { field: "without" },
-    );
+    throw invalid("rebuild", "without", textOf(without), "an array of ranks");
   }
   for (const rank of without) {
     if (Number.isInteger(rank) && rank >= 0 && rank < size) continue;
-    throw new InvalidArgumentError(
-      { headline: `rebuild: without: found ${textOf(rank)}, needs ranks in 0..${size - 1}` },
-      { field: "without" },
-    );
+    throw invalid("rebuild", "without", textOf(rank), `ranks in 0..${size - 1}`);
   }
   const survivors = Array.from({ length: size }, (_, rank) => rank).filter(
     (rank) => !without.includes(rank),
   );
   if (survivors.length > 0) return survivors;
-  throw new InvalidArgumentError(
-    { headline: "rebuild: without: found all ranks, needs at least one to stay" },
-    { field: "without" },
-  );
+  throw invalid("rebuild", "without", "all ranks", "at least one to stay");
 }
 
 /** The error of a run in which ranks failed, earliest first: ranks with the same text share a row, below the first are its details. */

@@ -1,10 +1,10 @@
 /** The GPUs that this process sees, and those that a world gets. */
 import {
   BackendUnavailableError,
-  InvalidArgumentError,
+  type InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Place } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import type { NcclOptions } from "./options.ts";
@@ -61,12 +61,12 @@ export async function rankPlaces(
 /** Refuses what is no deadline. */
 export function assertTimeout(timeoutMs: unknown): void {
   if (typeof timeoutMs === "number" && timeoutMs > 0) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `nccl: timeoutMs: found ${textOf(timeoutMs)}, needs a number above 0`,
-      hint: "milliseconds; leave it out for calls without a deadline, or give single calls one",
-    },
-    { field: "timeoutMs" },
+  throw invalid(
+    "nccl",
+    "timeoutMs",
+    textOf(timeoutMs),
+    "a number above 0",
+    "milliseconds; leave it out for calls without a deadline, or give single calls one",
   );
 }
 
@@ -79,24 +79,24 @@ export function assertCompareCalls(compareCalls: unknown): void {
     compareCalls === "always"
   )
     return;
-  throw new InvalidArgumentError(
-    {
-      headline: `nccl: compareCalls: found ${textOf(compareCalls)}, needs "off", "once" or "always"`,
-      hint: "leave it out and calls are not compared between processes",
-    },
-    { field: "compareCalls" },
+  throw invalid(
+    "nccl",
+    "compareCalls",
+    textOf(compareCalls),
+    '"off", "once" or "always"',
+    "leave it out and calls are not compared between processes",
   );
 }
 
 /** Refuses ways of taking arrays that there are not. */
 export function assertStaging(staging: unknown): void {
   if (staging === undefined || staging === "copy") return;
-  throw new InvalidArgumentError(
-    {
-      headline: `nccl: staging: found ${textOf(staging)}, needs "copy"`,
-      hint: "leave it out to have TypedArrays refused in calls",
-    },
-    { field: "staging" },
+  throw invalid(
+    "nccl",
+    "staging",
+    textOf(staging),
+    '"copy"',
+    "leave it out to have TypedArrays refused in calls",
   );
 }
 
@@ -104,12 +104,12 @@ export function assertStaging(staging: unknown): void {
 export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();
   const fault = (found: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      {
-        headline: `nccl: devices: found ${found}, needs different device numbers from 0 on`,
-        hint: "leave it out for one device per rank from 0 on; CUDA_VISIBLE_DEVICES says which are seen",
-      },
-      { field: "devices" },
+    invalid(
+      "nccl",
+      "devices",
+      found,
+      "different device numbers from 0 on",
+      "leave it out for one device per rank from 0 on; CUDA_VISIBLE_DEVICES says which are seen",
     );
   if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));
   for (const device of devices) {

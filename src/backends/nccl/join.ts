@@ -6,6 +6,7 @@ import {
   type JoinRequest,
   type Session,
 } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import { openHere, openJoined, type Setup } from "./open.ts";
@@ -105,11 +106,11 @@ function notVisible(
 function ownStream(options: NcclOptions): bigint | undefined {
   const streams = streamsOf(options);
   if (streams === undefined || streams.length === 1) return streams?.[0];
-  throw new InvalidArgumentError(
-    {
-      headline: `connect: streams: found ${streams.length}, needs 1: a stream is this process's alone`,
-      hint: "give nccl({ stream }) in every process",
-    },
-    { field: "streams" },
+  throw invalid(
+    "connect",
+    "streams",
+    `${streams.length} of them`,
+    "1: a stream is this process's alone",
+    "give nccl({ stream }) in every process",
   );
 }

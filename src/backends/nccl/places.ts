@@ -1,6 +1,6 @@
 /** Where the ranks of a world work: a GPU each, and on it a stream, of the caller or of our own. */
 import { InvalidArgumentError, type OpenRequest } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Place } from "./device/device.ts";
 import type { NcclOptions } from "./options.ts";
 import { NcclSession } from "./session.ts";
@@ -35,10 +35,7 @@ export function streamsOf({ stream, streams }: NcclOptions): readonly bigint[] |
 export function assertStreams(options: NcclOptions): void {
   const field = options.stream === undefined ? "streams" : "stream";
   const fault = (found: string, needed: string, hint?: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `nccl: ${field}: found ${found}, needs ${needed}`, hint },
-      { field },
-    );
+    invalid("nccl", field, found, needed, hint);
   const handles =
     field === "stream"
       ? "the handle of a CUDA stream, as a bigint"

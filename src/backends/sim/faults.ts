@@ -1,6 +1,6 @@
 /** Faults that a simulation injects on request: seeds and wishes, never chance. */
 import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../api/index.ts";
-import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
@@ -39,10 +39,7 @@ export function assertFault(subject: string, fault: Fault): void {
   for (const field of ["rank", "call"] as const) {
     const value: unknown = fault[field];
     if (Number.isSafeInteger(value) && (value as number) >= 0) continue;
-    throw new InvalidArgumentError(
-      { headline: `${subject}: ${field}: found ${textOf(value)}, needs an integer of at least 0` },
-      { field },
-    );
+    throw invalid(subject, field, textOf(value), "an integer of at least 0");
   }
 }
 

@@ -1,7 +1,6 @@
 /** The options of `sim()`. */
 import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { assertPhantom } from "./phantom.ts";
@@ -93,27 +92,21 @@ const kinds: OptionKinds<SimOptions> = {
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds, { renamed: { nccl: "plan" } });
   const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;
-  if (!Number.isSafeInteger(seed)) throw refused("seed", textOf(seed), "an integer");
+  if (!Number.isSafeInteger(seed)) throw invalid("sim", "seed", textOf(seed), "an integer");
   if (!scheduleNames.includes(schedule)) {
-    throw refused(
+    throw invalid(
+      "sim",
       "schedule",
       textOf(schedule),
       scheduleNames.map((name) => `"${name}"`).join(", "),
     );
   }
   if (executor !== undefined && typeof executor?.execute !== "function") {
-    throw refused("executor", textOf(executor), "an executor, such as wasm()");
+    throw invalid("sim", "executor", textOf(executor), "an executor, such as wasm()");
   }
   if (trace !== undefined && !(trace instanceof Trace)) {
-    throw refused("trace", textOf(trace), "a new Trace()");
+    throw invalid("sim", "trace", textOf(trace), "a new Trace()");
   }
   for (const [at, fault] of faults.entries()) assertFault(`sim: faults[${at}]`, fault);
   if (phantom) assertPhantom(options);
-}
-
-function refused(field: string, found: string, needs: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `sim: ${field}: found ${found}, needs ${needs}` },
-    { field },
-  );
 }

@@ -4,8 +4,8 @@
  * Node's modules are loaded on use, so that this file loads anywhere. A written file is flushed to disk, and
  * so is the folder after a file or a folder in it got its name.
  */
-import { InvalidArgumentError, UnsupportedError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { UnsupportedError } from "../../api/index.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { CheckpointFiles } from "./files.ts";
 
 interface Handle {
@@ -57,12 +57,12 @@ interface Runtime {
  */
 export function directoryFiles(directory: string): CheckpointFiles {
   if (typeof directory !== "string" || directory === "") {
-    throw new InvalidArgumentError(
-      {
-        headline: `directoryFiles: directory: found ${textOf(directory)}, needs a path`,
-        hint: 'such as "run-7"; of a file: URL, fileURLToPath gives it',
-      },
-      { field: "directory" },
+    throw invalid(
+      "directoryFiles",
+      "directory",
+      textOf(directory),
+      "a path",
+      'such as "run-7"; of a file: URL, fileURLToPath gives it',
     );
   }
   const runtime = (globalThis as Runtime).process;
@@ -121,11 +121,12 @@ async function assertInside(
   const isInside = real === root + path.replaceAll("/", paths.sep);
   if (isInside && (await fs.lstat(real)).isFile()) return;
   const found = isInside ? "what is no file" : `what is at ${JSON.stringify(real)}`;
-  throw new InvalidArgumentError(
-    {
-      headline: `directoryFiles: ${JSON.stringify(path)}: found ${found}, needs a regular file, not behind a link`,
-      hint: "put the file itself there; the directory may be a link, what lies in it may not",
-    },
+  throw invalid(
+    "directoryFiles",
+    JSON.stringify(path),
+    found,
+    "a regular file, not behind a link",
+    "put the file itself there; the directory may be a link, what lies in it may not",
     { field: "path" },
   );
 }

@@ -3,9 +3,7 @@
  *
  * Paths are relative, their parts parted by `/`.
  */
-
-import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** Where checkpoints are kept. All ranks see the same files. */
 export interface CheckpointFiles {
@@ -27,12 +25,12 @@ export function assertFiles(files: CheckpointFiles): void {
   const needed = ["write", "rename", "read", "list", "remove"];
   const lacks = needed.find((name) => typeof found[name] !== "function");
   if (lacks === undefined) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `Checkpoints: files: found ${textOf(files)} without ${lacks}(), needs a CheckpointFiles`,
-      hint: 'pass directoryFiles("run-7") or memoryFiles()',
-    },
-    { field: "files" },
+  throw invalid(
+    "Checkpoints",
+    "files",
+    `${textOf(files)} without ${lacks}()`,
+    "a CheckpointFiles",
+    'pass directoryFiles("run-7") or memoryFiles()',
   );
 }
 

@@ -1,5 +1,6 @@
 /** One rank's file of a checkpoint: its pieces of what all ranks share, and what it has of its own. */
-import { type DType, InvalidArgumentError } from "../../api/index.ts";
+import type { DType } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import { elementsOf, type State, type StateTensor } from "../state.ts";
 import { type Piece, piecesOf } from "./cut.ts";
 import type { CheckpointFiles } from "./files.ts";
@@ -65,7 +66,15 @@ export function rankContent(
     ]),
   );
   const bytes = [...pieces, ...own].reduce((sum, [, { data }]) => sum + data.byteLength, 0);
-  if (bytes > MOST_BYTES) throw tooLarge(rank, bytes);
+  if (bytes > MOST_BYTES)
+    throw invalid(
+      "save",
+      `the share of rank ${rank}`,
+      `${bytes} bytes`,
+      `at most ${MOST_BYTES}`,
+      "save on more ranks, which have smaller shares, or keep less",
+      { rank, field: "parts" },
+    );
   const values = Object.entries(perRank).map(([part, state]) => [part, state.values]);
   const copies = [...pieces, ...own].map(([name, tensor]): [string, StateTensor] => [
     name,
@@ -100,16 +109,6 @@ function cutOut({ dtype, shape, data }: StateTensor, piece: Piece): StateTensor 
 
 function shapeOf(shape: readonly number[], { begin, end }: Piece): readonly number[] {
   return begin === 0 && end === elementsOf(shape) ? shape : [end - begin];
-}
-
-function tooLarge(rank: number, bytes: number): InvalidArgumentError {
-  return new InvalidArgumentError(
-    {
-      headline: `save: the share of rank ${rank}: found ${bytes} bytes, needs at most ${MOST_BYTES}`,
-      hint: "save on more ranks, which have smaller shares, or keep less",
-    },
-    { rank, field: "parts" },
-  );
 }
 
 /**

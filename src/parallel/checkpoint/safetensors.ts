@@ -8,7 +8,7 @@
  */
 import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
-import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
 
 /** The contents of a safetensors file. */
@@ -50,7 +50,7 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
   const texts = Object.entries(metadata ?? {});
   for (const [name, text] of texts) {
     if (typeof text === "string") continue;
-    throw encodeFault("metadata", name, `found ${textOf(text)}, needs a text`);
+    throw invalid("encodeTensors", name, `${textOf(text)} as metadata`, "a text");
   }
   for (const [name, tensor] of Object.entries(tensors)) assertTensor(name, tensor);
   const sorted = Object.entries(tensors).sort(
@@ -113,27 +113,20 @@ export function decodeTensors(file: Uint8Array): TensorFile {
 
 function assertTensor(name: string, tensor: StateTensor): void {
   const { dtype, shape, data } = tensor ?? {};
-  if (!isDType(dtype)) throw encodeFault("tensor", name, `found ${textOf(dtype)}, needs a dtype`);
+  if (!isDType(dtype)) throw invalid("encodeTensors", name, textOf(dtype), "a dtype");
   const { host } = dtypeInfo[dtype];
   if (!isCounts(shape) || typedArrayClass(data) !== host) {
-    const found = `found ${textOf(data)} of [${String(shape)}]`;
-    throw encodeFault("tensor", name, `${found}, needs the ${host} of a shape`);
+    const found = `${textOf(data)} of [${String(shape)}]`;
+    throw invalid("encodeTensors", name, found, `the ${host} of a shape`);
   }
   const needed = elementsOf(shape) * bytesOf(dtype);
   const { byteLength } = bytesOfArray(data);
-  const fault =
-    name === "__metadata__"
-      ? "found a name that the format keeps for itself, needs another"
-      : `found ${byteLength} bytes, needs ${needed}, those of ${dtype} [${shape.join(", ")}]`;
-  if (name !== "__metadata__" && byteLength === needed) return;
-  throw encodeFault("tensor", name, fault);
-}
-
-function encodeFault(kind: string, name: string, fault: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `encodeTensors: ${kind} "${name}": ${fault}` },
-    { field: name },
-  );
+  if (name === "__metadata__") {
+    throw invalid("encodeTensors", name, "a name that the format reserves", "another one");
+  }
+  if (byteLength === needed) return;
+  const those = `${needed}, those of ${dtype} [${shape.join(", ")}]`;
+  throw invalid("encodeTensors", name, `${byteLength} bytes`, those);
 }
 
 function split(file: Uint8Array): { header: Record<string, unknown>; body: Uint8Array } {

@@ -1,7 +1,7 @@
 /** The states of parts as they are at this moment, checked to survive being written. */
-import { bytesOf, InvalidArgumentError, isDType } from "../../api/index.ts";
+import { bytesOf, isDType } from "../../api/index.ts";
 import { nearest } from "../../api/nearest.ts";
-import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import {
   elementsOf,
   type RankStateful,
@@ -26,7 +26,7 @@ export interface CheckpointParts {
 export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<string, State> {
   const states = byName(Object.entries(parts)).map(([name, part]): [string, State] => {
     if (!isPartName(name)) {
-      throw fault(name, "found that name", 'a name without "/" that is not empty');
+      throw invalid("save", name, "the name", 'a name without "/" that is not empty');
     }
     const { values, tensors } = part.state();
     for (const [tensor, each] of Object.entries(tensors)) assertTensor(name, tensor, each);
@@ -52,7 +52,7 @@ export function assertParts(action: string, parts: CheckpointParts): void {
   const isObject = typeof parts === "object" && parts !== null;
   assertOptions(action, isObject ? (Object.fromEntries(meant) as typeof parts) : parts, kinds);
   if (parts.shared === undefined) {
-    throw partFault(action, "shared", "found undefined", "an object of parts by name");
+    throw invalid(action, "shared", "undefined", "an object of parts by name");
   }
   assertMethods(action, parts.shared, ["state", "restore"]);
   assertMethods(action, parts.perRank ?? {}, ["state", "restore", "reshard"]);
@@ -67,8 +67,8 @@ function assertMethods(
     const found = (part ?? {}) as Readonly<Record<string, unknown>>;
     const lacks = methods.find((method) => typeof found[method] !== "function");
     if (lacks === undefined) continue;
-    const what = `found ${textOf(part)} without ${lacks}()`;
-    throw partFault(action, name, what, `a part with ${methods.join(", ")}`);
+    const what = `${textOf(part)} without ${lacks}()`;
+    throw invalid(action, name, what, `a part with ${methods.join(", ")}`);
   }
 }
 
@@ -80,21 +80,17 @@ export function byName<T>(entries: readonly (readonly [string, T])[]): (readonly
 /** Refuses what is no whole number, or too small a one. */
 export function assertCount(action: string, field: string, value: number, least: number): void {
   if (Number.isSafeInteger(value) && value >= least) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `${action}: ${field}: found ${textOf(value)}, needs an integer of at least ${least}`,
-    },
-    { field },
-  );
+  throw invalid(action, field, textOf(value), `an integer of at least ${least}`);
 }
 
 /** Refuses data that are not those of their dtype and shape: the rest of them would not be kept. */
 function assertTensor(part: string, name: string, { dtype, shape, data }: StateTensor): void {
-  if (!isDType(dtype)) throw fault(part, `tensor "${name}" is ${textOf(dtype)}`, "a dtype");
+  if (!isDType(dtype))
+    throw invalid("save", part, `tensor "${name}" of dtype ${textOf(dtype)}`, "a dtype");
   const count = elementsOf(shape);
   if (data.length === count && data.byteLength === count * bytesOf(dtype)) return;
-  const found = `tensor "${name}" is ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes`;
-  throw fault(part, found, `those of ${dtype} [${shape.join(", ")}]`);
+  const found = `tensor "${name}" with ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes`;
+  throw invalid("save", part, found, `those of ${dtype} [${shape.join(", ")}]`);
 }
 
 /** A copy of a value; refuses what JSON would change: it has no NaN, no infinity, no -0, and objects of names only. */
@@ -103,7 +99,12 @@ function keptValue(part: string, field: string, value: unknown): StateValue {
   if (typeof value === "number") {
     if (Number.isFinite(value) && !Object.is(value, -0)) return value;
     const found = Object.is(value, -0) ? "-0" : String(value);
-    throw fault(part, `${field} is ${found}`, "values that JSON carries; keep others in tensors");
+    throw invalid(
+      "save",
+      part,
+      `${found} as ${field}`,
+      "values that JSON carries; keep others in tensors",
+    );
   }
   if (Array.isArray(value)) {
     // Not `map`, which passes over holes.
@@ -111,7 +112,7 @@ function keptValue(part: string, field: string, value: unknown): StateValue {
   }
   if (isPlain(value)) return keptRecord(part, `${field}.`, value);
   const found = typeof value === "object" ? `a ${value?.constructor?.name}` : typeof value;
-  throw fault(part, `${field} is ${found}`, "values that JSON carries");
+  throw invalid("save", part, `${found} as ${field}`, "values that JSON carries");
 }
 
 function keptRecord(part: string, path: string, record: object): Record<string, StateValue> {
@@ -125,20 +126,4 @@ function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
-}
-
-function fault(part: string, found: string, needed: string): InvalidArgumentError {
-  return partFault("save", part, found, needed);
-}
-
-function partFault(
-  action: string,
-  part: string,
-  found: string,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${action}: part "${part}": ${found}, needs ${needed}` },
-    { field: part },
-  );
 }

@@ -5,7 +5,7 @@
  * it. Nothing is issued before the last micro-batch, because until then every gradient may still grow.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { type Complete, textOf } from "../../api/option-kinds.ts";
+import { type Complete, invalid, textOf } from "../../api/option-kinds.ts";
 import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Bucket } from "./buckets.ts";
 import type { BucketExchange } from "./wire.ts";
@@ -97,12 +97,13 @@ export class BackwardPass {
     assertGradient(parameter, gradient, scale);
     if (gradient.buffer === parameter.gradient.buffer) {
       const needed = "an array of its own, which is added to it";
-      throw gradientFault(parameter.name, "the set's own memory", needed);
+      throw invalid("ready", parameter.name, "a gradient in the set's own memory", needed);
     }
     if (this.#ready.has(parameter)) {
-      throw gradientFault(
+      throw invalid(
+        "ready",
         parameter.name,
-        "a second one in the same micro-batch",
+        "a second gradient in the same micro-batch",
         "one",
         "add up the parts of a parameter that is used twice, then call ready once",
       );
@@ -117,30 +118,24 @@ export function assertGradient(
   scale: number,
 ): void {
   if (!(gradient instanceof Float32Array || gradient instanceof Float64Array)) {
-    throw gradientFault(name, typeof gradient, "a Float32Array or Float64Array");
+    throw invalid(
+      "ready",
+      name,
+      `a gradient that is ${textOf(gradient)}`,
+      "a Float32Array or Float64Array",
+    );
   }
   if (gradient.length !== length) {
-    throw gradientFault(
+    throw invalid(
+      "ready",
       name,
-      `${gradient.length} elements`,
+      `a gradient of ${gradient.length} elements`,
       `exactly ${length}, the product of [${shape.join(", ")}]`,
       "a gradient has the shape of its parameter; it is never cut or padded",
     );
   }
-  if (!Number.isFinite(scale)) throw gradientFault(name, `a scale of ${scale}`, "a finite one");
-}
-
-/** The fault in the arguments of `ready`. */
-function gradientFault(
-  name: string,
-  found: string,
-  needed: string,
-  hint?: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `ready: gradient of "${name}": found ${found}, needs ${needed}`, hint },
-    { field: name },
-  );
+  if (!Number.isFinite(scale))
+    throw invalid("ready", name, `a scale of ${textOf(scale)}`, "a finite one");
 }
 
 /** Refuses what a trainer's `step` cannot be made of. */
@@ -150,10 +145,7 @@ export function assertStepArguments(
   backward: unknown,
 ): void {
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `${trainer}.step: ${field}: found ${textOf(found)}, needs ${needed}` },
-      { field },
-    );
+    invalid(`${trainer}.step`, field, textOf(found), needed);
   if (!Array.isArray(microBatches)) {
     throw fault("microBatches", microBatches, "an array of them, empty where there is none");
   }
@@ -214,11 +206,8 @@ function lateGradient(name: string): InvalidArgumentError {
 function assertTold(told: MicroBatch, at: number): void {
   const { loss, samples, weight = samples } = told ?? {};
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `backward of micro-batch ${at}: ${field}: found ${found}, needs ${needed}` },
-      { field },
-    );
-  if (typeof loss !== "number") throw fault("loss", typeof loss, "a number, the sum over samples");
+    invalid(`backward of micro-batch ${at}`, field, textOf(found), needed);
+  if (typeof loss !== "number") throw fault("loss", loss, "a number, the sum over samples");
   if (!Number.isSafeInteger(samples) || samples < 0) {
     throw fault("samples", samples, "an integer of at least 0");
   }

@@ -8,7 +8,8 @@
  * Computing is the caller's and on the host; each bucket of gradients is copied to the backend's memory when it is issued
  * and back when the step ends.
  */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { Communicator } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
 import { Life } from "../life.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
@@ -166,10 +167,7 @@ export class DataParallel implements RankStateful {
     assertState("restore", state);
     const { step } = state.values;
     if (!Number.isSafeInteger(step) || (step as number) < 0) {
-      throw new InvalidArgumentError(
-        { headline: `restore: step: found ${String(step)}, needs the state of a DataParallel` },
-        { field: "step" },
-      );
+      throw invalid("restore", "step", String(step), "the state of a DataParallel");
     }
     restoreResiduals(this.#lanes, state);
     this.#step = step as number;

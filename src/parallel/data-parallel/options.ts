@@ -1,6 +1,11 @@
 /** The options of `DataParallel`, with their defaults. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import type { Divided } from "../divided.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { Wire } from "./wire.ts";
@@ -138,8 +143,5 @@ function refuseUnless(
   if (holds) return;
   const value: unknown = settings[field];
   const found = typeof value === "object" ? JSON.stringify(value) : textOf(value);
-  throw new InvalidArgumentError(
-    { headline: `${trainer}: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
+  throw invalid(trainer, field, found, needed);
 }

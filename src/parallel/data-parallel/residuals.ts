@@ -1,5 +1,6 @@
 /** Gradients that ranks have not sent so far (`topK`), as state: by parameter, so that buckets may be cut differently later. */
-import { InvalidArgumentError } from "../../api/index.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import type { State, StateTensor } from "../state.ts";
 import type { Lane } from "./backward.ts";
@@ -23,14 +24,14 @@ export function restoreResiduals(lanes: readonly Lane[], state: State): void {
     const needs = own === undefined ? "none" : text(own);
     const isOwed = found.data.some((each) => Number(each) !== 0);
     if (text(found) === needs || (own === undefined && !isOwed)) continue;
-    throw new InvalidArgumentError(
-      {
-        headline: `restore: residual of "${name}": found ${text(found)}, needs ${needs}`,
-        hint:
-          own === undefined
-            ? "it would be lost: create the trainer with the parameter and a topK, as the saved one was"
-            : "it is owed to the parameter as it was",
-      },
+    throw invalid(
+      "restore",
+      `residual of "${name}"`,
+      text(found),
+      needs,
+      own === undefined
+        ? "it would be lost: create the trainer with the parameter and a topK, as the saved one was"
+        : "it is owed to the parameter as it was",
       { field: name },
     );
   }

@@ -1,6 +1,6 @@
 /** The start of training: all ranks have the same model, the root's values, and one order of use. */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import type { Communicator } from "../../api/index.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
@@ -62,10 +62,12 @@ function copiesOf(trainer: string, divided: Divided | undefined, name: string): 
   if (Number.isSafeInteger(copies) && (copies as number) >= 1 && (copies as number) <= size) {
     return copies as number;
   }
-  throw new InvalidArgumentError(
-    {
-      headline: `${trainer}: divided.copies("${name}"): found ${textOf(copies)}, needs a number of ranks from 1 to ${size}`,
-    },
+  throw invalid(
+    trainer,
+    `divided.copies("${name}")`,
+    textOf(copies),
+    `a number of ranks from 1 to ${size}`,
+    undefined,
     { field: "divided" },
   );
 }

@@ -5,10 +5,16 @@
  * An expert sees its rows in one order, by rank and then by token, so its outputs and the gradients of its parameters have
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
-import { assertCommunicator } from "../handles.ts";
+import { assertCommunicator, factsOf } from "../handles.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type Part, partOf } from "../tensor/split.ts";
@@ -94,10 +100,24 @@ export class ExpertParallel {
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
       if (Number.isSafeInteger(value) && value >= 1) continue;
-      throw fault(comm, "create", field, textOf(value), "an integer of at least 1");
+      throw invalid(
+        "ExpertParallel.create",
+        field,
+        textOf(value),
+        "an integer of at least 1",
+        undefined,
+        factsOf(comm),
+      );
     }
     if (dtype !== "float32" && dtype !== "float64") {
-      throw fault(comm, "create", "dtype", textOf(dtype), '"float32" or "float64"');
+      throw invalid(
+        "ExpertParallel.create",
+        "dtype",
+        textOf(dtype),
+        '"float32" or "float64"',
+        undefined,
+        factsOf(comm),
+      );
     }
     const settings = { experts, width, capacity, dtype };
     await assertAgreed(comm, {
@@ -225,7 +245,14 @@ export class ExpertParallel {
     if (!Array.isArray(given) || given.length !== rows.length) {
       const found = Array.isArray(given) ? `${given.length} of them` : textOf(given);
       const needed = `${rows.length}, one for each expert of this rank`;
-      throw fault(this.#comm, action, "arrays", found, needed);
+      throw invalid(
+        `ExpertParallel.${action}`,
+        "arrays",
+        found,
+        needed,
+        undefined,
+        factsOf(this.#comm),
+      );
     }
     const length = order.length * width;
     const leaving = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
@@ -234,7 +261,14 @@ export class ExpertParallel {
       const count = rows[index] as number;
       const name = `expert ${this.own.begin + index}`;
       if (dtypeOf(array) !== dtype || array.length !== count * width) {
-        throw fault(this.#comm, action, name, lengthText(array), `${dtype} with ${count * width}`);
+        throw invalid(
+          `ExpertParallel.${action}`,
+          name,
+          lengthText(array),
+          `${dtype} with ${count * width}`,
+          undefined,
+          factsOf(this.#comm),
+        );
       }
       for (let row = 0; row < count; row++) {
         const to = (order[at++] as number) * width;
@@ -272,13 +306,27 @@ export class ExpertParallel {
     if (dtypeOf(tokens) === dtype && fits(tokens.length)) return;
     const needed = `${dtype} with ${rows ?? "whole"} rows of ${width}`;
     const field = rows === undefined ? "tokens" : "gradient";
-    throw fault(this.#comm, "dispatch", field, lengthText(tokens), needed);
+    throw invalid(
+      "ExpertParallel.dispatch",
+      field,
+      lengthText(tokens),
+      needed,
+      undefined,
+      factsOf(this.#comm),
+    );
   }
 
   #assertRoutes(tokens: number, routes: Routes): void {
     const { choices, experts, weights } = routes ?? {};
     const refuse = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-      fault(this.#comm, "dispatch", field, String(found), needed);
+      invalid(
+        "ExpertParallel.dispatch",
+        field,
+        String(found),
+        needed,
+        undefined,
+        factsOf(this.#comm),
+      );
     if (!Number.isSafeInteger(choices) || choices < 1) {
       throw refuse("choices", choices, "an integer of at least 1");
     }
@@ -313,17 +361,4 @@ function dtypeOf(array: ParameterArray): string {
 function lengthText(array: ParameterArray): string {
   const dtype = dtypeOf(array);
   return dtype === "something else" ? textOf(array) : `${dtype} with ${array.length} elements`;
-}
-
-function fault(
-  { rank, size, name }: Communicator,
-  action: string,
-  field: string,
-  found: string,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `ExpertParallel.${action}: ${field}: found ${found}, needs ${needed}` },
-    { field, rank, size, comm: name },
-  );
 }

@@ -1,6 +1,5 @@
 /** A mixture of experts as a layer: a router, and layers of which each token takes the likeliest few. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
 import { type Layer, sum } from "../layers/layer.ts";
 import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
 import type { ExpertParallel, Load } from "./expert-parallel.ts";
@@ -44,10 +43,7 @@ export function mixtureOfExperts(parts: MixtureParts): Mixture {
   const { begin, end } = parallel.own;
   if (own.length !== end - begin) {
     const needed = `${end - begin}: experts ${begin} to ${end - 1}`;
-    throw new InvalidArgumentError(
-      { headline: `mixtureOfExperts: own: found ${own.length} layers, needs ${needed}` },
-      { field: "own" },
-    );
+    throw invalid("mixtureOfExperts", "own", `${own.length} layers`, needed);
   }
   return {
     async forward(input, extent) {

@@ -1,6 +1,11 @@
 /** The experts of each token: the likeliest of a router's logits, with the weights of their outputs. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { zerosLike } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
@@ -69,7 +74,12 @@ export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRou
     weights,
     backward(byWeights) {
       if (byWeights.length !== chosen.length) {
-        throw fault("gradient", `${byWeights.length} elements`, `${chosen.length}, a weight each`);
+        throw invalid(
+          "routeTopK",
+          "gradient",
+          `${byWeights.length} elements`,
+          `${chosen.length}, a weight each`,
+        );
       }
       const below = zerosLike(logits, logits.length);
       for (let row = 0; row < rows; row++) {
@@ -97,27 +107,20 @@ function assertRouting(
   { experts, choices, softmax }: Complete<TopKOptions>,
 ): void {
   if (!Number.isSafeInteger(experts) || experts < 1) {
-    throw fault("experts", textOf(experts), "an integer of at least 1");
+    throw invalid("routeTopK", "experts", textOf(experts), "an integer of at least 1");
   }
   if (!Number.isSafeInteger(choices) || choices < 1 || choices > experts) {
-    throw fault("choices", textOf(choices), `an integer from 1 to ${experts}`);
+    throw invalid("routeTopK", "choices", textOf(choices), `an integer from 1 to ${experts}`);
   }
   if (softmax !== "all" && softmax !== "chosen") {
-    throw fault("softmax", textOf(softmax), '"all" or "chosen"');
+    throw invalid("routeTopK", "softmax", textOf(softmax), '"all" or "chosen"');
   }
   if (!(logits instanceof Float32Array || logits instanceof Float64Array)) {
-    throw fault("logits", textOf(logits), "a Float32Array or Float64Array");
+    throw invalid("routeTopK", "logits", textOf(logits), "a Float32Array or Float64Array");
   }
   if (logits.length % experts !== 0) {
-    throw fault("logits", `${logits.length} elements`, `whole rows of ${experts}`);
+    throw invalid("routeTopK", "logits", `${logits.length} elements`, `whole rows of ${experts}`);
   }
   const at = logits.findIndex((each: number) => !Number.isFinite(each));
-  if (at >= 0) throw fault(`logits[${at}]`, String(logits[at]), "a finite number");
-}
-
-function fault(field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `routeTopK: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
+  if (at >= 0) throw invalid("routeTopK", `logits[${at}]`, String(logits[at]), "a finite number");
 }

@@ -1,5 +1,6 @@
 /** A linear layer, laid out as PyTorch's: y = x Wᵀ + b with W of `outputs` rows and `inputs` columns. */
-import { InvalidArgumentError } from "../../api/index.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
@@ -48,10 +49,7 @@ function assertLengths(parts: LinearParts, input: ParameterArray, rows: number):
   for (const [field, found, needed] of lengths) {
     if (found === needed) continue;
     const of = `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
-    throw new InvalidArgumentError(
-      { headline: `linear: ${field}: found ${found} elements, needs ${needed} with ${of}` },
-      { field },
-    );
+    throw invalid("linear", field, `${found} elements`, `${needed} with ${of}`);
   }
 }
 

@@ -1,14 +1,7 @@
 /** Cross entropy of logits with target classes, weighted by class or not, as `torch.nn.functional.cross_entropy`. */
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import {
-  assertLength,
-  assertList,
-  assertReduction,
-  type Loss,
-  type Reduction,
-  refuse,
-} from "./loss.ts";
+import { assertLength, assertList, assertReduction, type Loss, type Reduction } from "./loss.ts";
 
 /** Arguments of `crossEntropy`. */
 export interface CrossEntropyArgs {
@@ -70,11 +63,11 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
 /** Checks all arguments; the sum of the targets' weights. */
 function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntropyArgs): number {
   if (!Number.isSafeInteger(classes) || classes < 1) {
-    throw refuse("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
+    throw invalid("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
   }
   assertList("crossEntropy", "logits", logits);
   assertList("crossEntropy", "targets", targets);
-  if (targets.length === 0) throw refuse("crossEntropy", "targets", "no rows", "at least one");
+  if (targets.length === 0) throw invalid("crossEntropy", "targets", "no rows", "at least one");
   assertLength("crossEntropy", "logits", logits.length, targets.length * classes);
   if (gradient !== undefined) {
     assertLength("crossEntropy", "gradient", gradient.length, logits.length);
@@ -84,7 +77,7 @@ function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntro
     for (let at = 0; at < classes; at++) {
       const each = weights[at] as number;
       if (each >= 0 && each < Number.POSITIVE_INFINITY) continue;
-      throw refuse("crossEntropy", `weights[${at}]`, String(each), "a number of at least 0");
+      throw invalid("crossEntropy", `weights[${at}]`, String(each), "a number of at least 0");
     }
   }
   let weight = 0;
@@ -92,10 +85,10 @@ function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntro
     const target = targets[row] as number;
     if (!Number.isInteger(target) || target < 0 || target >= classes) {
       const needed = `a class from 0 to ${classes - 1}`;
-      throw refuse("crossEntropy", `targets[${row}]`, String(target), needed);
+      throw invalid("crossEntropy", `targets[${row}]`, String(target), needed);
     }
     weight += weights === undefined ? 1 : (weights[target] as number);
   }
   if (weight > 0) return weight;
-  throw refuse("crossEntropy", "weights", "0 for every target", "a weight above 0 for one");
+  throw invalid("crossEntropy", "weights", "0 for every target", "a weight above 0 for one");
 }

@@ -1,6 +1,5 @@
 /** The result of a loss, and the checks that all losses share. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** A loss over some samples, and their weight. */
 export interface Loss {
@@ -19,30 +18,17 @@ export type Reduction = "mean" | "sum";
 /** Refuses a reduction that is none: anything else would pass for a sum. */
 export function assertReduction(loss: string, reduction: Reduction): void {
   if (reduction === "mean" || reduction === "sum") return;
-  throw refuse(loss, "reduction", textOf(reduction), '"mean" or "sum"');
+  throw invalid(loss, "reduction", textOf(reduction), '"mean" or "sum"');
 }
 
 /** Refuses what has no length. */
 export function assertList(loss: string, field: string, list: ArrayLike<number>): void {
   if (typeof list === "object" && typeof list?.length === "number") return;
-  throw refuse(loss, field, textOf(list), "an array of numbers");
+  throw invalid(loss, field, textOf(list), "an array of numbers");
 }
 
 /** Refuses an array of the wrong length. */
 export function assertLength(loss: string, field: string, found: number, needed: number): void {
   if (found === needed) return;
-  throw refuse(loss, field, `${found} elements`, `${needed}`);
-}
-
-/** The refusal of an argument of a loss. */
-export function refuse(
-  loss: string,
-  field: string,
-  found: string,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${loss}: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
+  throw invalid(loss, field, `${found} elements`, `${needed}`);
 }

@@ -1,5 +1,5 @@
 /** A multilayer perceptron: linear layers with tanh between them. */
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { tanh } from "../layers/activation.ts";
 import { type Layer, type Pass, sequence, type TakeGradient, zerosLike } from "../layers/layer.ts";
@@ -16,7 +16,6 @@ import {
   Initial,
   type Model,
   type ModelOptions,
-  refusal,
   type StagePlace,
   weightsOf,
 } from "./model.ts";
@@ -119,13 +118,13 @@ const kinds: OptionKinds<MlpOptions> = {
 function assertMlp(options: MlpOptions): void {
   assertOptions("mlp", options, kinds);
   const { sizes = [], loss = "mse", classWeights } = options;
-  if (sizes.length < 2) throw refusal("mlp", "sizes", `${sizes.length} of them`, "at least 2");
+  if (sizes.length < 2) throw invalid("mlp", "sizes", `${sizes.length} of them`, "at least 2");
   for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
   if (loss !== "mse" && loss !== "crossEntropy") {
-    throw refusal("mlp", "loss", textOf(loss), '"mse" or "crossEntropy"');
+    throw invalid("mlp", "loss", textOf(loss), '"mse" or "crossEntropy"');
   }
   if (loss === "mse" && classWeights !== undefined) {
-    throw refusal("mlp", "classWeights", "some with mse", "none, or crossEntropy");
+    throw invalid("mlp", "classWeights", "some with mse", "none, or crossEntropy");
   }
 }
 
@@ -133,12 +132,12 @@ function rowsIn({ sizes }: MlpOptions, batch: MlpBatch): number {
   const { input } = batch ?? {};
   if (typeof input !== "object" || typeof input?.length !== "number") {
     const needed = "an array of numbers: a batch is { input, target }";
-    throw refusal("mlp", "input", textOf(input), needed);
+    throw invalid("mlp", "input", textOf(input), needed);
   }
   const inputs = sizes[0] as number;
   const rows = input.length / inputs;
   if (Number.isInteger(rows) && rows > 0) return rows;
-  throw refusal("mlp", "input", `${input.length} numbers`, `whole rows of ${inputs}`);
+  throw invalid("mlp", "input", `${input.length} numbers`, `whole rows of ${inputs}`);
 }
 
 function inputOf({ dtype = "float32" }: MlpOptions, { input }: MlpBatch): ParameterArray {

@@ -1,6 +1,5 @@
 /** The common interface of the small models: parameters, a loss, and a backward for `DataParallel`. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import type { ParameterDeclaration, ParameterDType, ParameterSet } from "../parameter-set.ts";
@@ -93,18 +92,5 @@ export function weightsOf(parameters: ParameterSet): (name: string) => Weights {
 /** Refuses a number of something that is no integer of at least `least`. */
 export function assertCount(model: string, field: string, value: number, least = 1): void {
   if (Number.isSafeInteger(value) && value >= least) return;
-  throw refusal(model, field, textOf(value), `an integer of at least ${least}`);
-}
-
-/** The refusal of an argument of a model. */
-export function refusal(
-  model: string,
-  field: string,
-  found: string,
-  needed: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${model}: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
+  throw invalid(model, field, textOf(value), `an integer of at least ${least}`);
 }

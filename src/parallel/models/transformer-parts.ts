@@ -1,7 +1,7 @@
 /** The parts of every transformer here, whole or divided: its shape, its parameters, its batches. */
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Extent } from "../layers/layer.ts";
-import { assertCount, Initial, type ModelOptions, refusal } from "./model.ts";
+import { assertCount, Initial, type ModelOptions } from "./model.ts";
 
 /** Extents of a transformer. */
 export interface TransformerShape {
@@ -75,7 +75,7 @@ export function assertShape(shape: TransformerShape & ModelOptions): void {
     assertCount("transformer", field, value);
   }
   if (width % heads !== 0) {
-    throw refusal(
+    throw invalid(
       "transformer",
       "heads",
       `${heads} for a width of ${width}`,
@@ -92,13 +92,13 @@ export function assertTokens(
 ): void {
   if (!Number.isInteger(length) || length < 1 || length > context) {
     const needed = `1 to ${context}, which is the context`;
-    throw refusal("transformer", "tokens", `sequences of ${length} to read`, needed);
+    throw invalid("transformer", "tokens", `sequences of ${length} to read`, needed);
   }
   for (let at = 0; at < tokens.length; at++) {
     const token = tokens[at] as number;
     if (Number.isInteger(token) && token >= 0 && token < vocabulary) continue;
     const needed = `a token from 0 to ${vocabulary - 1}`;
-    throw refusal("transformer", `tokens[${at}]`, String(token), needed);
+    throw invalid("transformer", `tokens[${at}]`, String(token), needed);
   }
 }
 
@@ -111,7 +111,7 @@ export function shifted(
   assertCount("transformer", "sequences", sequences);
   if (typeof tokens !== "object" || typeof tokens?.length !== "number") {
     const needed = "an array of tokens: a batch is { tokens, sequences }";
-    throw refusal("transformer", "tokens", textOf(tokens), needed);
+    throw invalid("transformer", "tokens", textOf(tokens), needed);
   }
   const length = tokens.length / sequences - 1;
   assertTokens(shape, tokens, length);

@@ -5,7 +5,7 @@
  * is named, saved and cut with the parameters.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { parametersHint } from "../handles.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
@@ -64,7 +64,8 @@ export class Optimizer implements Stateful {
     const slots = new Map<string, Slot>();
     for (const parameter of parameters) {
       const { name } = parameter;
-      if (slots.has(name)) throw fault(name, "a name that is taken", "one of its own");
+      if (slots.has(name))
+        throw invalid("optimizer", name, "a name that is taken", "one of its own");
       assertGradient(parameter);
       const own = typeof rule === "function" ? rule(parameter) : rule;
       assertRule(name, own);
@@ -101,7 +102,7 @@ export class Optimizer implements Stateful {
     assertOptions("optimizer", options, { skip: true });
     const { skip = [] } = options;
     if (typeof skip === "string" || typeof skip[Symbol.iterator] !== "function") {
-      throw fault("skip", textOf(skip), "an array of names");
+      throw invalid("optimizer", "skip", textOf(skip), "an array of names");
     }
     const skipped = new Set(skip);
     for (const name of skipped) this.#get(name);
@@ -151,22 +152,28 @@ export class Optimizer implements Stateful {
     const { steps, updates, rules } = state.values;
     const counts = tableOf(updates);
     const names = tableOf(rules);
-    if (!isCount(steps)) throw fault("steps", String(steps), "a number of updates");
+    if (!isCount(steps)) throw invalid("optimizer", "steps", String(steps), "a number of updates");
     const expected = this.state();
     for (const name of [...counts.keys(), ...names.keys()]) this.#get(name);
     for (const [name, { rule }] of this.#slots) {
       if (names.get(name) !== rule.name) {
-        throw fault(name, `state of the rule ${String(names.get(name))}`, `one of ${rule.name}`);
+        throw invalid(
+          "optimizer",
+          name,
+          `state of the rule ${String(names.get(name))}`,
+          `one of ${rule.name}`,
+        );
       }
       if (!isCount(counts.get(name)))
-        throw fault(name, `updates ${String(counts.get(name))}`, "a count");
+        throw invalid("optimizer", name, `updates ${String(counts.get(name))}`, "a count");
     }
     for (const name of Object.keys(state.tensors)) {
-      if (!Object.hasOwn(expected.tensors, name)) throw fault(name, "state", "none of this name");
+      if (!Object.hasOwn(expected.tensors, name))
+        throw invalid("optimizer", name, "state", "none of this name");
     }
     for (const [name, own] of Object.entries(expected.tensors)) {
       const found = Object.hasOwn(state.tensors, name) ? state.tensors[name] : undefined;
-      if (text(found) !== text(own)) throw fault(name, text(found), text(own));
+      if (text(found) !== text(own)) throw invalid("optimizer", name, text(found), text(own));
     }
     this.#steps = steps;
     for (const [name, slot] of this.#slots) {
@@ -181,7 +188,7 @@ export class Optimizer implements Stateful {
     const slot = this.#slots.get(name);
     if (slot !== undefined) return slot;
     const known = [...this.#slots.keys()].join(", ");
-    throw fault(name, "a name that no parameter has", `one of ${known}`);
+    throw invalid("optimizer", name, "a name that no parameter has", `one of ${known}`);
   }
 }
 
@@ -193,12 +200,12 @@ function stateArrays(rule: UpdateRule, { value }: Trainable): Slot["arrays"] {
 
 function assertIterable(parameters: Iterable<Trainable>): void {
   if (typeof parameters === "object" && typeof parameters?.[Symbol.iterator] === "function") return;
-  throw new InvalidArgumentError(
-    {
-      headline: `optimizer: parameters: found ${textOf(parameters)}, needs a ParameterSet or several of its parameters`,
-      hint: parametersHint(parameters),
-    },
-    { field: "parameters" },
+  throw invalid(
+    "optimizer",
+    "parameters",
+    textOf(parameters),
+    "a ParameterSet or several of its parameters",
+    parametersHint(parameters),
   );
 }
 
@@ -208,9 +215,10 @@ function assertGradient({ name, dtype, value, gradient, shape }: Trainable): voi
     return `${array instanceof Float32Array ? "float32" : "float64"} with ${array.length} elements`;
   };
   const needed = `${dtype} with ${elementsOf(shape)} elements`;
-  if (describe(value) !== needed) throw fault(name, `values of ${describe(value)}`, needed);
+  if (describe(value) !== needed)
+    throw invalid("optimizer", name, `values of ${describe(value)}`, needed);
   if (describe(gradient) !== needed) {
-    throw fault(name, `a gradient of ${describe(gradient)}`, needed);
+    throw invalid("optimizer", name, `a gradient of ${describe(gradient)}`, needed);
   }
 }
 
@@ -242,12 +250,10 @@ function text(tensor: StateTensor | undefined): string {
 /** Options of a rule are no rule. */
 function assertRule(name: string, rule: UpdateRule): void {
   if (typeof rule?.update === "function" && Array.isArray(rule.slots)) return;
-  throw fault(name, textOf(rule), "an update rule, such as sgd({ learningRate: 0.1 })");
-}
-
-function fault(name: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `optimizer: "${name}": found ${found}, needs ${needed}` },
-    { field: name },
+  throw invalid(
+    "optimizer",
+    name,
+    textOf(rule),
+    "an update rule, such as sgd({ learningRate: 0.1 })",
   );
 }

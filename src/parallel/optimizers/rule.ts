@@ -5,8 +5,7 @@
  * and sharded ones on their part, with the same bits. Arithmetic is in float64 and rounded to the arrays' dtype where
  * something is stored: each state array once and the parameter once per update.
  */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { constant, type Schedule } from "../schedules.ts";
 
@@ -54,10 +53,5 @@ export function assertNumber(
 ): void {
   if (typeof value === "number" && value >= least && value < bound) return;
   const range = bound === Number.POSITIVE_INFINITY ? "" : ` and below ${bound}`;
-  throw new InvalidArgumentError(
-    {
-      headline: `${rule}: ${field}: found ${textOf(value)}, needs a number of at least ${least}${range}`,
-    },
-    { field },
-  );
+  throw invalid(rule, field, textOf(value), `a number of at least ${least}${range}`);
 }

@@ -1,6 +1,5 @@
 /** Stochastic gradient descent, as `torch.optim.SGD` (minimising). */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import {
   assertNumber,
@@ -51,11 +50,11 @@ export function sgd(options: SgdOptions): UpdateRule {
   assertNumber("sgd", "dampening", dampening, 0);
   assertNumber("sgd", "weightDecay", weightDecay, 0);
   if (nesterov && (momentum === 0 || dampening !== 0)) {
-    throw new InvalidArgumentError(
-      {
-        headline: `sgd: nesterov: found momentum ${momentum} and dampening ${dampening}, needs a momentum and no dampening`,
-      },
-      { field: "nesterov" },
+    throw invalid(
+      "sgd",
+      "nesterov",
+      `momentum ${momentum} and dampening ${dampening}`,
+      "a momentum and no dampening",
     );
   }
   const plain = ({ value, gradient, learningRate: rate }: Update): void => {

@@ -6,13 +6,14 @@
  * process: there a receive is put on the server's stream when its message is sent. With the sender in another process it is
  * put there at once, and the stream waits for that worker before it serves any other.
  */
+import { CommClosedError, type Communicator, UnsupportedError } from "../../api/index.ts";
 import {
-  CommClosedError,
-  type Communicator,
-  InvalidArgumentError,
-  UnsupportedError,
-} from "../../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds } from "../../api/option-kinds.ts";
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
@@ -107,13 +108,23 @@ export class ParameterServer implements RankStateful {
     assertOptions("ParameterServer.create", options, kinds);
     const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
     if (!Number.isSafeInteger(server) || server < 0 || server >= comm.size) {
-      throw fault("create", "server", String(server), `a rank from 0 to ${comm.size - 1}`);
+      throw invalid(
+        "ParameterServer.create",
+        "server",
+        String(server),
+        `a rank from 0 to ${comm.size - 1}`,
+      );
     }
     if (!Number.isSafeInteger(staleness) || staleness < 0) {
-      throw fault("create", "staleness", String(staleness), "an integer of at least 0");
+      throw invalid(
+        "ParameterServer.create",
+        "staleness",
+        String(staleness),
+        "an integer of at least 0",
+      );
     }
     if (mode !== "block" && mode !== "reject") {
-      throw fault("create", "mode", `"${String(mode)}"`, '"block" or "reject"');
+      throw invalid("ParameterServer.create", "mode", `"${String(mode)}"`, '"block" or "reject"');
     }
     // Apart from each other: a parameter may have the name of an option.
     await assertAgreed(comm, {
@@ -195,7 +206,7 @@ export class ParameterServer implements RankStateful {
   push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
     return this.#ask("push", async (line) => {
       if (!Number.isSafeInteger(version) || version < 0) {
-        throw fault("push", "version", String(version), "one that pull gave");
+        throw invalid("ParameterServer.push", "version", String(version), "one that pull gave");
       }
       if (gradients !== undefined) this.#take(gradients);
       await line.say([asks.push, version, 0]);
@@ -203,11 +214,16 @@ export class ParameterServer implements RankStateful {
       const [answer, now, staleness] = await line.hear();
       if (answer === answers.nonFinite) throw this.#nonFinite();
       if (answer === answers.future) {
-        throw fault("push", "version", String(version), `at most ${now}, the server's`);
+        throw invalid(
+          "ParameterServer.push",
+          "version",
+          String(version),
+          `at most ${now}, the server's`,
+        );
       }
       if (answer === answers.notPulled) {
-        throw fault(
-          "push",
+        throw invalid(
+          "ParameterServer.push",
           "version",
           `${version}, not pulled since the last push`,
           "a pull first",
@@ -246,7 +262,8 @@ export class ParameterServer implements RankStateful {
     assertState("restore", state);
     const { server } = this.#options;
     const found = state.values["server"];
-    if (found !== server) throw fault("restore", "server", String(found), `rank ${server}`);
+    if (found !== server)
+      throw invalid("ParameterServer.restore", "server", String(found), `rank ${server}`);
     this.#store?.restore(state);
   }
 
@@ -254,7 +271,8 @@ export class ParameterServer implements RankStateful {
   reshard(states: readonly State[], _rank: number, _size: number): void {
     const { server } = this.#options;
     const served = states.find(({ values }, rank) => values["server"] === rank);
-    if (served === undefined) throw fault("reshard", "states", "no server's", "one");
+    if (served === undefined)
+      throw invalid("ParameterServer.reshard", "states", "no server's", "one");
     this.restore({ ...served, values: { ...served.values, server } });
   }
 
@@ -262,7 +280,12 @@ export class ParameterServer implements RankStateful {
   async #ask<T>(action: string, request: (line: Line) => Promise<T>): Promise<T> {
     this.#assertRole(action, false);
     if (this.#asking !== undefined) {
-      throw fault(action, "request", `a ${this.#asking} that is not answered yet`, "one at a time");
+      throw invalid(
+        `ParameterServer.${action}`,
+        "request",
+        `a ${this.#asking} that is not answered yet`,
+        "one at a time",
+      );
     }
     this.#asking = action;
     try {
@@ -276,7 +299,7 @@ export class ParameterServer implements RankStateful {
     const { rank } = this.#comm;
     if (this.isServer !== server) {
       const needed = server ? `the server, ${this.#options.server}` : "a worker";
-      throw fault(action, "rank", String(rank), needed);
+      throw invalid(`ParameterServer.${action}`, "rank", String(rank), needed);
     }
     this.#assertPresent(action);
   }
@@ -300,9 +323,14 @@ export class ParameterServer implements RankStateful {
       const found = Object.hasOwn(gradients ?? {}, name) ? gradients[name] : undefined;
       const isArray = found instanceof Float32Array || found instanceof Float64Array;
       if (isArray && found.length === length) continue;
-      const other = found === undefined ? "none" : `a ${typeof found}`;
+      const other = found === undefined ? "no gradient" : textOf(found);
       const text = isArray ? `${found.length} elements` : other;
-      throw fault("push", `gradient of "${name}"`, text, `exactly ${length}, typed`, name);
+      throw invalid(
+        "ParameterServer.push",
+        name,
+        text,
+        `a Float32Array or Float64Array of ${length} elements`,
+      );
     }
     for (const { name, gradient } of this.parameters) {
       gradient.set(gradients[name] as ParameterArray);
@@ -335,18 +363,5 @@ function assertOneProcess({ rank, size, name, localRanks }: Communicator): void 
       hint: "drive all GPUs from one process: createWorld({ backend: nccl(), size }). With a process for each rank use DataParallel",
     },
     { rank, size, comm: name, ranks },
-  );
-}
-
-function fault(
-  action: string,
-  field: string,
-  found: string,
-  needed: string,
-  name = field,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `ParameterServer.${action}: ${field}: found ${found}, needs ${needed}` },
-    { field: name },
   );
 }

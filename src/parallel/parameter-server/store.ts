@@ -1,5 +1,6 @@
 /** The state of a server: the values, the optimizer's state, and counts of its work; a checkpoint takes all of it along. */
-import { InvalidArgumentError } from "../../api/index.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
@@ -71,12 +72,17 @@ export class ServerStore implements Stateful {
     for (const name of counts) {
       const found = values[name];
       if (Number.isSafeInteger(found) && (found as number) >= 0) continue;
-      throw fault(name, String(found), "a count, as the state of a ParameterServer has");
+      throw invalid(
+        "ParameterServer.restore",
+        name,
+        String(found),
+        "a count, as the state of a ParameterServer has",
+      );
     }
     const own = this.state().tensors;
     for (const name of new Set([...Object.keys(own), ...Object.keys(tensors)])) {
       const [found, needed] = [text(tensors, name), text(own, name)];
-      if (found !== needed) throw fault(name, found, needed);
+      if (found !== needed) throw invalid("ParameterServer.restore", name, found, needed);
     }
     const under = (prefix: string): State["tensors"] =>
       Object.fromEntries(
@@ -99,11 +105,4 @@ function text(tensors: State["tensors"], name: string): string {
   if (found === undefined) return "nothing";
   const { dtype, shape, data } = found;
   return `${dtype} [${shape.join(", ")}] with ${data.length} elements`;
-}
-
-function fault(field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `ParameterServer.restore: "${field}": found ${found}, needs ${needed}` },
-    { field },
-  );
 }

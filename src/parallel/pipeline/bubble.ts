@@ -1,6 +1,5 @@
 /** The share of a pipeline's time in which its stages stand idle: by formula, and measured on the virtual clock. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** An event of `Trace.toChrome().traceEvents`; times are microseconds, and each rank is a process. */
 export interface TimelineEvent {
@@ -32,7 +31,7 @@ export interface Bubble {
 export function idealBubble(stages: number, microBatches: number): number {
   for (const [field, value] of Object.entries({ stages, microBatches })) {
     if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw fault("idealBubble", field, textOf(value), "an integer of at least 1");
+    throw invalid("idealBubble", field, textOf(value), "an integer of at least 1");
   }
   return (stages - 1) / (microBatches + stages - 1);
 }
@@ -48,7 +47,7 @@ export function idealBubble(stages: number, microBatches: number): number {
 export function measureBubble(events: readonly TimelineEvent[]): Bubble {
   if (!Array.isArray(events)) {
     const needed = "an array of them: trace.toChrome().traceEvents";
-    throw fault("measureBubble", "events", textOf(events), needed);
+    throw invalid("measureBubble", "events", textOf(events), needed);
   }
   const rows = new Set(
     events
@@ -69,16 +68,9 @@ export function measureBubble(events: readonly TimelineEvent[]): Bubble {
     begin = Math.min(begin, from);
     end = Math.max(end, to);
   }
-  if (!(end > begin)) throw fault("measureBubble", "events", "no work", "a trace with comm.work");
+  if (!(end > begin)) throw invalid("measureBubble", "events", "no work", "a trace with comm.work");
   const spanNs = end - begin;
   const busy = busyNs.reduce((sum, each) => sum + each, 0);
   const wholeNs = pids.length * spanNs;
   return { spanNs, busyNs, share: (wholeNs - busy) / wholeNs };
-}
-
-function fault(action: string, field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${action}: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
 }

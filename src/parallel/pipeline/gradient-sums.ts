@@ -1,5 +1,6 @@
 /** The gradients of one stage, added up over micro-batches in their order, and reported once each. */
-import { InvalidArgumentError } from "../../api/index.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
@@ -29,7 +30,8 @@ export class GradientSums {
   }
 
   #add(name: string, gradient: ParameterArray): void {
-    if (this.#brought.has(name)) throw fault(name, "a second one in the same micro-batch", "one");
+    if (this.#brought.has(name))
+      throw invalid("PipelineParallel", name, "a second gradient in the same micro-batch", "one");
     this.#brought.add(name);
     const sum = this.#sums.get(name);
     if (sum === undefined) {
@@ -39,7 +41,7 @@ export class GradientSums {
     }
     if (sum.length !== gradient.length) {
       const needed = `${sum.length}, as in the micro-batches before`;
-      throw fault(name, `${gradient.length} elements`, needed);
+      throw invalid("PipelineParallel", name, `a gradient of ${gradient.length} elements`, needed);
     }
     for (let at = 0; at < sum.length; at++) {
       sum[at] = (sum[at] as number) + (gradient[at] as number);
@@ -48,11 +50,4 @@ export class GradientSums {
     this.#sums.delete(name);
     this.#take(name, sum);
   }
-}
-
-function fault(name: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `PipelineParallel: gradient of "${name}": found ${found}, needs ${needed}` },
-    { field: name },
-  );
 }

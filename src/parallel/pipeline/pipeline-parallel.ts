@@ -6,7 +6,13 @@
  * pipeline, is `DataParallel`'s.
  */
 import type { Communicator } from "../../api/index.ts";
-import { assertOptions, type Complete, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import {
+  assertOptions,
+  type Complete,
+  invalid,
+  type OptionKinds,
+  textOf,
+} from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
@@ -16,7 +22,7 @@ import type { ParameterDType } from "../parameter-set.ts";
 import type { Visit } from "../visit.ts";
 import { actionsOf, type PipelineSchedule, passesOf } from "./schedule.ts";
 import type { Stage } from "./stage.ts";
-import { fault, StageRun, type VirtualWork } from "./stage-run.ts";
+import { StageRun, type VirtualWork } from "./stage-run.ts";
 import { Wires } from "./wires.ts";
 
 /** Options of `PipelineParallel.create`. */
@@ -85,7 +91,12 @@ export class PipelineParallel<Batch> {
     for (const field of ["forwardNs", "backwardNs"] as const) {
       const value = work === undefined ? 0 : work[field];
       if (typeof value === "number" && value >= 0 && value < Number.POSITIVE_INFINITY) continue;
-      throw fault(`work.${field}`, String(value), "nanoseconds of at least 0");
+      throw invalid(
+        "PipelineParallel",
+        `work.${field}`,
+        String(value),
+        "nanoseconds of at least 0",
+      );
     }
     await assertAgreed(comm, {
       action: "PipelineParallel.create",
@@ -127,13 +138,15 @@ export class PipelineParallel<Batch> {
     visit?: Visit,
   ): Promise<PipelineStep> {
     if (!Array.isArray(microBatches)) {
-      throw fault(
+      throw invalid(
+        "PipelineParallel",
         "microBatches",
         textOf(microBatches),
         "an array of them, empty where there is none",
       );
     }
-    if (typeof take !== "function") throw fault("take", textOf(take), "a function");
+    if (typeof take !== "function")
+      throw invalid("PipelineParallel", "take", textOf(take), "a function");
     let begun = false;
     const act = async (): Promise<PipelineStep> => {
       await assertAgreed(this.#comm, {
@@ -192,5 +205,10 @@ async function toldByLast(
 
 function oneOf(field: string, value: string, allowed: readonly string[]): void {
   if (allowed.includes(value)) return;
-  throw fault(field, `"${String(value)}"`, allowed.map((each) => `"${each}"`).join(" or "));
+  throw invalid(
+    "PipelineParallel",
+    field,
+    `"${String(value)}"`,
+    allowed.map((each) => `"${each}"`).join(" or "),
+  );
 }

@@ -1,5 +1,6 @@
 /** One step of one stage: its passes under way, and its gradients so far. */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { Communicator } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
@@ -62,7 +63,12 @@ export class StageRun<Batch> {
     if (work !== undefined) comm.work(work.forwardNs, `forward ${at}`);
     const pass = await stage.forward(batches[at] as Batch, input, visit ?? everythingIsHere);
     if (typeof pass?.backward !== "function") {
-      throw fault(`forward of micro-batch ${at}`, "no pass with a backward", "a StagePass");
+      throw invalid(
+        "PipelineParallel",
+        `forward of micro-batch ${at}`,
+        "no pass with a backward",
+        "a StagePass",
+      );
     }
     if (comm.rank === comm.size - 1) this.#tell(pass.told, at);
     else assertArray("output", pass.output, at);
@@ -81,7 +87,13 @@ export class StageRun<Batch> {
     const take = visit === undefined ? this.#sums.begin(isLast) : this.#parts.take;
     let open = true;
     const below = await pass.backward(above, (name, gradient) => {
-      if (!open) throw fault(`gradient of "${name}"`, "it after its micro-batch", "it before");
+      if (!open)
+        throw invalid(
+          "PipelineParallel",
+          `gradient of "${name}"`,
+          "it after its micro-batch",
+          "it before",
+        );
       take(name, gradient);
     });
     open = false;
@@ -90,7 +102,8 @@ export class StageRun<Batch> {
     const given = assertArray("gradient by the input", below, at);
     const needed = this.#inputLengths.get(at) as number;
     if (given.length !== needed) {
-      throw fault(
+      throw invalid(
+        "PipelineParallel",
         `gradient by the input of micro-batch ${at}`,
         `${given.length} elements`,
         `${needed}, as the input has`,
@@ -117,7 +130,12 @@ export class StageRun<Batch> {
   #inputLength(at: number): number {
     const length = this.#parts.stage.inputLength(this.#parts.batches[at] as Batch);
     if (!Number.isSafeInteger(length) || length < 0) {
-      throw fault(`inputLength of micro-batch ${at}`, String(length), "an integer of at least 0");
+      throw invalid(
+        "PipelineParallel",
+        `inputLength of micro-batch ${at}`,
+        String(length),
+        "an integer of at least 0",
+      );
     }
     this.#inputLengths.set(at, length);
     return length;
@@ -126,13 +144,28 @@ export class StageRun<Batch> {
   #tell(told: MicroBatch | undefined, at: number): void {
     const { loss, samples, weight = samples } = told ?? {};
     if (typeof loss !== "number") {
-      throw fault(`told of micro-batch ${at}`, typeof loss, "the last stage's loss, a number");
+      throw invalid(
+        "PipelineParallel",
+        `told of micro-batch ${at}`,
+        typeof loss,
+        "the last stage's loss, a number",
+      );
     }
     if (!Number.isSafeInteger(samples) || (samples as number) < 0) {
-      throw fault(`told.samples of micro-batch ${at}`, String(samples), "an integer of at least 0");
+      throw invalid(
+        "PipelineParallel",
+        `told.samples of micro-batch ${at}`,
+        String(samples),
+        "an integer of at least 0",
+      );
     }
     if (!Number.isFinite(weight) || (weight as number) < 0) {
-      throw fault(`told.weight of micro-batch ${at}`, String(weight), "a number of at least 0");
+      throw invalid(
+        "PipelineParallel",
+        `told.weight of micro-batch ${at}`,
+        String(weight),
+        "a number of at least 0",
+      );
     }
     this.told.loss += loss;
     this.told.samples += samples as number;
@@ -143,13 +176,5 @@ export class StageRun<Batch> {
 function assertArray(what: string, array: ParameterArray | undefined, at: number): ParameterArray {
   if (array instanceof Float32Array || array instanceof Float64Array) return array;
   const needed = "a Float32Array or Float64Array";
-  throw fault(`${what} of micro-batch ${at}`, typeof array, needed);
-}
-
-/** The refusal of what a stage or its caller gives. */
-export function fault(field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `PipelineParallel: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
+  throw invalid("PipelineParallel", `${what} of micro-batch ${at}`, typeof array, needed);
 }

@@ -1,5 +1,6 @@
 /** The messages of a stage to its neighbours: arrays in the pipeline's dtype, each way at once. */
-import { type Communicator, type DeviceBuffer, InvalidArgumentError } from "../../api/index.ts";
+import type { Communicator, DeviceBuffer } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 
 /** Messages that are under way together; of those that come, the number of elements. */
@@ -59,11 +60,12 @@ export class Wires {
     if (found !== this.#dtype) {
       const { rank, size, name } = this.#comm;
       const what = wire === "toNext" ? "output" : "gradient by the input";
-      throw new InvalidArgumentError(
-        {
-          headline: `PipelineParallel: ${what} of stage ${rank}: found ${found}, needs ${this.#dtype}, the pipeline's dtype`,
-          hint: 'choose it with PipelineParallel.create(…, { dtype: "float64" })',
-        },
+      throw invalid(
+        "PipelineParallel",
+        `${what} of stage ${rank}`,
+        found,
+        `${this.#dtype}, the pipeline's dtype`,
+        'choose it with PipelineParallel.create(…, { dtype: "float64" })',
         { rank, size, comm: name, field: "dtype" },
       );
     }

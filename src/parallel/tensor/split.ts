@@ -1,6 +1,6 @@
 /** Tensors cut along an axis into a part for each rank, and put together again. */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { assertCommunicator } from "../handles.ts";
 import { allNumbers, gatherRanks } from "../host-calls.ts";
@@ -36,10 +36,7 @@ export interface SplitOptions {
 export function partOf(extent: number, options: SplitOptions): Part {
   const { rank, size, unit = 1 } = options ?? {};
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `partOf: ${field}: found ${textOf(found)}, needs ${needed}` },
-      { field },
-    );
+    invalid("partOf", field, textOf(found), needed);
   if (!Number.isSafeInteger(extent) || extent < 0) {
     throw fault("extent", extent, "an integer of at least 0");
   }
@@ -130,10 +127,7 @@ export async function gatherTensor(
 function assertTensor(action: string, tensor: Tensor, axis: number): void {
   const { shape, data } = tensor ?? {};
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
-    new InvalidArgumentError(
-      { headline: `${action}: ${field}: found ${found}, needs ${needed}` },
-      { field },
-    );
+    invalid(action, field, found, needed);
   if (!Array.isArray(shape)) throw fault("shape", textOf(shape), "an array of extents");
   if (!(data instanceof Float32Array || data instanceof Float64Array)) {
     throw fault("data", textOf(data), "a Float32Array or Float64Array");

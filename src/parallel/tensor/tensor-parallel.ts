@@ -2,7 +2,8 @@
  * One step of a model that is divided over ranks in a way of its own: each shard computes a part of the output, and the
  * parts are joined.
  */
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { Communicator } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import { assertAgreed } from "../agreement.ts";
 import { joinNorms } from "../divided.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
@@ -80,7 +81,8 @@ export class TensorParallel<Batch> {
     const column = (at: number): number[] => all.map((each) => each[at] as number);
     const total = (at: number): number => column(at).reduce((sum, each) => sum + each, 0);
     const [loss, samples] = [total(0), total(2)];
-    if (samples === 0) throw fault("samples", "0 on all ranks", "at least one");
+    if (samples === 0)
+      throw invalid("TensorParallel.step", "samples", "0 on all ranks", "at least one");
     const sum = await sumOverRanks(this.#comm, output);
     const gradientNorm = joinNorms(column(1));
     return { output: sum, shape: [...shape], loss: loss / samples, gradientNorm, samples };
@@ -89,27 +91,31 @@ export class TensorParallel<Batch> {
 
 function assertPart(part: ShardStep): void {
   if (part === undefined || part === null)
-    throw fault("the shard's step", String(part), "a ShardStep");
+    throw invalid("TensorParallel.step", "the shard's step", String(part), "a ShardStep");
   const { output, shape, loss, gradientNorm, samples } = part;
   if (!(output instanceof Float32Array || output instanceof Float64Array)) {
-    throw fault("output", typeof output, "a Float32Array or Float64Array");
+    throw invalid("TensorParallel.step", "output", typeof output, "a Float32Array or Float64Array");
   }
   if (!Array.isArray(shape) || output.length !== elementsOf(shape)) {
     const of = Array.isArray(shape) ? `[${shape.join(", ")}]` : "its shape, an array,";
-    throw fault("output", `${output.length} elements`, `as many as ${of} has`);
+    throw invalid(
+      "TensorParallel.step",
+      "output",
+      `${output.length} elements`,
+      `as many as ${of} has`,
+    );
   }
   if (!Number.isSafeInteger(samples) || samples < 0) {
-    throw fault("samples", String(samples), "an integer of at least 0");
+    throw invalid("TensorParallel.step", "samples", String(samples), "an integer of at least 0");
   }
-  if (!Number.isFinite(loss) && samples > 0) throw fault("loss", String(loss), "a finite number");
+  if (!Number.isFinite(loss) && samples > 0)
+    throw invalid("TensorParallel.step", "loss", String(loss), "a finite number");
   if (!(gradientNorm >= 0 && gradientNorm < Number.POSITIVE_INFINITY)) {
-    throw fault("gradientNorm", String(gradientNorm), "a finite number of at least 0");
+    throw invalid(
+      "TensorParallel.step",
+      "gradientNorm",
+      String(gradientNorm),
+      "a finite number of at least 0",
+    );
   }
-}
-
-function fault(field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `TensorParallel.step: ${field}: found ${found}, needs ${needed}` },
-    { field },
-  );
 }

@@ -1,6 +1,5 @@
 /** The options of `ShardedParallel`. */
-import { InvalidArgumentError } from "../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { Parameter } from "../parameter-set.ts";
@@ -50,10 +49,7 @@ export function shardedSettingsOf(options: ShardedParallelOptions, size: number)
   assertOptions("ShardedParallel", options, kinds);
   const { stage, rule, layerOf = beforeDot, prefetch = true, ...common } = options;
   if (![1, 2, 3].includes(stage)) {
-    throw new InvalidArgumentError(
-      { headline: `ShardedParallel: stage: found ${textOf(stage)}, needs 1, 2 or 3` },
-      { field: "stage" },
-    );
+    throw invalid("ShardedParallel", "stage", textOf(stage), "1, 2 or 3");
   }
   return { ...settingsOf(common, size, "ShardedParallel"), stage, rule, layerOf, prefetch };
 }
@@ -62,10 +58,12 @@ export function shardedSettingsOf(options: ShardedParallelOptions, size: number)
 export function layerName({ layerOf }: ShardedSettings, parameter: string): string {
   const layer: unknown = layerOf(parameter);
   if (typeof layer === "string") return layer;
-  throw new InvalidArgumentError(
-    {
-      headline: `ShardedParallel: layerOf("${parameter}"): found ${textOf(layer)}, needs the name of a layer`,
-    },
+  throw invalid(
+    "ShardedParallel",
+    `layerOf("${parameter}")`,
+    textOf(layer),
+    "the name of a layer",
+    undefined,
     { field: "layerOf" },
   );
 }
@@ -74,11 +72,12 @@ export function layerName({ layerOf }: ShardedSettings, parameter: string): stri
 export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): UpdateRule {
   const chosen = typeof rule === "function" ? rule(parameter) : rule;
   if (typeof chosen?.update === "function") return chosen;
-  throw new InvalidArgumentError(
-    {
-      headline: `ShardedParallel: rule of "${parameter.name}": found ${textOf(chosen)}, needs an update rule`,
-      hint: "such as sgd({ learningRate: 0.1 })",
-    },
+  throw invalid(
+    "ShardedParallel",
+    `rule of "${parameter.name}"`,
+    textOf(chosen),
+    "an update rule",
+    "such as sgd({ learningRate: 0.1 })",
     { field: "rule" },
   );
 }

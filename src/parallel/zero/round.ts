@@ -6,8 +6,9 @@
  * nothing. Values of the next layer are requested while this one computes; at most one is ahead.
  */
 
-import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
+import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import { allWords, assertAgreed } from "../agreement.ts";
 import type { Parameter, ParameterArray } from "../parameter-set.ts";
 import type { Direction } from "../visit.ts";
@@ -54,12 +55,23 @@ export class Round {
   async passes(count: number, passesOf: (count: number) => readonly Direction[]): Promise<number> {
     const { comm, full } = this.#options;
     if (this.#position >= 0 || this.#ready.size > 0 || this.#announced) {
-      throw fault("passes", "passes told on the way", "them once, before all visits");
+      throw invalid(
+        "ShardedParallel.step",
+        "passes",
+        "passes told on the way",
+        "them once, before all visits",
+      );
     }
     if (!full) {
       const hint =
         "a pipeline without a micro-batch takes part too: step([[]], …) in place of step([], …)";
-      throw fault("passes", "a rank without a micro-batch", "one on every rank", hint);
+      throw invalid(
+        "ShardedParallel.step",
+        "passes",
+        "a rank without a micro-batch",
+        "one on every rank",
+        hint,
+      );
     }
     const most = largest((await allWords(comm, [count])).map(([each]) => each as number));
     const passes = passesOf(most);
@@ -103,11 +115,17 @@ export class Round {
     const first = this.#position + 1;
     if (this.#layers.length === 0) return;
     if (first % this.#layers.length !== 0) {
-      throw fault("passes", "a pass skipped that has begun", "visits of its other layers");
+      throw invalid(
+        "ShardedParallel.step",
+        "passes",
+        "a pass skipped that has begun",
+        "visits of its other layers",
+      );
     }
     for (let at = first; at < first + this.#layers.length; at++) {
       const layer = this.#way.layerAt(at);
-      if (layer === undefined) throw fault("passes", "one more skipped", "those that were told");
+      if (layer === undefined)
+        throw invalid("ShardedParallel.step", "passes", "one more skipped", "those that were told");
       await this.visit(layer.name);
     }
   }
@@ -138,7 +156,8 @@ export class Round {
     if (needsVisits && this.#position !== length - 1) {
       const next = this.#way.layerAt(this.#position + 1) as LayerStore;
       const passes = this.#announced ? `in ${this.#way.passes.length} passes` : "forward and back";
-      throw fault(
+      throw invalid(
+        "ShardedParallel.step",
         next.name,
         `backward ended after ${this.#position + 1} visits`,
         `${length}: every layer ${passes}`,
@@ -184,20 +203,32 @@ export class Round {
   #assertArrived(found: string): void {
     const name = this.#arriving;
     if (name === undefined) return;
-    throw fault(name, `${found} before it has arrived`, `await visit("${name}")`);
+    throw invalid(
+      "ShardedParallel.step",
+      name,
+      `${found} before it has arrived`,
+      `await visit("${name}")`,
+    );
   }
 
   #assertExpected(parameter: Parameter, layer: LayerStore): void {
     const { name } = parameter;
     if (this.#ready.has(parameter)) {
       const hint = "add up the parts of a parameter that is used twice, then call ready once";
-      throw fault(name, "a second gradient in the same micro-batch", "one", hint);
+      throw invalid(
+        "ShardedParallel.step",
+        name,
+        "a second gradient in the same micro-batch",
+        "one",
+        hint,
+      );
     }
     const present = this.#way.layerAt(this.#position);
     const back = this.#position >= 0 && this.#way.isBack(this.#position);
     const unvisited = this.#position < 0 && this.#options.stage < 3 && !this.#announced;
     if (unvisited || (back && present === layer)) return;
-    throw fault(
+    throw invalid(
+      "ShardedParallel.step",
       name,
       `its gradient while ${back ? `"${present?.name}" is visited` : "layers are visited forward"}`,
       `it while "${layer.name}" is visited on the way back`,
@@ -208,7 +239,7 @@ export class Round {
     const needed = layer === undefined ? "no more visits" : `"${layer.name}"`;
     const order = this.#layers.map((each) => each.name).join(", ");
     const hint = `layers are visited in the order ${order}, and then back`;
-    return fault(name, `a visit of "${name}"`, needed, hint);
+    return invalid("ShardedParallel.step", name, `a visit of "${name}"`, needed, hint);
   }
 }
 
@@ -221,12 +252,5 @@ function assertPasses(passes: readonly Direction[], count: number): void {
   }
   if (under === 0 && passes.length === 2 * count) return;
   const needed = `${count} forward, and each back after it`;
-  throw fault("passes", `the order ${passes.join(" ")}`, needed);
-}
-
-function fault(field: string, found: string, needed: string, hint?: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `ShardedParallel.step: "${field}": found ${found}, needs ${needed}`, hint },
-    { field },
-  );
+  throw invalid("ShardedParallel.step", "passes", `the order ${passes.join(" ")}`, needed);
 }

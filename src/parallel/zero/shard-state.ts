@@ -4,7 +4,8 @@
  * Stretches of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
  * cuts them again.
  */
-import { InvalidArgumentError } from "../../api/index.ts";
+
+import { invalid } from "../../api/option-kinds.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { assertState, type State, type StateTensor, type StateValue } from "../state.ts";
@@ -48,7 +49,12 @@ function assertLengths({ values }: State, stretches: readonly LiveStretch[]): vo
   for (const { name, whole } of stretches) {
     const found = Object.hasOwn(lengths, name) ? lengths[name] : whole;
     if (found === whole) continue;
-    throw fault(name, `found a stretch of one of ${String(found)} elements`, `of one of ${whole}`);
+    throw invalid(
+      "restore",
+      name,
+      `a stretch of ${String(found)} elements`,
+      `a stretch of ${whole}`,
+    );
   }
 }
 
@@ -61,7 +67,7 @@ export function restoreShards(
   assertState("restore", state);
   const { step, optimizer: values } = state.values;
   if (!Number.isSafeInteger(step) || (step as number) < 0) {
-    throw fault("step", `found ${String(step)}`, "the state of a ShardedParallel");
+    throw invalid("restore", "step", String(step), "the state of a ShardedParallel");
   }
   for (const { name, dtype, shape } of stretches) {
     const found = state.tensors[`value/${name}`];
@@ -69,7 +75,7 @@ export function restoreShards(
       found && text(found.dtype, found.data.length),
       text(dtype, shape[0] ?? 0),
     ];
-    if (finds !== needs) throw fault(name, `found ${finds ?? "nothing"}`, needs);
+    if (finds !== needs) throw invalid("restore", name, finds ?? "nothing", needs);
   }
   assertLengths(state, stretches);
   const known = new Set(stretches.map(({ name }) => `value/${name}`));
@@ -104,7 +110,8 @@ export function recut(
       ({ tensors: theirs }) => (theirs[key]?.data as ParameterArray) ?? [],
     );
     const length = parts.reduce((sum, part) => sum + part.length, 0);
-    if (length !== whole) throw fault(name, `found ${length} elements in "${key}"`, String(whole));
+    if (length !== whole)
+      throw invalid("restore", name, `${length} elements in "${key}"`, String(whole));
     const all = dtype === "float32" ? new Float32Array(whole) : new Float64Array(whole);
     let at = 0;
     for (const part of parts) {
@@ -137,11 +144,4 @@ function optimizerOf(states: readonly State[], names: readonly string[]): StateV
 
 function text(dtype: string, length: number): string {
   return `${dtype} with ${length} elements`;
-}
-
-function fault(field: string, found: string, needed: string): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `restore: "${field}": ${found}, needs ${needed}` },
-    { field },
-  );
 }

@@ -1,21 +1,7 @@
 /** Checks of what a caller gives, before anything is sent. */
-import { InvalidArgumentError } from "../../../api/index.ts";
-import { textOf } from "../../../api/option-kinds.ts";
+import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { limits, longestMs } from "./limits.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
-
-/** An argument that is not what it must be. */
-export function argumentError(
-  call: string,
-  field: string,
-  found: unknown,
-  needs: string,
-): InvalidArgumentError {
-  return new InvalidArgumentError(
-    { headline: `${call}: ${field}: found ${textOf(found)}, needs ${needs}` },
-    { field },
-  );
-}
 
 /** A whole number in a range. */
 export function wholeNumber(
@@ -27,7 +13,7 @@ export function wholeNumber(
 ): number {
   const isFine = Number.isInteger(value) && (value as number) >= least && (value as number) <= most;
   if (isFine) return value as number;
-  throw argumentError(call, field, value, `a whole number in ${least}..${most}`);
+  throw invalid(call, field, textOf(value), `a whole number in ${least}..${most}`);
 }
 
 /** A time to wait. */
@@ -40,22 +26,22 @@ export function milliseconds(
   if (value === undefined) return fallback;
   const isFine = typeof value === "number" && value >= 0 && value <= longestMs;
   if (isFine) return Math.ceil(value);
-  throw argumentError(call, field, value, `milliseconds in 0..${longestMs}`);
+  throw invalid(call, field, textOf(value), `milliseconds in 0..${longestMs}`);
 }
 
 /** Text of limited length in UTF-8. */
 export function shortText(call: string, field: string, value: unknown, mostBytes: number): string {
   const bytes = typeof value === "string" ? Buffer.byteLength(value) : 0;
   if (bytes >= 1 && bytes <= mostBytes) return value as string;
-  throw argumentError(call, field, value, `a text of 1 to ${mostBytes} bytes`);
+  throw invalid(call, field, textOf(value), `a text of 1 to ${mostBytes} bytes`);
 }
 
 /** A value for the store. */
 export function valueBytes(call: string, value: unknown): Uint8Array {
-  if (!(value instanceof Uint8Array)) throw argumentError(call, "value", value, "a Uint8Array");
+  if (!(value instanceof Uint8Array)) throw invalid(call, "value", textOf(value), "a Uint8Array");
   if (value.byteLength <= limits.valueBytes) return value;
   const needs = `at most ${limits.valueBytes}`;
-  throw argumentError(call, "value", `${value.byteLength} bytes`, needs);
+  throw invalid(call, "value", `${value.byteLength} bytes`, needs);
 }
 
 /** Arguments of a join, complete. */

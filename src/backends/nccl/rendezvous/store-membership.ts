@@ -1,12 +1,7 @@
 /** A rank's membership, over its session with the store. */
 import { invariant } from "../../../api/invariant.ts";
-import {
-  argumentError,
-  type JoinArguments,
-  milliseconds,
-  shortText,
-  valueBytes,
-} from "./checks.ts";
+import { invalid } from "../../../api/option-kinds.ts";
+import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import { processLabel } from "./connect-session.ts";
 import type { Concerned } from "./failures.ts";
 import { limits } from "./limits.ts";
@@ -111,13 +106,13 @@ class StoreMembership implements Membership {
 
   async meet(meetings: readonly Meeting[], options: WaitOptions = {}): Promise<boolean> {
     if (meetings.length > limits.meetings) {
-      throw argumentError("meet", "meetings", meetings.length, `at most ${limits.meetings}`);
+      throw invalid("meet", "meetings", String(meetings.length), `at most ${limits.meetings}`);
     }
     for (const { key, ranks } of meetings) {
       shortText("meet", "key", key, limits.keyBytes);
       if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
       const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
-      throw argumentError("meet", "ranks", `[${ranks.join(", ")}]`, needs);
+      throw invalid("meet", "ranks", `[${ranks.join(", ")}]`, needs);
     }
     const { generation } = this;
     const timeoutMs = milliseconds("meet", "timeoutMs", options.timeoutMs);
@@ -163,7 +158,7 @@ class StoreMembership implements Membership {
     if (areRanks && !ranks.includes(this.rank)) return ranks;
     const shown = Array.isArray(ranks) ? `[${ranks.join(", ")}]` : ranks;
     const needs = `ranks in 0..${this.size - 1} other than this rank ${this.rank}`;
-    throw argumentError("rejoin", "without", shown, needs);
+    throw invalid("rejoin", "without", String(shown), needs);
   }
 
   #isRank(rank: unknown): boolean {

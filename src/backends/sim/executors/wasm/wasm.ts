@@ -2,12 +2,8 @@
  * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, on as many threads as a call
  * is worth.
  */
-import {
-  BackendUnavailableError,
-  InvalidArgumentError,
-  type Probe,
-} from "../../../../api/index.ts";
-import { assertOptions, textOf } from "../../../../api/option-kinds.ts";
+import { BackendUnavailableError, type Probe } from "../../../../api/index.ts";
+import { assertOptions, invalid, textOf } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";
 import type { Arena } from "./arena.ts";
@@ -60,12 +56,12 @@ export function wasm(options: WasmOptions = {}): Executor {
   assertOptions("wasm", options, { threads: true });
   const { threads = Math.min(processors(), usefulThreads) } = options;
   if (!Number.isInteger(threads) || threads < 1 || threads > mostThreads) {
-    throw new InvalidArgumentError(
-      {
-        headline: `wasm: threads: found ${textOf(threads)}, needs an integer from 1 to ${mostThreads}`,
-        hint: "leave it out to take what the machine has",
-      },
-      { field: "threads" },
+    throw invalid(
+      "wasm",
+      "threads",
+      textOf(threads),
+      `an integer from 1 to ${mostThreads}`,
+      "leave it out to take what the machine has",
     );
   }
   return new WasmExecutor({ threads });

@@ -1,5 +1,6 @@
 /** GPUBuffers that were handed in, under the addresses they are adopted by. */
 import { InvalidArgumentError } from "../../../../api/index.ts";
+import { invalid } from "../../../../api/option-kinds.ts";
 import { usage } from "./device.ts";
 import type { Range, Slab } from "./slabs.ts";
 
@@ -58,11 +59,12 @@ export class Handles {
     const offset = number < 0 ? 0 : Number((ptr - firstAddress) % spacing);
     if (slab === undefined || offset + byteLength > slab.bytes) {
       const found = slab === undefined ? "no GPUBuffer" : `a GPUBuffer of ${slab.bytes} bytes`;
-      throw new InvalidArgumentError(
-        {
-          headline: `adopt: ptr 0x${ptr.toString(16)}: found ${found} there, needs one of at least ${offset + byteLength}`,
-          hint: "take the address from executor.address(gpuBuffer) of the executor that the world was opened with",
-        },
+      throw invalid(
+        "adopt",
+        `ptr 0x${ptr.toString(16)}`,
+        `${found} there`,
+        `one of at least ${offset + byteLength}`,
+        "take the address from executor.address(gpuBuffer) of the executor that the world was opened with",
         { field: "ptr" },
       );
     }

@@ -1,6 +1,5 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
-import { InvalidArgumentError } from "../../../../api/index.ts";
-import { assertOptions, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
 import type { PowerPreference } from "./adapter.ts";
 import { alignment, type DeviceLimits, type LimitWish } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
@@ -58,31 +57,37 @@ export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
   assertOptions("webgpu", options, kinds);
   const { device, powerPreference, dawn, keepDevice = false, slabBytes, limits = {} } = options;
   for (const each of dawn ?? []) {
-    if (typeof each !== "string") throw wrong("dawn", each, 'switches such as "backend=vulkan"');
+    if (typeof each !== "string")
+      throw invalid("webgpu", "dawn", textOf(each), 'switches such as "backend=vulkan"');
   }
   if (powerPreference !== undefined && !powerPreferences.includes(powerPreference)) {
-    throw wrong("powerPreference", powerPreference, `one of ${powerPreferences.join(", ")}`);
+    throw invalid(
+      "webgpu",
+      "powerPreference",
+      textOf(powerPreference),
+      `one of ${powerPreferences.join(", ")}`,
+    );
   }
   if (device !== undefined && typeof device.createBuffer !== "function") {
-    throw wrong("device", "another object", "a GPUDevice");
+    throw invalid("webgpu", "device", textOf(device), "a GPUDevice");
   }
   assertCount("slabBytes", slabBytes);
   assertOptions("webgpu", limits, limitKinds, { path: "limits" });
   for (const [name, value] of Object.entries(limits)) assertCount(`limits.${name}`, value);
   if (limits.windowBytes !== undefined && limits.windowBytes % alignment !== 0) {
-    throw wrong("limits.windowBytes", limits.windowBytes, `a multiple of ${alignment}`);
+    throw invalid(
+      "webgpu",
+      "limits.windowBytes",
+      textOf(limits.windowBytes),
+      `a multiple of ${alignment}`,
+    );
   }
   return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
 }
 
 function assertCount(field: string, value: number | undefined): void {
   if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return;
-  throw wrong(field, value, "a positive integer");
-}
-
-function wrong(field: string, found: unknown, needs: string): InvalidArgumentError {
-  const headline = `webgpu: ${field}: found ${textOf(found)}, needs ${needs}`;
-  return new InvalidArgumentError({ headline }, { field });
+  throw invalid("webgpu", field, textOf(value), "a positive integer");
 }
 
 /** The names of WebGPU that types of this entry have; its own types, where a program has them, say the rest. */
