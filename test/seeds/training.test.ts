@@ -78,7 +78,7 @@ test("case 5: a gradient of the wrong length is refused by name, not cut", async
     const culprit = failures.find(({ rank }) => rank === 1)?.error;
     expect(culprit).toBeInstanceOf(InvalidArgumentError);
     expect((culprit as Error).message).toMatch(
-      `gradient of "w": found ${length} elements, needs exactly 6`,
+      `ready: w: found a gradient of ${length} elements, needs exactly 6`,
     );
     expect(failures.find(({ rank }) => rank === 0)?.error).toMatchObject({
       code: "ERR_COMM_REMOTE",

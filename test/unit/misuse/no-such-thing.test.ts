@@ -14,7 +14,7 @@ const slips: readonly (readonly [string, () => unknown])[] = [
     () => new ParameterSet({ w: [2] } as Wrong),
   ],
   [
-    'optimizer: "w": found an object, needs an update rule, such as sgd({ learningRate: 0.1 })',
+    "optimizer: w: found an object, needs an update rule, such as sgd({ learningRate: 0.1 })",
     () =>
       new Optimizer(new ParameterSet([{ name: "w", shape: [2] }]), { learningRate: 1 } as Wrong),
   ],

@@ -158,7 +158,7 @@ describe("a save", () => {
     [
       "more data than its shape has",
       { tensors: { t: { dtype: "float32", shape: [3], data: new Float32Array(5) } } },
-      /tensor "t" is 5 elements of 4 bytes, needs those of float32 \[3\]/,
+      /tensor "t" with 5 elements of 4 bytes, needs those of float32 \[3\]/,
     ],
     [
       "fewer data",

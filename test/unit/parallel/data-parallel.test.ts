@@ -410,20 +410,24 @@ test("unused parameters are zeros by choice, and those that nobody used are told
 describe("what is refused on the rank that does it", () => {
   const refused: [string, RegExp, (ready: Ready) => unknown][] = [
     ["an unknown parameter", /"d": no parameter/, (ready) => ready("d", new Float32Array(1))],
-    ["no array", /"a": found object, needs a Float32Array/, (ready) => ready("a", [1] as never)],
+    [
+      "no array",
+      /a: found a gradient that is an array, needs a Float32Array/,
+      (ready) => ready("a", [1] as never),
+    ],
     [
       "a gradient that is too long",
-      /"b": found 3 elements, needs exactly 2/,
+      /b: found a gradient of 3 elements, needs exactly 2/,
       (ready) => ready("b", new Float32Array(3)),
     ],
     [
       "a gradient that is too short",
-      /"c": found 2 elements/,
+      /c: found a gradient of 2 elements/,
       (ready) => ready("c", new Float32Array(2)),
     ],
     [
       "a second gradient",
-      /"a": found a second one/,
+      /a: found a second gradient/,
       (ready) => {
         ready("a", new Float32Array(1));
         ready("a", new Float32Array(1));
@@ -469,7 +473,7 @@ describe("what is refused on the rank that does it", () => {
         });
       }),
     );
-    expect((own!.error as Error).message).toMatch(/found the set's own memory/);
+    expect((own!.error as Error).message).toMatch(/found a gradient in the set's own memory/);
     await run(1, async (comm) => {
       const model = await trainer(comm);
       let late: Ready | undefined;

@@ -263,7 +263,7 @@ describe("refuses", () => {
   test("a gradient of another length or dtype, by name", () => {
     for (const length of [3, 5]) {
       expect(() => new Optimizer([at(length)], sgd({ learningRate: 1 }))).toThrow(
-        `optimizer: "w": found a gradient of float32 with ${length} elements, needs float32 with 4 elements`,
+        `optimizer: w: found a gradient of float32 with ${length} elements, needs float32 with 4 elements`,
       );
     }
     const mixed = { ...at(4), gradient: new Float64Array(4) };

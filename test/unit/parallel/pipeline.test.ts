@@ -434,7 +434,7 @@ describe("gradients", () => {
   });
   test("of another length than before, or told twice, are refused", async () => {
     expect((await toldBy([[["a", [1]]], [["a", [1, 2]]]])).outcome).toMatch(
-      /gradient of "a": found 2 elements, needs 1/,
+      /a: found a gradient of 2 elements, needs 1/,
     );
     expect(
       (
@@ -445,9 +445,9 @@ describe("gradients", () => {
           ],
         ])
       ).outcome,
-    ).toMatch(/found a second one/);
+    ).toMatch(/found a second gradient/);
     expect((await toldBy([[["a", [1, 2]]], [["a", [1]]]])).outcome).toMatch(
-      /gradient of "a": found 1 elements, needs 2/,
+      /a: found a gradient of 1 elements, needs 2/,
     );
   });
 });

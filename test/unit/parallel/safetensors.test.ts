@@ -129,14 +129,14 @@ test("what other programs could not read is not written", () => {
   const tensor = { dtype: "float32", shape: [2], data: new Float32Array(2) };
   const of = (more: object) => encode({ tensors: { w: { ...tensor, ...more } }, metadata: {} });
   for (const [work, message] of [
-    [encode({ tensors: {}, metadata: { step: 3 } }), /metadata "step": found 3, needs a text/],
+    [encode({ tensors: {}, metadata: { step: 3 } }), /step: found 3 as metadata, needs a text/],
     [encode({ w: tensor }), /encodeTensors: w: it is not known here, needs one of tensors/],
     [encode(undefined), /options: found undefined/],
-    [of({ dtype: "float" }), /tensor "w": found "float", needs a dtype/],
+    [of({ dtype: "float" }), /w: found "float", needs a dtype/],
     [of({ data: new Int32Array(2) }), /found an Int32Array of \[2\], needs the Float32Array/],
     [of({ shape: [4], data: new Float64Array(2) }), /found a Float64Array of \[4\], needs/],
     [of({ shape: 2 }), /of \[2\], needs the Float32Array of a shape/],
-    [encode({ tensors: { w: undefined }, metadata: {} }), /tensor "w": found undefined/],
+    [encode({ tensors: { w: undefined }, metadata: {} }), /w: found undefined/],
     [() => decodeTensors("model.safetensors" as never), /it is "model.safetensors", needs a Uint8/],
   ] as const) {
     expect(work).toThrow(message);

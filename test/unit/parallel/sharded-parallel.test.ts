@@ -352,7 +352,7 @@ describe("a step", () => {
       (plain) => (batch, ready, visit) =>
         plain(batch, (name) => ready(name, new Float64Array(2)), visit),
     );
-    expect(short[0]![0]).toContain("found 2 elements, needs exactly");
+    expect(short[0]![0]).toContain("found a gradient of 2 elements, needs exactly");
   });
 
   test.each(stages)(

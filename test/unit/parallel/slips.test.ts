@@ -125,12 +125,12 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
   ],
   [
     "skip",
-    'optimizer: "skip": found "w", needs an array of names',
+    'optimizer: skip: found "w", needs an array of names',
     () => new Optimizer(model(), rule).step({ skip: "w" }),
   ],
   [
     "skip",
-    'optimizer: "skip": found 7, needs an array of names',
+    "optimizer: skip: found 7, needs an array of names",
     () => new Optimizer(model(), rule).step({ skip: 7 as Wrong }),
   ],
   [
@@ -197,29 +197,29 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
   ],
   [
     "shared",
-    'save: part "shared": found undefined, needs an object of parts by name',
+    "save: shared: found undefined, needs an object of parts by name",
     (comm) => new Checkpoints(comm, memoryFiles()).save(1, { model: model() } as Wrong),
   ],
   [
     "shared",
-    'load: part "shared": found undefined, needs an object of parts by name',
+    "load: shared: found undefined, needs an object of parts by name",
     (comm) => new Checkpoints(comm, memoryFiles()).load({} as Wrong),
   ],
   [
     "m",
-    'save: part "m": found an object without state(), needs a part with state, restore',
+    "save: m: found an object without state(), needs a part with state, restore",
     (comm) =>
       new Checkpoints(comm, memoryFiles()).save(1, { shared: { m: perceptron() as Wrong } }),
   ],
   [
     "m",
-    'save: part "m": found an object without reshard(), needs a part with state, restore, reshard',
+    "save: m: found an object without reshard(), needs a part with state, restore, reshard",
     (comm) =>
       new Checkpoints(comm, memoryFiles()).save(1, { ...parts, perRank: { m: model() as Wrong } }),
   ],
   [
     "m",
-    'load: part "m": found 7 without state(), needs',
+    "load: m: found 7 without state(), needs",
     (comm) => new Checkpoints(comm, memoryFiles()).load({ ...parts, perRank: { m: 7 as Wrong } }),
   ],
   [
@@ -315,7 +315,7 @@ const handles: readonly (readonly [string, string, (comm: Communicator) => unkno
   ],
   [
     "w",
-    'optimizer: "w": found values of undefined, needs float32 with 2 elements',
+    "optimizer: w: found values of undefined, needs float32 with 2 elements",
     () => new Optimizer([{ name: "w", dtype: "float32", shape: [2] } as Wrong], rule),
   ],
 ];
@@ -450,5 +450,7 @@ test("a linear layer of other lengths is refused, not filled with NaN", () => {
     expect(work).toThrow(expect.objectContaining(ofFault(field, line)));
   }
   const add = () => addTo(model())("w", Float32Array.of(1));
-  expect(add).toThrow(expect.objectContaining(ofFault("w", "found 1 elements, needs exactly 2")));
+  expect(add).toThrow(
+    expect.objectContaining(ofFault("w", "found a gradient of 1 elements, needs exactly 2")),
+  );
 });
