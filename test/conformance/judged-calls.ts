@@ -1,4 +1,4 @@
-/** The calls whose results the suite judges. */
+/** The calls with results that the suite judges. */
 import type { Question } from "twinccl";
 import type { ProgramCall } from "twinccl/testing";
 import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";

@@ -1,4 +1,4 @@
-/** Wrong calls and rebuilds in a world whose ranks all live in this process, on any backend. */
+/** Wrong calls and rebuilds in a world of one process, on any backend. */
 import {
   type Backend,
   type CommError,
@@ -9,7 +9,7 @@ import {
 import { describe, expect, test } from "vitest";
 import { expectHealthy, within } from "../support/planted.ts";
 
-/** What is tested. */
+/** The subject of the tests. */
 export interface OneProcess {
   readonly name: string;
   readonly backend: () => Backend;

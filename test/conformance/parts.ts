@@ -1,5 +1,5 @@
 /**
- * What the ranks of the suite do. Every rank runs the same part, in whatever process it lives; what must come of it is
+ * The ranks' parts in the suite. Every rank runs the same part, in whatever process it lives; its results are
  * judged by `suite.ts`, never here.
  */
 import { inspect } from "node:util";
@@ -7,7 +7,7 @@ import type { Capabilities, CommError, Communicator, Question } from "twinccl";
 import { type Program, type ProgramCall, type RankOutcome, runProgramAs } from "twinccl/testing";
 import { healthOf } from "../support/health.ts";
 
-/** What an error says of itself. */
+/** The facts of an error. */
 type Facts = Pick<CommError, "code" | "field" | "ranks">;
 
 /** By call of a program; `undefined` for calls of others. */
@@ -129,7 +129,7 @@ async function wrongArguments(comm: Communicator): Promise<string[]> {
   return Promise.all(wrong.map((each) => codeOf(each)));
 }
 
-/** Rank 1 brings an element less: what all are told, and what the same memory comes to in the next call. */
+/** Rank 1 brings an element less: the error of all ranks, and the result of the next call with the same memory. */
 async function disagreement(comm: Communicator): Promise<Facts & { held: number[][] }> {
   const send = comm.alloc("float32", 8).fill(3);
   const part = comm.rank === 1 ? send.subarray(0, 7) : send;
@@ -166,7 +166,7 @@ async function closedTwice(comm: Communicator): Promise<string> {
   return codeOf(own.barrier());
 }
 
-/** What the communicators of splits are called by their hooks: one color again and again, and splits of only some ranks. */
+/** The hooks' names for communicators of splits: one color again and again, and splits of only some ranks. */
 async function splitNames(comm: Communicator): Promise<string[]> {
   const half = await comm.split({ color: comm.rank === 0 ? 0 : 1 });
   // Only some of the ranks make more communicators than the others.

@@ -5,7 +5,7 @@ import { LaunchedRanks } from "../support/launched-ranks.ts";
 import type { SuiteParts } from "./parts.ts";
 import { type Claims, conformance } from "./suite.ts";
 
-/** A backend whose ranks find each other between processes. */
+/** A backend with ranks that find each other between processes. */
 export interface ProcessCandidate extends Claims {
   /** Name of the backend. */
   readonly backend: string;
@@ -14,7 +14,7 @@ export interface ProcessCandidate extends Claims {
   readonly args?: readonly string[];
   /** More options of the launcher for a job of so many ranks. */
   readonly launcher?: (size: number) => readonly string[];
-  /** What is put behind the arguments so that calls are compared, where that has to be asked for. */
+  /** The arguments that turn on the comparison of calls, where it is an option. */
   readonly compare?: readonly string[];
 }
 

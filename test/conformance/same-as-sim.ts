@@ -25,7 +25,7 @@ import { OpenWorlds } from "../support/open-worlds.ts";
 import type { OracleDType } from "../support/rounding-oracle.ts";
 import { replay } from "../support/seed.ts";
 
-/** Who is compared, and for how long. */
+/** The subject of the comparison, and its duration. */
 export interface SameAsSim {
   readonly name: string;
   readonly backend: () => Backend;

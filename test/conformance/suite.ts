@@ -1,5 +1,5 @@
 /**
- * What every backend must do, as one body of tests.
+ * The duties of every backend, as one body of tests.
  *
  * Ranks may live in one process (`worlds.ts`) or in processes of their own (`processes.ts`): they do the named parts of
  * `parts.ts`, and what they give is judged here, by oracles and by the contract, never by a backend. Nothing is skipped.
@@ -22,7 +22,7 @@ export type SuiteRanks = Ranks<SuiteParts>;
 /** Opens ranks, or takes those that are open, and has them used alone. */
 export type UseRanks = <T>(size: number, use: (ranks: SuiteRanks) => Promise<T>) => Promise<T>;
 
-/** What is said of a backend under test, wherever its ranks live. */
+/** Claims about a backend under test, wherever its ranks live. */
 export interface Claims {
   readonly name: string;
   /** Numbers of ranks that can be had here; at least one. */
@@ -37,7 +37,7 @@ export interface Subject extends Claims {
   /** Name of the backend, as it gives it. */
   readonly backend: string;
   readonly use: UseRanks;
-  /** The same with ranks whose calls are compared before they run, where that has to be asked for. */
+  /** The same with calls that are compared before they run, where it is an option. */
   readonly useCompared?: UseRanks;
 }
 

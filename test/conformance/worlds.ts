@@ -1,4 +1,4 @@
-/** The suite on worlds whose ranks all live in this process, and what such a world must do beside. */
+/** The suite on worlds of one process, and the further duties of such a world. */
 
 import { type Backend, createWorld, type World } from "twinccl";
 import { afterAll, describe, expect, test } from "vitest";
@@ -8,7 +8,7 @@ import { expectHealthy, within } from "../support/planted.ts";
 import { parts } from "./parts.ts";
 import { type Claims, conformance, type SuiteRanks } from "./suite.ts";
 
-/** A backend whose ranks all live in one process. */
+/** A backend with all ranks in one process. */
 export interface WorldCandidate extends Claims {
   readonly backend: () => Backend;
   /** One world of each size for all tests that leave theirs well, where opening takes long. */
@@ -56,7 +56,7 @@ export function worldsConform(candidate: WorldCandidate): void {
   aWorldConforms(candidate, inWorld);
 }
 
-/** What is about the world and not about its communicators. */
+/** Tests of the world, not of its communicators. */
 function aWorldConforms({ name, backend, sizes }: WorldCandidate, inWorld: UseWorld): void {
   const least = sizes[0] as number;
   const most = sizes.at(-1) as number;

@@ -1,5 +1,5 @@
 /**
- * What the interpreter computes with: two readings of every element at once.
+ * The arithmetic of the interpreter: two readings of every element at once.
  *
  * The first is a pre-multiplied sum of float32, where the order of the fold, and whether a contribution is multiplied
  * and added in one rounding or in two, shows in the last bit. The second is an average of int32, where a missing,
@@ -7,7 +7,7 @@
  */
 import type { HopArithmetic } from "../support/interpreter.ts";
 
-/** What every float is multiplied by; no power of two, so that the product is rounded. */
+/** The factor of every float; no power of two, so that the product is rounded. */
 export const scalar = Math.fround(0.7);
 
 /** Numbers of an element: the float, then the integer. */

@@ -12,7 +12,7 @@ import { lengthOf, type WildCall, wildCall } from "./wild.ts";
 
 const mostRanks = 17;
 
-/** What an element of the interpreter is made of, as the library's dtypes and operators. */
+/** The elements of the interpreter, as the library's dtypes and operators. */
 const wholes = [{ at: 0, width: 1, arrayOf: Int32Array, op: "avg" }] as const;
 const pairs = [
   { at: 0, width: readings, arrayOf: Float32Array, op: { preMul: scalar } },

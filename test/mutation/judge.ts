@@ -42,7 +42,7 @@ export function normOf(program: Program, credits: number): Norm {
   return { program, call, specified: needed, endings, figures: figuresOf(program, call) };
 }
 
-/** How a mutant differs from its program when it is executed; `undefined` when it does not. */
+/** The difference between a mutant and its program when it is executed; `undefined` when there is none. */
 export function differenceOf(mutant: Program, norm: Norm): string | undefined {
   const { call, endings, figures } = norm;
   for (const { setting, ending } of endings) {

@@ -1,12 +1,12 @@
 /**
  * Mutants: a program with a single operation changed.
  *
- * Each kind is a mistake that somebody who writes an algorithm could make. Mutants are described before they are made,
+ * Each kind is a plausible mistake of an algorithm's author. Mutants are described before they are made,
  * so that a sample of very many can be drawn without making them all.
  */
 import { type Program, type Step, stepAt, stepText } from "twinccl/algorithms";
 
-/** What was done to one step. */
+/** The kinds of changes to one step. */
 export const kinds = [
   "delete",
   "swap with the next",
@@ -31,7 +31,7 @@ export type MutantKind = (typeof kinds)[number];
 /** A mutant that can be made. */
 export interface Mutant {
   readonly kind: MutantKind;
-  /** What was changed, for people. */
+  /** The change, for people. */
   readonly text: string;
   make(): Program;
 }
@@ -90,7 +90,7 @@ export function mutantsOf(program: Program): ReadonlyMap<MutantKind, readonly Mu
 
 type Change = readonly [MutantKind, string, Step];
 
-/** What can be changed within a step. */
+/** The possible changes of a step. */
 function changedSteps({ ranks }: Program, step: Step): Change[] {
   const changes: Change[] = [];
   const { from, to, span, final } = step;

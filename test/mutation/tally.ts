@@ -2,7 +2,7 @@
 import type { Problem } from "twinccl/algorithms";
 import { kinds, type MutantKind } from "./mutants.ts";
 
-/** What became of a mutant: the pass that found the first problem, or what execution said. */
+/** The fate of a mutant: the pass that found the first problem, or the verdict of execution. */
 export type Fate = Problem["pass"] | "equivalent" | "survived";
 
 const fates: readonly Fate[] = [

@@ -65,7 +65,7 @@ function wildFloat(next: () => number): number {
 }
 
 /**
- * What the outputs of a call must be, as far as the definition of the collective alone says: bytes for a copy, the
+ * The required outputs of a call, as far as the definition of the collective alone determines them: bytes for a copy, the
  * integer average (the second reading of every element) for a reduction.
  */
 export function specified(program: Program, call: WildCall): number[][] {

@@ -13,7 +13,7 @@ import {
 import { judgeRun } from "../support/program-oracle.ts";
 import { randomWords, replay, runsOf } from "../support/seed.ts";
 
-/** What was checked. */
+/** Counts of the checked programs. */
 export interface Checked {
   readonly programs: number;
   readonly communicators: number;
@@ -22,7 +22,7 @@ export interface Checked {
 }
 
 /**
- * What ranks hold is what an oracle without library code says: random programs of exact contents. The resume order
+ * Ranks hold the results of an oracle without library code: random programs of exact contents. The resume order
  * differs from program to program.
  */
 export function checkPrograms(usual: number, file: string): Promise<Checked> {
@@ -41,7 +41,7 @@ export function checkNoAlarm(usual: number, file: string): Promise<Checked> {
     const stalls: string[] = [];
     const run = await runProgram(sim({ seed, strict: true }), program, {
       pace: restless(seed),
-      // Long for such a program, short enough to be told of one that hangs.
+      // Long for such a program, and short enough to report one that hangs.
       stallMs: 3000,
       onStall: ({ text }) => stalls.push(text),
     });

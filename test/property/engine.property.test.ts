@@ -249,7 +249,7 @@ describe("both engines agree where nothing contends", () => {
           const events = { ...recurrence, waited: 0 };
           expect(runEvents(traffic, model, { start })).toEqual(events);
           expect(runEvents(traffic, model, { start, credits: 1000 })).toEqual(events);
-          // Links that are passed in no time by nobody else's leave change nothing.
+          // Links that are passed in no time, with no other link's leave, change nothing.
           const free: Fabric = {
             links: 1,
             link: (_, __, hop) => (hop < 2 ? 0 : -1),

@@ -25,13 +25,13 @@ export interface Subject {
   readonly open: (size: number) => Backend;
   /** `any`: its results are compared for exact payloads; a plan's name: also for arbitrary bits, within that plan. */
   readonly plan: "any" | "ring" | "linear";
-  /** What of a program it can run, for all subjects of its comparison; left out: all. */
+  /** The part of a program that it can run, for all subjects of its comparison; left out: all. */
   readonly takes?: (program: Program) => Program;
   /** One world of each size for all programs, where opening takes long. */
   readonly keepsWorlds?: boolean;
 }
 
-/** How many programs of which kind. */
+/** The number of programs by kind. */
 export interface Extent {
   readonly runs: Readonly<Record<PayloadClass, number>>;
   readonly programs: Readonly<Record<PayloadClass, ProgramConstraints>>;

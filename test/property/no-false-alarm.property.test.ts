@@ -9,7 +9,7 @@ import { describe, expect, test } from "vitest";
 import { within } from "../support/planted.ts";
 import { holds, randomWords } from "../support/seed.ts";
 
-/** What a rank may do around a call. */
+/** The habits of a rank around a call. */
 const habits = ["await", "timer", "immediate", "race", "later", "microtasks", "together"] as const;
 
 type Habit = (typeof habits)[number];
@@ -17,7 +17,7 @@ type Habit = (typeof habits)[number];
 interface Healthy {
   readonly size: number;
   readonly calls: readonly ("sum" | "barrier" | "broadcast" | "exchange")[];
-  /** How often ranks do something else than await. */
+  /** The share of calls with another habit than `await`. */
   readonly restlessness: number;
   readonly seed: number;
 }

@@ -105,7 +105,7 @@ async function onWorld(one: Case, faults: Fault[] = [], files?: CheckpointFiles)
   }
 }
 
-/** What an optimizer without a server makes of accepted pushes. */
+/** The result of accepted pushes under an optimizer without a server. */
 class Replay {
   readonly versions: number[][];
   readonly #model: ParameterSet;
@@ -165,7 +165,7 @@ test("never lets a push come too late, and has the values of a replay", async ()
     },
     120,
   );
-  // The law would say little if nobody was ever in the way of another.
+  // The law has content only where some worker was held back.
   expect(held).toBeGreaterThan(0);
   expect(rejected).toBeGreaterThan(0);
 });

@@ -1,4 +1,4 @@
-/** Predictions: whoever answers, it is what all ranks together take; and wirings lead where they should. */
+/** Predictions: every rank gives the time of all ranks together, and wirings lead where they should. */
 import fc from "fast-check";
 import { specifications } from "twinccl";
 import {

@@ -1,7 +1,7 @@
 /**
  * Calls that several ranks of one process make again, whatever the ranks do meanwhile: they come in any order, pause in the
- * middle, give memory back, take other memory or make another call than the rest. What comes of it is what comes of the same
- * program where somebody listens to its calls, which sends every one of them the long way.
+ * middle, give memory back, take other memory or make another call than the rest. The outcome equals that of the same
+ * program with a listener on its calls, which sends every one of them the long way.
  */
 import fc from "fast-check";
 import { type CommError, type CommOp, type Communicator, createWorld } from "twinccl";
@@ -18,19 +18,19 @@ interface Call {
   readonly site: 0 | 1;
 }
 
-/** What one rank does before one of its calls, in its place, or behind the last one. */
+/** The act of one rank before one of its calls, in its place, or behind the last one. */
 interface Deed {
   readonly rank: number;
   readonly at: number;
   readonly what: "pause" | "turn" | "dispose" | "replace" | Call;
 }
 
-/** What all ranks do in one turn, which they begin in the order of `first`, `first` + 1 and so on. */
+/** The acts of all ranks in one turn, which they begin in the order of `first`, `first` + 1 and so on. */
 interface Turn {
   readonly calls: readonly Call[];
   readonly deeds: readonly Deed[];
   readonly first: number;
-  /** Which of NCCL's calls fails; none where it is 0. */
+  /** The index of NCCL's call that fails; 0 for none. */
   readonly failing: number;
 }
 
@@ -143,7 +143,7 @@ async function rankOf(
     };
     /** Does what comes before a call; gives another one that takes its place. */
     const before = async ({ what }: Deed, { kind, site }: Call): Promise<Call | undefined> => {
-      // A group is several calls: who makes another number of them than the rest waits for ever.
+      // A group is several calls: a rank that makes another number of them than the rest waits for ever.
       if (typeof what === "object") {
         return (what.kind === "group") === (kind === "group") ? what : undefined;
       }
@@ -175,7 +175,7 @@ async function rankOf(
   return found;
 }
 
-/** What becomes of a program, and how often its session took a call behind another one. */
+/** The outcome of a program, and the number of calls that its session took behind another one. */
 async function outcome(program: Program, isHeard: boolean) {
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: program.size });

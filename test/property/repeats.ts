@@ -1,4 +1,4 @@
-/** Random programs whose calls are made again and again with the same buffers, and what they leave. */
+/** Random programs that repeat calls with the same buffers, and the memory that they leave. */
 import fc from "fast-check";
 import type {
   CommError,
@@ -26,15 +26,15 @@ const kinds = [
   "barrier",
 ] as const;
 
-/** What a memory is filled with in between, so that a call that is left out leaves it. */
+/** The value that refills a memory in between, so that a call that is left out leaves it. */
 const refilled = -7;
 
-/** What every rank is asked to do; small numbers, so that much of it comes again. */
+/** The call of every rank; small numbers, so that much of it recurs. */
 interface Call {
   readonly kind: (typeof kinds)[number];
   readonly op: NamedReduceOp;
   readonly root: number;
-  /** Which memories the call has. */
+  /** The memories of the call. */
   readonly from: number;
   readonly into: number;
   /** Elements a block; one rank's has one more, where there is such a rank. */
@@ -48,7 +48,7 @@ interface Call {
 interface Step extends Call {
   readonly times: number;
   readonly awaited: boolean;
-  /** How many calls from the last one the result's memory is filled anew; nobody's where it is none of them. */
+  /** The number of calls from the last one at which the result's memory is refilled; beyond the program for never. */
   readonly refill: number;
 }
 
@@ -128,7 +128,7 @@ function offsetsOf(counts: readonly number[], { gap, backwards }: Call): number[
   return counts.map((_, at) => sum(before(at)) + before(at).length * gap);
 }
 
-/** Lists that are the caller's own, written anew for every call. */
+/** Lists of the caller's own, written for every call. */
 type Lists = Record<"sendCounts" | "sendOffsets" | "recvCounts" | "recvOffsets", number[]>;
 
 function write(list: number[], values: readonly number[]): number[] {
@@ -149,7 +149,7 @@ function make(comm: Communicator, views: Views, lists: Lists, step: Call): CommO
   const isRoot = rank === root;
   switch (kind) {
     case "summed":
-      // What it leaves tells how often it was made.
+      // Its result shows the number of calls.
       return comm.allReduce({ send: views.of(into, 0, even), op: "sum" });
     case "allReduce":
       return comm.allReduce({ send: views.of(from, 0, even), recv: views.of(into, 0, even), op });
@@ -211,7 +211,7 @@ function make(comm: Communicator, views: Views, lists: Lists, step: Call): CommO
   }
 }
 
-/** What a rank's memories hold after a program, what came of each call, and what was counted so far. */
+/** The state after a program: a rank's memories, the outcome of each call, and the counts so far. */
 export interface Left {
   readonly ends: readonly string[];
   readonly held: readonly (readonly number[])[];

@@ -45,7 +45,7 @@ const rows: fc.Arbitrary<Row> = fc.record({
   ),
 });
 
-/** What world rank `rank` holds in its memory on the world or on its half, before all calls. */
+/** The memory of world rank `rank` on the world or on its half, before all calls. */
 function contents(rank: number, half: boolean): Int32Array<ArrayBuffer> {
   return Int32Array.from({ length: ranges * count }, (_, i) => 100 * rank + i + (half ? 5000 : 0));
 }

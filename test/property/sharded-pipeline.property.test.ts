@@ -33,7 +33,7 @@ const cases = fc
     clip: fc.constantFrom(0.1, 1e9),
     seed: fc.nat(1000),
   })
-  // A rank without micro-batches tells no gradients; somebody has to.
+  // A rank without micro-batches has no gradients; at least one rank must have some.
   .filter(({ data, lines }) => lines.slice(0, data).some((each) => each > 0));
 type Case = typeof cases extends fc.Arbitrary<infer T> ? T : never;
 

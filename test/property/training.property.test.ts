@@ -77,7 +77,7 @@ function turned<T>(list: readonly T[], by: number): T[] {
   return list.map((_, at) => list[(at + by) % list.length]!);
 }
 
-/** What one step must do: the value of every element of each gradient, by name, or the code of the error. */
+/** The required outcome of one step: the value of every element of each gradient, by name, or the code of the error. */
 function expectedOf({ declarations, options }: Case, ranks: readonly (readonly Micro[])[]) {
   const samples = ranks.flat().reduce((sum, each) => sum + each.samples, 0);
   const missing = declarations.some((_, at) =>

@@ -16,7 +16,7 @@ const latencyNs = 700;
 /** One byte takes one nanosecond. */
 const link = { latencyNs, gigabytesPerSecond: 1 };
 
-/** What a rank does on one communicator, and what can be recorded. */
+/** The acts of a rank on one communicator, and those that can be recorded. */
 type Act =
   | { readonly kind: "work"; readonly scale: number }
   | { readonly kind: "barrier" }

@@ -1,5 +1,5 @@
 /**
- * What three earlier systems got wrong with collectives, shown right: each test is one case that one of them failed.
+ * Defects of three earlier systems with collectives, shown right: each test is one case that one of them failed.
  *
  * Numbers are those of the list of cases that these tests go through; `training.test.ts` has the others.
  */

@@ -21,7 +21,7 @@ export function answerParts<C extends { readonly rank: number }>(
   return new Promise((resolve, reject) => {
     socket.once("error", reject);
     socket.once("close", () => {
-      // Nobody waits for a part that is still at work, be it one that never ends.
+      // A part may never end; the process does not wait for parts that are still at work.
       if (atWork > 0) process.exit(1);
       resolve();
     });

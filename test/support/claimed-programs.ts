@@ -1,4 +1,4 @@
-/** Which programs the simulation claims NCCL's bits for, and which of them NCCL takes. */
+/** Programs for which the simulation claims NCCL's bits, and the subset that NCCL accepts. */
 import {
   communicatorsOf,
   type Program,

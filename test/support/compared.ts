@@ -1,4 +1,4 @@
-/** What two runs were compared on, so that a claim of equality says how much it rests on. */
+/** Counts of the facts that two runs were compared on, so that a claim of equality states its evidence. */
 import type { ProgramRun } from "twinccl/testing";
 import { isFloat, widths } from "./element-bits.ts";
 import type { OracleDType } from "./rounding-oracle.ts";

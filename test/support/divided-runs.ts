@@ -140,7 +140,7 @@ const shards: DividedRun = {
   },
 };
 
-/** One worker: with more, who comes first is the executor's time. */
+/** One worker: with more, the order of arrival depends on the executor's time. */
 const server: DividedRun = {
   name: "a parameter server and its worker",
   size: 2,
@@ -195,7 +195,7 @@ export const dividedRuns: readonly DividedRun[] = [
   shards,
 ];
 
-/** What every rank is left with. */
+/** The state of every rank after the run. */
 export async function runDivided(backend: Backend, run: DividedRun): Promise<unknown[]> {
   const world = await createWorld({ backend, size: run.size });
   try {

@@ -12,7 +12,7 @@ const forms: readonly Placement["form"][] = ["apart", "oneBlock", "inPlace"];
 const counts = [13, 0, 259, 1, 2, 67, 130];
 const orders = ["packed", "reversed"] as const;
 
-/** What numbers the calls, so that counts, roots, offsets and contents differ from call to call. */
+/** Numbers the calls, so that counts, roots, offsets and contents differ from call to call. */
 class Numbering {
   #next = 0;
 
@@ -93,7 +93,7 @@ function copies(dtype: OracleDType, size: number, alone: boolean, numbering: Num
   return calls;
 }
 
-/** What has kernels for symmetric memory. Elements in fours: NCCL defines nothing for narrow ones off a word's start. */
+/** Calls with kernels for symmetric memory. Elements in fours: NCCL defines nothing for narrow ones off a word's start. */
 function symmetric(dtype: OracleDType, size: number, numbering: Numbering): ProgramCall[] {
   return forms
     .flatMap((form) =>

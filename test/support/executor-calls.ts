@@ -73,7 +73,7 @@ export class Subject {
     );
   }
 
-  /** What all memory of every rank holds after the call. */
+  /** The bytes of all memory of every rank after the call. */
   async run(drawn: FoldingCase): Promise<Uint8Array[]> {
     const worlds = this.#worlds[drawn.plan] as OpenWorlds;
     return worlds.use(drawn.size, (world) => world.run((comm) => runCase(comm, drawn)));

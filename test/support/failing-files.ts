@@ -1,10 +1,10 @@
 /** Files that stop working at a chosen operation, as a process that is killed there would leave them. */
 import type { CheckpointFiles } from "twinccl/parallel";
 
-/** How the operation fails: before it does anything, after half of a write or after one file of a folder, or when it is done. */
+/** The moment of failure: before the operation, after half of a write or one file of a folder, or after the operation. */
 export type FailureKind = "before" | "torn" | "after";
 
-/** Files whose operation number `at`, counted from 0, fails; every later one fails as well: the process is dead. */
+/** Files that fail from operation number `at` on, counted from 0: the process is dead. */
 export class FailingFiles implements CheckpointFiles {
   readonly #files: CheckpointFiles;
   readonly #at: number;

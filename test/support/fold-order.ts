@@ -6,17 +6,17 @@
  * and adds in one rounding. `joined`: two partials are folded.
  */
 
-/** How an element comes to be. */
+/** The derivation of an element. */
 export type FoldOrder =
   | { readonly alone: number }
   | { readonly partial: FoldOrder; readonly meets: number }
   | { readonly left: FoldOrder; readonly right: FoldOrder };
 
-/** Which element of a call's result is meant. */
+/** The position of one element in a call's result. */
 export interface Element {
   /** -1 without one. */
   readonly root: number;
-  /** The rank whose block of a reduce-scatter it is in; 0 for the others. */
+  /** The rank that owns the element's block in a reduce-scatter; 0 for other collectives. */
   readonly block: number;
   /** Its chunk when the block is cut into so many, as even as possible, longer ones first. */
   chunkOf(chunks: number): number;

@@ -9,7 +9,7 @@ export async function healthOf(comm: Communicator): Promise<number[]> {
   return Array.from(await buffer.toHost());
 }
 
-/** What each of so many ranks must hold. */
+/** The required value of each rank. */
 export function healthyAmong(size: number): number[] {
   const total = (size * (size - 1)) / 2;
   return [size, total, 0 - total];

@@ -10,7 +10,7 @@ import { specifications } from "twinccl";
 import type { ChunkTable, Layout, Program } from "twinccl/algorithms";
 import { randomWords } from "./seed.ts";
 
-/** What the hops of a reduction compute, on whole messages. */
+/** The arithmetic of a reduction's hops, on whole messages. */
 export interface HopArithmetic {
   /** Numbers that make up an element. */
   readonly width: number;
@@ -20,7 +20,7 @@ export interface HopArithmetic {
   fold(a: Float64Array, b: Float64Array): Float64Array;
   /** A rank's own input folded into a partial, in one rounding. */
   foldIn(partial: Float64Array, contribution: Float64Array): Float64Array;
-  /** What is left to do once every contribution is in. */
+  /** The last step after all contributions are in. */
   finish(value: Float64Array): Float64Array;
 }
 
@@ -34,14 +34,14 @@ export interface Trial {
   readonly arithmetic: HopArithmetic | undefined;
   /** Messages that a channel holds; 0 for rendezvous. */
   readonly credits: number;
-  /** Which lane goes on: 0 the first that can, 1 the last that can, others as a die with that seed falls. */
+  /** The choice of the next lane: 0 the first ready one, 1 the last ready one, others at random by that seed. */
   readonly order: number;
   readonly inPlace: boolean;
   /** A rank that never enters the call. */
   readonly absent?: number;
 }
 
-/** How a run ended. */
+/** The end of a run. */
 export interface Ending {
   /** Every rank has left and every message was received. */
   readonly finished: boolean;
@@ -52,7 +52,7 @@ export interface Ending {
   readonly outputs: readonly Float64Array[];
 }
 
-/** Fills memory that nobody has written, so that reading it shows. */
+/** Fills unwritten memory, so that a read of it shows. */
 const unwritten = -7.25e-5;
 
 /** Runs a program to its end, or to where it gets stuck. */
@@ -157,7 +157,7 @@ class Machine {
       else lane.at += 1;
       return true;
     }
-    // Without credits it is the receiver who comes for the message.
+    // Without credits the receiver collects the message.
     if (this.#trial.credits === 0) return false;
     const wire = this.#wire(lane.channel, lane.rank, this.#peer(step.to));
     if (wire.length >= this.#trial.credits) return false;

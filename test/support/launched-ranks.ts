@@ -1,5 +1,5 @@
 /**
- * Ranks that are processes of their own, as `twinccl launch` starts them, and do the named parts they are asked for.
+ * Ranks as processes of their own, started as `twinccl launch` does; they run named parts on request.
  *
  * They call on a local socket. Nothing is waited for longer than is said: a rank that fails, dies or hangs in a part
  * ends its job, and the error shows what the job had printed.
@@ -28,19 +28,19 @@ export interface JobOfParts {
   readonly args?: readonly string[];
   /** More options of the launcher. */
   readonly launcher?: readonly string[];
-  /** How long the ranks may take to come together; 50 s when left out, which is within the patience of every test. */
+  /** The longest time for the ranks to connect; 50 s when left out, which is below every test's timeout. */
   readonly openMs?: number;
-  /** How long a part may take; 30 s when left out. */
+  /** The longest time of a part; 30 s when left out. */
   readonly partMs?: number;
 }
 
-/** How long the ranks of a job may take to close what they have, and one that is stopped to end. */
+/** The longest time for ranks to close, and for a stopped rank to end. */
 const [closeMs, stopMs] = [15_000, 5_000];
 
 /** A running job. */
 export class LaunchedRanks<P extends Parts> implements Ranks<P> {
   readonly size: number;
-  /** How long the next parts may take. */
+  /** The longest time of the parts that follow. */
   partMs: number;
   readonly #folder: string;
   readonly #server: Server;
@@ -119,7 +119,7 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
     socket.on("error", () => undefined).once("close", () => line?.lost());
   }
 
-  /** How the job ended, by itself in so long or by force, and all that it printed. */
+  /** Ends the job, by force after the grace period, and gives all that it printed. */
   #stopped(graceMs: number): Promise<string> {
     this.#end ??= this.#stop(graceMs);
     return this.#end;

@@ -1,11 +1,11 @@
-/** Which timers keep the process alive: those that were set and neither came, nor were stopped, nor told to keep nothing alive. */
+/** Timers that keep the process alive: set, and neither fired, nor stopped, nor unreferenced. */
 import { onTestFinished, vi } from "vitest";
 
 type SetTimeout = (run: () => void, delayMs: number) => NodeJS.Timeout;
 
 /** Timers of the library and of the test, set while the test runs. */
 export class LivingTimers {
-  /** How many were set. */
+  /** The number of timers set. */
   made = 0;
   readonly #living = new Map<NodeJS.Timeout, number>();
 
@@ -43,7 +43,7 @@ export class LivingTimers {
     });
   }
 
-  /** How many live that were set for so many milliseconds. */
+  /** The number of living timers with a delay in the range. */
   count(leastMs = 0, mostMs = Infinity): number {
     const delays = [...this.#living.values()];
     return delays.filter((delayMs) => delayMs >= leastMs && delayMs <= mostMs).length;

@@ -47,7 +47,7 @@ export interface MeshPlan {
   readonly visits?: boolean;
 }
 
-/** What a run leaves. */
+/** The result of a run. */
 export interface Trained {
   readonly losses: number[];
   readonly norms: number[];

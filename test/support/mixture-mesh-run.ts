@@ -30,7 +30,7 @@ export interface MixturePlan {
   readonly zero: ShardingStage;
 }
 
-/** What a run leaves. */
+/** The result of a run. */
 export interface MixtureRun {
   readonly losses: number[];
   /** Rows dropped in all steps, on the last stage. */
@@ -60,7 +60,7 @@ const expertsOf = (begin: number, end: number) =>
   );
 const tokensOf = (step: number, data: number, expert: number, at: number) =>
   draw(rows * width, 4, step % 2, data, expert, at);
-/** What the model is to say of a token. */
+/** The model's target for a token. */
 const targetOf = (token: number): number => Math.sin(2 * token);
 
 /** One rank's training. */

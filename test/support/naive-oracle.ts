@@ -1,5 +1,5 @@
 /**
- * What reductions must give, written as the plainest loops: a second reading of their definition.
+ * Required results of reductions, written as the plainest loops: a second reading of their definition.
  *
  * For exact payloads only, where the order of folding cannot matter: integers in BigInt, floats in Number, and a sum
  * that the format cannot hold is a mistake of the payload, reported as such.

@@ -1,4 +1,4 @@
-/** Worlds that stay open between tests, for backends whose worlds take long to open. */
+/** Worlds that stay open between tests, for backends that take long to open one. */
 import { type Backend, createWorld, type World } from "twinccl";
 import { KeptOpen } from "./kept-open.ts";
 

@@ -1,4 +1,4 @@
-/** What an order of folding gives for any bits: the hand-written orders, rounded step by step in whole numbers. */
+/** Results of an order of folding for any bits: the hand-written orders, rounded step by step in whole numbers. */
 import { bytesFromBits, isFloat } from "./element-bits.ts";
 import { type Element, type FoldOrder, orderOf } from "./fold-order.ts";
 import type { FoldingCall } from "./program-oracle.ts";
@@ -10,7 +10,7 @@ import {
   oracleJoin,
 } from "./rounding-oracle.ts";
 
-/** Which algorithm does a collective. */
+/** Maps a collective to its algorithm. */
 export type ChoiceOf = (collective: string) => string;
 
 /** Bytes of a call's folded blocks, one after another; `ops` and `sent` by rank. */

@@ -22,7 +22,7 @@ const style = `
     text { fill: #bbb } .grid { stroke: #333 } .limit { stroke: #ff8a7a }
   }`;
 
-/** The picture of a step whose buckets leave after backward, above, and while it runs, below. */
+/** The picture of a step: buckets sent after backward above, and buckets sent during backward below. */
 export function overlapSvg(overlap: Overlap, title: string): string {
   const { after, during, communicationNs } = overlap;
   const end = longest(after);
@@ -62,7 +62,7 @@ function band(step: RankStep, rank: number, top: number, x: (ns: number) => numb
   return [`<text x="8" y="${top + rowHeight + 3}">rank ${rank}</text>`, ...backward, ...calls];
 }
 
-/** What follows one another in one block of the model, joined. */
+/** The spans of one block of the model, joined. */
 function blocksOf(work: readonly Span[]): Span[] {
   const blocks: Span[] = [];
   for (const { name, beginNs, endNs } of work) {

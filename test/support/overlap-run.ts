@@ -1,6 +1,6 @@
 /**
- * One step of data parallelism on the virtual clock: backward takes time layer by layer, and what is asked is how much of
- * the communication it hides.
+ * One step of data parallelism on the virtual clock: backward takes time layer by layer, and hides a measured share of
+ * the communication.
  *
  * The reference transformer has 212 thousand parameters and ports of 1.25 GB/s: one of 68 million parameters on ports of
  * 400 GB/s, 320 times smaller in bytes and in bytes a second, so every bucket takes as long and latency counts as much.
@@ -22,7 +22,7 @@ export const referenceLengths: ReadonlyMap<string, number> = new Map(
   [...transformer(shape).parameters].map(({ name, length }) => [name, length]),
 );
 
-/** What is run. */
+/** The configuration of a run. */
 export interface OverlapCase {
   readonly size: number;
   readonly bucketBytes: number;
@@ -41,7 +41,7 @@ export interface Span {
 export interface RankStep {
   /** Backward of each parameter, by its name. */
   readonly work: readonly Span[];
-  /** The calls that sum buckets, and the last one, which tells losses and samples. */
+  /** The calls that sum buckets, and the last one, which carries losses and samples. */
   readonly calls: readonly Span[];
   readonly stepNs: number;
 }
@@ -51,9 +51,9 @@ export interface Overlap {
   /** All communication of the step; and all backward. */
   readonly communicationNs: number;
   readonly buckets: number;
-  /** Gradients are told when backward has ended. */
+  /** Gradients are reported when backward has ended. */
   readonly after: readonly RankStep[];
-  /** Gradients are told as backward has them. */
+  /** Gradients are reported as backward produces them. */
   readonly during: readonly RankStep[];
 }
 
@@ -129,7 +129,7 @@ function durationsOf({ parameters }: Transformer, backwardNs: number): Map<strin
   return new Map([...operations].map(([name, each]) => [name, (backwardNs * each) / all]));
 }
 
-/** What each rank did since its step began. */
+/** The work of each rank since its step began. */
 function stepsIn(trace: Trace, size: number): RankStep[] {
   const spans = trace.toChrome().traceEvents.filter(({ ph }) => ph === "X");
   return Array.from({ length: size }, (_, rank) => {

@@ -1,15 +1,15 @@
 /**
- * What the ranks of a test do, as named functions: closures cannot cross to other processes, names and arguments can.
+ * The ranks' parts of a test, as named functions: closures cannot cross to other processes, names and arguments can.
  * Arguments and results must be plain data.
  */
 
 /** Named parts: what one rank does on its communicator, with arguments that are the same on all ranks. */
 export type Parts<C = never> = Readonly<Record<string, (comm: C, ...args: never) => unknown>>;
 
-/** What a part is given beside the communicator. */
+/** The arguments of a part beside the communicator. */
 export type ArgumentsOf<F> = F extends (comm: never, ...args: infer A) => unknown ? A : never;
 
-/** What a part comes to. */
+/** The result of a part. */
 export type ResultOf<F> = F extends (...args: never) => infer R ? Awaited<R> : never;
 
 /** The ranks of one communicator, wherever they live. */
@@ -25,8 +25,8 @@ export interface Request {
   readonly args: readonly unknown[];
 }
 
-/** What comes back from there: a result, or what went wrong as text. */
+/** The answer of a process: a result, or the failure as text. */
 export type Answer = { readonly value: unknown } | { readonly fault: string };
 
-/** The variable that tells a job's ranks where their test listens. */
+/** The environment variable with the address of the test's socket. */
 export const socketVariable = "TWINCCL_TEST_SOCKET";

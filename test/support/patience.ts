@@ -1,7 +1,7 @@
 /** Waiting for the answers of several ranks, but not for ever. */
 import type { Answer } from "./parts.ts";
 
-/** What came of it. */
+/** The outcome. */
 export interface Collected {
   /** By rank; `undefined` where none came in time. */
   readonly answers: readonly (Answer | undefined)[];

@@ -1,4 +1,4 @@
-/** What is wrong with a plan: judged by the verifier, and its folds by proof against its program. */
+/** Problems of a plan: judged by the verifier, and its folds by proof against its program. */
 import type { FusedPlan, Layout, Program } from "../../src/algorithms/index.ts";
 import { findDeadlock, fuse, proveFusion, verifyProgram } from "../../src/algorithms/index.ts";
 

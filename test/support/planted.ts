@@ -19,7 +19,7 @@ import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
 import { healthOf, healthyAmong } from "./health.ts";
 
-/** What one rank must see: an error's facts, `fine`, or an error of the program's own with that message. */
+/** The required outcome of one rank: an error's facts, `fine`, or an error of the program's own with that message. */
 export type Expected =
   | "fine"
   | { readonly message: string }
@@ -78,7 +78,7 @@ export class Guard {
   }
 }
 
-/** How long a planted program may take; a deadlock is found at once, so this is never reached. */
+/** The longest time of a planted program; a deadlock is found at once, so this is never reached. */
 const patienceMs = 10_000;
 
 /** Runs a wrong program and checks everything that was expected of it. */

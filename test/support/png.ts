@@ -37,7 +37,7 @@ export function readPng(file: Buffer): Picture {
   };
 }
 
-/** How many pixels there are of every colour. */
+/** The number of pixels by colour. */
 export function coloursOf({ width, height, at }: Picture): Map<number, number> {
   const colours = new Map<number, number>();
   for (let y = 0; y < height; y++) {

@@ -1,5 +1,5 @@
 /**
- * What every rank must hold after every call of a whole program: a second reading of splits and collectives.
+ * The required contents of every rank after every call of a whole program: a second reading of splits and collectives.
  *
  * Plain loops over the program's data and the bytes that ranks sent; no code of the library. Reductions are for exact
  * contents, where the order of folding cannot matter, and contents that are not exact are reported as such; with an
@@ -13,7 +13,7 @@ import type { OracleOp } from "./rounding-oracle.ts";
 
 const nothing = new Uint8Array(0);
 
-/** What a rank must hold after a call. */
+/** The required contents of a rank after a call. */
 interface Needed {
   readonly bytes: Uint8Array;
   readonly recvCounts?: readonly number[];

@@ -18,7 +18,7 @@ if (TWINCCL_SEED === "random") {
 /** The seed of every property in this process, and where to begin. */
 export const replay: Replay = environmentReplay();
 
-/** How many cases a law gets, unless `TWINCCL_RUNS` says otherwise. */
+/** The number of cases of a law, unless `TWINCCL_RUNS` overrides it. */
 export function runsOf(usual: number): number {
   if (TWINCCL_RUNS === undefined) return usual;
   const runs = Number(TWINCCL_RUNS);

@@ -68,7 +68,7 @@ export class SmallNetwork {
     });
   }
 
-  /** Sum of the losses of some samples; tells the gradients of that sum, last layer first. */
+  /** Sum of the losses of some samples; reports the gradients of that sum, last layer first. */
   backward(values: Values, samples: readonly Sample[], ready: Ready): number {
     const traces = samples.map(({ input }) => this.#forward(values, input));
     let loss = 0;
@@ -126,7 +126,7 @@ export class SmallNetwork {
   }
 }
 
-/** What a run of one rank gives: the loss of every step, the norms of the gradients, and the last values. */
+/** The result of one rank's run: the loss of every step, the norms of the gradients, and the last values. */
 export interface NaiveRun {
   readonly losses: number[];
   readonly norms: number[];

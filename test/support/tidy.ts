@@ -41,7 +41,7 @@ const PACKAGE_HOMES: Readonly<Record<string, string>> = {
 /** Folders that need Node; everything else in src must also run in a browser. */
 const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/golden/", "src/backends/nccl/"];
 
-/** Folders whose results must depend on their arguments only. */
+/** Folders with results that must depend on their arguments only. */
 const PURE_FOLDERS = ["src/api/", "src/algorithms/", "src/backends/sim/"];
 
 const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
@@ -56,7 +56,7 @@ const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
   setImmediate: { rule: "timer", instead: "use the virtual clock" },
 };
 
-/** Folders whose own folders are in an order: each with those that it sees; the files beside them see all. */
+/** Folders with an order among their own folders: each with those that it sees; the files beside them see all. */
 const ROOMS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
   "src/api/ledger/": {
     calls: [],
@@ -174,7 +174,7 @@ function impureName(node: ts.Node): string | undefined {
   if (ts.isPropertyAccessExpression(node)) {
     return node.getText().replace("?.", ".").replace("globalThis.", "");
   }
-  // A bare name: called or handed on, but not the name of somebody's property.
+  // A bare name: called or handed on, but not the name of a property.
   const { parent } = node;
   if (!ts.isIdentifier(node) || ts.isPropertyAccessExpression(parent)) return undefined;
   const isOwnName = "name" in parent && parent.name === node;

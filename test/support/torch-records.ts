@@ -1,4 +1,4 @@
-/** What tools/record-torch-trajectories.py recorded from PyTorch, and how near to it a result must be. */
+/** Records of PyTorch by tools/record-torch-trajectories.py, and the required distance of a result from them. */
 import { readFileSync } from "node:fs";
 import { expect } from "vitest";
 
@@ -20,7 +20,7 @@ export function arrayOf(
 }
 
 /**
- * What one element may differ by: in float64 1e-12 of `scale`; in float32 four units in the last place of `scale` a step,
+ * Tolerance of one element: in float64 1e-12 of `scale`; in float32 four units in the last place of `scale` a step,
  * two for each side's roundings of the state and of the value.
  */
 export function allowance(dtype: RecordedDType, scale: number, steps: number): number {

@@ -15,7 +15,7 @@ import {
 } from "twinccl/parallel";
 import type { Sample, SmallNetwork } from "./small-network.ts";
 
-/** What is trained, and how. */
+/** The configuration of a training. */
 export interface Job {
   readonly network: SmallNetwork;
   readonly data: readonly Sample[];
@@ -28,12 +28,12 @@ export interface Job {
   readonly noise?: boolean;
 }
 
-/** What a checkpoint has of a run. */
+/** The parts of a run's checkpoint. */
 export const parts = ["model", "optimizer", "sampler", "random", "trainer"] as const;
 
 /** Where a run begins and ends. */
 export interface Span {
-  /** The step at whose end it stops; steps count from 1. */
+  /** The last step; steps count from 1. */
   readonly until: number;
   /** Begins with what is there, and saves at its end. */
   readonly files?: CheckpointFiles;
@@ -43,7 +43,7 @@ export interface Span {
   readonly without?: (typeof parts)[number];
 }
 
-/** What every rank has at the end. */
+/** The state of every rank at the end. */
 export interface RunEnd {
   readonly losses: readonly number[];
   readonly norms: readonly number[];

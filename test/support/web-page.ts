@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 import { build, preview } from "vite";
 
-/** What tools/chromium.mjs exports: JavaScript, because tools run without a loader. */
+/** The exports of tools/chromium.mjs: JavaScript, because tools run without a loader. */
 interface ChromiumTool {
   findChromium(): string | undefined;
   readonly noChromium: string;
@@ -83,12 +83,12 @@ export async function ran(page: Page): Promise<void> {
   await page.locator("html[data-ran]:not([data-ran=running])").waitFor({ timeout: 60_000 });
 }
 
-/** What an element says. */
+/** The text of an element. */
 export async function text(page: Page, selector: string): Promise<string> {
   return (await page.locator(selector).innerText()).trim();
 }
 
-/** What the page's own address asks for; what `page.url()` says of it comes later. */
+/** The settings in the page's own address; `page.url()` follows later. */
 export async function addressed(page: Page): Promise<string> {
   return page.evaluate<string>("location.search");
 }

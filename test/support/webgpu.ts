@@ -1,7 +1,7 @@
 /**
  * The WebGPU adapter of this machine, for tests: one device for all of them, because kernels are made for a device.
  *
- * Without an adapter the tests are left out and the reason is printed, unless they were asked for by name
+ * Without an adapter the tests are left out and the reason is printed, unless they were requested by name
  * (`npm run test:webgpu`): then every one of them fails.
  */
 import { type WebgpuExecutor, webgpu } from "twinccl/webgpu";
@@ -9,7 +9,7 @@ import { describe } from "vitest";
 
 const needed = process.env["TWINCCL_WEBGPU"] === "needed";
 
-/** Whether there is an adapter, and which or why not. */
+/** The adapter's description, or the reason for its absence. */
 export const adapter = await webgpu().probe();
 
 if (!adapter.ok && !needed) console.log(`left out: ${adapter.reason}`);

@@ -1,5 +1,5 @@
 /**
- * Contributions that try arithmetic hard: any bits, special values, and values near each other, whose sums cancel, tie
+ * Contributions that try arithmetic hard: any bits, special values, and values near each other, with sums that cancel, tie
  * and carry. As bytes, little endian.
  */
 import { bytesOf, type DType } from "../../src/api/dtype.ts";
@@ -35,7 +35,7 @@ export function wildBytes(dtype: DType, count: number, seed: number): Uint8Array
   return new Uint8Array(view.buffer);
 }
 
-/** A float whose exponent lies within a few of 1, with few bits set in its fraction. */
+/** A float with an exponent within a few of 1, with few bits set in its fraction. */
 function near(dtype: DType, any: bigint): bigint {
   const format = formats[dtype];
   if (format === undefined) return any % 7n;

@@ -1,4 +1,4 @@
-/** What must compile, and what must not: dtypes that belong together, names of operators and algorithms, host arrays. */
+/** Programs that must compile or must not: dtypes that belong together, names of operators and algorithms, host arrays. */
 
 import {
   type AllReduceArgs,

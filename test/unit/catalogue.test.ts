@@ -84,7 +84,7 @@ describe("the places that name an algorithm", () => {
     const { constants, names } = mentions(home);
     const rows = rowsOf(home);
     expect(constants).toEqual(new Array(1 + rows.length).fill(table));
-    // Names of more than one word are nobody else's; "ring" is a word of NCCL's as well.
+    // A name of more than one word belongs to one home; "ring" is a word of NCCL's as well.
     if (home.name.includes("-")) expect(names).toEqual(rows.map(() => table));
   });
 

@@ -1,11 +1,11 @@
-/** What NCCL makes of an all-to-all: the sends and receives of each rank, in one group. */
+/** NCCL's all-to-all: the sends and receives of each rank, in one group. */
 import { bytesOf, type DType } from "twinccl";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 
-/** What it is made of. */
+/** The calls that it consists of. */
 export interface Parts extends Pick<NcclCalls, "send" | "recv"> {
   readonly dtypes: readonly DType[];
-  /** How many ranks a communicator has. */
+  /** The number of ranks of a communicator. */
   sizeOf(comm: bigint): number;
   group(calls: () => void): void;
 }

@@ -15,7 +15,7 @@ export interface CollectiveOp {
   readonly recv: bigint;
   readonly count: number;
   readonly dtype: DType;
-  /** How this rank's contribution is folded; left out where nothing is. */
+  /** The fold of this rank's contribution; left out for calls without reduction. */
   readonly op: Contribution | undefined;
   readonly root: number;
 }
@@ -38,7 +38,7 @@ export class End {
   rank: number;
   readonly device: number;
   readonly handle: bigint;
-  /** Which process made it: ends of one process must be issued together. */
+  /** The process of this end: ends of one process must be issued together. */
   readonly process: object;
   aborted = false;
   /** Said that no call of it follows. */
@@ -50,7 +50,7 @@ export class End {
   readonly windows = new Map<bigint, bigint>();
   readonly operators = new Map<number, Contribution>();
   nextOperator = 5;
-  /** What `ncclCommGetAsyncError` finds. */
+  /** The result of `ncclCommGetAsyncError`. */
   failure: unknown;
 
   constructor(clique: Clique, rank: number, device: number, handle: bigint, process: object) {
@@ -87,7 +87,7 @@ export class Kernel implements Task {
     return over;
   }
 
-  /** Whether it is at the head of its stream. */
+  /** True at the head of its stream. */
   get here(): boolean {
     return this.#stream.queue[0] === this;
   }
@@ -96,7 +96,7 @@ export class Kernel implements Task {
 /** All ends of one communicator. */
 export class Clique {
   readonly ends: (End | undefined)[];
-  /** Who has come to what its ranks wait for each other in. */
+  /** Arrivals at the points where the ranks wait for each other. */
   readonly comings = new Comings();
   /** Ways on which a message is no first one any more: `from to`. */
   readonly connected = new Set<string>();
@@ -115,12 +115,12 @@ export class Clique {
     throw new Error("NCCL would wait in the split for the other ranks");
   }
 
-  /** Whether its ranks and their order are known: of a split's communicator once all ranks have come. */
+  /** True when the ranks and their order are known: for a split's communicator once all ranks have arrived. */
   get isWhole(): boolean {
     return this.#size !== undefined;
   }
 
-  /** Whether its ranks are in several processes. */
+  /** True for ranks in several processes. */
   get isApart(): boolean {
     return this.ends.some((end) => end?.process !== this.ends[0]?.process);
   }
@@ -131,7 +131,7 @@ export class Clique {
     return this.ends[peer]?.process !== end.process && !this.connected.has(way);
   }
 
-  /** Whether some rank has not said that no call of it follows. */
+  /** True until every rank has announced that it makes no further call. */
   get isUnended(): boolean {
     return !this.isWhole || this.ends.some((end) => end?.finalized !== true);
   }

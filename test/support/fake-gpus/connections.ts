@@ -1,13 +1,13 @@
-/** What the ranks of several processes wait for each other in: NCCL's first message of a pair, and its windows. */
+/** Points where the ranks of several processes wait for each other: NCCL's first message of a pair, and its windows. */
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { type Machine, ncclError } from "./machine.ts";
 import type { State } from "./nccl-state.ts";
 
-/** Those who come to the same thing, once and again. */
+/** Counts of arrivals by rank, at one point, over and over. */
 export class Comings {
   readonly #counts = new Map<string, number>();
 
-  /** Somebody comes once more; says whether as many of each of the others have. */
+  /** Counts an arrival; the returned function is true once each of the others has arrived as often. */
   come(who: string, others: readonly string[]): () => boolean {
     const count = (this.#counts.get(who) ?? 0) + 1;
     this.#counts.set(who, count);
@@ -18,7 +18,7 @@ export class Comings {
 /** One end of what a communicator waits in. */
 export interface Waits {
   readonly aborted: boolean;
-  /** How many wait for it. */
+  /** The number of ranks that wait for it. */
   elsewhere: number;
 }
 

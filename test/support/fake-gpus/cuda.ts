@@ -208,7 +208,7 @@ function streamCalls(
   };
 }
 
-/** What was captured, and how often it may be launched. */
+/** The captured work, and the number of launches that it permits. */
 interface Graph {
   readonly makers: readonly TaskMaker[];
   readonly launchable: boolean;

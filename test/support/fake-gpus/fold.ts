@@ -1,4 +1,4 @@
-/** What the fake NCCL's reductions compute: one fold in the order of ranks. Its bits are no claim about NCCL's order. */
+/** The arithmetic of the fake NCCL: one fold in the order of ranks. Its bits are no claim about NCCL's order. */
 
 import {
   bitsToNumber,
@@ -8,7 +8,7 @@ import {
 } from "../../../src/algorithms/arithmetic/index.ts";
 import { type DType, dtypeInfo, type ReduceOp } from "../../../src/api/index.ts";
 
-/** How one rank's contribution is folded. */
+/** The fold of one rank's contribution. */
 export interface Contribution {
   /** Equal on all ranks, also where scalars differ. */
   readonly name: string;

@@ -19,7 +19,7 @@ export interface FakeGpus {
   readonly setup: Setup;
   /** Sessions that the backend has opened. */
   readonly sessions: readonly NcclSession[];
-  /** A backend whose worlds have their ranks on the first GPUs, or on those that are named. */
+  /** A backend that places ranks on the first GPUs, or on the given ones. */
   backend(devices?: readonly number[], streams?: readonly bigint[]): Backend;
 }
 

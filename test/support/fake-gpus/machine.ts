@@ -1,12 +1,12 @@
 /**
- * A machine with fake GPUs: what the fakes of CUDA and NCCL share. Work runs only when somebody looks whether it is done,
+ * A machine with fake GPUs: the state that the fakes of CUDA and NCCL share. Work runs only when its completion is queried,
  * so that nothing can rely on it being done at once, and `hold` keeps it from running at all.
  */
 import { CudaError, NcclError } from "twinccl/nccl";
 import { AddressSpace } from "./memory.ts";
 import type { Event, Stream } from "./streams.ts";
 
-/** What the machine is made of. */
+/** Options of the machine. */
 export interface MachineOptions {
   /** Number of GPUs. */
   readonly devices?: number;
@@ -15,7 +15,7 @@ export interface MachineOptions {
   readonly ncclVersion?: number;
   /** Bytes of memory of each GPU. */
   readonly memoryBytes?: number;
-  /** Whether calls can be made as lists; they can when left out. */
+  /** True when calls can be made as lists; the default. */
   readonly lists?: boolean;
 }
 
@@ -37,7 +37,7 @@ export class Machine {
   readonly events = new Map<bigint, Event>();
   /** Graph recordings and launchable graphs. */
   readonly graphs = new Map<bigint, object>();
-  /** What the program under test did that real GPUs would not forgive. */
+  /** Acts of the program under test that real GPUs would not forgive. */
   readonly complaints: string[] = [];
   /** Calls of the fakes, by name. */
   readonly calls = new Map<string, number>();
@@ -70,7 +70,7 @@ export class Machine {
     this.#held = true;
   }
 
-  /** Work runs again, as soon as somebody looks. */
+  /** Work runs again at the next query. */
   release(): void {
     this.#held = false;
   }
@@ -92,7 +92,7 @@ export class Machine {
     planned.calls -= 1;
   }
 
-  /** How often a call was made. */
+  /** The number of calls of that name. */
   count(name: string): number {
     return this.calls.get(name) ?? 0;
   }
@@ -114,7 +114,7 @@ export class Machine {
     }
   }
 
-  /** What streams wait for although nothing holds them: deadlocks. */
+  /** Waits of streams that nothing holds: deadlocks. */
   stuck(): string[] {
     this.pump();
     return [...this.streams.values()].flatMap(({ device, queue }) =>
@@ -133,7 +133,7 @@ export class Machine {
     ];
   }
 
-  /** Whether any stream is recording. */
+  /** True while any stream is recording. */
   get capturing(): boolean {
     return [...this.streams.values()].some(({ recording }) => recording !== undefined);
   }

@@ -24,7 +24,7 @@ export class AddressSpace {
   allocate(length: number, home: Home, symmetric = false): bigint {
     const base = this.#next;
     this.#next += ((BigInt(length) + 511n) / 512n) * 512n + gapBytes;
-    // What a device holds at first is anything: whoever expects zeros must have written them.
+    // Fresh device memory has arbitrary contents: a program that expects zeros must write them.
     this.#blocks.push({ base, bytes: new Uint8Array(length).fill(0xa5), home, symmetric });
     return base;
   }

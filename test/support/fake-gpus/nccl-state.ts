@@ -1,9 +1,9 @@
-/** What the fake NCCL of a machine keeps between calls: the ends of communicators, and the group that is open. */
+/** State of a machine's fake NCCL between calls: the ends of communicators, and the open group. */
 import { type Clique, type End, Kernel, type Op } from "./clique.ts";
 import { type Machine, ncclError } from "./machine.ts";
 import type { Split } from "./splits.ts";
 
-/** What a group has collected: work by end and stream, and what happens to communicators when it closes. */
+/** The contents of a group: work by end and stream, and what happens to communicators when it closes. */
 export interface Group {
   readonly work: { readonly end: End; readonly stream: bigint; readonly op: Op }[];
   readonly later: (() => void)[];

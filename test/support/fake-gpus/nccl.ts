@@ -32,7 +32,7 @@ export interface FakeNccl {
   readonly calls: NcclCalls;
   /** Live ends of communicators, in the order in which they were made. */
   readonly ends: ReadonlyMap<bigint, End>;
-  /** How many lists of calls were written, and how often one was made. */
+  /** The numbers of written lists and of calls made from them. */
   readonly lists: { readonly written: number; readonly made: number };
   /** From here on aborts never return. */
   hangAborts(): void;
@@ -155,7 +155,7 @@ function communicatorCalls(
       });
     },
     async initRankInBackground({ index }, size, id, rank) {
-      // The others may share this thread, and come after it: nobody is waited for here.
+      // The others may share this thread and arrive after it, so this call waits for none of them.
       await new Promise((resolve) => setImmediate(resolve));
       return join(size, id, rank, index, {}).handle;
     },
@@ -168,7 +168,7 @@ function communicatorCalls(
         state.cover(group, end);
         group.later.push(() => {
           machine.current = machine.devices - 1;
-          // The other ranks may share this thread, and come after it: nobody is waited for here.
+          // The other ranks may share this thread and arrive after it, so this call waits for none of them.
           if (split.add(wish, child) === end.clique.size) state.splits.delete(end.clique);
         });
       });
@@ -214,7 +214,7 @@ function communicatorCalls(
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
       end.aborted = true;
-      // It meets nobody any more.
+      // It is removed from the rendezvous of its ranks.
       end.finalized = false;
       end.windows.clear();
       end.operators.clear();

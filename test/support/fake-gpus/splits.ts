@@ -6,14 +6,14 @@ import type { State } from "./nccl-state.ts";
 /** `NCCL_SPLIT_NOCOLOR`. */
 const noColor = -1;
 
-/** What a rank wants of a split, as C reads it. */
+/** A rank's arguments of a split, as C reads them. */
 interface Wish {
   readonly end: End;
   readonly color: number;
   readonly key: number;
 }
 
-/** What arrives in C of a color and a key. */
+/** Color and key as they arrive in C. */
 export function wishAsC(machine: Machine, end: End, color: number | undefined, key: number): Wish {
   const wish = { end, color: (color ?? noColor) | 0, key: key | 0 };
   if (wish.color < noColor) machine.complain(`a split has the color ${wish.color}`);
@@ -38,7 +38,7 @@ export class Split {
     return this.#wishes.length === this.#wishes[0]?.end.clique.size;
   }
 
-  /** A rank has come; its handle appears in `child`. Returns how many have come, the last of whom forms the children. */
+  /** Adds a rank, which gets its handle in `child`. Returns the number of arrivals; the last one forms the children. */
   add(wish: Wish, child: BigUint64Array): number {
     const { end, color } = wish;
     this.#wishes.push(wish);

@@ -1,4 +1,4 @@
-/** Streams of fake GPUs: queues of work that runs in order, later than it was submitted, and only when asked for. */
+/** Streams of fake GPUs: queues of work that runs in order, later than it was submitted, and only on a query. */
 
 /** Work at the head of a stream. */
 export interface Task {
@@ -10,7 +10,7 @@ export interface Task {
   readonly owner?: object;
 }
 
-/** Makes a task anew for every launch of a graph. */
+/** Makes a new task for every launch of a graph. */
 export type TaskMaker = () => Task;
 
 /** A stream of one device. */
@@ -21,7 +21,7 @@ export class Stream {
   submitted = 0;
   done = 0;
   readonly queue: Task[] = [];
-  /** What a capture has recorded. */
+  /** The tasks recorded by a capture. */
   recording: TaskMaker[] | undefined;
 
   constructor(handle: bigint, device: number) {

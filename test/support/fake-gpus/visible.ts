@@ -52,7 +52,7 @@ export function librariesOf({ machine, setup }: FakeGpus, env: NodeJS.ProcessEnv
   return { ...rest, cuda: { ...inProcess(others), deviceCount }, nccl: inProcess(nccl) };
 }
 
-/** What a list shows: numbers and the names of GPUs, up to the first that is none. */
+/** The GPUs of a list of numbers and names, up to the first entry that is none. */
 function listed({ devices }: Machine, list: string | undefined): number[] {
   const all = Array.from({ length: devices }, (_, device) => device);
   if (list === undefined) return all;

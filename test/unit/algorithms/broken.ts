@@ -23,7 +23,7 @@ export interface Broken {
   /** The pass that must find it, and a piece of what it must say. */
   readonly pass: Problem["pass"];
   readonly says: RegExp;
-  /** What differs from the catalogue's algorithm in the header. */
+  /** The changed fields of the catalogue algorithm's header. */
   readonly header?: Partial<Algorithm>;
 }
 

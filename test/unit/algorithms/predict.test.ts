@@ -1,4 +1,4 @@
-/** What `predict` refuses by name, instead of a time that means nothing. */
+/** Arguments that `predict` refuses by name, instead of a time that means nothing. */
 import { InvalidArgumentError } from "twinccl";
 import { catalogue, fatTree, linkOf, predict, torus } from "twinccl/algorithms";
 import { expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** What the verifier says about symmetries that are stated and not there. */
+/** The verifier's report on symmetries that are stated and not there. */
 import { type Algorithm, catalogue, input, output, verifyAlgorithm } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
 

@@ -1,4 +1,4 @@
-/** `callSites`: whose line of the program a call is that fails, or that others wait for. */
+/** `callSites`: the program line of a call that fails, or that others wait for. */
 import {
   CollectiveMismatchError,
   type CommError,
@@ -24,7 +24,7 @@ async function open(size: number, callSites: boolean | undefined): Promise<World
   return world;
 }
 
-/** What a program fails with on each rank. */
+/** The failure of a program on each rank. */
 async function failuresOf(
   world: World,
   program: (comm: Communicator) => Promise<unknown>,

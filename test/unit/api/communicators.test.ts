@@ -1,4 +1,4 @@
-/** How many communicators a world keeps: those that may still be used, however many there were. */
+/** The communicators that a world keeps: those that may still be used, however many there were. */
 
 import { type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** Runs a program on two ranks of the simulation, whose clock is hidden; gives what it printed, and how long it took. */
+/** Runs a program on two ranks of a simulation with a hidden clock; gives its output and duration. */
 async function child(body: string): Promise<{ printed: string[]; ms: number }> {
   const text = `
     import { createWorld } from "twinccl";

@@ -158,7 +158,7 @@ describe("deadlines", () => {
 });
 
 describe("calls that are late together", () => {
-  /** Deadlines of calls about which somebody has to be asked; those that were asked about, and the end of asking. */
+  /** Deadlines of calls that need a query first; records the queries and the end of querying. */
   function asking() {
     const asked: Posting[] = [];
     const answers: (() => void)[] = [];

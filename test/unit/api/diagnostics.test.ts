@@ -1,4 +1,4 @@
-/** What is told of every operation: hooks, Node's diagnostics channels, and the books of `stats`. */
+/** Reports on every operation: hooks, Node's diagnostics channels, and the counts of `stats`. */
 
 import { tracingChannel } from "node:diagnostics_channel";
 import { type CommOp, type Communicator, createWorld, type OpInfo } from "twinccl";
@@ -30,7 +30,7 @@ const operations: readonly {
   readonly count: number;
   readonly bytes: number;
   readonly dtype?: string;
-  /** What rank 0's part is called where it is not `name`. */
+  /** The name of rank 0's part where it is not `name`. */
   readonly told?: readonly string[];
 }[] = [
   { name: "allReduce", call: (c) => c.allReduce({ send: i8(6), op: "sum" }), count: 6, bytes: 6 },

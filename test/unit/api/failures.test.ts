@@ -1,4 +1,4 @@
-/** The books of failed calls: each counts once, those that nobody has looked at are held against their rank, until a new run. */
+/** Counts of failed calls: each counts once; unobserved ones are held against their rank, until a new run. */
 import { expect, test } from "vitest";
 import { Failures } from "../../../src/api/ledger/calls/failures.ts";
 import { CommOp, completeOp, type OpMaker } from "../../../src/api/op.ts";
@@ -57,7 +57,7 @@ test("who has told is told no more in that run, and again in the next one", asyn
     expect(failures.untold(0)).toMatchObject({ code: "ERR_COMM_ABORTED" });
     failures.tell(0);
     expect(failures.untold(0)).toBeUndefined();
-    // A later call is refused for it: whoever looks at that one has been told as well.
+    // A later call is refused for it: an observer of that one has seen this one as well.
     failures.forgive();
     expect(failures.poison(0)).toBeUndefined();
   }

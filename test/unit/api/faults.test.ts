@@ -1,4 +1,4 @@
-/** Injected faults: the call that was asked for fails, there alone; the peers are told, and the next run is healthy. */
+/** Injected faults: the chosen call fails, there alone; the peers see it, and the next run is healthy. */
 
 import {
   type CommError,
@@ -15,7 +15,7 @@ import { expectHealthy, within } from "../../support/planted.ts";
 // biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
 type Thrown = any;
 
-/** What each rank saw, by code, of a program under faults; the world must be healthy afterwards. */
+/** The outcome of each rank, by code, of a program under faults; the world must be healthy afterwards. */
 async function struck(
   size: number,
   faults: readonly Fault[],
@@ -239,7 +239,7 @@ describe("failAt", () => {
 });
 
 describe("after a rebuild", () => {
-  /** Which ranks failed in one call of everybody; "fine" for none. */
+  /** The ranks that failed in one call of all ranks; "fine" for none. */
   const outcome = (world: World): Promise<unknown> =>
     world
       .run((comm) => sum(comm))

@@ -4,7 +4,7 @@ import { asDType, type Communicator, createWorld, type Float16Host } from "twinc
 import { cpu, sim } from "twinccl/sim";
 import { expect, test, vi } from "vitest";
 
-/** Arrays whose class is Float16Array, in runtimes without it: the language's own property of TypedArrays says so. */
+/** Stand-ins for Float16Array in runtimes without it: the language's own property of TypedArrays names the class. */
 const standIns = vi.hoisted(() => {
   const arrays = new WeakSet<object>();
   const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);

@@ -326,7 +326,7 @@ describe("capture and replay", () => {
   });
 
   test("a replay that waits for an earlier call still counts its work from when it was made", async () => {
-    /** How long two rounds take whose calls can begin as far apart, though rank 1 makes its replay later in the second. */
+    /** The duration of two rounds with calls that can begin as far apart, though rank 1 replays later in the second. */
     const rounds = async (trace?: Trace) => {
       const backend = sim({
         link: { latencyNs: 1000, gigabytesPerSecond: 1 },

@@ -318,7 +318,7 @@ test("whoever awaits a group has asked for the calls of a group inside it", asyn
 });
 
 describe("a group that fails while its calls are posted", () => {
-  /** Groups whose second call is refused, and how. */
+  /** Groups with a refused second call, and the ways to wait for them. */
   const ways: Record<string, (comm: Communicator) => CommOp> = {
     "by an injected fault": (comm) =>
       comm.group(() => {

@@ -1,4 +1,4 @@
-/** What hooks throw: whoever looks at the operation is told, a failure nobody looks at is no secret, and all others are told. */
+/** Hooks that throw: the operation fails, an unobserved failure is reported, and all other hooks still run. */
 
 import { tracingChannel } from "node:diagnostics_channel";
 import { getEventListeners } from "node:events";
@@ -128,7 +128,7 @@ test.each([
 });
 
 describe("a hook that throws keeps nobody else from being told", () => {
-  /** What the hooks and the channel of `name` tell on one rank, where the second of three hooks of a kind throws. */
+  /** The reports of the hooks and the channel of `name` on one rank, where the second of three hooks of a kind throws. */
   async function heard(
     kind: "before" | "after",
     name: string,

@@ -1,4 +1,4 @@
-/** What relates the moments of an operation that are told: its number, known from the first one on, and one object for all. */
+/** The link between the reports on one operation: its number, known from the first one on, and one object for all. */
 
 import { tracingChannel } from "node:diagnostics_channel";
 import type { CommOp, Communicator, OpInfo } from "twinccl";
@@ -13,7 +13,7 @@ const swap = (comm: Communicator): CommOp => {
   return comm.sendRecv({ send: i8(1), recv: i8(1), to: peer, from: peer });
 };
 
-/** What hooks were told on one rank, in that order: when, the number at that time, and the object. */
+/** The reports to hooks on one rank, in order: the moment, the number at that time, and the object. */
 interface Told {
   readonly lines: string[];
   readonly infos: OpInfo[];
@@ -30,7 +30,7 @@ function listen({ hooks }: Communicator): Told {
   return told;
 }
 
-/** What rank 0 of two is told of a program. */
+/** The reports on rank 0 of two during a program. */
 async function toldOf(program: (comm: Communicator) => PromiseLike<unknown>): Promise<Told> {
   const [told] = await inWorld(2, async (comm) => {
     const seen = listen(comm);

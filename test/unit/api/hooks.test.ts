@@ -1,11 +1,11 @@
-/** Who is told of an operation by hooks and channels: each as often as it was added, all of them, both times or neither. */
+/** Delivery to hooks and channels: each as often as it was added, all of them, both times or neither. */
 
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { Communicator, Unhook } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
-/** What rank 0 was told, in a world where its barrier is open for as long as `meanwhile` takes. */
+/** The reports on rank 0, in a world with a barrier that stays open for as long as `meanwhile` takes. */
 async function toldWhileOpen(
   before: (comm: Communicator, told: string[]) => void,
   meanwhile: (comm: Communicator, told: string[]) => void,
@@ -176,7 +176,7 @@ describe("who is told of the end of an operation", () => {
       (comm) => comm.hooks.before(nothing),
       () => subscribe(channel, listen),
     ).finally(() => unsubscribe(channel, listen));
-    // The other rank posted its call with somebody listening.
+    // The other rank posted its call with a listener present.
     expect(told).toEqual(["end"]);
   });
 });

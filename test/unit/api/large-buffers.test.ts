@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { DeviceBuffer, type DType, type Memory } from "../../../src/api/index.ts";
 
-/** A buffer whose memory notes which bytes are copied. */
+/** A buffer with a memory that records the copied bytes. */
 function noting<D extends DType>(dtype: D, length: number, byteOffset = 0) {
   const copied: [what: string, byteOffset: number, bytes: number][] = [];
   const memory: Memory = {

@@ -1,4 +1,4 @@
-/** What is told of very many ranks: those that say the same share a line, and the facts still hold each of them. */
+/** Reports on very many ranks: equal ones share a line, and the facts still hold each rank. */
 import {
   type CollectiveMismatchError,
   type Communicator,
@@ -11,7 +11,7 @@ import { expect, test } from "vitest";
 
 const size = 600;
 
-/** How the run of a program ends on so many phantom ranks. */
+/** The end of a program's run on so many phantom ranks. */
 async function failureOf(
   ranks: number,
   program: (comm: Communicator) => Promise<unknown>,

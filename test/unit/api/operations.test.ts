@@ -1,4 +1,4 @@
-/** A posted operation: its numbers, its states, who is told when, and what hooks and stats say of it. */
+/** A posted operation: its numbers, its states, the order of its observers, and the reports of hooks and stats. */
 
 import { CommOp, type OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";

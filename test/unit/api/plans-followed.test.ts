@@ -1,4 +1,4 @@
-/** Whose plans a simulated world follows, named and unnamed, and what it claims about them. */
+/** The plans that a simulated world follows, named and unnamed, and its claims about them. */
 import { type CommError, createWorld, type Explanation, type Question } from "twinccl";
 import { type SimOptions, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -18,7 +18,7 @@ async function explained(
   }
 }
 
-/** The bits of one element whose sum depends on its order. */
+/** The bits of one element with a sum that depends on its order. */
 async function bitsOf(options: SimOptions, size: number): Promise<number> {
   const world = await createWorld({ backend: sim(options), size });
   const [bits] = await world.run(async (comm) => {

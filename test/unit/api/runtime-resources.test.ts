@@ -1,4 +1,4 @@
-/** What counts as something that keeps the runtime alive whatever the ranks do: only then is it followed who waits. */
+/** Resources that keep the runtime alive whatever the ranks do: only beside them are waits tracked. */
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { staysAlive } from "../../../src/api/ledger/watch/resources.ts";
 

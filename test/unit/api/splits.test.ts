@@ -1,4 +1,4 @@
-/** Subgroups: who is in them, in which order, and that they work beside each other and beside the world. */
+/** Subgroups: their members, their order, and their work beside each other and beside the world. */
 
 import { type Communicator, createWorld } from "twinccl";
 import { sim, Trace } from "twinccl/sim";

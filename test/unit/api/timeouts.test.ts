@@ -41,7 +41,7 @@ const timeout = (ranks: readonly number[], collective: string, call = 0): Seen =
 const aborted = (rank: number): object =>
   expect.objectContaining({ name: "CommAbortedError", code: "ERR_COMM_ABORTED", ranks: [rank] });
 
-/** What a program gives on every rank; the world must be healthy after it. */
+/** The result of a program on every rank; the world must be healthy after it. */
 async function judged(size: number, program: (comm: Communicator) => unknown): Promise<Thrown[]> {
   const world = await createWorld({ backend: sim(), size });
   try {

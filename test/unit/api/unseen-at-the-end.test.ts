@@ -1,4 +1,4 @@
-/** A process of a job that ends without `close`: failures that nobody has looked at are told, and change nothing else. */
+/** A process of a job that ends without `close`: unobserved failures are reported, and change nothing else. */
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** What a program that has connected prints on its standard error; its exit code must be 0. */
+/** The standard error of a program that has connected; its exit code must be 0. */
 async function warnings(body: string): Promise<string> {
   const text = `
     import { connect } from "twinccl";

@@ -108,7 +108,7 @@ test("a row for each number of elements, and none for sizes that hold not one", 
 });
 
 describe("how calls are issued", () => {
-  /** What a world of two ranks does, in order: p0 and p1 for posted calls, x for executed ones. */
+  /** The order of events in a world of two ranks: p0 and p1 for posted calls, x for executed ones. */
   const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
     const backend = sim();
     let events = "";

@@ -1,4 +1,4 @@
-/** What stands beside the times of GPUs: what the simulation predicts, and where that is said. */
+/** Predictions of the simulation beside the times of GPUs, and their place in the output. */
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";

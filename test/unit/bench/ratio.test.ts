@@ -1,4 +1,4 @@
-/** What one peer's time is of another's. */
+/** The ratio of one peer's time to another's. */
 import { expect, test } from "vitest";
 
 type Row = { peers: Record<string, { median_us: number; turns_us: readonly number[] }> };

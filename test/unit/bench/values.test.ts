@@ -1,5 +1,5 @@
 /**
- * What makes the oracle trustworthy: in whatever order contributions are folded, no partial result is rounded, so the
+ * The ground for the oracle's trust: in whatever order contributions are folded, no partial result is rounded, so the
  * plain number that it expects is the only right answer.
  */
 import { type DType, dtypeInfo, dtypes, type NamedReduceOp, namedReduceOps } from "twinccl";

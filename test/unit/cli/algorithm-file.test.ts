@@ -1,4 +1,4 @@
-/** `--algorithm FILE`: an algorithm that somebody wrote, named where those of the catalogue are. */
+/** `--algorithm FILE`: an algorithm from a file, named where those of the catalogue are. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

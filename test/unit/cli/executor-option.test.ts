@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { BackendSettings } from "../../../src/cli/context.ts";
 import { cli } from "./harness.ts";
 
-/** Runs a command line on simulations, and tells which executor each of them was asked for. */
+/** Runs a command line on simulations, and returns the executor name that each of them got. */
 async function asked(line: string): Promise<{ status: number; executors: (string | undefined)[] }> {
   const executors: (string | undefined)[] = [];
   const make = ({ executor }: BackendSettings): Backend => {

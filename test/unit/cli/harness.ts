@@ -2,7 +2,7 @@ import { backends } from "../../../src/cli/backends.ts";
 import { runCli } from "../../../src/cli/cli.ts";
 import type { Context } from "../../../src/cli/context.ts";
 
-/** What a command line wrote, and its exit status. */
+/** The output of a command line, and its exit status. */
 export interface Outcome {
   readonly status: number;
   readonly out: string;

@@ -3,7 +3,7 @@ import { LinePrefixer } from "../../../src/cli/launch/lines.ts";
 
 const most = 2 ** 20;
 
-/** What comes out of some bytes that come in pieces of so many. */
+/** The output for bytes that arrive in pieces of that size. */
 function prefixed(bytes: Buffer, piece: number): Buffer {
   const prefixer = new LinePrefixer("> ");
   let text = "";

@@ -1,4 +1,4 @@
-/** What command lines make of NCCL's settings, with the simulation in the place of GPUs. */
+/** NCCL's settings in command lines, with the simulation in the place of GPUs. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { cli } from "./harness.ts";
 const folder = mkdtempSync(join(tmpdir(), "twinccl-nccl-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** The settings that a table is given, and backends whose NCCL is the simulation. */
+/** The settings that reach a table, and backends with the simulation in the place of NCCL. */
 function watched(gpus = 8) {
   const seen: BackendSettings[] = [];
   const backends: BackendTable = {

@@ -1,4 +1,4 @@
-/** Ranks of a launched job do what their test asks; whatever goes wrong there is told at once, and nobody is left. */
+/** Ranks of a launched job run their test's parts; a failure there is reported at once, and no process is left. */
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
 import { LaunchedRanks } from "../../support/launched-ranks.ts";

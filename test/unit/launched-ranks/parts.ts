@@ -1,4 +1,4 @@
-/** What ranks do whose test is about the way to them. Their communicator is no more than their place. */
+/** Parts for tests of the way to launched ranks. Their communicator has no more than a rank and a size. */
 import { CommClosedError } from "twinccl";
 
 /** The place of a rank. */
@@ -7,7 +7,7 @@ export interface Place {
   readonly size: number;
 }
 
-/** Rank 1 does what is asked of it; the others wait for it, as they would in a collective. */
+/** Rank 1 runs the act; the others wait for it, as they would in a collective. */
 function onRankOne(act: () => unknown) {
   return ({ rank }: Place): unknown => (rank === 1 ? act() : new Promise(() => undefined));
 }

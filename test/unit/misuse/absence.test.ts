@@ -254,7 +254,7 @@ describe.concurrent("a stall", () => {
   const pause = (ms: number): Promise<void> =>
     new Promise((resolve) => setTimeout(resolve, ms).unref());
 
-  /** What was reported while a program waited for its release, which comes well after the first report. */
+  /** The reports while a program waited for its release, which comes well after the first report. */
   async function stalls(
     program: (comm: Communicator, released: Promise<void>) => Promise<unknown>,
   ): Promise<StallReport[]> {

@@ -1,4 +1,4 @@
-/** Arguments of another call: refused by the call that does not take them, with the names that it takes and who takes this one. */
+/** Arguments of another call: refused, with the names that this call takes and the calls that take this argument. */
 import { type Communicator, createWorld, InvalidArgumentError } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
@@ -11,7 +11,7 @@ const four = (): Float32Array => new Float32Array(4);
 const moved = () => ({ send: four(), recv: four() });
 const reduced = () => ({ send: four(), recv: new Float32Array(2), op: "sum" });
 
-/** A call, what is wrong with it, the names it takes in the order in which they are told, and the hint. */
+/** A call, its wrong argument, the names it takes in the order of the message, and the hint. */
 const calls: readonly [string, string, () => object, string, string | undefined][] = [
   [
     "allToAll",

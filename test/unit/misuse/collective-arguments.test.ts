@@ -10,7 +10,7 @@ type Changes = (comm: Communicator, guard: Guard) => object;
 
 const size = 3;
 
-/** A range of host memory whose surroundings and contents are under guard. */
+/** A range of host memory with guarded surroundings and contents. */
 function ints(guard: Guard, length: number): Int32Array {
   return guard.array(new Int32Array(length + 4).fill(7)).subarray(2, 2 + length);
 }
@@ -72,7 +72,7 @@ const right: Readonly<Record<string, Changes>> = {
   split: () => ({ color: 0 }),
 };
 
-/** Something wrong with one call: on all ranks, or `on` one alone, whose peers wait in vain. */
+/** A fault in one call: on all ranks, or `on` one alone, while its peers wait in vain. */
 interface Case {
   readonly collective: string;
   readonly wrong: string;
@@ -307,7 +307,7 @@ const others: readonly Case[] = [
   },
 ];
 
-/** What a rank must see: its own fault, or that of the one rank that is at fault. */
+/** The required error of a rank: for its own fault, or for that of the one rank that is at fault. */
 function expectation({ field, on, name, collective }: Case): (rank: number) => Expected {
   const code = name === "CommClosedError" ? "ERR_COMM_CLOSED" : "ERR_COMM_ARG";
   return (rank) =>

@@ -63,7 +63,7 @@ const callbacks: readonly {
     wrong: "an async callback",
     expected: argument("calls"),
     body: async (comm, guard) => {
-      // Its promise must not be one that nobody handles: that is a case of its own below.
+      // Its promise must be handled: the other case has a test of its own below.
       void comm.allReduce({ send: ints(guard), op: "sum" });
     },
   },
@@ -228,8 +228,8 @@ describe("a callback that cannot be grouped or recorded", () => {
     await world.close();
   });
 
-  // BUG: the failed call has nobody who awaits it yet, as `group` has not returned: it poisons the rank that came
-  // last, whose third call is refused, and the others are told of a deadlock.
+  // BUG: the failed call is not awaited yet, as `group` has not returned: it poisons the rank that came
+  // last, so its third call is refused, and the others fail with a deadlock.
   test("a group that disagrees in one of its calls fails in that one; the rest is served", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const results = await world.run(async (comm) => {
@@ -509,7 +509,7 @@ describe("a recording", () => {
     await world.close();
   });
 
-  /** Uses of a graph whose time has come and gone. */
+  /** Uses of a graph after its lifetime. */
   const late: readonly {
     readonly wrong: string;
     readonly field?: string;
@@ -689,7 +689,7 @@ describe("a call on another communicator", () => {
           await expect(op).rejects.toMatchObject(facts);
           expect(thrown).toEqual([expect.objectContaining(facts)]);
           expect(half.stats()).toEqual(before);
-          // What was asked for inside is over: calls are made as ever.
+          // The inner scope is over: calls are made as ever.
           await half.barrier();
           await comm.barrier();
         }

@@ -1,4 +1,4 @@
-/** Ranks that disagree: the same typed error on all of them, naming who stands alone and in which field. */
+/** Ranks that disagree: the same typed error on all of them, naming the odd rank and the field. */
 
 import { type CollectiveMismatchError, createWorld, type WorldError } from "twinccl";
 import { sim } from "twinccl/sim";

@@ -1,4 +1,4 @@
-/** What is of no use at all where it is given: refused by name there, not by a TypeError of the first place that needs it. */
+/** Values of no use where they are given: refused by name there, not by a TypeError at their first use. */
 import { firstAvailable } from "twinccl";
 import { Optimizer, ParameterSet } from "twinccl/parallel";
 import { sim } from "twinccl/sim";

@@ -112,7 +112,7 @@ const entries: [string, string, () => unknown][] = [
   ],
 ];
 
-/** The same of those who need a communicator, where every rank makes the slip. */
+/** The same for functions that need a communicator; every rank makes the slip. */
 const onRank: [string, string, (comm: Communicator) => unknown][] = [
   ["alloc", "symetric", (comm) => comm.alloc("int8", 1, slip({ symetric: true }))],
   ["explain", "length", (comm) => comm.explain(slip<Question>({ ...question, length: 3 }))],
@@ -191,7 +191,7 @@ async function refusal(work: () => unknown): Promise<unknown> {
   }
 }
 
-/** What is told of a slip: who refuses it, its name, and the names that there are. */
+/** The error of a slip: its subject, its name, and the existing names. */
 function expectSlip(error: unknown, field: string): void {
   expect(error).toBeInstanceOf(InvalidArgumentError);
   expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });

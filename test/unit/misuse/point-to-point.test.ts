@@ -1,4 +1,4 @@
-/** Sends and receives that cannot meet, or do not fit: found at once, with who waits for whom. */
+/** Sends and receives that cannot meet, or do not fit: found at once, with the ranks that wait for each other. */
 
 import { type Communicator, createWorld, type DeadlockError } from "twinccl";
 import { sim } from "twinccl/sim";
@@ -158,7 +158,7 @@ const neverMeet: readonly Planted[] = [
   },
 ];
 
-/** What differs between a send of rank 0 and the receive of rank 1. */
+/** Differences between a send of rank 0 and the receive of rank 1. */
 const doNotFit: readonly Planted[] = [
   {
     wrong: "the receiver expects less",

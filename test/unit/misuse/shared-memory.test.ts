@@ -1,4 +1,4 @@
-/** Memory that several ranks share: harmless to read, wrong to write, and told apart from in place. */
+/** Memory that several ranks share: harmless to read, wrong to write, and distinguished from in place. */
 
 import { type Communicator, createWorld, type WorldError } from "twinccl";
 import { sim } from "twinccl/sim";
@@ -82,7 +82,7 @@ describe("a host array that several ranks pass", () => {
 });
 
 describe("host memory that two ranks pass in one exchange", () => {
-  /** What each rank is told of its call: nothing, or who passed the same memory. */
+  /** The outcome of each rank's call: fine, or the ranks that passed the same memory. */
   async function told(
     size: number,
     call: (comm: Communicator) => PromiseLike<unknown>,

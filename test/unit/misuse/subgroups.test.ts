@@ -30,7 +30,7 @@ function ints(guard: Guard, length = 2): Int32Array {
 const subgroup = (comm: Communicator, color: number): PromiseLike<Communicator> =>
   comm.split({ color });
 
-/** A subgroup of the first ranks, whose numbers are those of the world; the others get `undefined`. */
+/** A subgroup of the first ranks, numbered as in the world; the others get `undefined`. */
 const firsts = (comm: Communicator, count: number): PromiseLike<Communicator | undefined> =>
   comm.split({ color: comm.rank < count ? 0 : undefined });
 

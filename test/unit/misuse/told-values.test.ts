@@ -1,4 +1,4 @@
-/** What is found is told as it was written: a text in quotes and a bigint with its n are not taken for the number that is needed. */
+/** Found values are quoted as they were written: a text in quotes and a bigint with its n differ from the number that is needed. */
 import { connect, createWorld } from "twinccl";
 import { bench } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";
@@ -22,7 +22,7 @@ async function told(work: () => unknown): Promise<string> {
   return error.message;
 }
 
-/** What two ranks are told, one communicator for all cases. */
+/** The errors on two ranks, one communicator for all cases. */
 async function onRanks(cases: readonly (readonly [string, (comm: Wrong) => unknown])[]) {
   const world = await createWorld({ backend, size: 2 });
   const messages = await world.run(async (comm) => {

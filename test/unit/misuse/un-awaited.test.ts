@@ -1,6 +1,6 @@
 /**
- * Failures that nobody awaits: they must not end the process, and must not be lost. They poison the rank: the next
- * call, `close` and the run tell of them. What the process itself sees is judged in a child of its own.
+ * Failures that are never awaited: they must not end the process, and must not be lost. They poison the rank: the next
+ * call, `close` and the run report them. The effect on the process itself is judged in a child of its own.
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -117,7 +117,7 @@ describe("a failure that nobody awaits", () => {
         );
       })
       .catch((error: WorldError) => error.failures.map((failure) => failure.error));
-    // The close told it, but the operation itself was still never awaited: the run tells it once more.
+    // The close reported it, but the operation itself was still never awaited: the run reports it once more.
     expect(results).toMatchObject([{ code: "ERR_COMM_ARG" }, { code: "ERR_COMM_ARG" }]);
     await world.close();
   });

@@ -1,4 +1,4 @@
-/** Ranks that all wait, one of them for work that no runtime lists among what is alive: nobody is stuck. */
+/** Ranks that all wait, one of them for work that no runtime lists among live resources: no deadlock is reported. */
 import { spawn } from "node:child_process";
 import { pbkdf2, randomBytes } from "node:crypto";
 import { availableParallelism } from "node:os";

@@ -30,7 +30,7 @@ export function handedAgain(gpus: FakeGpus): number[] {
   return numbers;
 }
 
-/** Uses a world on fake GPUs whose session is watched, and closes it. */
+/** Uses a world on fake GPUs with a watched session, and closes it. */
 export async function watch(
   size: number,
   use: (watched: Watched) => Promise<void>,
@@ -49,6 +49,6 @@ export function doubling(comm: Communicator): { send: DeviceBuffer<"int32">; op:
 }
 
 const codeOf = (error: unknown): string => (error as CommError).code;
-/** What has come of an operation: `done`, or the code of its error. */
+/** The outcome of an operation: `done`, or the code of its error. */
 export const outcome = (op: PromiseLike<unknown>): Promise<string> =>
   Promise.resolve(op).then(() => "done", codeOf);

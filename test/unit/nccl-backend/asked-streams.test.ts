@@ -1,4 +1,4 @@
-/** Streams that are asked at once whether they are done: which, for how long, and what those who wait are told. */
+/** Streams that are queried at once for completion: the choice of streams, the duration, and the waiters' results. */
 import { describe, expect, test, vi } from "vitest";
 import type { Completion } from "../../../src/api/index.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
@@ -9,7 +9,7 @@ import { turns } from "./gpus.ts";
 
 const lost = cudaError("cudaStreamQuery", 700, "cudaErrorIllegalAddress");
 
-/** Two idle devices, progress on them, and a list of who was told what. */
+/** Two idle devices, progress on them, and a list of the settled waits. */
 function setUp() {
   const machine = new Machine();
   const cuda = fakeCuda(machine);
@@ -23,7 +23,7 @@ function setUp() {
       then?.();
     },
   });
-  /** Work that is done when somebody looks at the machine for the nth time. */
+  /** Work that is done at the nth query of the machine. */
   const put = ({ stream }: Device, looks: number): void => {
     let left = looks;
     machine.stream(stream).put(() => ({ what: "work", step: () => --left <= 0 }));
@@ -33,7 +33,7 @@ function setUp() {
   return { machine, devices, progress, told, waiting, put, asked };
 }
 
-/** A clock that is a few microseconds further each time that somebody looks at it. */
+/** A clock that advances a few microseconds with each reading. */
 function clock(stepUs: number) {
   let readings = 0;
   const spy = vi.spyOn(performance, "now").mockImplementation(() => (readings++ * stepUs) / 1000);
@@ -172,7 +172,7 @@ describe("work that is awaited call after call, each done at once", () => {
   test("can be given up before it is told of", async () => {
     const { devices, progress, told, waiting } = setUp();
     const owner = {};
-    // A turn whose age nothing has asked for yet.
+    // A turn with an age that no query has read yet.
     await turns(2);
     const spy = vi.spyOn(performance, "now").mockImplementation(() => 0);
     await progress.after(devices);

@@ -1,4 +1,4 @@
-/** Faults that NCCL blames on another process: the calls fail with what became of that one, where somebody knows it. */
+/** Faults that NCCL blames on another process: the calls fail with that process's end, where it is known. */
 import type { CommError, Communicator } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
@@ -36,7 +36,7 @@ test.each(["the world", "a split"])("a rank hears who has closed %s", async (whi
   const splits = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));
   const [mine, others] = which === "the world" ? [a.comm, b.comm] : (splits as Communicator[]);
   await Promise.all([mine?.barrier(), others?.barrier()]);
-  // Over sockets NCCL's end of a communicator waits for nobody.
+  // Over sockets NCCL's end of a communicator waits for no other rank.
   vi.spyOn(gpus.nccl.calls, "finalizeInBackground").mockResolvedValue(undefined);
   const waiting = told(mine!.barrier());
   await others?.close();
@@ -97,7 +97,7 @@ test("a rank hears NCCL's own words where nobody knows more, and the others hear
   await closeAll(ranks);
 });
 
-/** What every rank does, whose part rank 0's NCCL refuses. */
+/** The act of every rank; rank 0's NCCL refuses its part. */
 type Use = (comm: Communicator) => PromiseLike<unknown>;
 
 const bytes = (comm: Communicator, length = 3) => comm.alloc("int8", length);
@@ -129,7 +129,7 @@ function repeated(): Use {
   };
 }
 
-/** What NCCL refuses, by name, what all ranks do for it, and what they have done before where it is not the same. */
+/** NCCL's refusal by name, the act of all ranks that causes it, and the act before where it is not the same. */
 type Refused = readonly [what: string, name: string, use: Use, before: Use | undefined];
 
 const refused: readonly Refused[] = [

@@ -6,7 +6,7 @@ import { cleanGpus, inWorld } from "./gpus.ts";
 
 const [size, root, count] = [3, 1, 2];
 
-/** What each rank has after an all-to-all, a gather and a scatter, twice; elements say whose and which they were. */
+/** The memory of each rank after an all-to-all, a gather and a scatter, twice; elements encode their origin. */
 async function exchanges(comm: Communicator): Promise<number[][]> {
   const filled = (length: number) =>
     comm

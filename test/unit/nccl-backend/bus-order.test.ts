@@ -1,4 +1,4 @@
-/** Explanations claim NCCL's bits only for ranks whose GPUs are in the order of the bus. */
+/** Explanations claim NCCL's bits only for ranks with GPUs in the order of the bus. */
 import { type Communicator, createWorld, type Explanation } from "twinccl";
 import { expect, test } from "vitest";
 import { inBusOrder } from "../../../src/backends/nccl/discovery/bus-order.ts";

@@ -15,7 +15,7 @@ import { cleanGpus } from "./gpus.ts";
 
 const sum = { collective: "allReduce", dtype: "float16", op: "sum", count: 1 << 20 } as const;
 
-/** What a world says of a sum, and what becomes of a large one in symmetric memory at an odd element. */
+/** The claim of a world about a sum, and the fate of a large one in symmetric memory at an odd element. */
 async function said(gpus: FakeGpus, size: number, unusual?: string) {
   const setup = { ...gpus.setup, unusual };
   const devices = Array.from({ length: size }, (_, device) => ({ device }));

@@ -13,7 +13,7 @@ import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts"
 import { connected } from "./connected.ts";
 import { cleanGpus } from "./gpus.ts";
 
-/** What each rank's call came to: its result, or its error. */
+/** The outcome of each rank's call: its result, or its error. */
 async function outcomes<T>(
   comms: readonly Communicator[],
   call: (comm: Communicator) => PromiseLike<T>,
@@ -171,7 +171,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
           ),
         { field: "place of send", values: ["byte 0 of it", "byte 4 of it"] },
       );
-      // In a recording as well, whose calls come one after another.
+      // In a recording as well, where calls come one after another.
       await expectMismatch(
         comms,
         (comm) =>
@@ -291,7 +291,7 @@ test("once, a slow rank is no other one", async () => {
   expect(sums).toEqual([2, 2]);
 });
 
-/** Comparisons of the job of which this is rank 0, where every rank says the same; tells what it asks. */
+/** Comparisons of the job of which this is rank 0; every rank sends the same. Reports the exchanges. */
 function alone(compareCalls: CompareCalls, tell: (key: string, words: string) => void): Job {
   const text = (words: Uint8Array): string => new TextDecoder().decode(words);
   const membership = {

@@ -1,4 +1,4 @@
-/** When NCCL is told to connect the ranks of a job: at its start, unless somebody has said otherwise. */
+/** Connection of a job's ranks: at NCCL's start, unless the environment says otherwise. */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";

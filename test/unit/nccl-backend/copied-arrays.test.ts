@@ -10,7 +10,7 @@ import { cleanGpus, inWorld, turns } from "./gpus.ts";
 const copying = (options: Parameters<typeof cleanGpus>[0] = {}) =>
   cleanGpus({ staging: "copy", ...options });
 
-/** What every rank's program gives, in a world of copied arrays. */
+/** The result of every rank's program, in a world of copied arrays. */
 async function ofRanks<T>(size: number, program: (comm: Communicator) => Promise<T>): Promise<T[]> {
   return await inWorld(copying(), size, (world) => world.run(program));
 }

@@ -1,4 +1,4 @@
-/** An all-to-allv that is made again without counts of what comes: they are asked for anew, and each result is its own memory. */
+/** A repeated all-to-allv without receive counts: they are exchanged each time, and each result is its own memory. */
 import { expect, test } from "vitest";
 import { cleanGpus, inWorld } from "./gpus.ts";
 

@@ -1,4 +1,4 @@
-/** CUDA's current device, which a thread has one of: whoever else sets it, what needs a device is done on that one. */
+/** CUDA's current device, one for each thread: work runs on its own device, whatever other code sets. */
 import { expect, test } from "vitest";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";

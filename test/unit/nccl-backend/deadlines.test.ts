@@ -1,4 +1,4 @@
-/** Deadlines where time is real: which call is late, whom its error names, and what becomes of the others. */
+/** Deadlines in real time: the late call, the ranks that its error names, and the fate of the other calls. */
 import { type Communicator, createWorld, type World } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { Ledger } from "../../../src/api/ledger/ledger.ts";
@@ -18,7 +18,7 @@ interface Outcome {
   readonly message?: string;
 }
 
-/** What comes of a call, and when. */
+/** The outcome of a call, and its time. */
 async function outcome(call: () => PromiseLike<unknown>): Promise<Outcome> {
   const startMs = performance.now();
   return call().then(
@@ -31,7 +31,7 @@ async function outcome(call: () => PromiseLike<unknown>): Promise<Outcome> {
 
 const codes = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ code }) => code);
 
-/** How long timers of deadlines are here; those that look at GPUs are shorter, those that bound their end longer. */
+/** Lengths of the deadlines' timers; those that poll GPUs are shorter, those that bound their end longer. */
 const deadlines = [20, 5000] as const;
 
 describe("calls made again with a deadline", () => {

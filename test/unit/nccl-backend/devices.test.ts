@@ -5,7 +5,7 @@ import { visibleDevices } from "../../../src/backends/nccl/devices.ts";
 import type { Libraries } from "../../../src/backends/nccl/discovery/libraries.ts";
 import { cudaError } from "../../support/fake-gpus/index.ts";
 
-/** What the backend makes of CUDA's count. */
+/** The backend's result for a count of CUDA's. */
 function seen(deviceCount: () => number): ReturnType<typeof visibleDevices> {
   return visibleDevices({}, async () => ({ cuda: { deviceCount } }) as unknown as Libraries);
 }

@@ -9,7 +9,7 @@ import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 /** NCCL's end of a communicator is waited for twice as long. */
 const soonMs = 5_000;
 
-/** Does something that is to take no longer than ranks need that are all there; nobody is told of one that is missing. */
+/** Runs work that needs no longer than ranks that are all there; no missing rank is reported. */
 async function soon<T>(work: () => Promise<T>): Promise<T> {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   onTestFinished(() => warn.mockRestore());

@@ -1,4 +1,4 @@
-/** A fault that NCCL finds on one rank in the background, where nobody waits: the ranks of other processes are told, and why. */
+/** A background fault of NCCL on one rank without a waiting call: the ranks of other processes learn it, with the cause. */
 import { expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, turns } from "./gpus.ts";

@@ -1,4 +1,4 @@
-/** Who is met before NCCL is given a call, and how often: every pair of ranks once, every window once. */
+/** Barriers before NCCL gets a call: every pair of ranks once, every window once. */
 import type { Communicator } from "twinccl";
 import { expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
@@ -6,7 +6,7 @@ import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded, onDevice } from "./handed-over.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
-/** The keys that ranks have asked for since this was last called. */
+/** The new keys of the ranks' requests since the last call. */
 const newKeys = (ranks: readonly Joined[]): string[][] =>
   ranks.map(({ met }) => met.splice(0).sort());
 

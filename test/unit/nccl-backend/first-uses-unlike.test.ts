@@ -27,7 +27,7 @@ const cases: [string, Call][] = [
   [
     "an all-to-allv of which the counts are no transposes",
     (comm, options) => {
-      // Rank 0 expects what nobody sends.
+      // Rank 0 expects data that no rank sends.
       const counts = { sendCounts: [0, 0, 0], recvCounts: [0, comm.rank === 0 ? 1 : 0, 0] };
       const [send, recv] = [bytes(comm, 0), bytes(comm, comm.rank === 0 ? 1 : 0)];
       return comm.allToAllv({ send, recv, ...counts, ...options });
@@ -47,7 +47,7 @@ const codeOf = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
 describe("all ranks had made it, but did not come together, as every rank that waits is told:", () => {
   test.each(cases)("%s", async (_, call) => {
     const ranks = await joinAll(3, "off", cleanGpus());
-    // Deadlines one after another: also who asks when another has given up is told so.
+    // Deadlines one after another: a rank that queries after another has given up gets the same error.
     const errors = await onAll(ranks, ({ comm }) =>
       codeOf(call(comm, { timeoutMs: 100 + 150 * comm.rank })),
     );

@@ -11,10 +11,10 @@ type Call = (comm: Communicator, options: CallOptions) => PromiseLike<unknown> |
 
 interface Case {
   readonly what: string;
-  /** Who does not come. */
+  /** The absent rank. */
   readonly absent: number;
   readonly call: Call;
-  /** What all have done before. */
+  /** The act of all ranks before. */
   readonly before?: (comm: Communicator) => Promise<unknown>;
 }
 

@@ -1,4 +1,4 @@
-/** Memory that was disposed of: given back when nothing runs, so that CUDA blocks nobody, or when it is needed. */
+/** Disposed memory: given back when nothing runs, so that CUDA blocks no rank, or when it is needed. */
 import type { Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";

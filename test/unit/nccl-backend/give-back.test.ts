@@ -1,4 +1,4 @@
-/** Giving things back: one failure keeps nothing else, and who waits with a bound leaves no timer and no listener behind. */
+/** Giving things back: one failure keeps nothing else, and a bounded wait leaves no timer and no listener behind. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
 import { inTurn, within } from "../../../src/backends/nccl/device/give-back.ts";

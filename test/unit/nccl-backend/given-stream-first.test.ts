@@ -1,10 +1,10 @@
-/** Who gives a stream has CUDA code of its own: that is known from the first call on, before anybody asks for the stream. */
+/** A given stream means CUDA code of the caller: that is known from the first call on, before `comm.stream` is read. */
 import { expect, test } from "vitest";
 import { cleanGpus, inWorld } from "./gpus.ts";
 
 test("the thread's device is set again for every call, whoever switched it in between", async () => {
   const gpus = cleanGpus();
-  // Of somebody else: it lives before and after the world.
+  // A stream of the caller: it lives before and after the world.
   const { cuda } = gpus.setup.libraries;
   cuda.setDevice(0);
   const stream = cuda.streamCreate();

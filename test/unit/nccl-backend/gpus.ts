@@ -4,7 +4,7 @@ import type { CudaError, NcclError } from "twinccl/nccl";
 import { expect, onTestFinished } from "vitest";
 import { type FakeGpus, fakeGpus } from "../../support/fake-gpus/index.ts";
 
-/** A machine whose complaints and leaks fail the test that made it; its worlds must be closed by then. */
+/** A machine with complaints and leaks that fail the test that made it; its worlds must be closed by then. */
 export function cleanGpus(options: Parameters<typeof fakeGpus>[0] = {}): FakeGpus {
   const gpus = fakeGpus(options);
   onTestFinished(() => expectClean(gpus));
@@ -35,7 +35,7 @@ export async function inWorld<T>(
   }
 }
 
-/** What a rank sees of an error that was planned for a call of several: one of its own, with these facts. */
+/** The error of a rank for a fault that was planned for a call of several: one of its own, with these facts. */
 export function seen(planned: CudaError | NcclError, facts: CommErrorFacts = {}): unknown {
   const { code, cCall, status, statusName, detail } = planned;
   return expect.objectContaining({

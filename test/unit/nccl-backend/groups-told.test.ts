@@ -1,4 +1,4 @@
-/** What is told of groups that are made again: that they were submitted, as which call, and what they come to in the books. */
+/** Reports on repeated groups: their submission, their call number, and their entries in the counts. */
 import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../support/planted.ts";
@@ -20,7 +20,7 @@ async function known(comm: Communicator, alsoGrouped = true): Promise<[Args, Arg
   return args;
 }
 
-/** Whether a promise is settled within a few turns. */
+/** True for a promise that settles within a few turns. */
 async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   let settled = false;
   void promise.then(

@@ -1,4 +1,4 @@
-/** What the ranks of a job hand over to NCCL, each on its own stream: the calls in order. */
+/** The calls that a job's ranks hand over to NCCL, each on its own stream, in order. */
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 
 /** A call of NCCL, on the device of the rank that made it. */

@@ -1,4 +1,4 @@
-/** What goes wrong in the background while nobody waits: it is found soon, by a timer that keeps nothing alive and ends. */
+/** Background faults without a waiting call: found soon, by a timer that keeps nothing alive and ends. */
 import { createWorld } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
@@ -15,7 +15,7 @@ afterEach(() => {
 const everyMs = 1000;
 const remote = () => ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");
 
-/** A world on fake GPUs whose intervals come when the test says so. */
+/** A world on fake GPUs with intervals that the test triggers. */
 async function open(size = 2) {
   vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
   const gpus = cleanGpus();

@@ -1,4 +1,4 @@
-/** What the processes of a job ask each other: who has made a call. */
+/** Queries among the processes of a job: the ranks that have made a call. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { RankCall, Session } from "../../../src/api/index.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
@@ -23,7 +23,7 @@ function world(size: number, id = 0) {
 
 type Comm = ReturnType<typeof world>;
 
-/** What a rank calls: nothing else of it matters here. */
+/** A rank's call: nothing else of it matters here. */
 const call = (rank: number) => ({ rank }) as RankCall;
 
 /** A process makes calls up to number `last` on a communicator. */

@@ -1,4 +1,4 @@
-/** Which GPU `connect` takes: processes on one machine that see some of its fake GPUs, and meet in a real store. */
+/** The choice of a GPU by `connect`: processes on one machine that see some of its fake GPUs, and meet in a real store. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join as joinPath } from "node:path";
@@ -28,7 +28,7 @@ class Process {
     this.#libraries = librariesOf(gpus, this.env);
   }
 
-  /** Connects as a rank of a job whose ranks are all on this machine. */
+  /** Connects as a rank of a job with all ranks on this machine. */
   connect(
     job: Job,
     rank: number,
@@ -62,7 +62,7 @@ class Process {
   }
 }
 
-/** A job whose ranks meet at a file. */
+/** A job with ranks that meet at a file. */
 class Job {
   readonly #size: number;
   readonly #folder = mkdtempSync(joinPath(tmpdir(), "twinccl-join-"));
@@ -72,7 +72,7 @@ class Job {
     onTestFinished(() => rmSync(this.#folder, { recursive: true, force: true }));
   }
 
-  /** Sets what the launcher tells a rank: it is read when `connect` is called. */
+  /** Sets a rank's launcher variables: they are read when `connect` is called. */
   tell(rank: number, more: Readonly<Record<string, string | number>>): void {
     const numbers = { RANK: rank, SIZE: this.#size, LOCAL_RANK: rank, LOCAL_SIZE: this.#size };
     const told = { ...numbers, JOB_ID: "job", RENDEZVOUS_FILE: this.#folder, ...more };

@@ -1,4 +1,4 @@
-/** Calls made again by ranks of different processes: who has made them, and what they are compared with. */
+/** Repeated calls by ranks of different processes: the missing ranks, and the comparisons. */
 import type { CallOptions, CommError, CommOp, ConnectedCommunicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { within } from "../../support/planted.ts";

@@ -12,7 +12,7 @@ import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts"
 import { type FakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, seen, turns } from "./gpus.ts";
 
-/** A job whose members meet in memory. */
+/** A job with members that meet in memory. */
 class Job {
   readonly size: number;
   readonly #gpus: FakeGpus;

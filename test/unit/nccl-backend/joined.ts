@@ -1,4 +1,4 @@
-/** Jobs on fake GPUs whose ranks joined as processes of their own do. */
+/** Jobs on fake GPUs, with ranks that joined as processes of their own do. */
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
 import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
@@ -9,14 +9,14 @@ import { within } from "../../support/planted.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 
-/** One rank of a job, and what it asked of the others. */
+/** One rank of a job, and its queries to the others. */
 export interface Joined {
   readonly comm: ConnectedCommunicator;
   readonly session: NcclSession;
   readonly membership: Membership;
   /** Keys of the exchanges about calls. */
   readonly compared: string[];
-  /** Keys of the meetings that it has asked for. */
+  /** Keys of its barriers. */
   readonly met: string[];
 }
 
@@ -53,7 +53,7 @@ export async function joinAll(
   );
 }
 
-/** A membership whose exchanges about calls, and whose meetings, are noted. */
+/** A membership that records exchanges about calls, and barriers. */
 function noting(member: Membership, compared: string[], met: string[]): Membership {
   const exchange: Membership["exchange"] = (key, ...rest) => {
     if (key.startsWith("call ")) compared.push(key);
@@ -73,7 +73,7 @@ function noting(member: Membership, compared: string[], met: string[]): Membersh
   });
 }
 
-/** What a call failed with, soon; `undefined` where it did not. */
+/** The error of a call, soon; `undefined` where it did not fail. */
 export function told(op: PromiseLike<unknown>): Promise<CommError | undefined> {
   const error = Promise.resolve(op).then(
     () => undefined,

@@ -1,4 +1,4 @@
-/** Whom a late message's error names in a job: those without whose messages it, and what was made with it, cannot go on. */
+/** The ranks that a late message's error names in a job: those that the message, and its batch, need to go on. */
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, turns } from "./gpus.ts";

@@ -1,4 +1,4 @@
-/** How worlds on GPUs begin and end: what they take is given back, also when something goes wrong on the way. */
+/** Begin and end of worlds on GPUs: everything is given back, also after a failure on the way. */
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";

@@ -6,10 +6,10 @@ import { expectHealthy } from "../../support/planted.ts";
 import { watch } from "./again.ts";
 import { seen } from "./gpus.ts";
 
-/** How often the first call is repeated before its list is written. */
+/** The number of repetitions of the first call before its list is written. */
 const alone = 63;
 
-/** What ones become when they are summed among so many ranks again and again, modulo 2^32. */
+/** Ones after repeated sums among so many ranks, modulo 2^32. */
 const summed = (size: number, times: number): number =>
   Number(BigInt.asUintN(32, BigInt(size) ** BigInt(times)));
 

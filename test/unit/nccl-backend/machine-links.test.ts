@@ -1,4 +1,4 @@
-/** What connects GPUs, and what NCCL may use of it, from what the libraries say. */
+/** Links between GPUs, and NCCL's permitted use of them, from the libraries' answers. */
 import { describe, expect, test } from "vitest";
 import { nvlsState, p2pState } from "../../../src/backends/nccl/discovery/examine.ts";
 import { linkKinds } from "../../../src/backends/nccl/discovery/link-kinds.ts";

@@ -1,4 +1,4 @@
-/** What a process says of its ends of messages. */
+/** A process's report on its ends of messages. */
 import { expect, test } from "vitest";
 import type { RankCall, RemoteTransfer } from "../../../src/api/index.ts";
 import { Made } from "../../../src/backends/nccl/calls/made.ts";

@@ -1,4 +1,4 @@
-/** A world of its own in each of a launcher's processes is told once. */
+/** A warning for a separate world in each of a launcher's processes, given once. */
 import { createWorld, type OpenRequest } from "twinccl";
 import { beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import { placesFor } from "../../../src/backends/nccl/places.ts";
@@ -15,7 +15,7 @@ vi.doMock("../../../src/backends/nccl/devices.ts", async (original) => ({
 
 beforeEach(() => vi.resetModules());
 
-/** What a process says that opens two worlds of two GPUs, started with these variables. */
+/** The output of a process that opens two worlds of two GPUs, started with these variables. */
 async function said(variables: Readonly<Record<string, string>>, devices?: readonly number[]) {
   for (const [name, value] of Object.entries(variables)) vi.stubEnv(name, value);
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);

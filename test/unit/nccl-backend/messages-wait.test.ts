@@ -1,4 +1,4 @@
-/** Who keeps messages waiting, as what the ranks say leads from one to the next. */
+/** The ranks that keep messages waiting, found from report to report. */
 import { expect, test, vi } from "vitest";
 import type { Ends, Message } from "../../../src/backends/nccl/calls/made.ts";
 import { keepWaiting } from "../../../src/backends/nccl/job/messages-wait.ts";
@@ -9,7 +9,7 @@ function message(text: string): Message {
   return [4 * Number(from) + Number(to), Number(number)];
 }
 
-/** What a rank says: how many it has made, and which wait. */
+/** A rank's report: the number of its calls, and those that wait. */
 function says(made: readonly string[], waiting: readonly string[] = []): Ends {
   const counts = made.map((text): [number, number] => {
     const [pair, number] = message(text);
@@ -78,7 +78,7 @@ test.each<[string, readonly string[], Readonly<Record<number, Ends>>, readonly n
 ])("names %s", async (_, together, words, expected) => {
   const { ranks, of } = await lacking(0, together, words);
   expect(ranks).toEqual(expected);
-  // Each rank is asked once.
+  // Each rank is queried once.
   const asked = of.mock.calls.map(([rank]) => rank);
   expect(new Set(asked).size).toBe(asked.length);
 });

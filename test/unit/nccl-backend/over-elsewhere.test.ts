@@ -1,6 +1,6 @@
 /**
- * Ranks that wait without a deadline on communicators that others have aborted, or closed, or have left behind: they are told,
- * and wait no longer.
+ * Ranks that wait without a deadline on communicators that others have aborted, closed or left behind: the wait fails
+ * with the cause.
  */
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
@@ -8,7 +8,7 @@ import { fakeGpus } from "../../support/fake-gpus/index.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
 
-/** What ranks may wait in for the other one; none is made by it. */
+/** Calls in which a rank may wait for the other one, which makes none of them. */
 const waits: readonly (readonly [string, (comm: Communicator) => PromiseLike<unknown>])[] = [
   ["a collective call", (comm) => comm.barrier()],
   ["a first message", (comm) => comm.recv({ recv: comm.alloc("int8", 1), peer: 1 - comm.rank })],
@@ -55,7 +55,7 @@ describe.each(waits)("who waits in %s", (_, wait) => {
     expect(error.message).toMatch(
       /rank 0 has aborted it: barrier: call 1 on "world" was not done within 50 ms/,
     );
-    // Who comes later is told as well.
+    // A later call gets the same error.
     expect(await told(c.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 2 });
     await closeAll(ranks);
   });
@@ -121,7 +121,7 @@ describe("who was left out when the others rebuilt", () => {
     expect(onHalf).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [] });
     expect(onHalf?.message).toContain("the job went on without this rank");
     expect(await told(d.comm.rebuild())).toMatchObject({ code: "ERR_COMM_CLOSED", ranks: [0, 1] });
-    // Those who went on hear nothing of it, and wait for nobody.
+    // The remaining ranks see nothing of it, and do not wait.
     await Promise.all(next.map((comm) => comm.barrier()));
     await Promise.all([...next, c.comm, d.comm].map((comm) => comm.close()));
   });

@@ -1,4 +1,4 @@
-/** What is left in a process of the lives of its job that are over: nothing. */
+/** Leftovers of a job's past generations in a process: nothing. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -19,7 +19,7 @@ class Noted {
     this.#refs.set(name, new WeakRef(thing));
   }
 
-  /** Those that somebody holds. */
+  /** Those that are still reachable. */
   async held(): Promise<string[]> {
     for (let i = 0; i < 3; i++) {
       await turns(5);
@@ -30,7 +30,7 @@ class Noted {
   }
 }
 
-/** A job of two ranks whose sessions and memberships of the first life are noted. */
+/** A job of two ranks with recorded sessions and memberships of the first generation. */
 async function begin(noted: Noted): Promise<ConnectedCommunicator[]> {
   const { setup } = cleanGpus();
   const members = await (await place(2)).joinAll();
@@ -57,7 +57,7 @@ const goOn = (noted: Noted, comms: readonly ConnectedCommunicator[]) =>
     }),
   );
 
-/** How many intervals were begun and not ended. */
+/** The number of intervals that were begun and not ended. */
 function livingIntervals(): () => number {
   const living = new Set<unknown>();
   const { setInterval: set, clearInterval: clear } = globalThis;

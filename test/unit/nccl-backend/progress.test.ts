@@ -1,4 +1,4 @@
-/** Who waits for work on streams, and what each of them is told: once, and nothing of somebody else's. */
+/** Waits for work on streams: each settles once, and only with its own outcome. */
 import { describe, expect, test } from "vitest";
 import type { Completion } from "../../../src/api/index.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
@@ -7,7 +7,7 @@ import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../support/fake-gpus/machine.ts";
 import { turns } from "./gpus.ts";
 
-/** Two devices with work on their streams that is held, progress on them, and a list of who was told what. */
+/** Two devices with held work on their streams, progress on them, and a list of settled waits. */
 function setUp() {
   const machine = new Machine();
   const cuda = fakeCuda(machine);

@@ -1,4 +1,4 @@
-/** What a rank is told when NCCL or CUDA fails: an error of its own, with what to do. */
+/** A rank's error when NCCL or CUDA fails: one of its own, with a next step. */
 import type { CommError, Communicator, DeviceBuffer } from "twinccl";
 import { CudaError, NcclError } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** Rebuilds whose next life does not open at once, or not at all: tried a few times, told to all, and never final. */
+/** Rebuilds with a next generation that does not open at once, or not at all: retried, reported on all ranks, and never final. */
 import { type CommError, createWorld, InvalidArgumentError } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
@@ -26,7 +26,7 @@ const rebuilt = async (ranks: readonly Joined[], without?: readonly number[]): P
     comm: await joined.comm.rebuild(without && { without }),
   }));
 
-/** What ranks' rebuilds failed with. */
+/** The failures of the ranks' rebuilds. */
 const failed = (ranks: readonly Joined[], without?: readonly number[]): Promise<CommError[]> =>
   onAll(ranks, ({ comm }) =>
     comm.rebuild(without && { without }).then(

@@ -1,4 +1,4 @@
-/** What the NCCL or the GPUs that are there lack is refused by name before anything is issued. */
+/** Features that the present NCCL or GPUs lack are refused by name before anything is issued. */
 import type { DType, ReduceOp } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { cleanGpus, inWorld } from "./gpus.ts";

@@ -1,4 +1,4 @@
-/** What goes on beside calls that are made again back to back: readers, getters, and the garbage collector. */
+/** Work beside back-to-back repeated calls: readers, getters, and the garbage collector. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -19,11 +19,11 @@ async function known(comm: Communicator) {
   return args;
 }
 
-/** What a reading gives, or that it does not in a while. */
+/** The result of a reading, or its absence after a while. */
 const soon = (read: Promise<Int32Array>): Promise<unknown> =>
   Promise.race([read.then((array) => [...array]), sleep(400, "is stuck")]);
 
-/** Collects what nobody can reach any more, also from frames that are over. */
+/** Collects all unreachable objects, also those of frames that are over. */
 async function collected(refs: readonly WeakRef<object>[]): Promise<boolean[]> {
   await turns(5);
   await sleep(20);
@@ -33,7 +33,7 @@ async function collected(refs: readonly WeakRef<object>[]): Promise<boolean[]> {
   return refs.map((ref) => ref.deref() === undefined);
 }
 
-/** A world whose session is not spied on: spies keep what they were given. */
+/** A world without spies on its session: spies keep their arguments. */
 const unwatched = (size: number, use: (world: World) => Promise<void>): Promise<void> =>
   inWorld(cleanGpus(), size, use);
 

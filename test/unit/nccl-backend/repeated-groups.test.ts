@@ -29,7 +29,7 @@ function reduceAll(comm: Communicator, all: readonly ReturnType<typeof doubling>
   });
 }
 
-/** How many calls the session was given again by themselves, and behind others. */
+/** The numbers of repeated calls that the session got by themselves, and behind others. */
 function counts({ gpus }: Watched): () => readonly [number, number] {
   const [session] = gpus.sessions;
   const alone = vi.mocked(session!.enqueueRepeated);

@@ -244,7 +244,7 @@ test("replays of ranks in processes of their own go on behind each other, and en
     }),
   );
   expect(sums).toEqual([16, 16]);
-  // Whoever asks hears of those that were made again.
+  // A query also counts the repeated ones.
   gpus.machine.hold();
   const [mine, other] = graphs.map(({ graph }) => graph) as [Graph, Graph];
   const open = told(other.replay({ timeoutMs: 400 }));

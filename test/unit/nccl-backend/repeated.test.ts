@@ -1,6 +1,6 @@
 /**
- * Calls that a rank makes again with the same arguments, which go to NCCL by a shorter way: whoever wants to know of one,
- * cancels it or makes it fail finds it as any other. One rank alone takes the shortest way, several meet in line.
+ * Calls that a rank repeats with the same arguments, which go to NCCL by a shorter path: observers, cancellation and
+ * failures see them as any other call. One rank alone takes the shortest path, several wait in a queue.
  */
 import { tracingChannel } from "node:diagnostics_channel";
 import type { CommOp, Communicator, OpInfo } from "twinccl";

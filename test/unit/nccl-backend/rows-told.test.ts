@@ -1,4 +1,4 @@
-/** What callbacks do that are told in the middle of a turn, or at its end, that a row was submitted. */
+/** Callbacks that act in the middle of a turn, or at its end, on the report that a batch was submitted. */
 import type { CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../support/planted.ts";
@@ -7,7 +7,7 @@ import { turns } from "./gpus.ts";
 
 type Args = ReturnType<typeof doubling>;
 
-/** What the programs of both ranks have in hand. */
+/** The objects of both ranks' programs. */
 interface Ends {
   readonly comms: Communicator[];
   readonly args: Args[];

@@ -1,4 +1,4 @@
-/** A world of one process is split while another one's start is told by variables, which a split would see as well. */
+/** A split of one world of a process during another one's start, which sets variables that the split would see. */
 import { describe, expect, test } from "vitest";
 import { startWithVariables } from "../../../src/backends/nccl/process/start-variables.ts";
 import { outcome } from "./again.ts";

@@ -8,7 +8,7 @@ import { holds } from "../../support/seed.ts";
 import { cleanGpus, expectClean, inWorld } from "./gpus.ts";
 import { closeAll, joinAll, onAll } from "./joined.ts";
 
-/** What a rank gives to a split. */
+/** The arguments of a rank's split. */
 interface Wish {
   readonly color: number | undefined;
   readonly key: number;
@@ -16,7 +16,7 @@ interface Wish {
 
 const [most, least] = [Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
 
-/** Wishes by rank, and who is in the same communicator, in its order. */
+/** Arguments by rank, and the members of each resulting communicator, in its order. */
 const cases: readonly (readonly [what: string, wishes: readonly Wish[], groups: number[][]])[] = [
   ["keys 1 and 2**31", [2 ** 31, 1, 2 ** 32].map((key) => ({ color: 0, key })), [[1, 0, 2]]],
   ["negative keys", [0, -1, -(2 ** 31) - 1].map((key) => ({ color: 3, key })), [[2, 1, 0]]],
@@ -42,7 +42,7 @@ const cases: readonly (readonly [what: string, wishes: readonly Wish[], groups: 
   ],
 ];
 
-/** What each rank of a split finds: its place, whom it gathers from, whom rank 0 is; `undefined` where it joins nothing. */
+/** The view of each rank of a split: its place, the members, the first one; `undefined` where it joins nothing. */
 async function found(comm: Communicator, child: Communicator | undefined) {
   if (child === undefined) return undefined;
   const send = comm.rank + 1;
@@ -55,11 +55,11 @@ async function found(comm: Communicator, child: Communicator | undefined) {
   return { rank: child.rank, gathered, root: root - 1 };
 }
 
-/** What is found in a world. */
+/** The views in a world. */
 const foundIn = (world: World, wishes: readonly Wish[]) =>
   world.run(async (comm) => found(comm, await comm.split(wishes[comm.rank] as Wish)));
 
-/** What is to be found. */
+/** The required views. */
 function expected(size: number, groups: readonly number[][]) {
   return Array.from({ length: size }, (_, rank) => {
     const group = groups.find((each) => each.includes(rank));

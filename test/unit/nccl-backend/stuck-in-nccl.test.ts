@@ -1,4 +1,4 @@
-/** Ranks that have come together, and then wait in NCCL for one of them that is at something else, or whose part fails. */
+/** Ranks past their barrier that wait in NCCL for one that is busy elsewhere, or fails in its part. */
 import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
@@ -86,7 +86,7 @@ async function expectLife(ranks: readonly Joined[]): Promise<void> {
 describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
   const isWindow = name === "registerWindowInBackground";
 
-  /** What NCCL holds of symmetric memory stays behind, with a warning; else nothing does. */
+  /** NCCL's symmetric memory stays behind, with a warning; nothing else does. */
   async function behind(work: (gpus: FakeGpus) => Promise<void>): Promise<void> {
     const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
     try {
@@ -290,7 +290,7 @@ test.each([0, 1])(
     const mine = [...gpus.nccl.ends.values()].filter(({ device }) => device === 0);
     expect(mine).toEqual([]);
     expect(child.size).toBe(2);
-    // Rank 1, whose other end is gone, would be waited for.
+    // The close would wait for rank 1, which has lost its other end.
     await a.comm.close();
   },
 );

@@ -21,7 +21,7 @@ async function splitWithWindow(comm: Communicator) {
   return { child, window };
 }
 
-/** How a rank's end of a split comes to be over. */
+/** The ways to end a rank's part of a split. */
 const ways: [string, (child: Communicator) => unknown][] = [
   ["is closed", (child) => child.close()],
   ["is aborted", (child) => child.rank === 0 && child.abort()],
@@ -113,7 +113,7 @@ describe("symmetric memory goes after its window", () => {
   });
 });
 
-/** What a communicator calls NCCL for on another thread. */
+/** NCCL's functions that a communicator calls on another thread. */
 const elsewhere = {
   splitInBackground: (comm: Communicator) => comm.split({ color: 0 }),
   registerWindowInBackground: (comm: Communicator) =>

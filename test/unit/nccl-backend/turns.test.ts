@@ -261,7 +261,7 @@ test("a split behind a call that waits makes its communicator in turn", async ()
   await closed(ends);
 });
 
-/** What a step does, on which communicator, and how long every rank pauses before it. */
+/** The act of a step, its communicator, and every rank's pause before it. */
 interface Step {
   readonly kind: "sum" | "again" | keyof typeof slow;
   readonly on: number;

@@ -1,4 +1,4 @@
-/** Whom a late call's error names: the ranks that have not made the call, as the communicator numbers them. */
+/** The ranks that a late call's error names: those that have not made the call, as the communicator numbers them. */
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
@@ -78,7 +78,7 @@ describe.each(["once", "always"] as const)(
         return [behind, await first];
       });
       const all = await Promise.all(ends);
-      // The first that is told may end the communicator for the other's calls too.
+      // The first rank to fail may end the communicator for the other's calls too.
       const late = all.flatMap(([behind]) => (behind?.code === "ERR_COMM_TIMEOUT" ? [behind] : []));
       expect(late).not.toEqual([]);
       for (const error of late) expect(error).toMatchObject({ call: 1, ranks: [1] });

@@ -290,7 +290,7 @@ describe("failures in the background", () => {
           return [cause instanceof CommError && cause.cause === failure && cause.rank, after];
         }),
       );
-      // Whose end it was, as each rank is told.
+      // The failed end, as each rank sees it.
       expect(outcome).toEqual([
         [false, undefined],
         [1, "ERR_COMM_ABORTED"],

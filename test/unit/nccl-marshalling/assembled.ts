@@ -1,4 +1,4 @@
-/** What GNU's assembler makes of machine code's text. */
+/** Machine code from its text, by GNU's assembler. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** Calls on threads of their own: what arrives there, what comes back, and that nobody has to wait for them. */
+/** Calls on threads of their own: their arguments, their results, and no wait for them at the end. */
 import { spawn } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -114,7 +114,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     },
   );
 
-  /** Runs a program in a process of its own, whose calls on other threads are held; resolves when it has ended. */
+  /** Runs a program in a process of its own with held calls on other threads; resolves when it has ended. */
   async function endOf(body: string, last: string): Promise<object> {
     const built = new URL("../../../dist/backends/nccl/", import.meta.url);
     const program = `

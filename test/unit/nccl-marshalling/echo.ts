@@ -24,12 +24,12 @@ const table = {
   clearings: prototype<() => number>("int echo_clearings(void)", "1"),
 } as const;
 
-/** What the next calls do. */
+/** The behaviour of the next calls. */
 export interface Answer {
   readonly status?: number;
-  /** Which call has the status, the first being 1, or from which on if negative; else all. */
+  /** The index of the failing call, from 1; if negative, of the first one of all that fail; left out: all. */
   readonly failing?: number;
-  /** What integer and pointer out-parameters receive. */
+  /** The values of integer and pointer out-parameters. */
   readonly out?: readonly [bigint, bigint?];
   readonly real?: number;
   /** Bytes of stack that each call uses. */
@@ -41,18 +41,18 @@ export interface Echo {
   readonly path: string;
   /** Chooses what the next calls give back, and forgets what arrived. */
   begin(answer?: Answer): void;
-  /** Whether the library has something to say about errors. */
+  /** Gives the library a text about its last error, or none. */
   lastError(some: boolean): void;
   /** Pretends that there are GPUs, with NVSwitches and multicast or without both; 0 ends that. */
   machine(devices: number, switched?: boolean): void;
-  /** What arrived last. */
+  /** The last arguments. */
   text(): string;
   /** All that arrived, in order. */
   lines(): readonly string[];
   calls(): number;
-  /** Whether calls on other threads wait. */
+  /** Makes calls on other threads wait. */
   hold(wait: boolean): void;
-  /** How many do. */
+  /** The number of waiting calls. */
   waiting(): number;
   layouts(): string;
   clearings(): number;

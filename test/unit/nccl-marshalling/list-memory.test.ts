@@ -1,4 +1,4 @@
-/** Places of lists: where they lie, and how often memory and its address are asked for. */
+/** Places of lists: their addresses, and the numbers of allocations and address queries. */
 import { describe, expect, test } from "vitest";
 import {
   ListMemory,
@@ -6,7 +6,7 @@ import {
   pieceWords,
 } from "../../../src/backends/nccl/sys/call-list.ts";
 
-/** Memory whose buffers have addresses far from each other; those that were asked for, in order. */
+/** Memory of buffers with addresses far from each other; the requests, in order. */
 function memory() {
   const asked: ArrayBuffer[] = [];
   const start = (buffer: ArrayBuffer): bigint => BigInt(asked.indexOf(buffer) + 1) << 32n;
@@ -14,7 +14,7 @@ function memory() {
     asked.push(buffer);
     return start(buffer);
   });
-  /** A place lies where its words do, all of which nobody has written. */
+  /** A place lies where its words do, all of them unwritten. */
   const take = (words: number): ListPlace => {
     const place = list.take(words);
     expect(place.words.length).toBe(words);

@@ -84,7 +84,7 @@ const reduce =
   (nccl) =>
     nccl.allReduce(from, 2n, 3, 4, 5, 600n + from, 7n);
 
-/** How the calls of a test are named when they arrive. */
+/** The names of a test's calls on arrival. */
 const names = (echo: Echo): string[] =>
   echo.lines().map((line) => line.split(" ").slice(0, 3).join(" "));
 

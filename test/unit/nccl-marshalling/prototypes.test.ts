@@ -16,11 +16,11 @@ import { type Answer, type Echo, echoLibrary } from "./echo.ts";
 /** A call of one row: what it is given, what must arrive, and what must come back. */
 interface Trial extends Answer {
   readonly args: () => readonly unknown[];
-  /** What C saw; the row's name is not repeated. */
+  /** The arguments as C sees them; the row's name is not repeated. */
   readonly arrives?: string;
   /** The out-parameter by its position, and its contents afterwards. */
   readonly back?: readonly (readonly [at: number, contents: unknown])[];
-  /** What is returned, where that is no status. */
+  /** The returned value, where that is no status. */
   readonly returns?: unknown;
 }
 

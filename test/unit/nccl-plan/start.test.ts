@@ -1,4 +1,4 @@
-/** How NCCL is started with a pinned plan: variables around the start alone, graph files, and what a process settles. */
+/** NCCL's start with a pinned plan: variables around the start alone, graph files, and settings that hold for the process. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
@@ -291,7 +291,7 @@ test("a start that is given up has its variables put back, and the next one begi
 });
 
 describe("two jobs of two processes, of which one is pinned", () => {
-  /** A process, whose starts on other threads end once both processes have begun them. */
+  /** A process with starts on other threads that end once both processes have begun them. */
   async function processes() {
     const begun: string[] = [];
     const meetings = new Map<string, () => void>();
@@ -380,7 +380,7 @@ describe("what a process settles", () => {
           message: expect.stringContaining(`was started with NCCL_NVLS_ENABLE=${given}`),
         }),
       );
-      // Who leaves it out then runs without.
+      // A backend without the option runs without NVLS then.
       settings.settleNvls(false);
       expect(env).toEqual({ NCCL_NVLS_ENABLE: "0" });
     },

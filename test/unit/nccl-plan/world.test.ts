@@ -1,4 +1,4 @@
-/** Worlds with pinned plans on fake GPUs: what NCCL is told when, and what is told about calls. */
+/** Worlds with pinned plans on fake GPUs: NCCL's variables over time, and the reports about calls. */
 import { type Backend, createWorld } from "twinccl";
 import type { NcclPin } from "twinccl/nccl";
 import { expect, test } from "vitest";
@@ -7,7 +7,7 @@ import { pinnedConfig } from "../../../src/backends/nccl/process/pinned-start.ts
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
 
-/** What a start was told. */
+/** The variables at a start. */
 interface Told {
   readonly start: "init" | "split";
   readonly algorithm: string | undefined;

@@ -1,4 +1,4 @@
-/** Which addresses lead to this machine alone: without a secret a store listens, and ranks speak, nowhere else. */
+/** Addresses of this machine alone: without a secret a store listens, and ranks speak, nowhere else. */
 import { describe, expect, test } from "vitest";
 import { isLoopback, requireSecret } from "../../../src/backends/nccl/rendezvous/addresses.ts";
 

@@ -1,4 +1,4 @@
-/** A job whose ranks leave in order and join again: it starts anew, at the same place, once all of them have left. */
+/** A job with ranks that leave in order and join again: it restarts, at the same place, once all of them have left. */
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -44,7 +44,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
   const joining = (meet: Meet, rank: number, size: number, deadlineMs = 10_000) =>
     meet().join({ jobId: "again", rank, size, deadlineMs });
 
-  // Whoever leaves last, each of the others asks to be in the next life while it is still in the one before.
+  // Whichever rank leaves last, each of the others requests the next generation while it is still in the one before.
   test.each([0, 1, 2])(
     "ranks join again and again where rank %i is the last to leave",
     async (last) => {
@@ -85,7 +85,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
       ...{ missing: [0, 2], ranks: [0, 2] },
     });
     expect(error.message).toContain("this rank has left the job, and ranks 0, 2 not yet");
-    // The others go on as if nobody had asked.
+    // The others go on as if there were no request.
     await members[2]!.set("k", bytes("v"));
     expect(text(await members[0]!.get("k"))).toBe("v");
     await Promise.all([0, 2].map((rank) => members[rank]!.leave()));

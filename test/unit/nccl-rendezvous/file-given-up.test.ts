@@ -9,7 +9,7 @@ import { within } from "../../support/planted.ts";
 import { scratch } from "./launched.ts";
 import { closeAfter, errorOf } from "./stores.ts";
 
-/** What another process does at the moment in which this one is about to take a file away. */
+/** The act of another process just before this one takes a file away. */
 let meanwhile: (() => void) | undefined;
 
 vi.mock("../../../src/backends/nccl/rendezvous/file-record.ts", async (original) => {
@@ -28,7 +28,7 @@ const record: files.FileRecord = {
   ...{ format: files.format, jobId: "job", nonce: "n", host: "127.0.0.1", port: 9, secret: "s" },
   creator: thisProcess(),
 };
-/** One whose process has ended. */
+/** A record of a process that has ended. */
 const stale = { ...record, nonce: "stale", creator: { ...record.creator, started: "0" } };
 
 /** Writes a file, as of that time. */
@@ -71,7 +71,7 @@ test("rank 0 closes the store that it hosts, and takes its file away", async () 
   expect(await connecting).toMatchObject({ code: "ECONNREFUSED" });
 });
 
-/** What a process left behind that ended as it wrote, or after it. */
+/** Leftovers of a process that ended during its write, or after it. */
 const left = { "half a record": '{"format":', "a record": line(stale) };
 
 test.each(Object.entries(left))(

@@ -1,4 +1,4 @@
-/** The file of a rendezvous as it is read and written: whose it must be, and what is left open. */
+/** The file of a rendezvous as it is read and written: its required owner, and its open fields. */
 import { spawnSync } from "node:child_process";
 import { chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { expect, onTestFinished, test, vi } from "vitest";

@@ -44,7 +44,7 @@ function join(
   return joined;
 }
 
-/** The file that a run left behind whose rank 0 was killed. */
+/** The file that is left after rank 0 of a run was killed. */
 async function leftBehind(path: string, jobId: string): Promise<void> {
   const index = new URL("../../../dist/backends/nccl/rendezvous/file.js", import.meta.url).href;
   const program = `

@@ -12,7 +12,7 @@ import type { Peer, Seat } from "../../../src/backends/nccl/rendezvous/seats.ts"
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-/** A rank that notes what it is told. */
+/** A rank that records its messages. */
 class Noting implements Peer {
   readonly label = "a rank";
   readonly told: Reply[] = [];

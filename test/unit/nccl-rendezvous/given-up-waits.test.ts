@@ -1,4 +1,4 @@
-/** What one rank gives up is its own affair: the others' waits go on, and its words do not count. */
+/** A wait that one rank gives up: the others' waits go on, and its message does not count. */
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
@@ -42,7 +42,7 @@ describe("a wait that is given up by its signal", () => {
   });
 });
 
-/** A rank of a job of one whose store says nothing more from some moment on, and keeps the connections. */
+/** A rank of a job of one, with a store that falls silent at some moment and keeps the connections. */
 async function silenced() {
   const at = await place(1);
   let isSilent = false;

@@ -51,7 +51,7 @@ const framed = (payload: Uint8Array): Buffer => {
 };
 
 /**
- * Proves to know the secret as a rank does, then says what it is told to, and something more later; resolves when the
+ * Proves knowledge of the secret as a rank does, then sends the given bytes, and more of them later; resolves when the
  * store has ended it.
  */
 function speaker(

@@ -1,4 +1,4 @@
-/** `twinccl launch` with real processes: what ranks see, how failures and signals end a job, that nobody is left. */
+/** `twinccl launch` with real processes: the ranks' view, the end of a job by failures and signals, no process left. */
 import { dirname } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { cli } from "../cli/harness.ts";
@@ -45,7 +45,7 @@ describe("a job", () => {
       "[0] 5 false",
       '[0] true ["-n","7","--help","--","x"]',
     ]);
-    // What nobody set is not set: a rank could not tell it from what its user wants.
+    // An unset variable stays unset: a rank could not tell a default from a setting of its user.
     const unset = await launch(["-n", "1", path], { NCCL_NVLS_ENABLE: undefined }).ended;
     expect(unset.lines[0]).toBe("[0] 0 1 0 1 launcher 127.0.0.1 undefined");
   });

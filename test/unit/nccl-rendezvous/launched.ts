@@ -34,7 +34,7 @@ export function script(name: string, body: string): string {
   return path;
 }
 
-/** How a launch ended. */
+/** The end of a launch. */
 export interface Launched {
   readonly status: number | null;
   readonly signal: NodeJS.Signals | null;

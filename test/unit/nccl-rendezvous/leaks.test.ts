@@ -1,4 +1,4 @@
-/** What is left in a process that has met others: nothing that keeps it alive, nothing that is open. */
+/** Leftovers in a process after its job: nothing that keeps it alive, nothing open. */
 import { spawn } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";

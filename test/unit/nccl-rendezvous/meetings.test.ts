@@ -1,4 +1,4 @@
-/** Ranks that come together in the store before they block: who goes when, and what keeps them. */
+/** The store's barrier before ranks block: the ranks that pass it, and the reasons for those that wait. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Meetings } from "../../../src/backends/nccl/rendezvous/meetings.ts";
@@ -114,7 +114,7 @@ describe("a meeting", () => {
   });
 });
 
-/** Ranks that may go, found by striking out those who lack somebody until nobody does. */
+/** Ranks that may go: the fixed point of removing ranks that lack a partner. */
 function mayGo(waiting: ReadonlyMap<number, readonly Meeting[]>): Set<number> {
   const left = new Map(waiting);
   const isThere = (rank: number, key: string): boolean =>

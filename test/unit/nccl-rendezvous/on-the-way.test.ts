@@ -42,7 +42,7 @@ test("its signal has no listeners any more when it is in", async () => {
   const { signal } = new AbortController();
   const asked = { jobId: "test-job", rank: 0, size: 1, signal };
   const joining = tcpRendezvous({ port, secret, host: "other" }).join(asked);
-  // Nobody is there yet: it pauses, and tries again.
+  // No store is there yet: it pauses, and tries again.
   await new Promise((resolve) => setTimeout(resolve, 100));
   const late = await StoreServer.listen({
     jobId: "test-job",
@@ -88,7 +88,7 @@ test("it tries again where the first connection ends while the one beside it is 
     if (count === 1) first = socket;
     if (count !== 2) handOn(socket, at.server.port);
     else {
-      // The rank hears of it before the store is asked for its second challenge.
+      // The rank notices it before it requests the second challenge from the store.
       first?.destroy();
       setTimeout(() => handOn(socket, at.server.port), 50);
     }

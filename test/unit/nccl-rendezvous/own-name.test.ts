@@ -1,4 +1,4 @@
-/** A machine's own name, which Debian and Ubuntu give a loopback address on that machine and nobody does elsewhere. */
+/** A machine's own name, which Debian and Ubuntu map to a loopback address on that machine, and no other system does. */
 import { describe, expect, test, vi } from "vitest";
 import { isOwnName } from "../../../src/backends/nccl/rendezvous/addresses.ts";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";

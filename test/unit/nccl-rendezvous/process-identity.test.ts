@@ -1,4 +1,4 @@
-/** Whether a process that left a file behind still runs: whatever it is called, and whoever it belongs to. */
+/** Detection of the process that left a file behind, under any name and owner. */
 import { spawn } from "node:child_process";
 import { copyFileSync, readFileSync } from "node:fs";
 import { expect, onTestFinished, test, vi } from "vitest";

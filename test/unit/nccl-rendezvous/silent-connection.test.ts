@@ -12,7 +12,7 @@ interface Relayed {
   bytes: number;
 }
 
-/** Rank 1 of a job of two, whose connections go through a relay: the spoken one, then the silent one. */
+/** Rank 1 of a job of two, with connections through a relay: the spoken one, then the silent one. */
 async function relayed(at: Place): Promise<{ zero: Membership; one: Membership; all: Relayed[] }> {
   const all: Relayed[] = [];
   const server = createServer((near) => {

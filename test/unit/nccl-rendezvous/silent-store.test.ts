@@ -4,7 +4,7 @@ import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts"
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { bytes, errorOf, place, relay, text } from "./stores.ts";
 
-/** A rank whose next answer from the store goes through a function. */
+/** A rank that passes the store's next answer through a function. */
 async function joined(): Promise<{
   member: Membership;
   next(by: (chunk: Buffer) => Buffer): void;

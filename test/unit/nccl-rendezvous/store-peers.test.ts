@@ -8,7 +8,7 @@ import { bytes } from "./stores.ts";
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-/** A rank that notes what it is told. */
+/** A rank that records its messages. */
 class Noting implements Peer {
   readonly label: string;
   readonly told: Reply[] = [];

@@ -19,7 +19,7 @@ export function closeAfter(close: () => Promise<unknown>): void {
   closers.push(close);
 }
 
-/** A store that somebody else than a rank hosts, and the way to it. */
+/** A store outside of the ranks' processes, and its address. */
 export interface Place {
   readonly server: StoreServer;
   readonly rendezvous: Rendezvous;
@@ -51,7 +51,7 @@ export async function place(
   return { server, rendezvous, secret, jobId, join, joinAll };
 }
 
-/** A rank whose connection the test can cut, as the end of its process would. */
+/** A rank with a connection that the test can cut, as the end of its process would. */
 export interface Fragile {
   readonly member: Membership;
   cut(): void;
@@ -69,7 +69,7 @@ export async function fragile(at: Place, size: number): Promise<Fragile[]> {
   );
 }
 
-/** Hands bytes on between those who connect and a port, until it is cut. */
+/** Relays bytes between clients and a port, until it is cut. */
 export async function relay(
   target: number,
   onBytes: (bytes: Buffer, from: "rank" | "store", socket: Socket) => Buffer = (chunk) => chunk,

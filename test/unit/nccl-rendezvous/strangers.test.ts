@@ -1,4 +1,4 @@
-/** Who does not belong to a job holds nothing of its store: no connection, no memory, no second guess. */
+/** Clients outside the job hold nothing of its store: no connection, no memory, no second guess. */
 import { createConnection, createServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import { FramedSocket } from "../../../src/backends/nccl/rendezvous/framed-socket.ts";

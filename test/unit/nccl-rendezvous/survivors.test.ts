@@ -5,7 +5,7 @@ import type { LostPeer } from "../../../src/backends/nccl/rendezvous/rendezvous.
 import { launch, script } from "./launched.ts";
 import { bytes, errorOf, fragile, place, text } from "./stores.ts";
 
-/** How the end of a connection is told; which of both it is, is the system's affair. */
+/** The end of a connection; its exact form depends on the system. */
 const ended = /^the connection (ended|was reset)$/;
 
 /** Resolves once that many losses are known. */

@@ -34,7 +34,7 @@ function file(...graphs: readonly string[][]): string {
 const twelve = <T>(channel: (number: number) => T): T[] =>
   Array.from({ length: 12 }, (_, c) => channel(c));
 
-/** What NCCL's search finds on the preset's machine, as a file: trees from the root to the leaf. */
+/** The result of NCCL's search on the preset's machine, as a file: trees from the root to the leaf. */
 function presetFile(ranks: number): string {
   const { channels, ringSearch, treeSearch } = h200x8(ranks);
   return file(

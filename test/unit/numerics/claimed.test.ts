@@ -1,4 +1,4 @@
-/** What docs/numerics.md claims, a test a row. */
+/** The claims of docs/numerics.md, a test a row. */
 import { bytesOf, type Communicator, createWorld, type DType, type ReduceOp } from "twinccl";
 import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { expect, test } from "vitest";
@@ -158,7 +158,7 @@ test("symmetric sums round once", async () => {
   for (const sum of sums) expect(sum).toEqual([0x6801, 0x6800]);
 });
 
-/** x·s + acc with one rounding, for values whose exponents lie close together: the exact sum fits into a double. */
+/** x·s + acc with one rounding, for values with exponents close together: the exact sum fits into a double. */
 const fused = (x: number, s: number, acc: number): number => Math.fround(x * s + acc);
 const apart = (x: number, s: number, acc: number): number => Math.fround(Math.fround(x * s) + acc);
 

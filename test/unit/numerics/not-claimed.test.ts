@@ -1,4 +1,4 @@
-/** What docs/numerics.md does not claim, and what is not settled yet, a test a row. */
+/** The limits of docs/numerics.md's claims, and open questions, a test a row. */
 import { type CommError, createWorld, type Question } from "twinccl";
 import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { expect, test } from "vitest";

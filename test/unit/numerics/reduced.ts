@@ -15,7 +15,7 @@ export function bitsOf(array: {
   return [...new words[array.BYTES_PER_ELEMENT as 1](array.buffer)];
 }
 
-/** What every rank has after an all-reduce, as bits, given every rank's bits. */
+/** The bits of every rank after an all-reduce, given every rank's bits. */
 export async function reduced(
   dtype: DType,
   op: ReduceOp,

@@ -87,7 +87,7 @@ static void waitHeld(void) {
 
 /*
  * A machine with that many GPUs, of which the first two cannot reach each other; 0 leaves all answers to the test. Each has
- * two links that are up: to NVSwitches, or of the last GPU to each of the first two, whose other link goes to a processor.
+ * two links that are up: to NVSwitches, or of the last GPU to each of the first two, with their other link to a processor.
  */
 static struct {
   unsigned int devices;
