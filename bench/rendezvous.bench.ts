@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type Figure, report } from "./support/report.ts";
 
-type Server = typeof import("../src/backends/nccl/rendezvous/store-server.ts");
+type Server = typeof import("../src/backends/nccl/rendezvous/server.ts");
 
 // The rendezvous is no entry of the package, so the built files are named.
 const built = new URL("../dist/backends/nccl/rendezvous/", import.meta.url).href;

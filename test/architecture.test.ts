@@ -93,19 +93,9 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "the monitor's part of making operations, in the folder of the monitor",
   },
   {
-    path: "src/backends/nccl/calls/leaving.ts",
-    rule: "crumb",
-    reason: "communicators after their end have a life of their own beside the session's",
-  },
-  {
     path: "src/backends/nccl/discovery/bus-order.ts",
     rule: "crumb",
     reason: "a fact about NCCL, stated and tested by itself",
-  },
-  {
-    path: "src/backends/nccl/job/communicator-keys.ts",
-    rule: "crumb",
-    reason: "names on which all processes agree, tested by themselves",
   },
   {
     path: "src/backends/sim/clock.ts",
@@ -229,7 +219,7 @@ describe("the checkers notice", () => {
     ["algorithms -> backends", "src/algorithms/ring.ts", "../backends/sim/index.ts"],
     ["sim -> nccl", "src/backends/sim/index.ts", "../nccl/index.ts"],
     ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
-    ["memory -> rank", "src/backends/nccl/memory/x.ts", "../rank/local-rank.ts"],
+    ["device -> calls", "src/backends/nccl/device/x.ts", "../calls/communicator.ts"],
     ["agreement -> serving", "src/api/ledger/agree/x.ts", "../serve/serve.ts"],
     ["serving -> the ledger", "src/api/ledger/serve/x.ts", "../ledger.ts"],
     ["device -> the session", "src/backends/nccl/device/x.ts", "../session.ts"],

@@ -2,8 +2,7 @@
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { CommError, CommInfo } from "../../src/api/index.ts";
-import { Comparisons } from "../../src/backends/nccl/job/comparisons.ts";
-import type { StoreWaits } from "../../src/backends/nccl/job/store-waits.ts";
+import { Comparisons, type StoreWaits } from "../../src/backends/nccl/job/cross-check.ts";
 import { inWorld } from "../support/in-world.ts";
 
 /** More than the listeners that Node.js takes for a leak. */

@@ -1,15 +1,14 @@
-/** The GPUs that this process sees, and those that a world gets. */
+/** The GPUs that this process sees, and the GPU and the stream of each rank. */
 import {
   BackendUnavailableError,
-  type InvalidArgumentError,
+  InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
-import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Place } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
-import type { NcclOptions } from "./options.ts";
-import { placesFor } from "./places.ts";
+import { type NcclOptions, streamsOf } from "./options.ts";
 import { CudaError } from "./result/errors.ts";
+import { NcclSession } from "./session.ts";
 
 /** The libraries, and how many devices they see. */
 export async function visibleDevices(
@@ -58,63 +57,32 @@ export async function rankPlaces(
   return { libraries, places };
 }
 
-/** Refuses what is no deadline. */
-export function assertTimeout(timeoutMs: unknown): void {
-  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
-  throw invalid(
-    "nccl",
-    "timeoutMs",
-    textOf(timeoutMs),
-    "a number above 0",
-    "milliseconds; leave it out for calls without a deadline, or give single calls one",
-  );
-}
-
-/** Refuses ways of comparing calls that there are not. */
-export function assertCompareCalls(compareCalls: unknown): void {
-  if (
-    compareCalls === undefined ||
-    compareCalls === "off" ||
-    compareCalls === "once" ||
-    compareCalls === "always"
-  )
-    return;
-  throw invalid(
-    "nccl",
-    "compareCalls",
-    textOf(compareCalls),
-    '"off", "once" or "always"',
-    "leave it out and calls are not compared between processes",
-  );
-}
-
-/** Refuses ways of taking arrays that there are not. */
-export function assertStaging(staging: unknown): void {
-  if (staging === undefined || staging === "copy") return;
-  throw invalid(
-    "nccl",
-    "staging",
-    textOf(staging),
-    '"copy"',
-    "leave it out to have TypedArrays refused in calls",
-  );
-}
-
-/** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
-export function assertDevices(devices: readonly number[]): void {
-  const seen = new Set<number>();
-  const fault = (found: string): InvalidArgumentError =>
-    invalid(
-      "nccl",
-      "devices",
-      found,
-      "different device numbers from 0 on",
-      "leave it out for one device per rank from 0 on; CUDA_VISIBLE_DEVICES says which are seen",
-    );
-  if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));
-  for (const device of devices) {
-    if (!Number.isSafeInteger(device) || device < 0) throw fault(textOf(device));
-    if (seen.has(device)) throw fault(`${device} twice`);
-    seen.add(device);
+/**
+ * A place for every rank: as the options say, or GPU r for rank r. In a world that replaces another the survivors keep
+ * theirs.
+ *
+ * @throws InvalidArgumentError for options that name another number of places than there are ranks.
+ *
+ * @internal
+ */
+export function placesFor(options: NcclOptions, { size, rebuilt }: OpenRequest): readonly Place[] {
+  if (rebuilt?.session instanceof NcclSession) {
+    const { session, ranks } = rebuilt;
+    return ranks.map((rank) => session.place(rank));
   }
+  const { devices = Array.from({ length: size }, (_, rank) => rank) } = options;
+  assertLength("devices", devices, size);
+  const streams = streamsOf(options);
+  if (streams !== undefined) assertLength("streams", streams, size);
+  return devices.map((device, rank) => ({ device, stream: streams?.[rank] }));
+}
+
+function assertLength(field: "devices" | "streams", given: readonly unknown[], size: number): void {
+  if (given.length === size) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `nccl: ${field}: found ${given.length}, a world of ${size} ranks needs ${size}`,
+    },
+    { field, size },
+  );
 }

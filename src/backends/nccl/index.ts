@@ -3,23 +3,23 @@
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
+import { rankPlaces } from "./devices.ts";
+import { versionText } from "./discovery/libraries.ts";
+import { join } from "./join.ts";
+import { openHere, setupOf } from "./open.ts";
 import {
   assertCompareCalls,
   assertDevices,
   assertStaging,
+  assertStreams,
   assertTimeout,
-  rankPlaces,
-} from "./devices.ts";
-import { versionText } from "./discovery/libraries.ts";
-import { join } from "./join.ts";
-import { openHere } from "./open.ts";
-import { type NcclOptions, ncclOptionKinds } from "./options.ts";
-import { assertStreams } from "./places.ts";
+  type NcclOptions,
+  ncclOptionKinds,
+} from "./options.ts";
 import { isToldByVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
 import { startsDone } from "./process/start-variables.ts";
 import { launcherEnvironment } from "./rendezvous/index.ts";
-import { setupOf } from "./setup.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";

@@ -1,6 +1,6 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
 import { hostname } from "node:os";
-import type { NcclPin } from "../../algorithms/index.ts";
+import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import {
   CommAbortedError,
   type CommInfo,
@@ -8,18 +8,20 @@ import {
   InvalidArgumentError,
   type JoinRequest,
 } from "../../api/index.ts";
-import { initAll, initOne, type NcclCommunicator } from "./calls/communicators.ts";
+import type { NcclCommunicator } from "./calls/communicator.ts";
+import { initAll, initOne } from "./calls/create-communicators.ts";
+import { inTurn } from "./common/async.ts";
 import { CurrentDevice, Device, type Place } from "./device/device.ts";
-import { inTurn } from "./device/give-back.ts";
+import { LocalRank } from "./device/local-rank.ts";
 import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
-import type { CompareCalls } from "./job/comparisons.ts";
+import type { CompareCalls } from "./job/cross-check.ts";
 import { Job } from "./job/job.ts";
-import type { Lives } from "./job/next-life.ts";
-import { openTogether } from "./job/opening-together.ts";
+import { type Lives, openTogether } from "./job/rebuild.ts";
 import type { NcclOptions } from "./options.ts";
-import { startPinned, startPinnedJob } from "./process/pinned-start.ts";
-import { LocalRank } from "./rank/local-rank.ts";
+import { pinnedConfig, startPinned, startPinnedJob } from "./process/pinned-start.ts";
+import type { PlanRecord } from "./process/plan-log.ts";
+import { processSettings } from "./process/process-settings.ts";
 import { bootId, type Membership } from "./rendezvous/index.ts";
 import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
@@ -254,4 +256,37 @@ function ncclHost(): string {
 /** A text in which hosts stand, for people. */
 function withHostNames(text: string): string {
   return text.replace(/#\S*/g, "");
+}
+
+/** The session to open: so many ranks, with the pinned plan. */
+interface Opening {
+  readonly pin: NcclPin;
+  readonly size: number;
+  readonly plans: PlanRecord;
+  readonly libraries: Libraries;
+}
+
+/**
+ * To be called right before NCCL is used, once all other arguments are checked: the settings of a process are
+ * final.
+ *
+ * @throws InvalidArgumentError, UnsupportedError for settings that differ from those that NCCL has read in this process.
+ */
+export function setupOf(
+  { timeoutMs, compareCalls, staging, nvls = false, readPlan = false }: NcclOptions,
+  { pin, size, plans, libraries }: Opening,
+): Setup {
+  assertRingSize(pin, size);
+  processSettings.settleNvls(nvls);
+  const log = processSettings.settle(pin, readPlan);
+  return {
+    libraries,
+    config: pinnedConfig(pin),
+    timeoutMs,
+    compareCalls,
+    staging,
+    pin: { ...pin, ...processSettings.buffers() },
+    unusual: processSettings.unusual(),
+    readPlans: log && ((comm) => plans.read(log, comm)),
+  };
 }

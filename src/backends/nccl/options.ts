@@ -1,6 +1,7 @@
-/** The options of `nccl()`. */
+/** The options of `nccl()`, and their checks. */
 import type { NcclPin } from "../../algorithms/index.ts";
-import type { OptionKinds } from "../../api/option-kinds.ts";
+import type { InvalidArgumentError } from "../../api/index.ts";
+import { invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 
 /** Options of `nccl`. */
 export interface NcclOptions {
@@ -63,3 +64,103 @@ export const ncclOptionKinds: OptionKinds<NcclOptions> = {
   ...{ ncclLibrary: "string", cudartLibrary: "string", compareCalls: true },
   ...{ readPlan: "boolean", nvls: "boolean" },
 };
+
+/** Refuses what is no deadline. */
+export function assertTimeout(timeoutMs: unknown): void {
+  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
+  throw invalid(
+    "nccl",
+    "timeoutMs",
+    textOf(timeoutMs),
+    "a number above 0",
+    "milliseconds; leave it out for calls without a deadline, or give single calls one",
+  );
+}
+
+/** Refuses ways of comparing calls that there are not. */
+export function assertCompareCalls(compareCalls: unknown): void {
+  if (
+    compareCalls === undefined ||
+    compareCalls === "off" ||
+    compareCalls === "once" ||
+    compareCalls === "always"
+  )
+    return;
+  throw invalid(
+    "nccl",
+    "compareCalls",
+    textOf(compareCalls),
+    '"off", "once" or "always"',
+    "leave it out and calls are not compared between processes",
+  );
+}
+
+/** Refuses ways of taking arrays that there are not. */
+export function assertStaging(staging: unknown): void {
+  if (staging === undefined || staging === "copy") return;
+  throw invalid(
+    "nccl",
+    "staging",
+    textOf(staging),
+    '"copy"',
+    "leave it out to have TypedArrays refused in calls",
+  );
+}
+
+/** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
+export function assertDevices(devices: readonly number[]): void {
+  const seen = new Set<number>();
+  const fault = (found: string): InvalidArgumentError =>
+    invalid(
+      "nccl",
+      "devices",
+      found,
+      "different device numbers from 0 on",
+      "leave it out for one device per rank from 0 on; CUDA_VISIBLE_DEVICES says which are seen",
+    );
+  if (!Array.isArray(devices) || devices.length === 0) throw fault(JSON.stringify(devices));
+  for (const device of devices) {
+    if (!Number.isSafeInteger(device) || device < 0) throw fault(textOf(device));
+    if (seen.has(device)) throw fault(`${device} twice`);
+    seen.add(device);
+  }
+}
+
+/** CUDA's default streams by handle: they wait for other streams, and cannot be captured. */
+const defaultStreams: readonly bigint[] = [0n, 1n, 2n];
+
+/** The caller's streams, by rank of this process. */
+export function streamsOf({ stream, streams }: NcclOptions): readonly bigint[] | undefined {
+  return stream === undefined ? streams : [stream];
+}
+
+/** Refuses what are no streams of the caller: none, one twice, or a default stream of CUDA. */
+export function assertStreams(options: NcclOptions): void {
+  const field = options.stream === undefined ? "streams" : "stream";
+  const fault = (found: string, needed: string, hint?: string): InvalidArgumentError =>
+    invalid("nccl", field, found, needed, hint);
+  const handles =
+    field === "stream"
+      ? "the handle of a CUDA stream, as a bigint"
+      : "handles of CUDA streams, as bigints";
+  if (options.stream !== undefined && options.streams !== undefined) {
+    throw fault("stream and streams", "one of them", "stream: s is short for streams: [s]");
+  }
+  const streams: unknown = streamsOf(options);
+  if (streams === undefined) return;
+  if (!Array.isArray(streams)) throw fault(textOf(streams), handles);
+  if (streams.length === 0) throw fault("none", handles);
+  const seen = new Set<bigint>();
+  for (const stream of streams as readonly unknown[]) {
+    if (typeof stream !== "bigint" || stream < 0n) throw fault(textOf(stream), handles);
+    if (defaultStreams.includes(stream)) {
+      throw fault(
+        `the default stream ${stream}`,
+        "one of the caller's own",
+        "make it with cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)",
+      );
+    }
+    if (seen.has(stream)) throw fault(`${stream} twice`, "one for every rank");
+    seen.add(stream);
+  }
+}

@@ -1,5 +1,4 @@
 /** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
-
 import {
   type CallSet,
   type Capabilities,
@@ -16,30 +15,30 @@ import {
   type Transfer,
   UnsupportedError,
 } from "../../api/index.ts";
-import { Answers, type Known } from "./answers.ts";
-import { CommunicatorEnds } from "./calls/communicator-ends.ts";
-import type { NcclCommunicator } from "./calls/communicators.ts";
+import type { NcclCommunicator } from "./calls/communicator.ts";
+import { CommunicatorEnds, Leaving } from "./calls/communicator-ends.ts";
+import { split, splitApart } from "./calls/create-communicators.ts";
 import type { CapturedGraph } from "./calls/graphs.ts";
-import { Leaving } from "./calls/leaving.ts";
-import type { Ready } from "./calls/ready-call.ts";
+import type { Ready } from "./calls/prepared-call.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { uncoverAll } from "./calls/windows.ts";
-import { abortAll, childrenOf } from "./children.ts";
+import { inTurn, promised, waitedFor, within } from "./common/async.ts";
 import type { CurrentDevice, Place } from "./device/device.ts";
-import { inTurn, within } from "./device/give-back.ts";
+import { CopiedArrays, notInPlace } from "./device/host-arrays.ts";
+import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
-import { promised } from "./device/promised.ts";
+import { Answers, type Known } from "./dry-run.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
-import { CopiedArrays, notInPlace } from "./rank/copied-arrays.ts";
-import type { LocalRank } from "./rank/local-rank.ts";
+import { pinnedVariables } from "./process/pinned-start.ts";
+import { startWithVariables, unpinned, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** Longest time for work under way to end when a session closes, and after its communicators were aborted. */
 const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** The parts of a session. */
-export interface SessionParts extends Known {
+interface SessionParts extends Known {
   readonly current: CurrentDevice;
   readonly progress: Progress;
   /** The communicator of all ranks. */
@@ -402,4 +401,38 @@ function closeAtEnd(session: Closable): void {
 /** The session was closed. */
 function closedBefore(session: Closable): void {
   open.delete(session);
+}
+
+/** Makes them: here, or, where other members live in other processes, on a thread on which NCCL waits for these. */
+function childrenOf(
+  { libraries, current, config, pin = {}, job }: SessionParts,
+  parent: NcclCommunicator,
+  { calls }: CallSet,
+  children: readonly CommInfo[],
+): NcclCommunicator[] | Promise<NcclCommunicator[]> {
+  const { nccl } = libraries;
+  const variables = pinnedVariables(pin);
+  if (job === undefined) {
+    // Where it has to wait, the parent may be over by then, and its handles with it: nothing is made of it.
+    const splitHere = () =>
+      parent.isOver ? [] : split(nccl, current, parent, calls, children, config);
+    return unpinned(() => withVariables(variables, splitHere));
+  }
+  let begun: Promise<NcclCommunicator[]> | undefined;
+  const begin = (): Promise<NcclCommunicator[]> => {
+    const apart = () => splitApart(nccl, current, parent, children, config);
+    begun = parent.otherThreads.during(apart);
+    return begun;
+  };
+  const made = startWithVariables(variables, begin, parent.over).catch((error: unknown) => {
+    // Communicators that NCCL still makes have no owner.
+    begun?.then(abortAll, () => undefined);
+    throw error;
+  });
+  return waitedFor(made.catch((error) => parent.leftOpen(error)));
+}
+
+/** Aborts communicators without a user; soon after, each is gone. */
+function abortAll(comms: readonly NcclCommunicator[]): void {
+  for (const comm of comms) void comm.abort();
 }

@@ -1,9 +1,9 @@
 /** Fake GPUs: CUDA and NCCL in memory, for tests of what the NCCL backend builds on top of both. */
 import type { Backend } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
+import { placesFor } from "../../../src/backends/nccl/devices.ts";
 import type { Libraries } from "../../../src/backends/nccl/discovery/libraries.ts";
 import { openHere, type Setup } from "../../../src/backends/nccl/open.ts";
-import { placesFor } from "../../../src/backends/nccl/places.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";
 import { fakeCuda } from "./cuda.ts";
 import { Machine, type MachineOptions } from "./machine.ts";

@@ -5,7 +5,7 @@
 import { type Communicator, createWorld, type Explanation, type Session } from "twinccl";
 import type { nccl as ncclBackend } from "twinccl/nccl";
 import { describe, expect, test, vi } from "vitest";
-import { Answers } from "../../../src/backends/nccl/answers.ts";
+import { Answers } from "../../../src/backends/nccl/dry-run.ts";
 import { openHere } from "../../../src/backends/nccl/open.ts";
 import { PlanRecord } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
@@ -154,7 +154,7 @@ describe("options and environment reach what is claimed", () => {
     const stubbed = { NCCL_NVLS_ENABLE: undefined, ...env };
     for (const [name, value] of Object.entries(stubbed)) vi.stubEnv(name, value);
     try {
-      const { setupOf } = await import("../../../src/backends/nccl/setup.ts");
+      const { setupOf } = await import("../../../src/backends/nccl/open.ts");
       const { libraries } = cleanGpus().setup;
       const opening = { pin: {}, size: 2, plans: new PlanRecord(), libraries };
       return setupOf({ ...options }, opening).unusual;

@@ -7,7 +7,7 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/cross-check.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { connected } from "./connected.ts";

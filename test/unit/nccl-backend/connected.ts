@@ -1,7 +1,7 @@
 /** Ranks of different processes on fake GPUs that met in a real store: here the processes share one thread. */
 import { type ConnectedCommunicator, connect, type Session } from "twinccl";
 import { onTestFinished } from "vitest";
-import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/cross-check.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { FakeGpus } from "../../support/fake-gpus/index.ts";
 import { place } from "../nccl-rendezvous/stores.ts";

@@ -1,7 +1,7 @@
 /** Calls that connect ranks, where one of them hears late or never what the others do, or has lost its buffers by then. */
 import { type CommError, type Communicator, RendezvousError } from "twinccl";
 import { expect, test } from "vitest";
-import { CommunicatorKeys } from "../../../src/backends/nccl/job/communicator-keys.ts";
+import { CommunicatorKeys } from "../../../src/backends/nccl/job/job.ts";
 import { within } from "../../support/planted.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";

@@ -1,9 +1,9 @@
 /** Disposed memory: given back when nothing runs, so that CUDA blocks no rank, or when it is needed. */
 import type { Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
+import { Freeing } from "../../../src/backends/nccl/device/deferred-free.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
-import { Freeing } from "../../../src/backends/nccl/memory/freeing.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../support/fake-gpus/machine.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";

@@ -1,7 +1,7 @@
 /** Giving things back: one failure keeps nothing else, and a bounded wait leaves no timer and no listener behind. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { inTurn, within } from "../../../src/backends/nccl/device/give-back.ts";
+import { inTurn, within } from "../../../src/backends/nccl/common/async.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 
 const hourMs = 3_600_000;

@@ -1,6 +1,6 @@
 /** Jobs on fake GPUs, with ranks that joined as processes of their own do. */
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
-import type { CompareCalls } from "../../../src/backends/nccl/job/comparisons.ts";
+import type { CompareCalls } from "../../../src/backends/nccl/job/cross-check.ts";
 import { openJoined } from "../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";

@@ -1,7 +1,7 @@
 /** The ranks that keep messages waiting, found from report to report. */
 import { expect, test, vi } from "vitest";
-import type { Ends, Message } from "../../../src/backends/nccl/calls/made.ts";
-import { keepWaiting } from "../../../src/backends/nccl/job/messages-wait.ts";
+import type { Ends, Message } from "../../../src/backends/nccl/calls/call-counters.ts";
+import { keepWaiting } from "../../../src/backends/nccl/job/missing-ranks.ts";
 
 /** A message of a world of four: `"0>1 #2"` is the third from 0 to 1. */
 function message(text: string): Message {

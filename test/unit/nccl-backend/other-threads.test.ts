@@ -1,6 +1,6 @@
 /** Calls on a communicator on other threads, and what waits here until none of them is under way. */
 import { expect, test } from "vitest";
-import { OtherThreads } from "../../../src/backends/nccl/calls/other-threads.ts";
+import { OtherThreads } from "../../../src/backends/nccl/calls/comm-lock.ts";
 
 /** A call that is under way until it is ended. */
 function call(threads: OtherThreads): { end(error?: Error): Promise<unknown> } {

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import type { CollectiveName, RankCall } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { connectsAll, peersOf } from "../../../src/backends/nccl/calls/pairs.ts";
+import { connectsAll, peersOf } from "../../../src/backends/nccl/calls/nccl-steps.ts";
 import { holds } from "../../support/seed.ts";
 
 const unused = { dtype: "int8", op: undefined, root: -1, split: undefined, recorded: undefined };

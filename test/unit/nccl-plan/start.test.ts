@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { graphFile, graphTopology, h200x8 } from "../../../src/algorithms/index.ts";
+import { setupOf } from "../../../src/backends/nccl/open.ts";
 import {
   graphsWithRing,
   isToldByVariables,
@@ -19,7 +20,6 @@ import {
   unpinned,
   withVariables,
 } from "../../../src/backends/nccl/process/start-variables.ts";
-import { setupOf } from "../../../src/backends/nccl/setup.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
 
 const names = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"];

@@ -1,6 +1,6 @@
 /** Addresses of this machine alone: without a secret a store listens, and ranks speak, nowhere else. */
 import { describe, expect, test } from "vitest";
-import { isLoopback, requireSecret } from "../../../src/backends/nccl/rendezvous/addresses.ts";
+import { isLoopback, requireSecret } from "../../../src/backends/nccl/rendezvous/checks.ts";
 
 describe("an address", () => {
   test.each(["127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "::FFFF:127.0.0.1"])(

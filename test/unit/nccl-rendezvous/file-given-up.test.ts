@@ -4,7 +4,7 @@ import { createConnection } from "node:net";
 import { expect, test, vi } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import * as files from "../../../src/backends/nccl/rendezvous/file-record.ts";
-import { thisProcess } from "../../../src/backends/nccl/rendezvous/process-identity.ts";
+import { thisProcess } from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import { within } from "../../support/planted.ts";
 import { scratch } from "./launched.ts";
 import { closeAfter, errorOf } from "./stores.ts";

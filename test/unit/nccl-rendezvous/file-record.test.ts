@@ -8,8 +8,8 @@ import {
   format,
   readRecord,
   removeRecord,
+  thisProcess,
 } from "../../../src/backends/nccl/rendezvous/file-record.ts";
-import { thisProcess } from "../../../src/backends/nccl/rendezvous/process-identity.ts";
 import { scratch } from "./launched.ts";
 
 const record: FileRecord = {

@@ -1,13 +1,16 @@
 /** A generation that is being formed: deadlines of ranks that come, go and come again, and the order of those that are in. */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import {
+  Generation,
+  type Peer,
+  type Seat,
+} from "../../../src/backends/nccl/rendezvous/generation.ts";
+import {
   Gathering,
   type Member,
   type Purpose,
-} from "../../../src/backends/nccl/rendezvous/gathering.ts";
-import { Generation } from "../../../src/backends/nccl/rendezvous/generation.ts";
-import type { Reply } from "../../../src/backends/nccl/rendezvous/messages.ts";
-import type { Peer, Seat } from "../../../src/backends/nccl/rendezvous/seats.ts";
+} from "../../../src/backends/nccl/rendezvous/join-phase.ts";
+import type { Reply } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());

@@ -11,7 +11,7 @@ import {
   freshNonce,
   isProof,
   Seal,
-} from "../../../src/backends/nccl/rendezvous/handshake.ts";
+} from "../../../src/backends/nccl/rendezvous/connection.ts";
 import {
   decodeReply,
   decodeRequest,
@@ -20,9 +20,9 @@ import {
   failureCodes,
   type Reply,
   type Request,
-} from "../../../src/backends/nccl/rendezvous/messages.ts";
+  WireError,
+} from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
-import { WireError } from "../../../src/backends/nccl/rendezvous/wire.ts";
 import { bytes, closeAfter, errorOf, type Place, place, relay, text } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -4,7 +4,7 @@ import { connect } from "twinccl";
 import { sim } from "twinccl/sim";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { launcherEnvironment, rendezvousFor } from "../../../src/backends/nccl/rendezvous/index.ts";
-import type { LauncherEnvironment } from "../../../src/backends/nccl/rendezvous/launcher-environment.ts";
+import type { LauncherEnvironment } from "../../../src/backends/nccl/rendezvous/launchers.ts";
 import { errorOf } from "./stores.ts";
 
 type Variables = Record<string, string | undefined>;

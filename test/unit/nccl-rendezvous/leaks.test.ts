@@ -56,7 +56,8 @@ describe("a process ends by itself", () => {
 
   test("although it would answer what others ask", async () => {
     const { server, secret } = await place(1);
-    const rollCall = new URL("../../../dist/backends/nccl/job/roll-call.js", import.meta.url).href;
+    const rollCall = new URL("../../../dist/backends/nccl/job/status-query.js", import.meta.url)
+      .href;
     const path = script(
       "answers.mjs",
       `import { RollCall } from ${JSON.stringify(rollCall)};

@@ -1,7 +1,7 @@
 /** The store's barrier before ranks block: the ranks that pass it, and the reasons for those that wait. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Meetings } from "../../../src/backends/nccl/rendezvous/meetings.ts";
+import { Meetings } from "../../../src/backends/nccl/rendezvous/barrier.ts";
 import type { Meeting } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import { errorOf, place } from "./stores.ts";
 

@@ -1,6 +1,6 @@
 /** A machine's own name, which Debian and Ubuntu map to a loopback address on that machine, and no other system does. */
 import { describe, expect, test, vi } from "vitest";
-import { isOwnName } from "../../../src/backends/nccl/rendezvous/addresses.ts";
+import { isOwnName } from "../../../src/backends/nccl/rendezvous/checks.ts";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { closeAfter, errorOf } from "./stores.ts";

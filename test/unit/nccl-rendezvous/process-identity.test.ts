@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { copyFileSync, readFileSync } from "node:fs";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { stateOf, thisProcess } from "../../../src/backends/nccl/rendezvous/process-identity.ts";
+import { stateOf, thisProcess } from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import { scratch } from "./launched.ts";
 import { closeAfter } from "./stores.ts";
 

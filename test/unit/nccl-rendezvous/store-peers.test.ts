@@ -1,7 +1,7 @@
 /** The store by itself: peers that go while others wait for them, and words about generations that they have left behind. */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Reply, Request } from "../../../src/backends/nccl/rendezvous/messages.ts";
-import type { Peer } from "../../../src/backends/nccl/rendezvous/seats.ts";
+import type { Peer } from "../../../src/backends/nccl/rendezvous/generation.ts";
+import type { Reply, Request } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { Store } from "../../../src/backends/nccl/rendezvous/store.ts";
 import { bytes } from "./stores.ts";
 

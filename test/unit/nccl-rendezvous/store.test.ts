@@ -1,10 +1,9 @@
 /** The small store among the ranks of a generation: keys, exchanges, waits. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { Generation } from "../../../src/backends/nccl/rendezvous/generation.ts";
+import { Generation, type Seat } from "../../../src/backends/nccl/rendezvous/generation.ts";
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
-import type { Reply } from "../../../src/backends/nccl/rendezvous/messages.ts";
-import type { Seat } from "../../../src/backends/nccl/rendezvous/seats.ts";
+import type { Reply } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -5,7 +5,7 @@ import { CommError } from "twinccl";
 import { afterEach } from "vitest";
 import { type Membership, StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { JoinOptions, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
-import type { StoreServerOptions } from "../../../src/backends/nccl/rendezvous/store-server.ts";
+import type { StoreServerOptions } from "../../../src/backends/nccl/rendezvous/server.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 
 const closers: (() => Promise<unknown>)[] = [];

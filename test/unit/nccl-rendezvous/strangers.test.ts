@@ -1,18 +1,18 @@
 /** Clients outside the job hold nothing of its store: no connection, no memory, no second guess. */
 import { createConnection, createServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
-import { FramedSocket } from "../../../src/backends/nccl/rendezvous/framed-socket.ts";
 import {
   decodeChallenge,
   decodeHello,
   encodeChallenge,
   encodeHello,
   encodeProof,
+  FramedSocket,
   freshNonce,
   Seal,
-} from "../../../src/backends/nccl/rendezvous/handshake.ts";
+} from "../../../src/backends/nccl/rendezvous/connection.ts";
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
-import { encodeRequest } from "../../../src/backends/nccl/rendezvous/messages.ts";
+import { encodeRequest } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { within } from "../../support/planted.ts";
 import { bytes, closeAfter, type Place, place } from "./stores.ts";
 

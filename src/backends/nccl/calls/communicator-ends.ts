@@ -1,7 +1,7 @@
 /** The end of a session's communicators: with the other processes where these take part, else without them. */
 import type { CommInfo } from "../../../api/index.ts";
-import { within } from "../device/give-back.ts";
-import type { NcclCommunicator } from "./communicators.ts";
+import { within } from "../common/async.ts";
+import type { NcclCommunicator } from "./communicator.ts";
 
 /** Longest time until the store has heard of an end, and the interval of queries for others' ends. */
 const [tellMs, askMs] = [1_000, 500];
@@ -98,5 +98,31 @@ export class CommunicatorEnds {
       }
     }
     if (failure !== undefined) throw failure.error;
+  }
+}
+
+/** The communicators of a session that have left, until they have ended. */
+export class Leaving {
+  readonly #ends = new Map<Promise<void>, readonly NcclCommunicator[]>();
+  readonly #failed: (error: unknown) => void;
+
+  /** `failed` gets the errors of an end. */
+  constructor(failed: (error: unknown) => void) {
+    this.#failed = failed;
+  }
+
+  /** They have left, and have ended when the promise settles. */
+  add(comms: readonly NcclCommunicator[], ending: Promise<void>): void {
+    const settled = ending.catch(this.#failed).finally(() => this.#ends.delete(settled));
+    this.#ends.set(settled, comms);
+  }
+
+  get comms(): NcclCommunicator[] {
+    return [...this.#ends.values()].flat();
+  }
+
+  /** Resolves when those that have left by now have ended. */
+  async ended(): Promise<void> {
+    await Promise.all(this.#ends.keys());
   }
 }

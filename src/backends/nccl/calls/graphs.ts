@@ -1,9 +1,9 @@
 /** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
 
+import { inTurn } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
-import { inTurn } from "../device/give-back.ts";
-import type { CopiedCalls, Finish } from "../rank/copied-arrays.ts";
-import type { LocalRank } from "../rank/local-rank.ts";
+import type { CopiedCalls, Finish } from "../device/host-arrays.ts";
+import type { LocalRank } from "../device/local-rank.ts";
 import type { LaunchList } from "../result/cuda.ts";
 import { located } from "../result/errors.ts";
 

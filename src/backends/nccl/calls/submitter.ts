@@ -6,22 +6,22 @@ import type {
   RemoteTransfer,
   Transfer,
 } from "../../../api/index.ts";
+import type { CopiedArrays, Finish } from "../device/host-arrays.ts";
+import type { LocalRank, Member } from "../device/local-rank.ts";
+import { dataTypes } from "../device/nccl-types.ts";
 import type { Progress } from "../device/progress.ts";
-import type { CopiedArrays, Finish } from "../rank/copied-arrays.ts";
-import type { LocalRank } from "../rank/local-rank.ts";
-import type { Member } from "../rank/member.ts";
+import { copyAlone, isCopyAlone } from "../device/single-rank.ts";
 import type { NcclCalls } from "../result/nccl.ts";
-import type { NcclCommunicator } from "./communicators.ts";
+import type { NcclCommunicator } from "./communicator.ts";
 import { CapturedGraph } from "./graphs.ts";
-import type { Ready } from "./ready-call.ts";
-import { ReadyReplay } from "./ready-replay.ts";
-import { type MessageEnd, messageEnds, submitCall, submitMessages } from "./submit.ts";
+import { type Part, stepsOf } from "./nccl-steps.ts";
+import { type Ready, ReadyCall, ReadyReplay } from "./prepared-call.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type Move = (call: RankCall) => RankCall;
 
 /** The parts that it submits with. */
-export interface SubmitterParts {
+interface SubmitterParts {
   readonly libraries: { readonly nccl: NcclCalls };
   readonly progress: Progress;
   /** Notes the plans that NCCL took for a communicator since it was last called. */
@@ -29,7 +29,7 @@ export interface SubmitterParts {
 }
 
 /** Messages that are under way at once; `halves` have their other ends elsewhere. */
-export interface Messages {
+interface Messages {
   readonly transfers: readonly Transfer[];
   readonly halves: readonly RemoteTransfer[];
 }
@@ -183,4 +183,72 @@ function finishing(waiting: Completion, finish: Finish | undefined): Completion 
 
 function localsOf({ members }: NcclCommunicator): (rank: number) => LocalRank {
   return (rank) => (members.get(rank) as Member).local;
+}
+
+/**
+ * Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. Gives what
+ * makes them again with the same arguments: nothing where there are such operators, or no NCCL calls.
+ */
+function submitCall(
+  nccl: NcclCalls,
+  comm: NcclCommunicator,
+  calls: readonly RankCall[],
+): ReadyCall | undefined {
+  const first = calls[0] as RankCall;
+  if (isCopyAlone(first, comm.size)) {
+    copyAlone(first, (comm.members.get(0) as Member).local);
+    return undefined;
+  }
+  const parts: Part[] = [];
+  const endOps = (): void => {
+    for (const { call, op } of parts) comm.endOp(call, op);
+  };
+  let ready: ReadyCall;
+  try {
+    for (const call of calls) parts.push(comm.part(call));
+    ready = new ReadyCall(nccl, comm, stepsOf(first, comm.size), parts);
+    ready.make();
+  } catch (error) {
+    // Operators that cannot be ended either must not hide why the call failed.
+    try {
+      endOps();
+    } catch {}
+    throw error;
+  }
+  endOps();
+  return calls.some(({ op }) => typeof op === "object") ? undefined : ready;
+}
+
+/** One end of a message that is to be handed over. */
+type MessageEnd = Omit<RemoteTransfer, "number">;
+
+/** Both ends of messages, and ends with their other one elsewhere. */
+function messageEnds(
+  transfers: readonly Transfer[],
+  halves: readonly RemoteTransfer[],
+): readonly MessageEnd[] {
+  return [
+    ...transfers.flatMap(({ send, recv }): MessageEnd[] => [
+      { direction: "send", peer: recv.rank, call: send },
+      { direction: "recv", peer: send.rank, call: recv },
+    ]),
+    ...halves,
+  ];
+}
+
+/** Makes the NCCL calls of messages, as one group. */
+function submitMessages(
+  nccl: NcclCalls,
+  comm: NcclCommunicator,
+  ends: readonly MessageEnd[],
+): void {
+  nccl.group(() => {
+    for (const { direction, peer, call } of ends) {
+      const { handle, local } = comm.members.get(call.rank) as Member;
+      const { count, dtype } = call;
+      const buffer = call[direction];
+      if (count === 0 || dtype === undefined || buffer === undefined) continue;
+      nccl[direction](buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream);
+    }
+  });
 }

@@ -3,11 +3,11 @@
  * them. Registration is collective, so it happens in the order of the calls.
  */
 import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
-import { inTurn, within } from "../device/give-back.ts";
-import type { Member } from "../rank/member.ts";
+import { inTurn, within } from "../common/async.ts";
+import type { Member } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
-import type { OtherThreads } from "./other-threads.ts";
+import type { OtherThreads } from "./comm-lock.ts";
 
 /** An allocation's window, by its address, on one member. */
 type Registered = Map<bigint, bigint>;

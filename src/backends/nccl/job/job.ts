@@ -1,4 +1,6 @@
 /** A process as a member of a job: its rank, the news about the others, and the way to the next life of the job. */
+
+import { createHash } from "node:crypto";
 import {
   CommClosedError,
   type CommInfo,
@@ -8,16 +10,14 @@ import {
   type RemoteTransfer,
   type Session,
 } from "../../../api/index.ts";
+import { Made } from "../calls/call-counters.ts";
 import type { OtherEnds } from "../calls/communicator-ends.ts";
-import { Made } from "../calls/made.ts";
 import type { Membership } from "../rendezvous/index.ts";
-import { CommunicatorKeys } from "./communicator-keys.ts";
-import { type CompareCalls, Comparisons } from "./comparisons.ts";
-import { FirstUses } from "./first-uses.ts";
-import { type Lives, nextLife } from "./next-life.ts";
-import { OverElsewhere } from "./over-elsewhere.ts";
-import { StoreWaits } from "./store-waits.ts";
-import { WhoIsMissing } from "./who-is-missing.ts";
+import { OverElsewhere } from "./comm-status.ts";
+import { type CompareCalls, Comparisons, StoreWaits } from "./cross-check.ts";
+import { FirstUses } from "./first-contact.ts";
+import { WhoIsMissing } from "./missing-ranks.ts";
+import { type Lives, nextLife } from "./rebuild.ts";
 
 /** Of so many communicators that are over it is remembered what was made on them. */
 const mostOver = 64;
@@ -202,4 +202,34 @@ function warnOfRest(error: unknown): void {
 
 function isRank(found: number): boolean {
   return found >= 0;
+}
+
+/** Names stand in keys of the store, which are short. */
+const mostLength = 64;
+
+/**
+ * The names that one process gives.
+ *
+ * @internal
+ */
+export class CommunicatorKeys {
+  readonly #keys = new WeakMap<CommInfo, string>();
+
+  /** The name of a communicator: it says which call of which other one made it. */
+  of(comm: CommInfo): string {
+    return this.#keys.get(comm) ?? "world";
+  }
+
+  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    for (const [index, child] of children.entries()) {
+      this.#keys.set(child, short(`${this.of(parent)}/${number}.${index}`));
+    }
+  }
+}
+
+/** A long name, of splits of splits of splits, by its hash. */
+function short(name: string): string {
+  if (name.length <= mostLength) return name;
+  return `#${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;
 }

@@ -2,11 +2,10 @@
 import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
 import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
-import { isLoopback } from "./addresses.ts";
-import { type JoinArguments, joinArguments, shortText } from "./checks.ts";
-import { attempt, connectSession, pause } from "./connect-session.ts";
-import { enter } from "./enter.ts";
-import { type Concerned, placeError, signalError } from "./failures.ts";
+import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
+import { Session } from "./client.ts";
+import { attempt, connectSession, enter, pause } from "./connect.ts";
+import { type Concerned, placeError, signalError } from "./errors.ts";
 import {
   createRecord,
   type FileRecord,
@@ -16,11 +15,11 @@ import {
   ownFolder,
   readRecord,
   removeRecord,
+  stateOf,
+  thisProcess,
 } from "./file-record.ts";
-import { stateOf, thisProcess } from "./process-identity.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
-import { Session } from "./session.ts";
-import { hostLingersMs, StoreServer } from "./store-server.ts";
+import { hostLingersMs, StoreServer } from "./server.ts";
 
 /** Where to meet. */
 export interface FileOptions {

@@ -4,11 +4,10 @@
  * Here everything happens at once and in order; the only thing that passes time is a deadline.
  */
 import { ranksText } from "../../../api/error-text.ts";
+import { type Attendance, Meetings } from "./barrier.ts";
 import { limits, longestMs } from "./limits.ts";
-import { type Attendance, Meetings } from "./meetings.ts";
-import type { Failure, Reply, Request } from "./messages.ts";
+import type { Failure, Reply, Request } from "./protocol.ts";
 import type { Meeting } from "./rendezvous.ts";
-import { goneWords, ranksWhere, type Seat, type Told, type Words } from "./seats.ts";
 
 /** A wait and how it ends. */
 interface Wait {
@@ -364,5 +363,47 @@ function tooMuch(what: string, bytes: number): Words {
     code: "limit",
     headline: `${what}: the store holds at most ${bytes} bytes here`,
     hint: "the store is for small values; data goes through collectives",
+  };
+}
+
+/** A rank as the store sees it: a receiver of replies. */
+export interface Peer {
+  /** Host and process, for messages. */
+  readonly label: string;
+  send(reply: Reply): void;
+}
+
+/** A rank's place in a generation. */
+export interface Seat {
+  readonly peer: Peer;
+  /** Its rank in the generation that was joined. */
+  readonly initialRank: number;
+  state: "here" | "lost" | "left";
+  reason: string;
+}
+
+/** The required parts of a failure; the rest has defaults. */
+export type Words = Pick<Failure, "code" | "headline" | "hint">;
+
+/** A failure as it is sent: its required parts, and more where there are more. */
+export type Told = Partial<Failure> & Words;
+
+/** Ranks in a state. */
+function ranksWhere(
+  seats: readonly Seat[],
+  which: (seat: Seat, rank: number) => boolean,
+): number[] {
+  return seats.flatMap((seat, rank) => (which(seat, rank) ? [rank] : []));
+}
+
+/** The error of a wait for ranks that are gone. */
+function goneWords(seats: readonly Seat[], what: string, gone: readonly number[]): Told {
+  const seat = seats[gone[0] ?? 0];
+  const how = seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`;
+  return {
+    code: "gone",
+    headline: `${what}: rank ${gone[0]} ${how}`,
+    hint: "comm.rebuild() goes on with those that are left",
+    ranks: gone,
   };
 }

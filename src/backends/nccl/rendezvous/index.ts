@@ -15,11 +15,11 @@
  *
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
-export { rendezvousFor } from "./choose.ts";
-export { pause } from "./connect-session.ts";
-export { WentOnError } from "./failures.ts";
-export { launcherEnvironment, launcherVariables } from "./launcher-environment.ts";
+
+export { pause } from "./connect.ts";
+export { WentOnError } from "./errors.ts";
+export { bootId } from "./file-record.ts";
+export { launcherEnvironment, launcherVariables, rendezvousFor } from "./launchers.ts";
 export { limits } from "./limits.ts";
-export { bootId } from "./process-identity.ts";
 export type { GetOptions, Meeting, Membership } from "./rendezvous.ts";
-export { StoreServer } from "./store-server.ts";
+export { StoreServer } from "./server.ts";

@@ -4,10 +4,9 @@
  * It knows nothing of sockets: its host passes it peers with proven identity.
  */
 import { ranksText } from "../../../api/error-text.ts";
-import { fail, Gathering, type Member } from "./gathering.ts";
-import { Generation } from "./generation.ts";
-import type { Request } from "./messages.ts";
-import type { Peer, Seat, Told, Words } from "./seats.ts";
+import { Generation, type Peer, type Seat, type Told, type Words } from "./generation.ts";
+import { fail, Gathering, type Member } from "./join-phase.ts";
+import type { Request } from "./protocol.ts";
 
 /** The job of a store. */
 export interface StoreOptions {

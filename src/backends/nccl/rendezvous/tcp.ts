@@ -1,10 +1,15 @@
 /** The rendezvous over TCP. */
-import { addressText, numericAddress, requireSecret } from "./addresses.ts";
-import { joinArguments, shortText, wholeNumber } from "./checks.ts";
-import { connectSession } from "./connect-session.ts";
-import { enter } from "./enter.ts";
+import {
+  addressText,
+  joinArguments,
+  numericAddress,
+  requireSecret,
+  shortText,
+  wholeNumber,
+} from "./checks.ts";
+import { connectSession, enter } from "./connect.ts";
 import type { Rendezvous } from "./rendezvous.ts";
-import { hostLingersMs, StoreServer } from "./store-server.ts";
+import { hostLingersMs, StoreServer } from "./server.ts";
 
 /** Where the store is. */
 export interface TcpOptions {

@@ -1,0 +1,111 @@
+/** Memory of one GPU as the library sees it: everything happens in the order of the device's stream. */
+import { bytesOf, type DType, type Memory } from "../../../api/index.ts";
+import { located } from "../result/errors.ts";
+import type { Freeing } from "./deferred-free.ts";
+import type { Device } from "./device.ts";
+import { scalarBytes } from "./nccl-types.ts";
+import type { Staging } from "./staging.ts";
+
+/** Longest pattern that is written by the host before the device doubles it. */
+const patternBytes = 1 << 16;
+
+/** Bytes on a device. */
+export class DeviceMemory implements Memory {
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+  readonly borrowed = false;
+  readonly adopted: boolean;
+  readonly #device: Device;
+  readonly #staging: Staging;
+  readonly #freeing: Freeing;
+  readonly #release: ((ptr: bigint) => void) | undefined;
+  readonly #isOrdinary: boolean;
+  /** The rank that owns the memory. */
+  readonly #rank: number;
+
+  /** Without `release` the memory is the caller's own. Ordinary memory may be used again for something else. */
+  constructor(
+    owner: {
+      readonly worldRank: number;
+      readonly device: Device;
+      readonly staging: Staging;
+      readonly freeing: Freeing;
+    },
+    ptr: bigint,
+    byteLength: number,
+    release?: (ptr: bigint) => void,
+    isOrdinary = false,
+  ) {
+    this.device = owner.device.name;
+    this.ptr = ptr;
+    this.byteLength = byteLength;
+    this.#rank = owner.worldRank;
+    this.#device = owner.device;
+    this.#staging = owner.staging;
+    this.#freeing = owner.freeing;
+    this.#release = release;
+    this.#isOrdinary = isOrdinary;
+    this.adopted = release === undefined;
+  }
+
+  /** Copies bytes in, in stream order; the caller's array is free at once. */
+  write(byteOffset: number, bytes: Uint8Array): void {
+    this.#own(() => this.#staging.upload(this.ptr + BigInt(byteOffset), bytes));
+  }
+
+  /** Copies bytes out as they are when everything before is done, whatever is written later. */
+  async read(byteOffset: number, into: Uint8Array): Promise<void> {
+    if (into.length === 0) return;
+    try {
+      await this.#staging.download(this.ptr + BigInt(byteOffset), into);
+    } catch (error) {
+      throw this.#located(error);
+    }
+  }
+
+  /** Sets elements to a value, rounded to the dtype: the host writes a pattern, the device doubles it. */
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
+    if (count === 0) return;
+    const element = scalarBytes(dtype, value);
+    this.#own(() => this.#repeat(element, this.ptr + BigInt(byteOffset), count * bytesOf(dtype)));
+  }
+
+  /** Writes an element over and over. */
+  #repeat(element: Uint8Array, target: bigint, total: number): void {
+    const cuda = this.#device.use();
+    const { stream } = this.#device;
+    const first = element[0] as number;
+    if (element.every((byte) => byte === first)) {
+      cuda.set(target, first, total, stream);
+      return;
+    }
+    const pattern = new Uint8Array(Math.min(total, patternBytes));
+    for (let at = 0; at < pattern.length; at += element.length) pattern.set(element, at);
+    this.#staging.upload(target, pattern);
+    for (let done = pattern.length; done < total; done *= 2) {
+      cuda.copy(target + BigInt(done), target, Math.min(done, total - done), stream);
+    }
+  }
+
+  /** Gives the memory back once everything before is done. */
+  free(): void {
+    const release = this.#release;
+    if (release === undefined) return;
+    const { byteLength, ptr } = this;
+    this.#freeing.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
+  }
+
+  /** Its errors name the rank and its device. */
+  #own(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      throw this.#located(error);
+    }
+  }
+
+  #located(error: unknown): unknown {
+    return located(error, { rank: this.#rank, device: this.device });
+  }
+}

@@ -1,0 +1,360 @@
+/**
+ * TypedArrays in calls: each is copied to device memory in stream order when the call is submitted, and what the call wrote
+ * is back in the array before the call settles.
+ *
+ * Ranges of the same memory that overlap, such as those of an in-place call, share an area, so that what one call of a
+ * recording wrote another one reads.
+ */
+import {
+  bytesOf,
+  type CommErrorFacts,
+  DeviceBuffer,
+  type DType,
+  InvalidArgumentError,
+  type Memory,
+  type RankCall,
+} from "../../../api/index.ts";
+import { inTurn } from "../common/async.ts";
+import type { LocalRank } from "./local-rank.ts";
+import { scalarBytes } from "./nccl-types.ts";
+
+/** A rank of this process by its number in the communicator of the calls. */
+type LocalOf = (rank: number) => LocalRank;
+
+/** Ends what `copyBack` began: the work is done, or has failed. */
+export type Finish = (failed: boolean) => void;
+
+/** Calls with areas for their arrays. */
+export class CopiedCalls {
+  #areas: readonly ArrayArea[];
+  readonly #session: object;
+
+  constructor(areas: readonly ArrayArea[], session: object) {
+    this.#areas = areas;
+    this.#session = session;
+  }
+
+  /** A call with areas in place of its arrays. */
+  moved(call: RankCall, local: LocalRank): RankCall {
+    const { send, recv } = call;
+    return { ...call, send: this.#placed(send, local), recv: this.#placed(recv, local) };
+  }
+
+  /** Copies in what the calls read. */
+  copyIn(): void {
+    for (const area of this.#areas) area.copyIn();
+  }
+
+  /** Begins to copy back what the calls wrote. */
+  copyBack(): Finish {
+    const finishes: Finish[] = [];
+    const finish: Finish = (failed) => inTurn(finishes.map((each) => () => each(failed)));
+    try {
+      for (const area of this.#areas) finishes.push(area.copyBack());
+    } catch (error) {
+      // Later calls would read what was to arrive from areas that others have by then.
+      finish(true);
+      throw error;
+    }
+    return finish;
+  }
+
+  /** Gives back the areas of one rank, or of all; work that uses them may still be queued. */
+  release(of?: LocalRank): void {
+    const isGone = ({ local }: ArrayArea): boolean => of === undefined || local === of;
+    for (const area of this.#areas.filter(isGone)) area.release();
+    this.#areas = this.#areas.filter((area) => !isGone(area));
+  }
+
+  #placed(buffer: DeviceBuffer | undefined, local: LocalRank): DeviceBuffer | undefined {
+    const memory = hostMemory(buffer);
+    if (buffer === undefined || memory === undefined) return buffer;
+    const { dtype, length, byteLength } = buffer;
+    const range = rangeOf(buffer);
+    const area = this.#areas.find((each) => each.local === local && each.holds(memory, range));
+    // An array without elements has no area: no byte of it is touched.
+    const ptr = area?.at(range.begin) ?? local.scratch;
+    const allocation = {
+      memory: local.deviceMemory(ptr, byteLength),
+      rank: local.worldRank,
+      session: this.#session,
+      disposed: false,
+      lastUse: undefined,
+    };
+    return new DeviceBuffer(dtype, length, allocation);
+  }
+}
+
+/** The arrays of one session. */
+export class CopiedArrays {
+  readonly #session: object;
+  readonly #borrowed = new WeakMap<ArrayBufferLike, HostArrayMemory>();
+
+  constructor(session: object) {
+    this.#session = session;
+  }
+
+  /** The caller's memory, the same for all users of it. */
+  borrow(buffer: ArrayBufferLike): Memory {
+    let memory = this.#borrowed.get(buffer);
+    if (memory === undefined) {
+      memory = new HostArrayMemory(buffer);
+      this.#borrowed.set(buffer, memory);
+    }
+    return memory;
+  }
+
+  /** Areas for the arrays of calls; `undefined` when they were given none. */
+  place(calls: readonly RankCall[], localOf: LocalOf): CopiedCalls | undefined {
+    const areas: ArrayArea[] = [];
+    try {
+      for (const { local, memory, read, written } of usesOf(calls, localOf)) {
+        for (const range of united([...read, ...written])) {
+          areas.push(new ArrayArea(local, memory, range, read, written));
+        }
+      }
+    } catch (error) {
+      for (const area of areas) area.release();
+      throw error;
+    }
+    return areas.length === 0 ? undefined : new CopiedCalls(areas, this.#session);
+  }
+}
+
+/** The parts of one ArrayBuffer that one rank's calls use. */
+interface Use {
+  readonly local: LocalRank;
+  readonly memory: HostArrayMemory;
+  readonly read: Range[];
+  readonly written: Range[];
+}
+
+function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly Use[] {
+  const uses: Use[] = [];
+  const useOf = (local: LocalRank, memory: HostArrayMemory): Use => {
+    const found = uses.find((use) => use.local === local && use.memory === memory);
+    const use = found ?? { local, memory, read: [], written: [] };
+    if (found === undefined) uses.push(use);
+    return use;
+  };
+  for (const call of calls) {
+    const local = localOf(call.rank);
+    const { send, recv } = call;
+    const [source, target] = [hostMemory(send), hostMemory(recv)];
+    if (send !== undefined && source !== undefined && send.length > 0) {
+      useOf(local, source).read.push(rangeOf(send));
+    }
+    if (recv !== undefined && target !== undefined && recv.length > 0) {
+      const use = useOf(local, target);
+      use.written.push(rangeOf(recv));
+      if (!isFilled(call)) use.read.push(rangeOf(recv));
+    }
+  }
+  return uses;
+}
+
+/** True when a call writes every byte of its receiving buffer: bytes that it leaves alone must be copied both ways. */
+function isFilled({ recv, recvCounts }: RankCall): boolean {
+  if (recv === undefined || recvCounts === undefined) return true;
+  return recvCounts.reduce((sum, count) => sum + count, 0) === recv.length;
+}
+
+function rangeOf({ byteOffset, byteLength }: DeviceBuffer): Range {
+  return { begin: byteOffset, end: byteOffset + byteLength };
+}
+
+function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefined {
+  const memory = buffer?.allocation.memory;
+  return memory instanceof HostArrayMemory ? memory : undefined;
+}
+
+/** The error of a rank that gives an array where arrays are not copied. */
+export function notInPlace(rank: number): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: "host memory cannot be used in place on a GPU",
+      hint: "const buffer = comm.alloc(dtype, length).copyFrom(array)",
+    },
+    { rank },
+  );
+}
+
+/** Data on its way back to the array. */
+interface Arrival {
+  readonly area: ArrayArea;
+  readonly range: Range;
+}
+
+/** Data on its way back to the arrays of each rank, oldest first. */
+const arriving = new WeakMap<LocalRank, Arrival[]>();
+
+/** A range of an ArrayBuffer on the device of one rank. */
+class ArrayArea implements Range {
+  readonly local: LocalRank;
+  readonly memory: HostArrayMemory;
+  readonly begin: number;
+  readonly end: number;
+  readonly #ptr: bigint;
+  readonly #read: readonly Range[];
+  readonly #written: readonly Range[];
+
+  /** `read` and `written` are what calls read and write of `range`. */
+  constructor(
+    local: LocalRank,
+    memory: HostArrayMemory,
+    range: Range,
+    read: readonly Range[],
+    written: readonly Range[],
+  ) {
+    this.local = local;
+    this.memory = memory;
+    this.begin = range.begin;
+    this.end = range.end;
+    this.#read = united(common(read, range));
+    this.#written = united(common(written, range));
+    this.#ptr = local.areas.take(range.end - range.begin);
+  }
+
+  /** Where a byte of the memory is on the device. */
+  at(byteOffset: number): bigint {
+    return this.#ptr + BigInt(byteOffset - this.begin);
+  }
+
+  holds(memory: object, range: Range): boolean {
+    return this.memory === memory && this.begin <= range.begin && range.end <= this.end;
+  }
+
+  /** Copies in what calls read, in stream order: the newest bytes, wherever they are. */
+  copyIn(): void {
+    const { device, staging } = this.local;
+    let left: readonly Range[] = this.#read;
+    for (const { area, range } of (arriving.get(this.local) ?? []).toReversed()) {
+      if (area.memory !== this.memory) continue;
+      for (const { begin, end } of area === this ? [] : common(left, range)) {
+        device.use().copy(this.at(begin), area.at(begin), end - begin, device.stream);
+      }
+      left = without(left, range);
+    }
+    for (const { begin, end } of left) {
+      staging.upload(this.at(begin), this.#bytes({ begin, end }));
+    }
+  }
+
+  /** Begins to copy back what calls wrote; the function returned is to be called once that is done, or has failed. */
+  copyBack(): (failed: boolean) => void {
+    const { local } = this;
+    const others = arriving.get(local) ?? [];
+    const own = this.#written.map((range) => {
+      const bytes = local.staging.fetch(this.at(range.begin), range.end - range.begin);
+      return { area: this, range, bytes };
+    });
+    arriving.set(local, [...others, ...own]);
+    return (failed) => {
+      const all = arriving.get(local) ?? [];
+      const rest = all.filter((each) => !own.some((one) => one === each));
+      arriving.set(local, rest);
+      if (failed) return;
+      for (const { range, bytes } of own) this.#bytes(range).set(bytes);
+    };
+  }
+
+  #bytes({ begin, end }: Range): Uint8Array {
+    const { worldRank: rank, device } = this.local;
+    const whose = { rank, ranks: [rank], device: device.name };
+    return this.memory.bytes(begin, end - begin, whose);
+  }
+
+  /** Gives its place back; work that uses it may still be queued. */
+  release(): void {
+    this.local.areas.giveBack(this.#ptr, this.end - this.begin);
+  }
+}
+
+/** An ArrayBuffer that calls were given arrays of. */
+class HostArrayMemory implements Memory {
+  readonly device = "host";
+  /** Of no use to a device. */
+  readonly ptr = 0n;
+  readonly byteLength: number;
+  readonly borrowed = true;
+  readonly #buffer: ArrayBufferLike;
+
+  constructor(buffer: ArrayBufferLike) {
+    this.#buffer = buffer;
+    this.byteLength = buffer.byteLength;
+  }
+
+  get detached(): boolean {
+    return this.#buffer.byteLength !== this.byteLength;
+  }
+
+  /**
+   * The bytes of a range, without a copy; `facts` are those of the error.
+   *
+   * @throws InvalidArgumentError when the memory was transferred away meanwhile.
+   */
+  bytes(byteOffset: number, length: number, facts?: CommErrorFacts): Uint8Array {
+    try {
+      return new Uint8Array(this.#buffer, byteOffset, length);
+    } catch (cause) {
+      throw new InvalidArgumentError(
+        {
+          headline: "a TypedArray's ArrayBuffer was transferred away while a call had it",
+          hint: "an array is lent from the call until it settles",
+        },
+        { ...facts, cause },
+      );
+    }
+  }
+
+  write(byteOffset: number, bytes: Uint8Array): void {
+    this.bytes(byteOffset, bytes.length).set(bytes);
+  }
+
+  read(byteOffset: number, into: Uint8Array): void {
+    into.set(this.bytes(byteOffset, into.length));
+  }
+
+  fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
+    const element = scalarBytes(dtype, value);
+    const target = this.bytes(byteOffset, count * bytesOf(dtype));
+    for (let at = 0; at < target.length; at += element.length) target.set(element, at);
+  }
+
+  /** The caller keeps it. */
+  free(): void {}
+}
+
+/** Bytes from `begin` to `end` (exclusive). */
+interface Range {
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Ranges that overlap as one, ascending. */
+function united(ranges: readonly Range[]): Range[] {
+  const all: Range[] = [];
+  for (const { begin, end } of [...ranges].sort((a, b) => a.begin - b.begin)) {
+    const last = all.at(-1);
+    if (last === undefined || begin >= last.end) all.push({ begin, end });
+    else all[all.length - 1] = { begin: last.begin, end: Math.max(last.end, end) };
+  }
+  return all;
+}
+
+/** The common part of `ranges` and another one. */
+function common(ranges: readonly Range[], other: Range): Range[] {
+  return ranges.flatMap(({ begin, end }) => {
+    const range = { begin: Math.max(begin, other.begin), end: Math.min(end, other.end) };
+    return range.begin < range.end ? [range] : [];
+  });
+}
+
+/** The rest of `ranges` without another one. */
+function without(ranges: readonly Range[], other: Range): Range[] {
+  return ranges.flatMap((range) => {
+    const before = { begin: range.begin, end: Math.min(range.end, other.begin) };
+    const after = { begin: Math.max(range.begin, other.end), end: range.end };
+    return [before, after].filter(({ begin, end }) => begin < end);
+  });
+}

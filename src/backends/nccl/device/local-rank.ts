@@ -1,0 +1,328 @@
+/** A rank that lives in this process: its device, its memory, and what it lends to calls. */
+import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
+import { inTurn } from "../common/async.ts";
+import type { PointerInfo } from "../result/cuda.ts";
+import { CudaError, located, NcclError } from "../result/errors.ts";
+import type { ByteRoom, NcclCalls } from "../result/nccl.ts";
+import { Freeing } from "./deferred-free.ts";
+import type { Device } from "./device.ts";
+import { DeviceMemory } from "./device-memory.ts";
+import type { Progress } from "./progress.ts";
+import { Staging } from "./staging.ts";
+
+/** NCCL takes the pages of a window for symmetric memory. */
+const pageBytes = 4096n;
+
+/** NCCL takes symmetric memory in such pieces. */
+const symmetricBytes = 2 << 20;
+
+/** Elements of scratch memory are this far apart from anything else. */
+const scratchBytes = 256;
+
+/** One rank's own part of the session. */
+export class LocalRank {
+  readonly worldRank: number;
+  readonly device: Device;
+  readonly freeing: Freeing;
+  readonly staging: Staging;
+  /** Some bytes that are never read. */
+  readonly scratch: bigint;
+  /** Memory that calls borrow. */
+  readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
+  /** Live allocations, and how each is given back. */
+  readonly #live = new Map<bigint, (ptr: bigint) => void>();
+  /** Bytes of live symmetric memory, by address. */
+  readonly #symmetric = new Map<bigint, number>();
+  readonly #nccl: NcclCalls;
+  /** Symmetric memory that NCCL may be using on another thread, or for ever, or with a window that cannot be given back yet. */
+  readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
+  /** Called before symmetric memory is given back. False: it cannot be yet, or, where it has no holder by then, at all. */
+  onFree: (ptr: bigint) => boolean = () => true;
+  #open = true;
+
+  constructor(worldRank: number, device: Device, progress: Progress, nccl: NcclCalls) {
+    this.#nccl = nccl;
+    this.worldRank = worldRank;
+    this.device = device;
+    this.freeing = new Freeing(device, progress);
+    this.staging = new Staging(device, progress, this.freeing);
+    const cuda = device.use();
+    this.scratch = cuda.malloc(scratchBytes);
+    this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
+    try {
+      cuda.set(this.scratch, 0, scratchBytes, device.stream);
+    } catch (error) {
+      cuda.free(this.scratch);
+      throw error;
+    }
+  }
+
+  /** Source and target of bytes that are never read. */
+  get byteRoom(): Pick<ByteRoom, "from" | "into"> {
+    return { from: this.scratch + 64n, into: this.scratch + 128n };
+  }
+
+  /** Memory filled with zeros; symmetric memory can be registered as a window. */
+  allocate(byteLength: number, symmetric: boolean): Memory {
+    try {
+      const ptr = this.#allocateZeros(byteLength, symmetric);
+      return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed), !symmetric);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  #allocateZeros(byteLength: number, symmetric: boolean): bigint {
+    const bytes = Math.max(1, byteLength);
+    const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
+    try {
+      if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
+    } catch (error) {
+      this.#freeInOrder(ptr);
+      throw error;
+    }
+    return ptr;
+  }
+
+  /** Memory of this device with another owner. */
+  adopt(ptr: bigint, byteLength: number): Memory {
+    this.#assertOrdinary(ptr, byteLength);
+    this.device.share();
+    const cuda = this.device.use();
+    const last = ptr + BigInt(Math.max(1, byteLength) - 1);
+    for (const address of [ptr, last]) {
+      const found = cuda.pointerInfo(address);
+      if (isDeviceMemory(found) && found.device === this.device.index) continue;
+      const what = address === ptr ? "it" : `the last of the ${byteLength} bytes there`;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr 0x${ptr.toString(16)}: ${what} is ${homeOf(found)}, needs memory of ${this.device.name}`,
+          hint: "every rank adopts memory of its own device, as long as its elements are; host memory goes through alloc(...).copyFrom(array)",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
+    return this.deviceMemory(ptr, byteLength);
+  }
+
+  /** NCCL recognises symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
+  #assertOrdinary(ptr: bigint, byteLength: number): void {
+    const end = ptr + BigInt(Math.max(1, byteLength));
+    for (const [begin, bytes] of this.#symmetric) {
+      const pages = (BigInt(bytes) + pageBytes - 1n) / pageBytes;
+      if (end <= begin || ptr >= begin + pages * pageBytes) continue;
+      throw new InvalidArgumentError(
+        {
+          headline: `adopt: ptr: 0x${ptr.toString(16)} reaches into symmetric memory of this rank, ${bytes} bytes at 0x${begin.toString(16)}`,
+          hint: "take a subarray of the buffer that alloc(..., { symmetric: true }) gave",
+        },
+        { field: "ptr", rank: this.worldRank },
+      );
+    }
+  }
+
+  /** Memory of this device that its owner gives back. */
+  deviceMemory(ptr: bigint, byteLength: number): Memory {
+    return new DeviceMemory(this, ptr, byteLength);
+  }
+
+  /** Gives back whatever is left; nothing may run on the device any more. */
+  release(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    this.freeing.forget();
+    try {
+      inTurn([
+        () => this.staging.release(),
+        ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
+        () => this.device.release(),
+      ]);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
+  }
+
+  /** Leaves everything behind: freeing it would wait for work that does not end. */
+  abandon(): void {
+    this.#open = false;
+    this.freeing.forget();
+    this.#live.clear();
+    this.#symmetric.clear();
+    this.device.abandon();
+  }
+
+  #free(ptr: bigint): void {
+    const release = this.#live.get(ptr);
+    if (release === undefined || this.held.keeps(ptr)) return;
+    if (this.#symmetric.has(ptr) && !this.onFree(ptr)) {
+      this.held.keeps(ptr);
+      return;
+    }
+    this.#live.delete(ptr);
+    this.device.use();
+    release(ptr);
+  }
+
+  /** The same for memory on which work may be under way, for which CUDA would wait here. */
+  #freeInOrder(ptr: bigint): void {
+    if (this.#open) this.freeing.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
+  }
+
+  #malloc(bytes: number, action: "alloc" | "staging"): bigint {
+    const cuda = this.device.use();
+    const reuse = () => this.freeing.take(bytes);
+    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes), reuse);
+    this.#live.set(ptr, (each) => cuda.free(each));
+    return ptr;
+  }
+
+  #mallocSymmetric(bytes: number): bigint {
+    this.device.use();
+    const ptr = this.#unlessFull("alloc", bytes, () => this.#nccl.memAlloc(bytes));
+    this.#live.set(ptr, (each) => this.#freeSymmetric(each));
+    this.#symmetric.set(ptr, bytes);
+    return ptr;
+  }
+
+  /** `reuse` takes memory that waits to be given back, where all of it cannot be yet. */
+  #unlessFull(
+    action: "alloc" | "staging",
+    bytes: number,
+    allocate: () => bigint,
+    reuse?: () => bigint | undefined,
+  ): bigint {
+    try {
+      return allocate();
+    } catch (cause) {
+      if (!this.#isFull(cause, bytes)) {
+        throw located(cause, { rank: this.worldRank, device: this.device.name });
+      }
+      if (this.freeing.now()) return this.#unlessFull(action, bytes, allocate);
+      const reused = reuse?.();
+      if (reused !== undefined) return reused;
+      throw this.#tooMuch(action, bytes, cause);
+    }
+  }
+
+  /** NCCL reports every error of CUDA alike: it is this one where the device has less memory than was requested. */
+  #isFull(cause: unknown, bytes: number): boolean {
+    if (cause instanceof CudaError) return cause.statusName === "cudaErrorMemoryAllocation";
+    if (!(cause instanceof NcclError) || cause.statusName !== "ncclUnhandledCudaError")
+      return false;
+    try {
+      const taken = Math.ceil(bytes / symmetricBytes) * symmetricBytes;
+      return this.device.use().memoryInfo().freeBytes < taken;
+    } catch {
+      return false;
+    }
+  }
+
+  #freeSymmetric(ptr: bigint): void {
+    this.#nccl.memFree(ptr);
+    this.#symmetric.delete(ptr);
+  }
+
+  #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {
+    const waiting = this.freeing.bytes;
+    const also = `: ${waiting} bytes that were disposed wait for calls that are under way`;
+    return new InvalidArgumentError(
+      {
+        headline: `${action}: ${bytes} bytes are more than ${this.device.name} has free${waiting > 0 ? also : ""}`,
+        hint:
+          waiting > 0
+            ? "await the calls that were made on this rank: then the memory is given back"
+            : "dispose of buffers that are no longer used, or allocate less",
+      },
+      { field: "length", rank: this.worldRank, cause },
+    );
+  }
+}
+
+/** Memory that kernels of a device work on; managed memory lives on the device that it was made for. */
+function isDeviceMemory({ kind }: PointerInfo): boolean {
+  return kind === "device" || kind === "managed";
+}
+
+function homeOf(found: PointerInfo): string {
+  if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
+  return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
+}
+
+/** Held addresses, with the number of their holds: memory that NCCL may be using is not given back yet. */
+class HeldMemory {
+  readonly #holds = new Map<bigint, number>();
+  /** Addresses to be freed once they are not held. */
+  readonly #due = new Set<bigint>();
+  readonly #free: (ptr: bigint) => void;
+
+  /** `free` gets addresses that are due when the last hold on them goes. */
+  constructor(free: (ptr: bigint) => void) {
+    this.#free = free;
+  }
+
+  hold(ptr: bigint): void {
+    this.#holds.set(ptr, (this.#holds.get(ptr) ?? 0) + 1);
+  }
+
+  letGo(ptr: bigint): void {
+    const left = (this.#holds.get(ptr) ?? 0) - 1;
+    if (left > 0) {
+      this.#holds.set(ptr, left);
+      return;
+    }
+    this.#holds.delete(ptr);
+    if (this.#due.delete(ptr)) this.#free(ptr);
+  }
+
+  /** True when memory that is due has to stay for now. */
+  keeps(ptr: bigint): boolean {
+    const isHeld = this.#holds.has(ptr);
+    if (isHeld) this.#due.add(ptr);
+    return isHeld;
+  }
+}
+
+/** Sizes are rounded up to eighths of a power of two, so that similar ones share areas and little is wasted. */
+const leastBytes = 512;
+
+/**
+ * Device memory that calls borrow while they are under way, kept and used again by size.
+ *
+ * The next user of an area queues on the same stream, so that it may be given back while work that uses it is queued. A
+ * pool grows to what the calls that are under way at a time, and the recordings that exist, use of each size.
+ */
+class AreaPool {
+  readonly #allocate: (bytes: number) => bigint;
+  readonly #spare = new Map<number, bigint[]>();
+
+  constructor(allocate: (bytes: number) => bigint) {
+    this.#allocate = allocate;
+  }
+
+  /** An area of at least so many bytes, with any contents. */
+  take(bytes: number): bigint {
+    const size = areaBytes(bytes);
+    return this.#spare.get(size)?.pop() ?? this.#allocate(size);
+  }
+
+  /** Gives back what `take` gave for so many bytes. */
+  giveBack(ptr: bigint, bytes: number): void {
+    const size = areaBytes(bytes);
+    const spare = this.#spare.get(size);
+    if (spare === undefined) this.#spare.set(size, [ptr]);
+    else spare.push(ptr);
+  }
+}
+
+function areaBytes(bytes: number): number {
+  const granule = Math.max(leastBytes, 2 ** (Math.floor(Math.log2(bytes)) - 3));
+  return Math.ceil(bytes / granule) * granule;
+}
+
+/** One rank's end of one communicator. */
+export interface Member {
+  /** Rank in the communicator. */
+  readonly rank: number;
+  readonly local: LocalRank;
+  readonly handle: bigint;
+}

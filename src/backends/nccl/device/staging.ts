@@ -1,0 +1,129 @@
+/**
+ * Page-locked host memory through which bytes reach the device and come back: the caller's array is free again when
+ * `upload` returns, and the copy itself waits in the stream. With ordinary memory a copy would block this thread until the
+ * stream is done, and with it whatever another process waits for from here.
+ */
+
+import { inTurn } from "../common/async.ts";
+import type { Freeing } from "./deferred-free.ts";
+import type { Device } from "./device.ts";
+import type { Progress } from "./progress.ts";
+
+interface Block {
+  readonly ptr: bigint;
+  readonly bytes: Uint8Array;
+  used: number;
+}
+
+/** Smallest block; larger uploads get one of their own size. */
+const blockBytes = 1 << 20;
+
+/** Blocks kept for later uploads. */
+const keptBytes = 1 << 26;
+
+/** Staging memory of one device. */
+export class Staging {
+  readonly #device: Device;
+  readonly #progress: Progress;
+  readonly #freeing: Freeing;
+  #current: Block | undefined;
+  #spare: Block[] = [];
+  readonly #all = new Set<Block>();
+
+  constructor(device: Device, progress: Progress, freeing: Freeing) {
+    this.#device = device;
+    this.#progress = progress;
+    this.#freeing = freeing;
+  }
+
+  /** Copies bytes to the device, in stream order. */
+  upload(target: bigint, bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    const { block, start } = this.#reserve(bytes.length);
+    block.bytes.set(bytes, start);
+    const { stream } = this.#device;
+    this.#device.use().copy(target, block.ptr + BigInt(start), bytes.length, stream);
+  }
+
+  /** Copies bytes from the device, in stream order; they are in `into` when the promise is done. */
+  async download(source: bigint, into: Uint8Array): Promise<void> {
+    const arrived = this.fetch(source, into.length);
+    await this.#progress.after([this.#device]);
+    into.set(arrived);
+  }
+
+  /**
+   * The bytes of the device as they will be when the stream gets here. The wait for the device that begins in this turn must
+   * take them as soon as it settles: then the memory is used again.
+   */
+  fetch(source: bigint, length: number): Uint8Array {
+    const { block, start } = this.#reserve(length);
+    const { stream } = this.#device;
+    this.#device.use().copy(block.ptr + BigInt(start), source, length, stream);
+    return block.bytes.subarray(start, start + length);
+  }
+
+  /** Gives everything back. */
+  release(): void {
+    const blocks = [...this.#all];
+    this.#all.clear();
+    this.#spare = [];
+    this.#current = undefined;
+    inTurn(
+      blocks.map(
+        ({ ptr }) =>
+          () =>
+            this.#device.use().hostFree(ptr),
+      ),
+    );
+  }
+
+  #reserve(length: number): { readonly block: Block; readonly start: number } {
+    const block = this.#blockFor(length);
+    const start = block.used;
+    block.used += Math.ceil(length / 64) * 64;
+    return { block, start };
+  }
+
+  #blockFor(length: number): Block {
+    const current = this.#current;
+    if (current !== undefined) {
+      if (current.used + length <= current.bytes.length) return current;
+      this.#retire(current);
+    }
+    const fits = this.#spare.findIndex(({ bytes }) => bytes.length >= length);
+    const block = fits < 0 ? this.#allocate(length) : (this.#spare.splice(fits, 1)[0] as Block);
+    this.#current = block;
+    return block;
+  }
+
+  #allocate(length: number): Block {
+    const size = Math.max(blockBytes, length);
+    const cuda = this.#device.use();
+    const ptr = cuda.hostAlloc(size);
+    const block = { ptr, bytes: cuda.hostView(ptr, size), used: 0 };
+    this.#all.add(block);
+    return block;
+  }
+
+  #free(block: Block): void {
+    if (this.#all.delete(block)) this.#device.use().hostFree(block.ptr);
+  }
+
+  /** A full block is free again when the copies from it are done. */
+  #retire(block: Block): void {
+    this.#current = undefined;
+    const recycle = (): void => {
+      if (!this.#all.has(block)) return;
+      block.used = 0;
+      const kept = this.#spare.reduce((sum, { bytes }) => sum + bytes.length, 0);
+      if (kept + block.bytes.length <= keptBytes) this.#spare.push(block);
+      else this.#freeing.add(0, () => this.#free(block));
+    };
+    // When the stream is lost, so is the block, until the device is given back.
+    void this.#progress
+      .after([this.#device])
+      .then(recycle)
+      .catch(() => undefined);
+  }
+}

@@ -1,0 +1,178 @@
+/** The backend's answers about calls without running them. */
+import {
+  explainCall,
+  isOrdered,
+  linkOf,
+  type NcclPin,
+  type Planner,
+  plannersOf,
+  symmetricRefusal,
+  unclaimedPlanner,
+} from "../../algorithms/index.ts";
+import {
+  bytesOf,
+  type CommInfo,
+  type DeviceBuffer,
+  type Explanation,
+  type Question,
+  type RankCall,
+  UnsupportedError,
+} from "../../api/index.ts";
+import type { NcclCommunicator } from "./calls/communicator.ts";
+import { stepsOf } from "./calls/nccl-steps.ts";
+import { dtypeRefusal } from "./device/nccl-types.ts";
+import { aloneRefusal, isCopyAlone } from "./device/single-rank.ts";
+import { type BusPlace, inBusOrder } from "./discovery/bus-order.ts";
+import {
+  hasLoadDefect,
+  isPlanned,
+  misalignment,
+  otherMachine,
+} from "./discovery/known-versions.ts";
+import { type Libraries, versionText } from "./discovery/libraries.ts";
+
+/** The parts that answers depend on. */
+export interface Known {
+  readonly libraries: Libraries;
+  /** Compute capabilities of the devices here. */
+  readonly capabilities: readonly number[];
+  /** The GPUs of all ranks; left out where they are unknown. */
+  readonly places?: readonly BusPlace[] | undefined;
+  /** The pinned plan of every communicator. */
+  readonly pin?: NcclPin | undefined;
+  /** Why NCCL does not take its usual plans in this process; left out where it does. */
+  readonly unusual?: string | undefined;
+}
+
+/** Answers for one world. */
+export class Answers {
+  readonly #libraries: Libraries;
+  /** The least compute capability of the devices here. */
+  readonly #capability: number;
+  readonly #size: number;
+  readonly #pin: NcclPin;
+  readonly #places: readonly BusPlace[] | undefined;
+  /** Why nothing is claimed about NCCL's plans. */
+  readonly #unclaimed: string | undefined;
+  #planner: Planner | undefined;
+
+  constructor({ libraries, capabilities, places, pin = {}, unusual }: Known, size: number) {
+    this.#libraries = libraries;
+    this.#capability = capabilities.reduce(
+      (least, each) => Math.min(least, each),
+      Number.POSITIVE_INFINITY,
+    );
+    this.#size = size;
+    this.#pin = pin;
+    this.#places = places;
+    this.#unclaimed = unusual ?? otherMachine(capabilities, size);
+  }
+
+  /** Why a call cannot be made; `undefined` when it can. */
+  refusal(question: Question, comm: CommInfo): string | undefined {
+    const { dtype } = question;
+    if (dtype === undefined) return undefined;
+    const { ncclVersion } = this.#libraries;
+    const reason =
+      dtypeRefusal(question, ncclVersion, this.#capability) ??
+      aloneRefusal(question, comm.ranks.length);
+    if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
+    const found = inBusOrder(comm, this.#places);
+    // Which kernel runs, and whether it loads wrongly there, is known where the plan is; elsewhere it may be any.
+    return isPlanned(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
+      ? symmetricRefusal(this.#plans(), question, found)
+      : misalignment(question);
+  }
+
+  /**
+   * The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus; elsewhere a
+   * generic plan that claims nothing.
+   */
+  explain(question: Question, comm: CommInfo, rank: number): Explanation {
+    return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places), rank);
+  }
+
+  /** NCCL's own estimate, in nanoseconds; nothing runs. */
+  estimateNs(question: Question, comm: NcclCommunicator): number {
+    const { nccl } = this.#libraries;
+    const calls = comm.info.local.map((rank) => phantomCall(question, rank, comm.size));
+    if (isCopyAlone(calls[0] as RankCall, comm.size)) return 0;
+    const parts = calls.map((call) => comm.part(call));
+    try {
+      let us = 0;
+      for (const step of stepsOf(calls[0] as RankCall, comm.size)) {
+        us += nccl.estimateUs(() => {
+          for (const part of parts) step(nccl, part);
+        });
+      }
+      return 1000 * us;
+    } finally {
+      for (const { call, op } of parts) comm.endOp(call, op);
+    }
+  }
+
+  /** Plans of versions that are not known are not guessed. */
+  #plans(): Planner {
+    const { ncclVersion } = this.#libraries;
+    if (!isPlanned(ncclVersion)) {
+      throw new UnsupportedError({
+        headline: `explain: the plans of NCCL ${versionText(ncclVersion)} are not known`,
+        hint: "world.estimate(call) asks NCCL for its time",
+      });
+    }
+    this.#planner ??=
+      this.#unclaimed === undefined ? this.#knownPlans() : unclaimedPlanner(this.#unclaimed);
+    return this.#planner;
+  }
+
+  #knownPlans(): Planner {
+    const isPinned = Object.values(this.#pin).some((value) => value !== undefined);
+    const followed = isPinned ? ({ like: "nccl-2.28", plan: this.#pin } as const) : {};
+    return plannersOf(followed)(this.#size);
+  }
+}
+
+/** Collectives that NCCL estimates. */
+const estimated = new Set(["allReduce", "reduce", "broadcast", "allGather", "reduceScatter"]);
+
+/** Addresses that look like apart and aligned device memory. */
+const sendAddress = 0x7f00_0000_0000n;
+const recvAddress = 0x7e00_0000_0000n;
+
+/**
+ * The call of one rank.
+ *
+ * @throws UnsupportedError for a call that NCCL does not estimate: messages, and what is made of them.
+ */
+function phantomCall(question: Question, rank: number, ranks: number): RankCall {
+  const { collective, dtype = "float32", count = 0, root = 0, op = "sum" } = question;
+  if (!estimated.has(collective)) {
+    throw new UnsupportedError({
+      headline: `estimate: NCCL estimates ${[...estimated].join(", ")}, not ${collective}`,
+      hint: "explain predicts every call",
+    });
+  }
+  const reduces = collective !== "broadcast" && collective !== "allGather";
+  const length = count * (collective === "allGather" || collective === "reduceScatter" ? ranks : 1);
+  const buffer = (ptr: bigint): DeviceBuffer =>
+    ({ ptr, dtype, length, byteLength: length * bytesOf(dtype) }) as DeviceBuffer;
+  return {
+    rank,
+    collective,
+    dtype,
+    op: reduces ? op : undefined,
+    count,
+    root: collective === "broadcast" || collective === "reduce" ? root : -1,
+    send: buffer(sendAddress),
+    recv: buffer(recvAddress),
+    sendCounts: undefined,
+    sendOffsets: undefined,
+    recvCounts: undefined,
+    recvOffsets: undefined,
+    split: undefined,
+    recorded: undefined,
+    graph: undefined,
+    postedAtPs: 0,
+    finishedAtPs: 0,
+  };
+}

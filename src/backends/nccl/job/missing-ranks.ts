@@ -1,0 +1,179 @@
+/** The ranks that keep a rank waiting: ranks of other processes are queried for their calls. All ranks here are those of the job. */
+import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/index.ts";
+import { type Ends, Made, type Message, messagesOf } from "../calls/call-counters.ts";
+import type { Membership } from "../rendezvous/index.ts";
+import { type Answers, RollCall } from "./status-query.ts";
+
+/** A process's words about a communicator, by its key: an answer, or a farewell for all communicators. */
+type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
+
+/** Collective calls, and whether any follow: see `Made`. */
+type Counts = Pick<Made, "calls" | "told" | "meets" | "isOver">;
+
+/** Asks, and answers others, on behalf of one process. */
+export class WhoIsMissing {
+  readonly #membership: Membership;
+  readonly #keyOf: (comm: CommInfo) => string;
+  readonly #made: ReadonlyMap<string, Made>;
+  readonly #rollCall: RollCall;
+
+  /** `keyOf` names a communicator alike in every process; `made` are those that this one has made something on, by name. */
+  constructor(
+    membership: Membership,
+    keyOf: (comm: CommInfo) => string,
+    made: ReadonlyMap<string, Made>,
+  ) {
+    this.#membership = membership;
+    this.#keyOf = keyOf;
+    this.#made = made;
+    this.#rollCall = new RollCall(membership, (about) => JSON.stringify(this.#words(about)));
+  }
+
+  /**
+   * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank compares a call
+   * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one waits, or
+   * waited, to come together for it: another gave it up before, or what they connect or register is not alike.
+   */
+  async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
+    const own = this.#made.get(this.#keyOf(comm)) ?? new Made(comm.ranks.length);
+    const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
+    let haveDiverged = own.meets === number;
+    const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
+      haveDiverged ||= meets === number;
+      return told > compared || calls > number;
+    });
+    return { ranks, haveDiverged: haveDiverged && ranks.length === 0 };
+  }
+
+  /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
+  behind(comm: CommInfo, number: number): Promise<number[]> {
+    return this.#lacking(comm, ({ calls }) => calls > number);
+  }
+
+  /** The other ranks for which a condition does not hold, or that do not answer. */
+  async #lacking(
+    comm: CommInfo,
+    holds: (counts: Omit<Counts, "isOver">) => boolean,
+  ): Promise<number[]> {
+    const { rank, size } = this.#membership;
+    const others = comm.ranks.filter((each) => each !== rank && each < size);
+    const key = this.#keyOf(comm);
+    const lacking = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
+      const asked = others.map(async (each) => {
+        const { calls = 0, told = 0, meets } = await wordsOf(answers, each, key);
+        return holds({ calls, told, meets }) ? [] : [each];
+      });
+      return (await Promise.all(asked)).flat();
+    });
+    return lacking ?? others;
+  }
+
+  /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
+  ofMessages(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
+    const { ranks } = comm;
+    const key = this.#keyOf(comm);
+    return this.#rollCall.ask(`messages ${key}`, async (answers) => {
+      const of = async (rank: number): Promise<Ends> => {
+        const words = await wordsOf(answers, ranks[rank] as number, key);
+        return { made: [], waiting: [], ...words };
+      };
+      const own = ranks.indexOf(this.#membership.rank);
+      const together = messagesOf(ranks.length, halves);
+      const missing = await keepWaiting(ranks.length, of, own, together);
+      return missing.map((rank) => ranks[rank] as number);
+    });
+  }
+
+  /** A rank that has closed a communicator without what this one has made there; `undefined` where none says so. */
+  closer(comm: CommInfo, own: Made): Promise<number | undefined> {
+    const { rank, size } = this.#membership;
+    const key = this.#keyOf(comm);
+    return this.#rollCall.ask(`all ${key}`, async (answers) => {
+      const asked = comm.ranks.map(async (each, at) => {
+        if (each === rank || each >= size) return [];
+        const { calls = 0, made = [], isOver } = await wordsOf(answers, each, key);
+        return isOver === true && own.waitsFor(at, { calls, ends: made }) ? [each] : [];
+      });
+      return (await Promise.all(asked)).flat()[0];
+    });
+  }
+
+  /** Stops answering. The calls that this process has made by now are left for later questions. */
+  end(): void {
+    this.#rollCall.end();
+  }
+
+  #words(about?: string): Words {
+    const all = [...this.#made];
+    if (about === undefined) {
+      return Object.fromEntries(all.map(([key, made]) => [key, { ...allOf(made), isOver: true }]));
+    }
+    const [subject, asked] = about.split(" ", 2);
+    const made = asked === undefined ? undefined : this.#made.get(asked);
+    if (asked === undefined || made === undefined) return {};
+    if (subject === "all") return { [asked]: allOf(made) };
+    return { [asked]: subject === "calls" ? countsOf(made) : made.ends() };
+  }
+}
+
+function countsOf({ calls, told, meets, isOver }: Made): Counts {
+  return { calls, told, meets, isOver };
+}
+
+function allOf(made: Made): Counts & Ends {
+  return { ...countsOf(made), ...made.ends() };
+}
+
+/** A rank's words about a communicator. */
+async function wordsOf(answers: Answers, rank: number, key: string): Promise<Words[string]> {
+  const words = await answers(rank);
+  return words === undefined ? {} : ((JSON.parse(words) as Words)[key] ?? {});
+}
+
+/** A message with a wait, and the rank at its other end. */
+interface Wanted {
+  readonly message: Message;
+  readonly by: number;
+}
+
+/**
+ * Ranks of a communicator of so many that have not made the other ends of messages that `rank` has made together. Where all
+ * have, those that keep one of these waiting until they have come together. `of` gives what a rank says.
+ *
+ * @internal
+ */
+export async function keepWaiting(
+  size: number,
+  of: (rank: number) => Promise<Ends>,
+  rank: number,
+  together: readonly Message[],
+): Promise<number[]> {
+  const wantedBy = (asker: number, messages: readonly Message[]): Wanted[] =>
+    messages.map((message) => ({ message, by: otherOf(size, message[0], asker) }));
+  const heard = new Map<number, Heard>();
+  let wanted = wantedBy(rank, together);
+  while (wanted.length > 0) {
+    const fresh = new Set(wanted.map(({ by }) => by).filter((by) => !heard.has(by)));
+    const told = await Promise.all(Array.from(fresh, async (by) => [by, await of(by)] as const));
+    for (const [by, { made, waiting }] of told) heard.set(by, { made: new Map(made), waiting });
+    const lacks = ({ message: [pair, number], by }: Wanted): boolean =>
+      (heard.get(by)?.made.get(pair) ?? 0) <= number;
+    const missing = new Set(wanted.filter(lacks).map(({ by }) => by));
+    if (missing.size > 0) return [...missing].sort((a, b) => a - b);
+    const next = [...fresh].filter((by) => by !== rank);
+    wanted = next.flatMap((by) => wantedBy(by, heard.get(by)?.waiting ?? []));
+  }
+  return [];
+}
+
+/** The words of a rank. */
+interface Heard {
+  readonly made: ReadonlyMap<number, number>;
+  readonly waiting: readonly Message[];
+}
+
+/** The rank at the other end of a pair's messages. */
+function otherOf(size: number, pair: number, rank: number): number {
+  const [from, to] = [Math.floor(pair / size), pair % size];
+  return from === rank ? to : from;
+}

@@ -1,0 +1,267 @@
+/**
+ * The way of a rank to the store: connect, and prove both ends, twice: once to speak, and once to be silent; again until the deadline
+ * when there is no store yet.
+ */
+import { createConnection, type Socket } from "node:net";
+import { RendezvousError } from "../../../api/index.ts";
+import type { JoinArguments } from "./checks.ts";
+import { type Connection, joinStore, Session } from "./client.ts";
+import {
+  decodeChallenge,
+  encodeHello,
+  encodeProof,
+  FramedSocket,
+  faultOf,
+  freshNonce,
+  isProof,
+  isRefusal,
+  Seal,
+  standBeside,
+} from "./connection.ts";
+import { type Concerned, placeError, StillInUseError, signalError } from "./errors.ts";
+import { limits, replyFrameBytes } from "./limits.ts";
+import { encodeRequest } from "./protocol.ts";
+import type { Membership } from "./rendezvous.ts";
+
+/** Where the store is and how to prove oneself. */
+interface Target {
+  readonly host: string;
+  readonly port: number;
+  readonly secret: string;
+}
+
+/** Why an attempt failed; only a fault that waiting may cure is tried again. */
+interface Fault {
+  readonly reason: string;
+  readonly final: boolean;
+}
+
+/** The outcome of an attempt. */
+type Outcome = Session | Fault;
+
+const firstPauseMs = 10;
+const longestPauseMs = 500;
+
+/** A session with the store of the target. */
+export async function connectSession(
+  target: Target,
+  who: Concerned,
+  deadlineMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Session> {
+  const end = performance.now() + deadlineMs;
+  let pauseMs = firstPauseMs;
+  for (;;) {
+    if (wasGivenUp(signal)) throw signalError("join", who, signal);
+    const leftMs = end - performance.now();
+    const outcome = await attempt(target, who, Math.min(leftMs, limits.handshakeMs), signal);
+    if (outcome instanceof Session) return outcome;
+    if (wasGivenUp(signal)) throw signalError("join", who, signal);
+    if (outcome.final) throw placeError(outcome.reason, finalHint, who);
+    if (performance.now() + pauseMs >= end) {
+      const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
+      throw placeError(
+        what,
+        "see whether its host, the launcher or rank 0, runs and listens there",
+        who,
+      );
+    }
+    await pause(pauseMs, signal);
+    pauseMs = Math.min(2 * pauseMs, longestPauseMs);
+  }
+}
+
+function wasGivenUp(signal: AbortSignal | undefined): signal is AbortSignal {
+  return signal?.aborted === true;
+}
+
+const finalHint =
+  "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
+
+/** One way to the store, without another when there is none. */
+export async function attempt(
+  target: Target,
+  who: Concerned,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Outcome> {
+  const end = performance.now() + timeoutMs;
+  const spoken = await prove(target, who, timeoutMs, signal);
+  if ("reason" in spoken) return spoken;
+  const session = new Session(spoken.framed, spoken.incoming, spoken.outgoing);
+  const silent = await prove(target, who, end - performance.now(), signal);
+  if ("reason" in silent) {
+    session.destroy();
+    return silent;
+  }
+  const { framed, outgoing } = silent;
+  if (spoken.framed.socket.destroyed) {
+    framed.destroy();
+    return { reason: "the connection ended", final: false };
+  }
+  framed.write(outgoing.seal(encodeRequest({ kind: "beside", nonce: spoken.nonce })));
+  standBeside(framed, spoken.framed);
+  return session;
+}
+
+/** A connection with ends that have proven to each other that they know the secret. */
+interface Proven {
+  readonly framed: FramedSocket;
+  readonly incoming: Seal;
+  readonly outgoing: Seal;
+  /** The store's. */
+  readonly nonce: Uint8Array;
+}
+
+function prove(
+  target: Target,
+  who: Concerned,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Proven | Fault> {
+  return new Promise((resolve) => {
+    let framed: FramedSocket | undefined;
+    const settle = (outcome: Proven | Fault): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", giveUp);
+      stopConnecting();
+      if ("reason" in outcome) framed?.destroy();
+      resolve(outcome);
+    };
+    const again = (reason: string): void => settle({ reason, final: false });
+    const giveUp = (): void => again("given up");
+    const timer = setTimeout(() => again("no answer"), Math.max(timeoutMs, 1));
+    signal?.addEventListener("abort", giveUp, { once: true });
+    const stopConnecting = connectFirst(
+      target,
+      (socket) => {
+        framed = shakeHands(socket, target.secret, who, settle);
+      },
+      again,
+    );
+  });
+}
+
+/**
+ * Connects; starts one more connection every `reconnectMs` until the first of them stands, and ends the others. Returns a function
+ * that gives up those that do not stand.
+ *
+ * A system with a full queue of new connections drops the packet that requests one, and the sender repeats it after 1, 3 and 7
+ * seconds: too seldom while strangers keep that queue full.
+ */
+function connectFirst(
+  { host, port }: Target,
+  connected: (socket: Socket) => void,
+  failed: (reason: string) => void,
+): () => void {
+  const open = new Set<Socket>();
+  const stop = (): void => {
+    clearInterval(timer);
+    for (const socket of open) socket.destroy();
+    open.clear();
+  };
+  const start = (): void => {
+    const socket = createConnection({ host, port });
+    open.add(socket);
+    socket.once("error", (error: NodeJS.ErrnoException) => {
+      if (open.delete(socket) && open.size === 0) failed(faultOf(error));
+    });
+    socket.once("connect", () => {
+      if (!open.delete(socket)) return;
+      stop();
+      connected(socket);
+    });
+  };
+  const timer = setInterval(start, limits.reconnectMs);
+  start();
+  return stop;
+}
+
+/** Proves to the store that this rank knows the secret, and has the store prove the same. */
+function shakeHands(
+  socket: Socket,
+  secret: string,
+  { jobId, rank }: Concerned,
+  settle: (outcome: Proven | Fault) => void,
+): FramedSocket {
+  const never = (reason: string): void => settle({ reason, final: true });
+  const hello = { jobId, rank, nonce: freshNonce() };
+  let nonce: Uint8Array | undefined;
+  const framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
+    frame: (frame) => {
+      try {
+        if (nonce === undefined) {
+          nonce = decodeChallenge(frame);
+          framed.write(encodeProof("rank", secret, { hello, nonce }));
+          return;
+        }
+        const exchanged = { hello, nonce };
+        if (isRefusal(frame)) return never("the store has another secret");
+        if (!isProof(frame, "store", secret, exchanged)) {
+          return never("what answers does not know the secret");
+        }
+        framed.mostBytes = replyFrameBytes;
+        const incoming = new Seal("store", secret, exchanged);
+        settle({ framed, incoming, outgoing: new Seal("rank", secret, exchanged), nonce });
+      } catch (error) {
+        never(`what answers is no store of this version: ${(error as Error).message}`);
+      }
+    },
+    ended: (reason) => {
+      if (/^sent/.test(reason)) never(`what answers is no store: it ${reason}`);
+      else settle({ reason, final: false });
+    },
+  });
+  framed.write(encodeHello(hello));
+  return framed;
+}
+
+/** Waits, at most until the signal fires. */
+export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}
+
+const firstRetryMs = 10;
+const longestRetryMs = 500;
+
+/**
+ * Joins. Tries again until the deadline while other ranks have not left the life before, and when the connection ends before
+ * the store has answered: nothing that strangers or the network do to one connection keeps a rank out for good.
+ *
+ * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
+ */
+export async function enter(
+  place: Omit<Connection, "session">,
+  asked: JoinArguments,
+  reach: (deadlineMs: number) => Promise<Session>,
+): Promise<Membership> {
+  const end = performance.now() + asked.deadlineMs;
+  const leftMs = (): number => Math.max(0, Math.round(end - performance.now()));
+  let refusal: unknown;
+  for (let pauseMs = firstRetryMs; ; pauseMs = Math.min(2 * pauseMs, longestRetryMs)) {
+    const reachMs = leftMs();
+    const session = await reach(reachMs).catch((error: unknown) => {
+      // With hardly any time left a missing store is not certain.
+      throw reachMs < longestRetryMs && error instanceof RendezvousError
+        ? (refusal ?? error)
+        : error;
+    });
+    try {
+      return await joinStore({ ...place, session }, { ...asked, deadlineMs: leftMs() });
+    } catch (error) {
+      const mayReturn = error instanceof StillInUseError || session.hasEnded;
+      session.destroy();
+      if (!mayReturn || leftMs() <= pauseMs) throw error;
+      refusal = error;
+    }
+    await pause(pauseMs, asked.signal);
+  }
+}

@@ -1,0 +1,93 @@
+/** The store's failures, and those of the way to it, as errors of the library. */
+import {
+  CommAbortedError,
+  CommClosedError,
+  type CommError,
+  CommTimeoutError,
+  InvalidArgumentError,
+  RemoteRankError,
+  RendezvousError,
+} from "../../../api/index.ts";
+import type { Failure } from "./protocol.ts";
+
+/** The rank of an error. */
+export interface Concerned {
+  readonly address: string;
+  readonly jobId: string;
+  readonly rank: number;
+  readonly size: number;
+}
+
+/** Others have not left the life of the job that this rank has left: a later request may succeed. */
+export class StillInUseError extends RendezvousError {
+  /** To a caller with a deadline that passes it is one like others. */
+  override get name(): string {
+    return RendezvousError.name;
+  }
+}
+
+/** The generation is over, and `ranks` of it are in the next one: none of them where fresh processes have taken their place. */
+export class WentOnError extends CommClosedError {
+  override get name(): string {
+    return CommClosedError.name;
+  }
+}
+
+/** The error of a request that the store failed. */
+export function failureError(request: string, failure: Failure, who: Concerned): CommError {
+  const { code, ranks, joined } = failure;
+  const facts = { rank: who.rank, size: who.size, comm: who.jobId, ranks, collective: request };
+  const forms = request === "join" || request === "rejoin";
+  const text = { headline: failure.headline, hint: failure.hint };
+  if (forms && (code === "timeout" || code === "refused" || code === "in use")) {
+    const headline = `rendezvous at ${who.address} of job "${who.jobId}": ${failure.headline}`;
+    const missing = code === "refused" ? [] : ranks;
+    const Kind = code === "in use" ? StillInUseError : RendezvousError;
+    return new Kind({ ...text, headline }, { ...facts, address: who.address, joined, missing });
+  }
+  switch (code) {
+    case "timeout":
+      return new CommTimeoutError(text, facts);
+    case "gone":
+      return new RemoteRankError(text, facts);
+    case "over":
+      return new CommClosedError(text, facts);
+    case "went on":
+      return new WentOnError(text, facts);
+    case "taken":
+      return new InvalidArgumentError(text, { ...facts, field: "key" });
+    case "limit":
+      return new InvalidArgumentError(text, { ...facts, field: "value" });
+    case "in use":
+    case "refused":
+      return new RendezvousError(text, { ...facts, address: who.address });
+  }
+}
+
+/** The error of a rank that cannot reach the store, or lost it. */
+export function placeError(
+  what: string,
+  hint: string,
+  who: Concerned,
+  cause?: unknown,
+): RendezvousError {
+  return new RendezvousError(
+    { headline: `rendezvous at ${who.address} of job "${who.jobId}": ${what}`, hint },
+    { rank: who.rank, size: who.size, comm: who.jobId, address: who.address, cause },
+  );
+}
+
+/** The error of a wait with a signal that fired. */
+export function signalError(
+  request: string,
+  who: Concerned,
+  signal: AbortSignal,
+): CommAbortedError {
+  return new CommAbortedError(
+    { headline: `${request}: given up by its signal` },
+    {
+      ...{ rank: who.rank, size: who.size, comm: who.jobId, collective: request },
+      cause: signal.reason,
+    },
+  );
+}

@@ -1,0 +1,364 @@
+/** The store on a TCP port: hosted by the launcher, or by rank 0 when there is none. */
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { RendezvousError } from "../../../api/index.ts";
+import { addressText, isOwnName, numericAddress, requireSecret } from "./checks.ts";
+import {
+  decodeHello,
+  type Exchanged,
+  encodeChallenge,
+  encodeProof,
+  FramedSocket,
+  freshNonce,
+  isProof,
+  refusal,
+  Seal,
+  standBeside,
+} from "./connection.ts";
+import type { Peer } from "./generation.ts";
+import { limits, requestFrameBytes } from "./limits.ts";
+import { decodeRequest, encodeReply, type Reply, type Request, WireError } from "./protocol.ts";
+import { Store, type StoreOptions } from "./store.ts";
+
+/** Options of a hosted store. */
+export interface StoreServerOptions extends StoreOptions {
+  /**
+   * Where to listen (127.0.0.1). Anything but a loopback address needs a secret. A name of this machine that has a loopback
+   * address here stands for all of its addresses, because other machines have another one for it.
+   */
+  readonly address?: string | undefined;
+  /** The port; 0, the default, takes a free one. */
+  readonly port?: number | undefined;
+  /** The secret that every rank must prove to know: at least 16 characters that cannot be guessed. */
+  readonly secret?: string | undefined;
+  /** From the connection to the request to join (5000). */
+  readonly handshakeMs?: number | undefined;
+}
+
+/** Longest time that rank 0 keeps its store for the others when it leaves. */
+export const hostLingersMs = 5_000;
+
+const closedReason = "the store was closed by its host";
+
+/** Longest time for ranks to end their side of a store that closes. */
+const closeMs = 2_000;
+
+/**
+ * A store that listens. It does not keep the process alive.
+ *
+ * A connection without a proof of the secret within the deadline, with too many bytes, or with bytes that are no message is
+ * dropped; the job does not notice. Of each step before the join (no hello yet, no proof yet, no request to join yet) at most
+ * 64 connections are open, or 4 a rank in a larger job. One more drops the oldest at the same step: connections without the secret
+ * never displace one that has proven it, nor silent ones one that has said hello.
+ */
+export class StoreServer {
+  readonly host: string;
+  readonly port: number;
+  readonly #server: Server;
+  readonly #store: Store;
+  /** Connections by their step, at each the one that has been there for longest first. */
+  readonly #at: Readonly<Record<Step, Set<ServerConnection>>>;
+  readonly #dropped: Map<string, number>;
+  readonly #idle = new Set<() => void>();
+  #closed: Promise<void> | undefined;
+
+  private constructor(server: Server, host: string, options: StoreServerOptions) {
+    this.#server = server;
+    this.host = host;
+    this.port = (server.address() as AddressInfo).port;
+    this.#store = new Store(options);
+    this.#at = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
+    this.#dropped = new Map();
+    const given = new Map<string, ServerConnection>();
+    // A rank has two of them while it joins.
+    const mostPending = Math.max(limits.pendingConnections, 4 * options.size);
+    server.on("connection", (socket) => {
+      new ServerConnection(socket, {
+        store: this.#store,
+        secret: options.secret ?? "",
+        handshakeMs: options.handshakeMs ?? limits.handshakeMs,
+        stepped: (each) => this.#stepped(each, mostPending),
+        given,
+        closed: (each, dropped) => this.#forget(each, dropped),
+      });
+    });
+    // An error of accepting one connection, such as too many open files, is not the end of the others.
+    server.on("error", (error: NodeJS.ErrnoException) => this.#count(error.code ?? error.message));
+    server.unref();
+  }
+
+  /**
+   * Opens a store.
+   *
+   * @throws InvalidArgumentError for an address beyond this machine without a secret, or a secret of less than 16
+   *   characters. RendezvousError when the address cannot be listened on.
+   */
+  static async listen(options: StoreServerOptions): Promise<StoreServer> {
+    const host = options.address ?? "127.0.0.1";
+    const port = options.port ?? 0;
+    const server = createServer();
+    try {
+      const ip = await numericAddress(host);
+      requireSecret(host, ip, options.secret);
+      await new Promise<void>((resolve, reject) => {
+        server.once("error", reject);
+        server.listen({ port, ...(!isOwnName(host, ip) && { host: ip }) }, resolve);
+      });
+      server.removeAllListeners("error");
+      return new StoreServer(server, host, options);
+    } catch (error) {
+      throw cannotListen(addressText(host, port), error);
+    }
+  }
+
+  /** Where ranks find it. */
+  get address(): string {
+    return addressText(this.host, this.port);
+  }
+
+  /** Numbers of connections that were dropped without becoming a rank, by reason. */
+  get dropped(): ReadonlyMap<string, number> {
+    return this.#dropped;
+  }
+
+  /** Resolves when no rank is connected, or after that time. */
+  async whenEmpty(timeoutMs: number): Promise<void> {
+    if (this.#at.request.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#idle.add(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+  }
+
+  /** Sends the end of the store to every rank, and stops listening. Bounded and idempotent. */
+  close(): Promise<void> {
+    this.#closed ??= new Promise((resolve) => {
+      // Connections do not keep the process alive, but waits for the end must get there.
+      const timer = setTimeout(resolve, closeMs);
+      this.#server.close(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+      const { hello, proof, join, request: ranks } = this.#at;
+      for (const connection of [...hello, ...proof]) connection.drop("store closed");
+      for (const connection of join) connection.finish(closedReason);
+      this.#store.close();
+      for (const connection of ranks) connection.finish(closedReason);
+      ranks.clear();
+    });
+    return this.#closed;
+  }
+
+  #stepped(connection: ServerConnection, mostPending: number): void {
+    for (const connections of Object.values(this.#at)) connections.delete(connection);
+    const there = this.#at[connection.step];
+    const [oldest] = there;
+    const isFull = connection.step !== "request" && there.size >= mostPending;
+    if (isFull) oldest?.drop("too many connections");
+    there.add(connection);
+  }
+
+  #forget(connection: ServerConnection, dropped: string | undefined): void {
+    for (const connections of Object.values(this.#at)) connections.delete(connection);
+    if (dropped !== undefined) this.#count(dropped);
+    if (this.#at.request.size > 0) return;
+    for (const wake of this.#idle) wake();
+    this.#idle.clear();
+  }
+
+  #count(reason: string): void {
+    // Reasons are few, but a stranger's bytes are in some; what he can make us keep is bounded.
+    const key = this.#dropped.size < 64 || this.#dropped.has(reason) ? reason : "other";
+    this.#dropped.set(key, (this.#dropped.get(key) ?? 0) + 1);
+  }
+}
+
+function cannotListen(address: string, error: unknown): unknown {
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === undefined || code.startsWith("ERR_COMM")) return error;
+  const why: Record<string, string> = {
+    EADDRINUSE:
+      "another process listens there; a second rank 0, an earlier run, or another service",
+    EADDRNOTAVAIL: "this machine does not have that address",
+    ENOTFOUND: "no machine has that name",
+    EACCES: "this user may not use that port",
+  };
+  return new RendezvousError(
+    {
+      headline: `rendezvous at ${address}: cannot listen: ${why[code] ?? code}`,
+      hint: "choose another address or port, the same on every rank: TWINCCL_ADDRESS, TWINCCL_PORT",
+    },
+    { address, cause: error },
+  );
+}
+
+/** The server's side of a connection. */
+export interface ConnectionHost {
+  readonly store: Store;
+  readonly secret: string;
+  readonly handshakeMs: number;
+  /** The connection is at its next step, the first or a later one. */
+  stepped(connection: ServerConnection): void;
+  /** Connections by the nonce that was given on them. */
+  readonly given: Map<string, ServerConnection>;
+  /** The connection is over, or stands beside another one; `dropped` says why, when it never was a rank. */
+  closed(connection: ServerConnection, dropped: string | undefined): void;
+}
+
+/** The step of a connection: the frame that it is to send next, or `request` once it is a rank. */
+export type Step = "hello" | "proof" | "join" | "request";
+
+/** A connection to the server. */
+export class ServerConnection implements Peer {
+  label = "an unknown process";
+  readonly #host: ConnectionHost;
+  readonly #framed: FramedSocket;
+  readonly #deadline: NodeJS.Timeout;
+  #step: Step = "hello";
+  #exchanged: Exchanged | undefined;
+  #incoming: Seal | undefined;
+  #outgoing: Seal | undefined;
+
+  constructor(socket: Socket, host: ConnectionHost) {
+    this.#host = host;
+    socket.unref();
+    this.#framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
+      frame: (frame) => this.#frame(frame),
+      ended: (reason) => this.#ended(reason),
+    });
+    this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
+    host.stepped(this);
+  }
+
+  /** The step at which it is. */
+  get step(): Step {
+    return this.#step;
+  }
+
+  send(reply: Reply): void {
+    if (this.#outgoing !== undefined) this.#framed.write(this.#outgoing.seal(encodeReply(reply)));
+  }
+
+  /** Ends a connection that is not yet a rank. */
+  drop(why: string): void {
+    this.#framed.destroy();
+    this.#close(why);
+  }
+
+  /** Sends the end of the store to the rank, and ends the connection. */
+  finish(reason: string): void {
+    clearTimeout(this.#deadline);
+    this.send({ kind: "closing", reason });
+    this.#framed.finish();
+  }
+
+  #frame(frame: Buffer): void {
+    switch (this.#step) {
+      case "hello":
+        this.#hello(frame);
+        return;
+      case "proof":
+        this.#proof(frame);
+        return;
+      case "join":
+        this.#proven(this.#opened(frame));
+        return;
+      case "request":
+        this.#request(this.#opened(frame));
+        return;
+    }
+  }
+
+  #hello(frame: Buffer): void {
+    const nonce = freshNonce();
+    this.#exchanged = { hello: decodeHello(frame), nonce };
+    this.#host.given.set(nameOf(nonce), this);
+    this.#next("proof");
+    this.#framed.write(encodeChallenge(nonce));
+  }
+
+  #proof(frame: Buffer): void {
+    const exchanged = this.#exchanged as Exchanged;
+    const { secret } = this.#host;
+    if (!isProof(frame, "rank", secret, exchanged)) {
+      this.#framed.write(refusal);
+      this.#framed.finish();
+      this.#close("wrong proof");
+      return;
+    }
+    this.#framed.write(encodeProof("store", secret, exchanged));
+    this.#incoming = new Seal("rank", secret, exchanged);
+    this.#outgoing = new Seal("store", secret, exchanged);
+    this.#framed.mostBytes = requestFrameBytes;
+    this.#next("join");
+  }
+
+  #proven(request: Request): void {
+    if (request.kind === "join") this.#join(request);
+    else if (request.kind === "beside") this.#besideThat(request.nonce);
+    else throw new WireError(`${request.kind} before join`);
+  }
+
+  #besideThat(nonce: Uint8Array): void {
+    const spoken = this.#host.given.get(nameOf(nonce));
+    if (spoken === undefined || spoken === this) throw new WireError("beside no connection");
+    standBeside(this.#framed, spoken.#framed);
+    this.#close(undefined);
+  }
+
+  #join(request: Extract<Request, { kind: "join" }>): void {
+    const { jobId, rank } = (this.#exchanged as Exchanged).hello;
+    clearTimeout(this.#deadline);
+    this.label = request.label;
+    this.#next("request");
+    if (this.#host.store.join(this, jobId, rank, request)) return;
+    this.#framed.finish();
+    this.#close("refused to join");
+  }
+
+  #request(request: Request): void {
+    if (request.kind === "join" || request.kind === "beside") {
+      throw new WireError(`${request.kind} after join`);
+    }
+    if (request.kind !== "leave") {
+      this.#host.store.request(this, request);
+      return;
+    }
+    this.send({ kind: "bye" });
+    this.#framed.finish();
+    this.#host.store.gone(this, "left", "");
+    this.#close(undefined);
+  }
+
+  #opened(frame: Buffer): Request {
+    const body = this.#incoming?.open(frame);
+    if (body === undefined) throw new WireError("a frame that is not authentic");
+    return decodeRequest(body);
+  }
+
+  #ended(reason: string): void {
+    if (this.#step !== "request") {
+      this.#close(reason);
+      return;
+    }
+    this.#host.store.gone(this, "lost", reason);
+    this.#close(undefined);
+  }
+
+  #next(step: Step): void {
+    this.#step = step;
+    this.#host.stepped(this);
+  }
+
+  #close(dropped: string | undefined): void {
+    clearTimeout(this.#deadline);
+    if (this.#exchanged !== undefined) this.#host.given.delete(nameOf(this.#exchanged.nonce));
+    this.#host.closed(this, dropped);
+  }
+}
+
+function nameOf(nonce: Uint8Array): string {
+  return Buffer.from(nonce).toString("hex");
+}
