@@ -2,9 +2,12 @@
 import type { ConnectedCommunicator } from "twinccl";
 import { expect, test, vi } from "vitest";
 import { cudaError, fakeGpus } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { turns } from "./gpus.ts";
 import { type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 /** The ranks that rebuilding gives. */
 const lives = async (rebuilding: readonly Promise<ConnectedCommunicator>[]) => {

@@ -2,9 +2,12 @@
 import type { CommError, Communicator } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 /** NCCL on a device says that another process is to blame. */
 function blame(gpus: FakeGpus, device: number): void {

@@ -10,8 +10,11 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { CompareCalls } from "../../../src/backends/nccl/job/cross-check.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { connected } from "./connected.ts";
 import { cleanGpus } from "./gpus.ts";
+
+quickTime();
 
 /** The outcome of each rank's call: its result, or its error. */
 async function outcomes<T>(

@@ -4,8 +4,11 @@ import { describe, expect, test, vi } from "vitest";
 import { Ledger } from "../../../src/api/ledger/ledger.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { handedAgain } from "./again.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
+
+quickTime();
 
 // biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
 type Thrown = any;

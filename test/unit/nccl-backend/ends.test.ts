@@ -2,9 +2,12 @@
 import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 /** NCCL's end of a communicator is waited for twice as long. */
 const soonMs = 5_000;

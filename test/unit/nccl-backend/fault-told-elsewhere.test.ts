@@ -1,8 +1,11 @@
 /** A background fault of NCCL on one rank without a waiting call: the ranks of other processes learn it, with the cause. */
 import { expect, test } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 test("who waits for that rank is told that it has ended the communicator", async () => {
   const gpus = cleanGpus();

@@ -3,9 +3,12 @@ import { type CommError, type Communicator, RendezvousError } from "twinccl";
 import { expect, test } from "vitest";
 import { CommunicatorKeys } from "../../../src/backends/nccl/job/job.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 const codeOf = (op: PromiseLike<unknown>): Promise<string> =>
   within(

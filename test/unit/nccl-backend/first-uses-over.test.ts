@@ -2,9 +2,12 @@
 import type { CallOptions, Communicator, ConnectedCommunicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 const bytes = (comm: Communicator, length: number, value = 0) =>
   comm.alloc("int8", length).fill(value);

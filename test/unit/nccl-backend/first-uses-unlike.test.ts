@@ -2,8 +2,11 @@
 import type { CallOptions, CommError, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus } from "./gpus.ts";
 import { closeRest, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 const bytes = (comm: Communicator, length = comm.size) => comm.alloc("int8", length).fill(1);
 

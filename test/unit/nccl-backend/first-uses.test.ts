@@ -2,9 +2,12 @@
 import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { noteHanded } from "./handed-over.ts";
 import { closeRest, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 /** A rank's call; `undefined` for one that has no part in it. */
 type Call = (comm: Communicator, options: CallOptions) => PromiseLike<unknown> | undefined;

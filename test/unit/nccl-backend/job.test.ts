@@ -4,7 +4,10 @@ import type { RankCall, Session } from "../../../src/api/index.ts";
 import { Job } from "../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
+
+quickTime();
 
 const never = {
   open: (): Promise<Session> => Promise.reject(new Error("no further life")),

@@ -1,8 +1,11 @@
 /** The ranks that a late message's error names in a job: those that the message, and its batch, need to go on. */
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 type End = readonly ["send" | "recv", peer: number];
 

@@ -5,8 +5,11 @@
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 /** Calls in which a rank may wait for the other one, which makes none of them. */
 const waits: readonly (readonly [string, (comm: Communicator) => PromiseLike<unknown>])[] = [

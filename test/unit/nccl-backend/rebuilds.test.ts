@@ -5,8 +5,11 @@ import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts"
 import { type FakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { expectHealthy, within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, seen, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 const broken = ncclError("ncclCommInitRankConfig", 2, "ncclSystemError");
 

@@ -2,8 +2,11 @@
 import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 type Background = "connectInBackground" | "registerWindowInBackground" | "splitInBackground";
 

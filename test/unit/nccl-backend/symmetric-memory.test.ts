@@ -5,8 +5,11 @@
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+
+quickTime();
 
 const symmetric = (comm: Communicator): DeviceBuffer<"float32"> =>
   comm.alloc("float32", 8, { symmetric: true }).fill(1);

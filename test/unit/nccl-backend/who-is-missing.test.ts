@@ -3,9 +3,12 @@ import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { fakeGpus, ncclError } from "../../support/fake-gpus/index.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { fragile, place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
   Promise.resolve(op).then(

@@ -19,8 +19,11 @@ import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import { createRecord, removeRecord } from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { isRunning, scratch } from "./launched.ts";
 import { bytes, closeAfter, errorOf, text } from "./stores.ts";
+
+quickTime();
 
 let count = 0;
 const freshPath = (): string => {

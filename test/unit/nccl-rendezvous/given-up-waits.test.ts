@@ -3,7 +3,10 @@ import { type AddressInfo, createConnection, createServer, type Socket } from "n
 import { describe, expect, test } from "vitest";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { bytes, closeAfter, errorOf, place, relay, text } from "./stores.ts";
+
+quickTime();
 
 describe("a wait that is given up by its signal", () => {
   test("is no other rank's, although that one's request has the same number", async () => {

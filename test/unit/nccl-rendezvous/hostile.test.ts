@@ -23,7 +23,10 @@ import {
   WireError,
 } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { bytes, closeAfter, errorOf, type Place, place, relay, text } from "./stores.ts";
+
+quickTime();
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 

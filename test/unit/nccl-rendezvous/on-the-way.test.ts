@@ -10,7 +10,10 @@ import {
 import { expect, test } from "vitest";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
+
+quickTime();
 
 /** A listener of the test; gives its port, and the connections that stand. */
 async function listening(connected: (socket: Socket) => void) {

@@ -14,7 +14,10 @@ import {
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
 import { encodeRequest } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { bytes, closeAfter, type Place, place } from "./stores.ts";
+
+quickTime();
 
 const framed = (payload: Uint8Array): Buffer => {
   const head = Buffer.alloc(4);

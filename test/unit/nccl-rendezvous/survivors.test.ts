@@ -2,8 +2,11 @@
 import { describe, expect, test } from "vitest";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { LostPeer } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { launch, script } from "./launched.ts";
 import { bytes, errorOf, fragile, place, text } from "./stores.ts";
+
+quickTime();
 
 /** The end of a connection; its exact form depends on the system. */
 const ended = /^the connection (ended|was reset)$/;

@@ -3,7 +3,10 @@ import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { quickTime } from "../../support/quick-time.ts";
 import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
+
+quickTime();
 
 describe("joining", () => {
   test("gives every rank its place once all are there", async () => {

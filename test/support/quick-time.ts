@@ -1,0 +1,47 @@
+/**
+ * Time that passes as fast as the event loop turns.
+ *
+ * Timers, intervals, `performance.now` and `Date` of a file's tests follow a clock of their own, which goes on by a step
+ * behind every few turns of the event loop. A deadline of seconds passes in milliseconds of the processor, behind as many
+ * turns on a busy machine as on an idle one; sockets within the process need far fewer. Tests whose work leaves the process
+ * (other processes, worker threads) take as long as the machine does, and must not use it.
+ */
+import { afterAll, beforeAll, vi } from "vitest";
+
+/** Turns of the event loop in which `stepMs` pass. */
+const turnsAStep = 4;
+const stepMs = 5;
+
+/** A reading of the clock takes this long, so that a loop that reads it until some time ends. */
+const readingMs = 0.001;
+
+const { setImmediate: nextTurn } = globalThis;
+
+/** Lets time pass so in all tests of the file that calls this at its top. */
+export function quickTime(): void {
+  let isOver = false;
+  const { now } = performance;
+  beforeAll(() => {
+    isOver = false;
+    vi.useFakeTimers({
+      toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "Date"],
+    });
+    let nowMs = now.call(performance);
+    performance.now = () => (nowMs += readingMs);
+    let turns = 0;
+    const turn = (): void => {
+      if (isOver) return;
+      if (++turns % turnsAStep === 0) {
+        nowMs += stepMs;
+        vi.advanceTimersByTime(stepMs);
+      }
+      nextTurn(turn);
+    };
+    nextTurn(turn);
+  });
+  afterAll(() => {
+    isOver = true;
+    performance.now = now;
+    vi.useRealTimers();
+  });
+}
