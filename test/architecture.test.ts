@@ -171,13 +171,17 @@ describe("the page", () => {
   const pages = list("web/", ".ts")
     .filter((path) => path !== "web/vite.config.ts")
     .map((path) => file(path, read(path)));
-  test("sees the package by its public entries, and nothing else", () => {
+  test("sees the package by its public entries and its layout of calls, and nothing else", () => {
     expect(pages.length).toBeGreaterThan(0);
+    const layout = "src/api/collectives/call-layout.ts";
     const own = entryKeys.map((key) => key.replace(/^\./, manifest.name));
     const foreign = pages.flatMap((page) =>
       importsOf(page)
         .filter((name) => !own.includes(name))
-        .filter((name) => !posix.join(posix.dirname(page.path), name).startsWith("web/"))
+        .filter((name) => {
+          const path = posix.join(posix.dirname(page.path), name);
+          return path !== layout && !path.startsWith("web/");
+        })
         .map((name) => `${page.path}: ${name}`),
     );
     expect(foreign).toEqual([]);
@@ -205,6 +209,18 @@ describe("the project", () => {
     expect(JSON.parse(read("knip.json")).entry).toEqual(
       expect.arrayContaining([...entries, ...bins].map((path) => `${path}!`)),
     );
+  });
+  test("names a collective only in the files of the recipe", () => {
+    const [, recipe = ""] = read("CONTRIBUTING.md").split(/## To add a collective\n/);
+    const steps = (recipe.split("\n## ")[0] ?? "").replace("<name>", "all-gatherv");
+    const listed = [...steps.matchAll(/`(src\/[^`]*)`/g)].map(([, path = ""]) => path);
+    // The file that computes calls for all of them names none.
+    const expected = listed.filter((path) => path !== "src/api/collectives/call-layout.ts");
+    // Calls through a communicator are uses, not definitions.
+    const found = [...list("src/", ".ts"), ...list("web/", ".ts")].filter((path) =>
+      /(?<!comm\.)\ballGatherv\b/.test(read(path)),
+    );
+    expect(found.sort()).toEqual([...new Set(expected)].sort());
   });
   test("has a lock file that names no registry", () => {
     expect(read("package-lock.json")).not.toMatch(/"resolved": "http/);

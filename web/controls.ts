@@ -13,20 +13,13 @@ import {
   valueKinds,
 } from "./state.ts";
 
-const collectiveNames: Readonly<Record<string, string>> = {
-  allReduce: "all-reduce",
-  reduce: "reduce",
-  broadcast: "broadcast",
-  allGather: "all-gather",
-  allGatherv: "all-gather-v",
-  reduceScatter: "reduce-scatter",
-  reduceScatterv: "reduce-scatter-v",
-  allToAll: "all-to-all",
-  allToAllv: "all-to-all-v",
-  gather: "gather",
-  scatter: "scatter",
-  barrier: "barrier",
-};
+/** Labels in the way of papers: `all-to-all` for `allToAll`, with `-v` for a v-form. */
+const collectiveNames: Readonly<Record<string, string>> = Object.fromEntries(
+  builtCollectives.map((name) => [
+    name,
+    name.replace(/[A-Z]|v$/g, (letter) => `-${letter.toLowerCase()}`),
+  ]),
+);
 
 const opLabels: Readonly<Record<string, string>> = { preMul: "pre-multiplied sum" };
 

@@ -6,8 +6,7 @@ import {
   type NamedReduceOp,
   UnsupportedError,
 } from "../api/index.ts";
-import { findCollective } from "./collectives/index.ts";
-import { type MeasuredCollective, questionOf, type Skew } from "./collectives/row.ts";
+import { findCollective, type MeasuredCollective, questionOf, type Skew } from "./collectives.ts";
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
 import type { Issue } from "./issue.ts";

@@ -2,7 +2,7 @@
 
 import { bytesOf, type DType } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
-import type { CallShape, MeasuredCollective } from "./collectives/row.ts";
+import type { CallShape, MeasuredCollective } from "./collectives.ts";
 import type { Measurement } from "./document.ts";
 import type { Issue, Timed } from "./issue.ts";
 

@@ -1,14 +1,15 @@
 /** Benchmarks of collectives in nccl-tests' language, with every result checked. Needs Node. */
 export { bench, timingText } from "./bench.ts";
-export { findCollective, measuredCollectives } from "./collectives/index.ts";
-export type {
-  Arrival,
-  CallData,
-  CallShape,
-  InPlace,
-  MeasuredCollective,
-  Skew,
-} from "./collectives/row.ts";
+export {
+  type Arrival,
+  type CallData,
+  type CallShape,
+  findCollective,
+  type InPlace,
+  type MeasuredCollective,
+  measuredCollectives,
+  type Skew,
+} from "./collectives.ts";
 export { toCsv } from "./csv.ts";
 export {
   averageBusBandwidth,

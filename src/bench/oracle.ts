@@ -10,7 +10,7 @@ import {
   type CallShape,
   type MeasuredCollective,
   recvLength,
-} from "./collectives/row.ts";
+} from "./collectives.ts";
 import { averageFactor, bitsOfArray, encodeBits, encodeNumbers, hostArray } from "./encode.ts";
 import { type ReducedValues, reducedValues } from "./values.ts";
 

@@ -1,7 +1,7 @@
 /** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
 import { bytesOf, type DType } from "../api/index.ts";
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
-import type { MeasuredCollective, Skew } from "./collectives/row.ts";
+import type { MeasuredCollective, Skew } from "./collectives.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 

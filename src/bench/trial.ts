@@ -1,7 +1,7 @@
 /** One configuration, measured: warm-up, timed calls, and a checked call on fresh data. */
 
 import type { Communicator, DeviceBuffer, DType, NamedReduceOp } from "../api/index.ts";
-import { type CallShape, type MeasuredCollective, recvLength } from "./collectives/row.ts";
+import { type CallShape, type MeasuredCollective, recvLength } from "./collectives.ts";
 import type { Measurement } from "./document.ts";
 import { figuresOf, measurementOf, type RankFigures } from "./figures.ts";
 import { type Issue, timeCalls } from "./issue.ts";

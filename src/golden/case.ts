@@ -1,6 +1,12 @@
 /** One call with a recorded result: the call, its numbers, and the set-up of NCCL. */
 import { bitsToNumber, type Choice, type NcclPin, type SmallFloat } from "../algorithms/index.ts";
-import { type DType, dtypeInfo, type NamedReduceOp, type ReduceOp } from "../api/index.ts";
+import {
+  type DType,
+  dtypeInfo,
+  type NamedReduceOp,
+  type ReduceOp,
+  specifications,
+} from "../api/index.ts";
 
 /** Collectives that fold: all others copy, and need no record. */
 export type GoldenCollective = "allReduce" | "reduceScatter" | "reduce";
@@ -57,7 +63,7 @@ export function isSymmetric({ environment }: GoldenCase): boolean {
 
 /** Blocks of `count` elements that each rank sends. */
 export function sentBlocks({ collective, ranks }: GoldenCase): number {
-  return collective === "reduceScatter" ? ranks : 1;
+  return specifications[collective].inBlocks(ranks, 0, 0);
 }
 
 /** Bits of the scalar that small floats are multiplied by before the sum. */

@@ -2,6 +2,7 @@
  * Makes calls of a file again, on any backend, through nothing but the public interface: `createWorld`, `alloc`,
  * `subarray` and the collective.
  */
+import { blockLengths, inPlaceOffset, postCall } from "../api/collectives/call-layout.ts";
 import {
   type Backend,
   BackendUnavailableError,
@@ -101,16 +102,11 @@ async function outputOf(comm: Communicator, golden: GoldenCase): Promise<HostArr
   const received = inPlace ? undefined : comm.alloc(dtype, offset + count, options);
   const send = sent.subarray(offset);
   send.copyFrom(inputOf(golden, comm.rank));
-  const own = collective === "reduceScatter" ? comm.rank * count : 0;
+  const call = { ranks: golden.ranks, root: root ?? 0, count };
+  const own = Math.max(0, -(inPlaceOffset(collective, call, comm.rank) ?? 0));
   const recv = received?.subarray(offset) ?? send.subarray(own, own + count);
-  const op = operatorOf(golden);
-  if (collective === "allReduce") await comm.allReduce({ send, recv, op });
-  else if (collective === "reduceScatter") await comm.reduceScatter({ send, recv, op });
-  else {
-    const target = comm.rank === root ? { recv } : {};
-    await comm.reduce({ send, ...target, op, root: root ?? 0 });
-  }
-  const hasResult = collective !== "reduce" || comm.rank === root;
+  await postCall(comm, collective, { send, recv, op: operatorOf(golden), root: call.root });
+  const hasResult = blockLengths(collective, call, comm.rank).recv.length > 0;
   const output = hasResult ? await recv.toHost() : undefined;
   sent.dispose();
   received?.dispose();

@@ -1,4 +1,6 @@
 /** One call on one rank: its memory, its arguments, and what it leaves behind. */
+
+import { postCall } from "../api/collectives/call-layout.ts";
 import {
   type AllToAllvResult,
   bytesOf,
@@ -8,7 +10,7 @@ import {
   type ReduceOp,
 } from "../api/index.ts";
 import { CallMemory, hostBytes } from "./call-memory.ts";
-import { type Block, type Layout, layoutOf } from "./layout.ts";
+import { type CollectiveDataCall, hasOffsets, type Layout, layoutOf, offsetsOf } from "./layout.ts";
 import { payloadBytes } from "./payload.ts";
 import type { ProgramCall, ProgramDataCall } from "./program.ts";
 
@@ -95,107 +97,59 @@ export class CallSite {
   #post(): CommOp<unknown> | undefined {
     const comm = this.#comm;
     const call = this.#call;
-    const memory = this.#memory;
-    const layout = this.#layout;
-    if (call.kind === "barrier" || memory === undefined || layout === undefined) {
-      return comm.barrier();
+    const { send, recv } = this.#memory ?? {};
+    if (call.kind === "barrier") return comm.barrier();
+    if (call.kind === "pair") {
+      if (send !== undefined) return comm.send({ send, peer: call.to });
+      return recv && comm.recv({ recv, peer: call.from });
     }
-    const { send = none, recv = none } = memory;
-    const given = { send, recv };
-    switch (call.kind) {
-      case "allReduce":
-        return comm.allReduce({ ...inPlaceOr(given, call), op: opOf(call, comm.rank) });
-      case "reduce": {
-        const { root } = call;
-        const data = comm.rank === root ? inPlaceOr(given, call) : { send };
-        return comm.reduce({ ...data, root, op: opOf(call, comm.rank) });
-      }
-      case "reduceScatter":
-        return comm.reduceScatter({ ...given, op: opOf(call, comm.rank) });
-      case "reduceScatterv": {
-        const sendCounts = call.counts;
-        return comm.reduceScatterv({ ...given, sendCounts, op: opOf(call, comm.rank) });
-      }
-      case "allToAll":
-        return comm.allToAll(given);
-      case "allGather":
-        return comm.allGather(given);
-      case "allGatherv":
-        return comm.allGatherv({ ...given, recvCounts: call.counts, ...recvOffsets(call, layout) });
-      case "sendRecv":
-        return comm.sendRecv({
-          ...given,
-          to: call.to[comm.rank] ?? -1,
-          from: call.to.indexOf(comm.rank),
-        });
-      case "pair":
-        if (comm.rank === call.from) return comm.send({ send, peer: call.to });
-        return comm.rank === call.to ? comm.recv({ recv, peer: call.from }) : undefined;
-      default:
-        return postRooted(comm, call, layout, given) ?? postAllToAllv(comm, call, layout, given);
+    if (call.kind === "sendRecv") {
+      const peers = { to: call.to[comm.rank] ?? -1, from: call.to.indexOf(comm.rank) };
+      return comm.sendRecv({ send: send as Data, recv: recv as Data, ...peers });
     }
+    return postCall(comm, call.kind, {
+      ...buffersOf(call, { send, recv }),
+      ...countsOf(call, comm.rank),
+      ...(hasOffsets(call, "send") && { sendOffsets: offsetsOf(this.#layout?.send) }),
+      ...(hasOffsets(call, "recv") && { recvOffsets: offsetsOf(this.#layout?.recv) }),
+      op: "op" in call ? opOf(call, comm.rank) : undefined,
+      root: "root" in call ? call.root : undefined,
+    });
   }
 }
 
-const none = new Uint8Array(0) as Data;
-
-interface Given {
-  readonly send: Data;
-  readonly recv: Data;
+/** The given buffers; in place, every other time, one of them is left out where the call allows that. */
+function buffersOf(
+  call: CollectiveDataCall,
+  { send, recv }: Pick<CallMemory, "send" | "recv">,
+): Partial<Pick<CallMemory, "send" | "recv">> {
+  if (call.kind === "allToAllv" && call.recv === "allocated") return { send };
+  const mayLeaveOut =
+    call.kind === "allReduce" || call.kind === "reduce" || call.kind === "broadcast";
+  if (!mayLeaveOut || call.placement.form !== "inPlace") return { send, recv };
+  if (send === undefined || recv === undefined) return { send, recv };
+  if (call.seed % 2 === 0) return { send };
+  return call.kind === "broadcast" ? { recv } : { send, recv };
 }
 
-function postRooted(
-  comm: Communicator,
-  call: ProgramDataCall,
-  layout: Layout,
-  { send, recv }: Given,
-): CommOp<unknown> | undefined {
-  if (call.kind === "broadcast") {
-    const { root } = call;
-    if (comm.rank !== root) return comm.broadcast({ recv, root });
-    if (call.placement.form !== "inPlace") return comm.broadcast({ send, recv, root });
-    return call.seed % 2 === 0 ? comm.broadcast({ send, root }) : comm.broadcast({ recv, root });
+/** The counts that a rank's call gives. */
+function countsOf(
+  call: CollectiveDataCall,
+  rank: number,
+): { readonly sendCounts?: readonly number[]; readonly recvCounts?: readonly number[] } {
+  if (!("counts" in call)) return {};
+  if (call.kind !== "allToAllv") {
+    const isEven = "order" in call && call.order === "even";
+    return isEven ? {} : { sendCounts: call.counts, recvCounts: call.counts };
   }
-  if (call.kind === "gather") {
-    const { root, counts, order } = call;
-    if (comm.rank !== root) return comm.gather({ send, root });
-    const where = order === "even" ? {} : { recvCounts: counts, ...recvOffsets(call, layout) };
-    return comm.gather({ send, recv, root, ...where });
-  }
-  if (call.kind !== "scatter") return undefined;
-  const { root, counts, order } = call;
-  if (comm.rank !== root) return comm.scatter({ recv, root });
-  const where = order === "even" ? {} : { sendCounts: counts, ...sendOffsets(call, layout) };
-  return comm.scatter({ send, recv, root, ...where });
-}
-
-function postAllToAllv(
-  comm: Communicator,
-  call: ProgramDataCall,
-  layout: Layout,
-  { send, recv }: Given,
-): CommOp<unknown> | undefined {
-  if (call.kind !== "allToAllv") return undefined;
-  const sendCounts = call.counts[comm.rank] ?? [];
-  const recvCounts = call.counts.map((row) => row[comm.rank] ?? 0);
-  return comm.allToAllv({
-    send,
-    sendCounts,
-    ...sendOffsets(call, layout),
-    ...(call.recv === "allocated" ? {} : { recv }),
-    ...(call.give === "both" ? { recvCounts, ...recvOffsets(call, layout) } : {}),
-  });
+  const sendCounts = call.counts[rank] ?? [];
+  if (call.give !== "both") return { sendCounts };
+  return { sendCounts, recvCounts: call.counts.map((row) => row[rank] ?? 0) };
 }
 
 /** True when the call's `send` lies at the in-place position of `recv`. */
 function isInPlace(call: ProgramDataCall, layout: Layout): boolean {
   return call.placement.form === "inPlace" && layout.inPlaceAt !== undefined;
-}
-
-/** In place by leaving `recv` out or, every other time, by passing the same range as both. */
-function inPlaceOr(given: Given, call: ProgramDataCall): { send: Data; recv?: Data } {
-  const leavesOut = call.placement.form === "inPlace" && call.seed % 2 === 0;
-  return leavesOut ? { send: given.send } : given;
 }
 
 function opOf(
@@ -204,22 +158,6 @@ function opOf(
 ): ReduceOp {
   const scalar = call.scalars?.[rank];
   return scalar === undefined ? call.op : { preMul: scalar };
-}
-
-function sendOffsets(call: ProgramDataCall, layout: Layout): { sendOffsets?: number[] } {
-  return "order" in call && call.order === "reversed"
-    ? { sendOffsets: offsets(layout.send?.blocks) }
-    : {};
-}
-
-function recvOffsets(call: ProgramDataCall, layout: Layout): { recvOffsets?: number[] } {
-  return "order" in call && call.order === "reversed"
-    ? { recvOffsets: offsets(layout.recv?.blocks) }
-    : {};
-}
-
-function offsets(blocks: readonly Block[] = []): number[] {
-  return blocks.map(({ offset }) => offset);
 }
 
 function joined(blocks: readonly Uint8Array[]): Uint8Array {

@@ -1,5 +1,14 @@
 /** The lengths of each rank's buffers in a call, the elements that it sends and receives, and the offsets of in-place calls. */
+import {
+  blockLengths,
+  type CallCounts,
+  inPlaceOffset,
+  takesArgument,
+} from "../api/collectives/call-layout.ts";
 import type { BlockOrder, ProgramDataCall } from "./program.ts";
+
+/** A collective call with data. */
+export type CollectiveDataCall = Exclude<ProgramDataCall, { readonly kind: "sendRecv" | "pair" }>;
 
 /** Elements `offset` to `offset + count` of a range. */
 export interface Block {
@@ -25,55 +34,48 @@ const none: Layout = { send: undefined, recv: undefined, inPlaceAt: undefined };
 
 /** The memory that `rank` needs for a call among `size` ranks. */
 export function layoutOf(call: ProgramDataCall, size: number, rank: number): Layout {
-  switch (call.kind) {
-    case "allReduce":
-      return { send: whole(call.count), recv: whole(call.count), inPlaceAt: 0 };
-    case "reduce":
-    case "broadcast": {
-      const one = whole(call.count);
-      if (rank === call.root) return { send: one, recv: one, inPlaceAt: 0 };
-      return call.kind === "reduce" ? { ...none, send: one } : { ...none, recv: one };
-    }
-    case "allGather":
-    case "allGatherv": {
-      const counts = call.kind === "allGather" ? even(call.count, size) : call.counts;
-      const recv = blocksOf(counts, call.kind === "allGather" ? "packed" : call.order);
-      return { send: whole(counts[rank]), recv, inPlaceAt: recv.blocks[rank]?.offset };
-    }
-    case "reduceScatter":
-    case "reduceScatterv": {
-      const counts = call.kind === "reduceScatter" ? even(call.count, size) : call.counts;
-      return outOf(blocksOf(counts, "packed"), counts, rank);
-    }
-    case "gather": {
-      if (rank !== call.root) return { ...none, send: whole(call.counts[rank]) };
-      const recv = blocksOf(call.counts, call.order);
-      return { send: whole(call.counts[rank]), recv, inPlaceAt: recv.blocks[rank]?.offset };
-    }
-    case "scatter":
-      if (rank !== call.root) return { ...none, recv: whole(call.counts[rank]) };
-      return outOf(blocksOf(call.counts, call.order), call.counts, rank);
-    case "allToAll": {
-      const all = blocksOf(even(call.count, size), "packed");
-      return { send: all, recv: all, inPlaceAt: undefined };
-    }
-    case "allToAllv": {
-      const send = blocksOf(call.counts[rank] ?? [], call.order);
-      const column = call.counts.map((row) => row[rank] ?? 0);
-      const recv = blocksOf(column, call.give === "both" ? call.order : "packed");
-      const longer = call.recv === "longer" ? 3 : 0;
-      return { send, recv: { ...recv, length: recv.length + longer }, inPlaceAt: undefined };
-    }
-    case "sendRecv":
-      return { send: whole(call.count), recv: whole(call.count), inPlaceAt: undefined };
-    case "pair":
-      if (rank === call.from) return { ...none, send: whole(call.count) };
-      return rank === call.to ? { ...none, recv: whole(call.count) } : none;
+  if (call.kind === "sendRecv") {
+    return { send: whole(call.count), recv: whole(call.count), inPlaceAt: undefined };
   }
+  if (call.kind === "pair") {
+    if (rank === call.from) return { ...none, send: whole(call.count) };
+    return rank === call.to ? { ...none, recv: whole(call.count) } : none;
+  }
+  const counts = countsOf(call, size);
+  const lengths = blockLengths(call.kind, counts, rank);
+  const range = (buffer: "send" | "recv"): Range | undefined =>
+    lengths[buffer].length === 0
+      ? undefined
+      : blocksOf(lengths[buffer], hasOffsets(call, buffer) ? "reversed" : "packed");
+  const [send, recv] = [range("send"), range("recv")];
+  const offsets = { send: offsetsOf(send), recv: offsetsOf(recv) };
+  const inPlaceAt = inPlaceOffset(call.kind, counts, rank, offsets);
+  const longer = call.kind === "allToAllv" && call.recv === "longer" ? 3 : 0;
+  return { send, recv: recv && { ...recv, length: recv.length + longer }, inPlaceAt };
+}
+
+/** The counts of a call of all ranks. */
+function countsOf(call: CollectiveDataCall, ranks: number): CallCounts {
+  const root = "root" in call ? call.root : -1;
+  if (call.kind === "allToAllv") return { ranks, root, count: 0, traffic: call.counts };
+  if ("counts" in call) return { ranks, root, count: 0, counts: call.counts };
+  return { ranks, root, count: call.count };
+}
+
+/** True when a rank's call gives offsets of the blocks of a buffer. */
+export function hasOffsets(call: CollectiveDataCall, buffer: "send" | "recv"): boolean {
+  if (!("order" in call) || call.order !== "reversed") return false;
+  if (call.kind === "allToAllv" && buffer === "recv" && call.give !== "both") return false;
+  return takesArgument(call.kind, `${buffer}Offsets`);
+}
+
+/** Where the blocks of a range start. */
+export function offsetsOf(range: Range | undefined): number[] {
+  return range?.blocks.map(({ offset }) => offset) ?? [];
 }
 
 /** Blocks in a range: one after another, or the last one first with a gap of one element before each. */
-function blocksOf(counts: readonly number[], order: BlockOrder | "even"): Range {
+function blocksOf(counts: readonly number[], order: BlockOrder): Range {
   const blocks = counts.map((count) => ({ offset: 0, count }));
   const gap = order === "reversed" ? 1 : 0;
   let at = 0;
@@ -84,15 +86,6 @@ function blocksOf(counts: readonly number[], order: BlockOrder | "even"): Range 
   return { length: at, blocks };
 }
 
-/** A rank that reads a range of blocks and writes its own one. */
-function outOf(send: Range, counts: readonly number[], rank: number): Layout {
-  return { send, recv: whole(counts[rank]), inPlaceAt: -(send.blocks[rank]?.offset ?? 0) };
-}
-
 function whole(count = 0): Range {
   return { length: count, blocks: [{ offset: 0, count }] };
-}
-
-function even(count: number, size: number): number[] {
-  return new Array<number>(size).fill(count);
 }

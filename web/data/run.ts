@@ -1,9 +1,10 @@
 /** Runs the call for real on an executor, and compares results bit by bit. */
 import { bytesOf, createWorld, type DType, type HostArray } from "twinccl";
 import { type Executor, sim, type Trace } from "twinccl/sim";
+import { blockLengths, bufferLengths, postCall } from "../../src/api/collectives/call-layout.ts";
 import { isSymmetric, planOptions } from "../plans.ts";
 import type { State } from "../state.ts";
-import { calls } from "./calls.ts";
+import { blockCounts, countsOf, operatorOf } from "./calls.ts";
 import { inputOf } from "./values.ts";
 
 /** Results of one run. */
@@ -18,9 +19,9 @@ export interface Outcome {
 /** Every rank's input. */
 export function inputsOf(state: State): HostArray[] {
   const { collective, ranks, values, seed, dtype } = state;
-  const { sendLength } = calls[collective];
+  const counts = countsOf(state);
   return Array.from({ length: ranks }, (_, rank) =>
-    inputOf(values, seed, rank, dtype, sendLength(state, rank)),
+    inputOf(values, seed, rank, dtype, bufferLengths(collective, counts, rank).send),
   );
 }
 
@@ -31,8 +32,9 @@ export async function runOn(
   inputs: readonly HostArray[],
   trace?: Trace,
 ): Promise<Outcome> {
-  const { collective, ranks, dtype } = state;
-  const row = calls[collective];
+  const { collective, ranks, dtype, root } = state;
+  const counts = countsOf(state);
+  const isUneven = blockCounts(state) !== undefined;
   const backend = sim({
     ...planOptions(state),
     link: { latencyNs: state.latency, gigabytesPerSecond: state.bandwidth },
@@ -46,10 +48,17 @@ export async function runOn(
       const memory = isSymmetric(state) ? { symmetric: true } : {};
       const input = inputs[comm.rank] as HostArray;
       const send = comm.alloc(dtype, input.length, memory);
-      const recv = comm.alloc(dtype, row.recvLength(state, comm.rank), memory);
+      const lengths = blockLengths(collective, counts, comm.rank);
+      const recv = comm.alloc(dtype, bufferLengths(collective, counts, comm.rank).recv, memory);
       send.copyFrom(input);
       began = performance.now();
-      await row.call(comm, { send, recv }, state);
+      await postCall(comm, collective, {
+        send,
+        recv,
+        op: operatorOf(state),
+        root,
+        ...(isUneven && { sendCounts: lengths.send, recvCounts: lengths.recv }),
+      });
       return await recv.toHost();
     });
     return { executor: executor.name, outputs, milliseconds: performance.now() - began };

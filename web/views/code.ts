@@ -1,6 +1,7 @@
 /** The call as a program makes it: a module that runs as it stands. */
-import type { SpecifiedCollective } from "twinccl";
-import { blockCounts, moves, traits } from "../data/calls.ts";
+import { specifications } from "twinccl";
+import { takesArgument } from "../../src/api/collectives/call-layout.ts";
+import { blockCounts, isExchange, moves, traits } from "../data/calls.ts";
 import { isSymmetric, planOptions } from "../plans.ts";
 import type { State } from "../state.ts";
 
@@ -11,24 +12,40 @@ interface Row {
   readonly args: string;
 }
 
-const atRoot = (buffer: string): string => `...(isRoot && { ${buffer} })`;
-const row = (send: string, recv: string, args = "send, recv"): Row => ({ send, recv, args });
-const sum = (counts: string): string => `${counts}.reduce((a, b) => a + b)`;
+/** The call of a collective: as its specification has the blocks at the root, rank 0 here, and at another rank. */
+function rowOf(state: State): Row {
+  const { collective } = state;
+  const { inBlocks, outBlocks } = specifications[collective];
+  const isUneven = blockCounts(state) !== undefined;
+  const [sendCounts, recvCounts] = isExchange(state)
+    ? ["sendCounts", "recvCounts"]
+    : ["counts", "counts"];
+  const send = [inBlocks(2, 0, 0), inBlocks(2, 1, 0)] as const;
+  const recv = [outBlocks(2, 0, 0), outBlocks(2, 1, 0)] as const;
+  const given = (name: "sendCounts" | "recvCounts", counts: string): string[] => {
+    if (!isUneven || !takesArgument(collective, name)) return [];
+    return [name === counts ? name : `${name}: ${counts}`];
+  };
+  const everywhere = [...(send[1] > 0 ? ["send"] : []), ...(recv[1] > 0 ? ["recv"] : [])];
+  const atRoot = [
+    ...(send[1] === 0 ? ["...(isRoot && { send })"] : []),
+    ...(recv[1] === 0 ? ["...(isRoot && { recv })"] : []),
+  ];
+  const counts = [...given("sendCounts", sendCounts), ...given("recvCounts", recvCounts)];
+  return {
+    send: lengthText(send, isUneven ? sendCounts : undefined),
+    recv: lengthText(recv, isUneven ? recvCounts : undefined),
+    args: [...everywhere, ...atRoot, ...counts].join(", "),
+  };
+}
 
-const rows: { readonly [C in SpecifiedCollective]: Row } = {
-  allReduce: row("count", "count"),
-  reduce: row("count", "isRoot ? count : 0", `send, ${atRoot("recv")}`),
-  broadcast: row("isRoot ? count : 0", "count", `recv, ${atRoot("send")}`),
-  allGather: row("count", "count * comm.size"),
-  allGatherv: row("counts[comm.rank]", sum("counts"), "send, recv, recvCounts: counts"),
-  reduceScatter: row("count * comm.size", "count"),
-  reduceScatterv: row(sum("counts"), "counts[comm.rank]", "send, recv, sendCounts: counts"),
-  allToAll: row("count * comm.size", "count * comm.size"),
-  allToAllv: row(sum("sendCounts"), sum("recvCounts"), "send, recv, sendCounts, recvCounts"),
-  gather: row("count", "isRoot ? count * comm.size : 0", `send, ${atRoot("recv")}`),
-  scatter: row("isRoot ? count * comm.size : 0", "count", `recv, ${atRoot("send")}`),
-  barrier: row("0", "0", ""),
-};
+/** The length of a buffer as an expression, from its blocks at the root and elsewhere among two ranks. */
+function lengthText([atRoot, elsewhere]: readonly [number, number], counts?: string): string {
+  const single = counts === undefined ? "count" : `${counts}[comm.rank]`;
+  const all = counts === undefined ? "count * comm.size" : `${counts}.reduce((a, b) => a + b)`;
+  const length = atRoot === 1 ? single : all;
+  return atRoot === elsewhere ? length : `isRoot ? ${length} : 0`;
+}
 
 /** The lines of the module. */
 export function codeOf(state: State): string {
@@ -58,15 +75,15 @@ function countLines(state: State): string[] {
 
 function bodyLines(state: State): string[] {
   const { collective, dtype, op, scalar, root } = state;
-  const { send, recv, args } = rows[collective];
   if (!moves(state)) return [`await comm.${collective}();`];
+  const { send, recv, args } = rowOf(state);
   const { reduces, rooted } = traits(state);
   const memory = isSymmetric(state) ? ", { symmetric: true }" : "";
   const operator = op === "preMul" ? `{ preMul: ${scalar} }` : `"${op}"`;
   const all = [args, ...(reduces ? [`op: ${operator}`] : []), ...(rooted ? [`root: ${root}`] : [])];
   return [
     ...(rooted ? [`const isRoot = comm.rank === ${root};`] : []),
-    ...(collective === "allToAllv"
+    ...(isExchange(state)
       ? [
           "const sendCounts = counts[comm.rank];",
           "const recvCounts = counts.map((row) => row[comm.rank]);",

@@ -3,11 +3,11 @@
 import {
   bytesOf,
   type ChunkPlan,
-  type CollectiveName,
   CommError,
   type Explanation,
   InvalidArgumentError,
   type Question,
+  type Specification,
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
@@ -114,18 +114,20 @@ function shapeOf(question: Question, program: Program): CallShape {
   return { count, blocks };
 }
 
-/** Collectives with the same output on every rank, which is described once: as that of rank 0. */
-const sameOnAll: ReadonlySet<CollectiveName> = new Set([
-  "allReduce",
-  "allGather",
-  "allGatherv",
-  "broadcast",
-]);
+/** True when every rank has the same output, which is described once: as that of rank 0. */
+function isSameOnAll({ outBlocks, expected }: Specification): boolean {
+  const blocks = outBlocks(2, 0, 0);
+  if (blocks === 0 || blocks !== outBlocks(2, 1, 0)) return false;
+  const outputOf = (rank: number): string =>
+    JSON.stringify(Array.from({ length: blocks }, (_, block) => expected(2, rank, block, 0)));
+  return outputOf(0) === outputOf(1);
+}
 
 /** The rank itself, or the root of a call in which it has no output. */
 function rankWithOutput({ collective, root = 0 }: Question, ranks: number, rank: number): number {
-  if (sameOnAll.has(collective)) return 0;
-  const { rooted, outBlocks } = specifications[collective as SpecifiedCollective];
+  const specification = specifications[collective as SpecifiedCollective];
+  if (isSameOnAll(specification)) return 0;
+  const { rooted, outBlocks } = specification;
   return rooted && outBlocks(ranks, rank, root) === 0 ? root : rank;
 }
 

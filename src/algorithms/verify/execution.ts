@@ -4,7 +4,8 @@
  * Channels between lanes are unbounded here; `credits.ts` checks bounded ones for deadlocks. Every receive names its
  * sender, so the result does not depend on the order of lanes; `lane-hazards.ts` checks races between lanes of one rank.
  */
-import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
+import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
+import { specifications } from "../../api/collectives/index.ts";
 import { coveredInputs } from "../layout.ts";
 import {
   bufferOf,
@@ -315,15 +316,6 @@ function cellStarts({
   return starts;
 }
 
-/** Collectives with blocks of different lengths. */
-const uneven: ReadonlySet<SpecifiedCollective> = new Set<SpecifiedCollective>([
-  "allGatherv",
-  "reduceScatterv",
-  "allToAllv",
-  "gather",
-  "scatter",
-]);
-
 /**
  * Compares the lengths of values and chunks of one program, for all counts of a call.
  *
@@ -343,7 +335,7 @@ class Lengths {
     this.#values = values;
     this.#chunksPerBlock = program.chunksPerBlock;
     this.#reduces = specifications[program.collective].reduces;
-    this.#even = !uneven.has(program.collective);
+    this.#even = !hasUnevenBlocks(program.collective);
   }
 
   /** True when a value is as long as a chunk of `out` (1) or scratch (2) in every call. */

@@ -8,6 +8,7 @@
  */
 import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
+import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import { LastUse } from "../last-use.ts";
@@ -56,29 +57,10 @@ export interface Remembered extends Omit<Arguments, keyof Lists> {
 }
 
 /** Collectives that take no other arguments. */
-const repeatable: ReadonlySet<CollectiveName> = new Set([
-  "allReduce",
-  "reduce",
-  "broadcast",
-  "allGather",
-  "reduceScatter",
-  "allToAll",
-  "barrier",
-  "allGatherv",
-  "reduceScatterv",
-  "allToAllv",
-  "gather",
-  "scatter",
-]);
+const repeatable: ReadonlySet<CollectiveName> = new Set(specifiedCollectives);
 
 /** Collectives that take lists, or may. */
-const listed: ReadonlySet<CollectiveName> = new Set([
-  "allGatherv",
-  "reduceScatterv",
-  "allToAllv",
-  "gather",
-  "scatter",
-]);
+const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
 
 /** The calls of one rank on one communicator. */
 export class Repeats {

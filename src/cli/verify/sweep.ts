@@ -16,11 +16,7 @@ import {
   UnsupportedError,
   type World,
 } from "../../api/index.ts";
-import {
-  type CallShape,
-  type MeasuredCollective,
-  questionOf,
-} from "../../bench/collectives/row.ts";
+import { type CallShape, type MeasuredCollective, questionOf } from "../../bench/collectives.ts";
 import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { canonicalForm } from "../../golden/canonical.ts";

@@ -3,7 +3,7 @@ import { type SpecifiedCollective, specifications } from "twinccl";
 import { findCollective, measuredCollectives } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { type CallShape, recvLength } from "../../../src/bench/collectives/row.ts";
+import { type CallShape, recvLength } from "../../../src/bench/collectives.ts";
 import { openJob } from "../../../src/bench/job.ts";
 import { Oracle } from "../../../src/bench/oracle.ts";
 import { runTrial } from "../../../src/bench/trial.ts";
