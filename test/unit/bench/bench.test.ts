@@ -121,7 +121,7 @@ describe("how calls are issued", () => {
       return new Proxy(session, {
         get(target, key) {
           if (key === "capabilities") return capabilities;
-          if (key === "posted") return (rank: number) => note(`p${rank} `);
+          if (key === "onPosted") return (rank: number) => note(`p${rank} `);
           const value = Reflect.get(target, key, target);
           const bound = typeof value === "function" ? value.bind(target) : value;
           if (key !== "execute") return bound;
