@@ -56,7 +56,7 @@ const partEnds = quick
   ? { compared: 0.66, simulated: 0.7, cycled: 0.85 }
   : { compared: 0.445, simulated: 0.473, cycled: 0.9 };
 
-/** Who is measured beside whom, as closely as time allows. */
+/** The pairs of subjects that are measured side by side, as closely as time allows. */
 const pairs = [
   ["twinccl", "native"],
   ["koffi", "native"],
@@ -171,7 +171,7 @@ async function compareSim(peer, rows) {
   }));
 }
 
-/** What has no peer: memory that stays behind, ends without closing, the rendezvous. */
+/** Measurements without a peer: memory that stays behind, ends without closing, the rendezvous. */
 async function endure() {
   const few = Math.min(2, size);
   const left = Math.max(5, (until(partEnds.cycled) - performance.now()) / 1000);

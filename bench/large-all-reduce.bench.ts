@@ -1,7 +1,7 @@
 /**
  * An all-reduce of 64 MiB of float32 on each of eight ranks, by ring and by NCCL's plan: the data path of the cpu
  * executor, beside what the same bytes cost as plain copies. Time of all ranks together; the first call and memory are
- * told apart.
+ * shown apart.
  */
 import { createWorld } from "twinccl";
 import { type SimOptions, sim } from "twinccl/sim";

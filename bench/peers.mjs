@@ -80,7 +80,7 @@ function rowText({ name, unit, median: value, at_least, at_most, met, skipped })
   return `${name.padEnd(60)} ${value.toFixed(4)} ${unit}${aim}\n`;
 }
 
-/** How the rows of both names compare, round by round; nothing where one of them was not measured. */
+/** The ratios of both names' rows, round by round; nothing where one of them was not measured. */
 function compared(found, [name, peer, goal]) {
   const [own, other] = [found.get(name), found.get(peer)];
   if (own === undefined || other === undefined) return [];

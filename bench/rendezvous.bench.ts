@@ -1,5 +1,5 @@
 /**
- * What the small store of a job costs: round trips between processes over loopback TCP, every frame authenticated. The
+ * The cost of a job's small store: round trips between processes over loopback TCP, every frame authenticated. The
  * store and each rank are processes of their own.
  */
 import { spawn } from "node:child_process";
@@ -17,7 +17,7 @@ const rounds = 2_000;
 const id = 128;
 const value = 4_096;
 
-/** What every rank does; rank 0 prints the times of each round in nanoseconds, a line of JSON each. */
+/** The program of every rank; rank 0 prints the times of each round in nanoseconds, a line of JSON each. */
 const program = `
   const { tcpRendezvous } = await import("${built}tcp.js");
   const [port, size, rank] = process.argv.slice(-3).map(Number);

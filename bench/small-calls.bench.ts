@@ -1,5 +1,5 @@
 /**
- * What one awaited call costs all eight ranks together when there is hardly any data: matching, checking, planning,
+ * The cost of one awaited call for all eight ranks together with hardly any data: matching, checking, planning,
  * virtual time and waking. Simulated, in process.
  */
 import { Bench } from "tinybench";

@@ -1,4 +1,4 @@
-/** How long the verifier takes for every program of the catalogue, 1 to 64 ranks. */
+/** The verifier's time for every program of the catalogue, 1 to 64 ranks. */
 import { specifications } from "twinccl";
 import { algorithmsOf, builtCollectives, verifyAlgorithm } from "twinccl/algorithms";
 import { type Figure, report } from "./support/report.ts";

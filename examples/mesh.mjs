@@ -1,5 +1,5 @@
 // Trains a small transformer on a mesh of data × pipeline × tensor ranks, its state sharded over the data axis (ZeRO 1, 2, 3),
-// and compares with one rank that has everything. `--help` tells the options.
+// and compares with one rank that has everything. `--help` lists the options.
 
 import { createHash } from "node:crypto";
 import { parseArgs } from "node:util";

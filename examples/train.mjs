@@ -48,7 +48,7 @@ function batchOf(step, rank, size) {
   return own.length === 0 ? [] : [{ tokens: windows, sequences: own.length }];
 }
 
-/** What one rank does. */
+/** The program of one rank. */
 async function train(comm) {
   const shape = { vocabulary: alphabet.length, context, width: 32, heads: 4, blocks: 2 };
   const model = transformer({ ...shape, seed: 7 });
@@ -69,7 +69,7 @@ async function train(comm) {
   return { losses, said: comm.rank === 0 ? continued(model, "When ") : "" };
 }
 
-/** What the model says after a beginning, always taking the likeliest character. */
+/** The model's continuation of a beginning, always taking the likeliest character. */
 function continued(model, beginning) {
   const said = Array.from(beginning, (character) => alphabet.indexOf(character));
   while (said.length < 80) {

@@ -167,6 +167,18 @@ describe("src", () => {
   });
 });
 
+describe("the folders beside src", () => {
+  const others = ["test/", "tools/", "web/", "bench/", "examples/"]
+    .flatMap((folder) => [...list(folder, ".ts"), ...list(folder, ".mjs")])
+    // The bad examples of this file are strings.
+    .filter((path) => path !== "test/architecture.test.ts")
+    .map((path) => file(path, read(path)));
+  test("have comments about the parts of the program, which are no persons", () => {
+    expect(personified(others)).toEqual([]);
+    expect(others.flatMap(questions)).toEqual([]);
+  });
+});
+
 describe("the page", () => {
   const pages = list("web/", ".ts")
     .filter((path) => path !== "web/vite.config.ts")
@@ -342,10 +354,12 @@ describe("the checkers notice", () => {
       file("src/api/x.ts", `// ${words}\nconst who = 1;\n/** Whoever is told. */`),
       file("src/backends/sim/x.ts", `// ${words} who`),
       file("src/backends/nccl/x.ts", "// who"),
+      file("bench/gpu/x.mjs", "// nobody"),
     ];
     expect(personified(files)).toEqual([
       "src/api/: 2.0 personifications in 1,000 words of comments",
       "src/backends/nccl/: 1000.0 personifications in 1,000 words of comments",
+      "bench/: 1000.0 personifications in 1,000 words of comments",
     ]);
   });
 

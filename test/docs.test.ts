@@ -74,7 +74,7 @@ function printed({ kind, line, body }: Example): string {
   }
 }
 
-/** What a reader sees; errors belong to it, so that an example that fails cannot pass. */
+/** The output as a reader sees it, errors included, so that an example that fails cannot pass. */
 function outputOf(result: ReturnType<typeof spawnSync>): string {
   if (result.status === 0) return String(result.stdout);
   return `${result.stdout}${result.stderr}\nexit status ${result.status ?? result.signal}`;

@@ -1,5 +1,5 @@
 /**
- * What the package promises by name. A changed name shows up as a changed line in
+ * The names that the package promises. A changed name shows up as a changed line in
  * exports.snapshot.json; `npm test -- -u` accepts it.
  */
 

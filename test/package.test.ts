@@ -1,4 +1,4 @@
-/** What somebody gets who installs the package: files that lack nothing, and types that need nothing but the language. */
+/** The installed package: its files lack nothing, and its types need nothing but the language. */
 
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -79,7 +79,7 @@ describe("the tarball", () => {
   });
 });
 
-/** What the compiler says about a consumer of every entry; only of the package, whatever stands in other ones. */
+/** The compiler's complaints about a consumer of every entry; only of the package, whatever stands in other ones. */
 function complaints(lib: readonly string[], resolution: "NodeNext" | "Bundler"): string[] {
   const path = join(folder, `consumer-${resolution}.ts`);
   writeFileSync(path, entries.map((entry, at) => `export * as e${at} from "${entry}";\n`).join(""));

@@ -20,7 +20,7 @@ const rankCounts = [2, 4, 8, 64];
 const pictureRanks = 4;
 const count = 4096;
 
-/** How each collective is called for its picture, on rank `comm.rank` of `comm.size`. */
+/** The call of each collective for its picture, on rank `comm.rank` of `comm.size`. */
 const calls = {
   allReduce: (comm) => comm.allReduce({ send: floats(count), op: "sum" }),
   reduce: (comm) => comm.reduce({ send: floats(count), op: "sum", root: 0 }),

@@ -74,7 +74,7 @@ if (chosen.length === 0) {
   benchGpus();
 }
 
-/** NCCL beside the simulation, where all was asked for and there are GPUs; else where that is done. */
+/** NCCL beside the simulation, where all are requested and there are GPUs; else a pointer to that measurement. */
 function benchGpus() {
   const found = gpus();
   if (found.names.length === 0 || filters.length > 0) {

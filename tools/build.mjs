@@ -80,7 +80,7 @@ export function build() {
   }
 }
 
-// `node tools/build.mjs` builds; with --is-fresh it only tells, by its exit status.
+// `node tools/build.mjs` builds; with --is-fresh it only reports, by its exit status.
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const fine = process.argv.includes("--is-fresh") ? !isStale() : build();
   process.exitCode = fine ? 0 : 1;

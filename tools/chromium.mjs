@@ -10,7 +10,7 @@ export function findChromium() {
   return [named, ...usual].find((path) => path !== undefined && existsSync(path));
 }
 
-/** What to say where there is none. */
+/** The message where there is none. */
 export const noChromium = `no Chromium: looked for TWINCCL_CHROMIUM, ${usual.join(", ")}; install Debian's package chromium`;
 
 /** SwiftShader, which Chromium brings along, as the GPU; root cannot have the sandbox. */

@@ -1,5 +1,5 @@
-// What a script is told on its command line: one table that is both what is accepted and what --help prints. What it cannot
-// be told ends it with one line and status 2.
+// The command line of a script: one table is both the accepted options and the text of --help. Anything else
+// ends the script with one line and status 2.
 
 import { parseArgs } from "node:util";
 

@@ -45,7 +45,7 @@ async function rowsOf(only) {
 }
 
 /**
- * Whether two collectives differ in name alone: the v-forms of some have blocks of other lengths, which is no matter of their
+ * True for collectives that differ in name alone: the v-forms of some have blocks of other lengths, which is no matter of their
  * programs. The same program of the same meaning is judged once.
  */
 function meanTheSame(one, other) {

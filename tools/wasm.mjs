@@ -27,7 +27,7 @@ const target = join(root, "src", wasmPlace);
 /** Flags of an imported memory that is shared and has a maximum; see module.ts. */
 const sharedFlags = 3;
 
-/** What the module is made of: assembly/ and this file. */
+/** Hash of the module's sources: assembly/ and this file. */
 function sourcesHash() {
   const hash = createHash("sha256");
   const sources = readdirSync(assembly).map((name) => join(assembly, name));

@@ -93,7 +93,7 @@ export function showControls(state: State, faults: readonly string[]): void {
   showFaults(faults);
 }
 
-/** What was wrong, each in a line; nothing for nothing. */
+/** Shows faults, each in a line; nothing for none. */
 export function showFaults(faults: readonly string[]): void {
   byId("faults", HTMLUListElement).replaceChildren(...faults.map((fault) => html("li", {}, fault)));
 }

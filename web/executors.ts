@@ -1,4 +1,4 @@
-/** Which executors the page compares, in the order in which it shows them. The first is the reference. */
+/** The executors that the page compares, in the order in which it shows them. The first is the reference. */
 import type { Probe } from "twinccl";
 import { cpu, type Executor, wasm } from "twinccl/sim";
 import { webgpu } from "twinccl/webgpu";
@@ -7,7 +7,7 @@ import { webgpu } from "twinccl/webgpu";
 export interface PageExecutor {
   readonly name: string;
   readonly executor: Executor;
-  /** Whether it works in this browser: what it runs on, or why it does not. */
+  /** Availability in this browser: its device, or the reason for its absence. */
   probe(): Promise<Probe>;
 }
 
@@ -17,7 +17,7 @@ export const executors: readonly PageExecutor[] = [
   entry("webgpu", webgpu()),
 ];
 
-/** What an executor that needs nothing says. */
+/** The probe of an executor that needs nothing. */
 const always: Probe = { ok: true, reason: "needs nothing" };
 
 function entry(name: string, executor: Executor): PageExecutor {

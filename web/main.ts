@@ -18,7 +18,7 @@ import { MemoryView } from "./views/memory.ts";
 import { Timeline } from "./views/timeline.ts";
 import { showRefusal, showVerdict } from "./views/verdict.ts";
 
-/** What no run depends on: a change of these only changes the views. */
+/** Settings that no run depends on: a change of these only changes the views. */
 const viewKeys: readonly (keyof State)[] = ["rank", "element", "time", "lanes"];
 
 class Page {
@@ -209,7 +209,7 @@ class Page {
     this.#stage.draw(timePs);
     this.#memory.draw(timePs);
     this.#timeline.move(timePs);
-    // While it plays the address stays: sixty changes a second help nobody.
+    // While it plays the address stays: sixty changes a second are of no use.
     if (playing || this.#show === undefined) return;
     this.#state = {
       ...this.#state,

@@ -11,7 +11,7 @@ export interface PlanChoice {
   readonly group: "Catalogue" | "NCCL 2.28";
 }
 
-/** Collectives whose plan NCCL decides by itself; of the others it sends block by block, as the catalogue does. */
+/** Collectives with a plan of NCCL's own; the others it sends block by block, as the catalogue does. */
 const planned: readonly SpecifiedCollective[] = [
   "allReduce",
   "reduce",
@@ -23,7 +23,7 @@ const planned: readonly SpecifiedCollective[] = [
 /** Those that have kernels for symmetric memory. */
 const symmetric: readonly SpecifiedCollective[] = ["allReduce", "reduceScatter", "allGather"];
 
-/** GPUs of the machine whose plans are known. */
+/** GPUs of the machine with known plans. */
 const ncclRanks = 8;
 
 const protocols = ["LL", "LL128", "Simple"] as const;
@@ -63,7 +63,7 @@ export function isSymmetric({ plan }: State): boolean {
   return plan === "nccl-symmetric";
 }
 
-/** What `sim` and `plannersOf` are told about the plan. */
+/** The options of `sim` and `plannersOf` about the plan. */
 export function planOptions(state: State): Pick<SimOptions, "algorithms" | "like" | "plan"> {
   const { collective, plan, channels } = state;
   if (!isNccl(state)) return { algorithms: { [collective]: plan } as AlgorithmChoice };

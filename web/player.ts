@@ -3,7 +3,7 @@
 /** Wall seconds that a whole film takes at speed 1. */
 const filmSeconds = 9;
 
-/** Told about every change of time or of playing. */
+/** Called at every change of time or of playing. */
 export type Listener = (timePs: number, playing: boolean) => void;
 
 /** Moves through a film. */

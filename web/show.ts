@@ -34,7 +34,7 @@ export async function showOf(state: State): Promise<Show> {
   return { state, structure, film, explanation, inputs, outcomes: [outcome] };
 }
 
-/** Runs the call on the other executors, one after another, and tells how each fared as soon as it is known. */
+/** Runs the call on the other executors, one after another, and reports each result as soon as it is known. */
 export async function compareAll(
   show: Show,
   tell: (findings: readonly Finding[], details: ReadonlyMap<string, string>) => void,
@@ -78,7 +78,7 @@ async function fared(
   }
 }
 
-/** What `explain` says about the call. */
+/** The explanation of the call. */
 async function explained(state: State): Promise<Explanation> {
   const { collective, ranks, dtype, count, root } = state;
   const { reduces, rooted } = traits(state);

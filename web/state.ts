@@ -1,4 +1,4 @@
-/** What the page shows, as it stands in its address: everything needed to see the same again. */
+/** The state of the page, as it stands in its address: everything needed to see the same again. */
 import {
   type DType,
   dtypes,
@@ -100,7 +100,7 @@ export interface Reading {
   readonly faults: readonly string[];
 }
 
-/** Reads the given texts on top of a state; what makes no sense stays as it was and is told. */
+/** Reads the given texts on top of a state; invalid ones change nothing and are reported. */
 export function readState(texts: Iterable<readonly [string, string]>, before = defaults): Reading {
   const faults: string[] = [];
   const changes: Partial<Record<keyof State, unknown>> = {};

@@ -1,14 +1,17 @@
-// Bytes that malloc has given out in this process and not got back. What an allocator keeps for later is resident, but nobody's:
+// Bytes that malloc has given out in this process and not got back. Memory that an allocator keeps for later is resident, but free:
 // glibc has an arena for some threads each, and every one keeps the most that was ever taken from it at once.
 import koffi from "koffi";
 
-/** What malloc(3) tells of all arenas, in its order: bytes in use are `uordblks` of them and `hblkhd` of maps of their own. */
+/**
+ * The fields of malloc(3)'s report on all arenas, in its order: bytes in use are `uordblks` of them and `hblkhd` of maps
+ * of their own.
+ */
 const fields = [
   ...["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"],
   ...["fordblks", "keepcost"],
 ];
 
-/** A function that tells; one that gives NaN where there is no glibc 2.33 or newer. */
+/** A function that reads them; NaN where there is no glibc 2.33 or newer. */
 export function allocatedBytes() {
   try {
     const told = koffi.struct(Object.fromEntries(fields.map((name) => [name, "size_t"])));

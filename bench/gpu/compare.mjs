@@ -79,7 +79,7 @@ export async function warmAwaited(rows, peers) {
   for (const { command } of rows) await warmBy(command, peers);
 }
 
-/** What a peer cannot do it says again when it is measured. */
+/** A peer repeats its refusals when it is measured. */
 async function warmBy(command, peers) {
   const words = command.split(" ");
   words[iterationsAt] = String(warmingCalls);
@@ -91,9 +91,9 @@ async function warmBy(command, peers) {
  * Results are checked in the first round. The order of the peers changes from turn to turn, so that none is always measured
  * after the same other one.
  *
- * `pairs` are the names of peers whose ratio matters: where there are any, only they are measured in every turn of a round, the
- * others in its first. The time that is left after the rounds is theirs too: it goes to the rows whose ratios are known least well, however
- * large they are, beside the `finest` difference that matters in a row.
+ * `pairs` are the names of peers with a ratio that matters. Only they are measured in every turn of a round, the others
+ * in its first. The time that is left after the rounds is theirs too: it goes to the rows with the least certain ratios,
+ * however large they are, beside the `finest` difference that matters in a row.
  */
 export async function compare(rows, peers, { rounds, deadline, pairs = [], onProgress }) {
   const cells = rows.map(() => new Map(peers.map((peer) => [peer, new Cell()])));
@@ -132,7 +132,7 @@ function leastKnown(rows, cells, pairs) {
   return doubts.indexOf(Math.max(...doubts));
 }
 
-/** How far the middle of samples is known: by the width of the middle half, the less the more there are. */
+/** The uncertainty of a median: by the width of the middle half, the less the more samples there are. */
 function doubtOf(samples) {
   if (samples.length === 0) return 0;
   const sorted = [...samples].sort((a, b) => a - b);

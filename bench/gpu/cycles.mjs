@@ -1,4 +1,4 @@
-// Opens, uses and closes a world over and over, and tells how device and host memory grow.
+// Opens, uses and closes a world over and over, and reports the growth of device and host memory.
 //   node --expose-gc cycles.mjs SIZE CYCLES SECONDS LIBCUDART
 // prints one line of JSON: cycles done, milliseconds of one, and bytes that stay behind per cycle, after the first 20.
 import { readFileSync } from "node:fs";
@@ -15,7 +15,7 @@ const memGetInfo = cudart.func("int cudaMemGetInfo(_Out_ size_t *, _Out_ size_t 
 /** Cycles that fill caches, here and in the driver. */
 const settling = 20;
 
-/** Bytes in use on the first devices, whoever uses them. */
+/** Bytes in use on the first devices, by any process. */
 function deviceBytes() {
   let used = 0;
   for (let device = 0; device < size; device++) {
@@ -33,7 +33,7 @@ function residentBytes() {
   return { anonymous: of("RssAnon"), files: of("RssFile"), shared: of("RssShmem") };
 }
 
-/** Steps of more than so many bytes are told one by one. */
+/** Steps of more bytes than this are reported one by one. */
 const largeStep = 2 ** 20;
 
 async function cycle() {

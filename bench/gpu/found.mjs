@@ -10,7 +10,7 @@ export function gpus() {
   return { names: cells.map(([name]) => name), driver: cells[0]?.[1] ?? null };
 }
 
-/** Where NCCL is measured, for those who have measured the simulation alone. */
+/** A pointer to NCCL's measurement, after one of the simulation alone. */
 export function besideText({ names }) {
   if (names.length === 0) {
     return "the simulation alone: there is no GPU here, on which npm run bench:gpu measures NCCL beside it";

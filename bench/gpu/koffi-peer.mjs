@@ -17,7 +17,7 @@ const nccl = koffi.load(process.env.TWINCCL_NCCL_LIBRARY ?? "libnccl.so.2");
 const cuda = koffi.load(process.env.TWINCCL_CUDART_LIBRARY ?? "libcudart.so");
 koffi.struct("UniqueId", { bytes: koffi.array("uint8_t", 128, "Typed") });
 
-/** A function whose pointers are integers; what it returns is checked where no call is timed. */
+/** A function with integers for pointers; its result is checked where no call is timed. */
 const raw = (library, name, ...types) => library.func(name, "int", types);
 const checked = (library, name, ...types) => {
   const call = raw(library, name, ...types);
@@ -85,7 +85,7 @@ const plain = { a: zeros(malloc), b: zeros(malloc) };
 const scratch = made(malloc, 256);
 let symmetric;
 
-/** Made on first use: registration is collective, so every process is asked for it in the same command. */
+/** Made on first use: registration is collective, so every process gets the same command. */
 function windows() {
   if (symmetric !== undefined) return symmetric;
   const register = checked(nccl, "ncclCommWindowRegister", ptr, ptr, "size_t", out, "int");

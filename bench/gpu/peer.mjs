@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { reasonIn } from "./reason.mjs";
 
-/** How long a peer may take to come up, and to answer. */
+/** The longest time for a peer to come up, and to answer. */
 const startMs = 120_000;
 const answerMs = 30_000;
 

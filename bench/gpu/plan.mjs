@@ -26,7 +26,7 @@ const sizesOf = (collective, quick) => {
 };
 
 /**
- * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: whoever waited for its turn
+ * Timed calls, a multiple of the calls in a graph, and calls before them. Small ones are many: a peer that waited for its turn
  * needs some milliseconds until it has a processor of its own again, and caches that are warm. They have several turns in
  * a round: processors that others share are faster at times, and only neighbouring turns are alike. The calls before are more
  * than the 64 in which a peer may learn what is repeated, wherever that could be seen. `finest` is the difference between two
@@ -103,7 +103,7 @@ export function rowsOf(ranks, { quick }) {
 /** Buffers of every peer hold this much: an all-to-allv may round up. */
 export const maxBytes = 2 ** 29 + 4096;
 
-/** What the simulation measures of a row: few calls, and nothing large, because it computes every result itself. */
+/** The simulation's measurement of a row: few calls, and nothing large, because it computes every result itself. */
 export function simRow(row, ranks) {
   if (row.mode !== "eager" || row.bytes > 2 ** 22) return undefined;
   const [verb, collective, calls, symmetric, count, , , check, ...traffic] = row

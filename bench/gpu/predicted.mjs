@@ -6,7 +6,7 @@ import { sim } from "twinccl/sim";
 const like = "nccl-2.28";
 const topology = "h200x8";
 
-/** What the predicted times are about, for the document. */
+/** The machine of the predicted times, for the document. */
 export function modelOf() {
   const { latencyPs, gigabytesPerSecond } = linkOf();
   return {

@@ -1,4 +1,4 @@
-// Which NCCL a peer really uses, told so that results carry no path of a machine.
+// The NCCL that a peer really uses, described so that results carry no path of a machine.
 import { createHash } from "node:crypto";
 import { readFileSync, realpathSync } from "node:fs";
 import { basename } from "node:path";

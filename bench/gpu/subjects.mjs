@@ -1,4 +1,4 @@
-// Who is compared, and how each one's processes are started.
+// The compared subjects, and the commands that start their processes.
 import { randomBytes } from "node:crypto";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -81,7 +81,7 @@ const subjects = {
 /** Names of all peers. */
 export const subjectNames = Object.keys(subjects);
 
-/** One NCCL for all of them; torch has that of its own wheel, which its greeting tells. */
+/** One NCCL for all of them; torch has that of its own wheel, as its greeting says. */
 export function variablesFor({ nccl, cudart }) {
   return {
     NCCL_NVLS_ENABLE: "0",

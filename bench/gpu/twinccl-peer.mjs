@@ -161,7 +161,7 @@ async function answerOf(comm, command) {
   return { ...times, right };
 }
 
-/** What the ranks of this process found, as one answer. */
+/** The results of this process's ranks, as one answer. */
 function combined({ verb, iterations }, found) {
   if (verb === "latency") {
     const { samples } = found[0];

@@ -1,5 +1,5 @@
-// The hot paths by name: what one step of each does, how many calls that is, and what has to be there for it. `apart` tells
-// how many microseconds went so far into what is not measured.
+// The hot paths by name: one step of each, its number of calls, and its requirements. `apart` gives
+// the microseconds so far that do not count.
 import { createWorld } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";

@@ -1,7 +1,7 @@
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 
-/** What a test does that tries many small programs: a world of its own, a few calls, the end. */
+/** The life of a small program in a test that tries many: a world of its own, a few calls, the end. */
 export async function smallProgram(seed) {
   const world = await createWorld({ backend: sim({ seed }), size: 4 });
   try {

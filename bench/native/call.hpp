@@ -14,7 +14,7 @@ struct Command {
   int iterations = 0;
   int warmup = 0;
   int check = 0;
-  std::vector<size_t> traffic;  // row-major: who sends how many elements to whom, for allToAllv
+  std::vector<size_t> traffic;  // row-major: the elements from each sender to each receiver, for allToAllv
 };
 
 inline Command readCommand(const std::string& line) {

@@ -1,8 +1,8 @@
 /*
  * libnccl and libcudart that do nothing, in one library: what a call costs over them is what twinccl and the foreign calls
- * cost. Handles and addresses are made up, nothing is ever copied, and whatever is asked for is done at once.
+ * cost. Handles and addresses are made up, nothing is ever copied, and every request is done at once.
  *
- * On request they leave the processor's caches as a driver does, with nothing in them of whoever called, and tell how long
+ * On request they leave the processor's caches as a driver does, without the caller's data, and report how long
  * that took.
  */
 #include <stddef.h>

@@ -22,7 +22,7 @@ export function buildInert() {
   return library;
 }
 
-/** Has every launch of a built library read so much memory; gives what tells how many microseconds that has taken. */
+/** Makes every launch of a built library read so much memory; gives a function that returns its time in microseconds. */
 export function emptyingCaches(library, bytes) {
   const inert = koffi.load(library);
   if (inert.func("int inert_empty_caches(size_t bytes)")(bytes) !== 0) {

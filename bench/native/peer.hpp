@@ -56,7 +56,7 @@ struct Peer {
     synchronize();
   }
 
-  // Made on first use: registration is collective, so every process is asked for it in the same command.
+  // Made on first use: registration is collective, so every process gets the same command.
   void makeWindows() {
     if (hasWindows) return;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

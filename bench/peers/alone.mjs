@@ -8,7 +8,7 @@ import { graphCalls, smallCalls, smallPrograms } from "./subjects.mjs";
 const subjects = { graphCalls, smallCalls, smallPrograms };
 const self = fileURLToPath(import.meta.url);
 
-/** What a subject finds when nothing else has run in its process. */
+/** The time of a subject when nothing else has run in its process. */
 export function alone(name, count) {
   const { status, stdout, stderr } = spawnSync(process.execPath, [self, name, String(count)], {
     encoding: "utf8",

@@ -41,7 +41,7 @@ export function smpiRing({ path, reason }, folder, size, bytes) {
   return fault === undefined ? { times: [(performance.now() - began) / 1000] } : { reason: fault };
 }
 
-/** What the peers call themselves, as far as they are here. */
+/** The names of the peers, as far as they are installed. */
 export function peerVersions() {
   const first = (command, args) => spawnSync(command, args, { encoding: "utf8" }).stdout;
   const simgrid = /SimGrid version (\S+)/.exec(first("smpirun", ["--version"]) ?? "");

@@ -106,7 +106,7 @@ function engineRows(folder) {
   ];
 }
 
-/** How many times faster one row is than another, and what is wanted. */
+/** The required speed of one row over another. */
 export const ratios = [
   [large("float32"), mpi(large("float32")), 3],
   [large("float32"), copy, 0.8],

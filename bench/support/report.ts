@@ -1,4 +1,4 @@
-/** What all benches do with their figures: print them, and with `--out FILE` add them to one document. */
+/** The output of all benches: figures are printed, and with `--out FILE` added to one document. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { environment, environmentText } from "twinccl/bench";
 
@@ -7,7 +7,7 @@ export interface Figure {
   readonly name: string;
   readonly unit: string;
   readonly value: number;
-  /** What it should not exceed, where there is such a goal. It is shown, never enforced. */
+  /** The upper goal, where there is one. It is shown, never enforced. */
   readonly goal?: number;
   /** Fastest and slowest sample, where there were several. */
   readonly least?: number;

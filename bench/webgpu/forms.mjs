@@ -6,7 +6,7 @@ import { foldBandwidth } from "./fold.mjs";
 
 const settings = { slabBytes: undefined, limits: {}, keepDevice: false };
 
-/** Rows of figures, one for each form and number of calls in flight; `print` is told each. */
+/** Rows of figures, one for each form and number of calls in flight; `print` gets each. */
 export async function forms(device, { size, bytes, rounds, copy, print }) {
   const rows = [];
   const expected = await bitsOf(sim({ executor: cpu() }), size);

@@ -14,7 +14,7 @@ function onTheBus(): string[] {
   return rows.sort().map((row) => row.split(", ")[1] as string);
 }
 
-/** What a process that sees these GPUs, numbered in this order, claims for ranks on the devices of each list. */
+/** The claims of a process that sees these GPUs, numbered in this order, for ranks on the devices of each list. */
 function claims(seen: readonly string[], ...lists: readonly string[]): string[] {
   const env = { ...process.env, CUDA_VISIBLE_DEVICES: seen.join(), NCCL_NVLS_ENABLE: "0" };
   const { stdout, stderr } = spawnSync(process.execPath, [jobPath("claims.mjs"), ...lists], {

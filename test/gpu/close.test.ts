@@ -11,7 +11,7 @@ interface Closed {
   readonly warnings: readonly object[];
 }
 
-/** What NCCL may take to end or abort, and what is left to slow machines. */
+/** NCCL's longest time to end or abort, and the slack for slow machines. */
 const [ncclMs, slackMs] = [10_000, 5_000];
 
 /** Rank 0 closes while the others do nothing for so long. */
@@ -41,7 +41,7 @@ describe("a rank that closes while the others are stuck", () => {
     const { first, text } = await closed("idle", 60_000, 15_000);
     expect(first.tookMs, text).toBeLessThan(2 * ncclMs + slackMs);
     expect(first.failure, text).toBeUndefined();
-    // Whoever had to give up waiting says so.
+    // A rank that gave up waiting warns.
     const warned = (first.tookMs as number) >= ncclMs ? [{ code: "ERR_COMM_TIMEOUT" }] : [];
     expect(first.warnings, text).toMatchObject(warned);
   });

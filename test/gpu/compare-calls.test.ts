@@ -1,4 +1,4 @@
-/** Processes that compare their calls before NCCL sees them: wrong ones are told on every rank, and nothing hangs. */
+/** Processes that compare their calls before NCCL sees them: wrong ones fail on every rank, and nothing hangs. */
 import { expect, test } from "vitest";
 import { jobRanks, runJob } from "./launched-jobs.ts";
 
@@ -22,7 +22,7 @@ for (const compareCalls of ["always", "once"] as const) {
       mismatch("count", [1]),
       "fine",
       mismatch("collective", [1]),
-      // Rank 0 is the first whose block has another length there.
+      // Rank 0 is the first with another block length there.
       mismatch("sendCounts[1]", [0, 1]),
       "fine",
       compareCalls === "always" ? mismatch("symmetric send", [1]) : "fine",

@@ -1,4 +1,4 @@
-/** What NCCL itself says of calls without running them, and what a world settles before it asks. */
+/** NCCL's own estimates of calls without running them, and the settings of a world before the query. */
 import { createWorld, type Question } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { expect } from "vitest";

@@ -1,4 +1,4 @@
-/** Faults with one process per rank: killed, late and absent ranks. Survivors are told who, and go on without them. */
+/** Faults with one process per rank: killed, late and absent ranks. Survivors learn the ranks, and go on without them. */
 import { spawn } from "node:child_process";
 import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
@@ -14,7 +14,7 @@ const here = Math.min(4, (await gpuSizes()).length);
 
 oneProcess({ name: "nccl", backend: () => nccl(), size: here, cycles: 10 });
 
-/** What a survivor was told of one loss. */
+/** A survivor's error of one loss. */
 interface Loss {
   readonly lost: number;
   readonly call: number;
@@ -77,7 +77,7 @@ describe("a lost rank", () => {
     }
   });
 
-  /** Runs a job in which NCCL's start goes wrong on one rank; gives what the others were told. */
+  /** Runs a job in which NCCL's start goes wrong on one rank; gives the others' errors. */
   async function startsWithout(how: "kill" | "fail", victim: number) {
     interface Told {
       readonly sums?: readonly number[];
@@ -173,7 +173,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);
       for (const [rank, told] of job.results.entries()) {
-        // Of a split NCCL itself hears; else the rank whose part failed says so, or the deadline comes first.
+        // Of a split NCCL itself hears; else the failing rank reports it, or the deadline comes first.
         const code = /ERR_COMM_(ABORTED|TIMEOUT|NCCL)/;
         if (rank !== victim)
           expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
@@ -185,7 +185,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
 });
 
 describe("a rank that ends the communicator where others wait without a deadline", () => {
-  /** What another rank was told, how long that took, and what the next life summed. */
+  /** The error of another rank, its delay, and the sum of the next generation. */
   interface Told {
     readonly rank: number;
     readonly code?: string;
@@ -219,7 +219,7 @@ describe("a rank that ends the communicator where others wait without a deadline
 });
 
 describe("a rank that does not come where ranks are connected for the first time", () => {
-  /** What a rank was told of a call. */
+  /** The error of a rank's call. */
   interface Told {
     readonly code: string;
     readonly ranks: readonly number[];

@@ -10,7 +10,7 @@ import { gpuSizes } from "./machine.ts";
 
 const gpus = (await gpuSizes()).length;
 
-/** Whether the ranks of jobs share a GPU. */
+/** True where the ranks of jobs share a GPU. */
 export const isShared = gpus === 1;
 
 /** Ranks that jobs have at most: a GPU each, or as many as shall share one, two at least. */
@@ -22,7 +22,7 @@ function wantedHosts(): number {
   throw new Error(`TWINCCL_TEST_HOSTS: found "${wanted}", needs a number of ranks from 2 to 99`);
 }
 
-/** What the launcher is told of the hosts of a job's ranks. */
+/** The launcher's options for the hosts of a job's ranks. */
 export function hostOptions(size: number): readonly string[] {
   return isShared ? ["--hosts", String(size)] : [];
 }
@@ -30,7 +30,7 @@ export function hostOptions(size: number): readonly string[] {
 if (isShared)
   process.stderr.write(`jobs: up to ${jobRanks} ranks share one GPU, on imitated hosts\n`);
 
-/** How a job ended, and what its ranks printed as `result {…}`. */
+/** The end of a job, and its ranks' output as `result {…}`. */
 export interface JobResults<R> {
   readonly status: number | null;
   /** By rank; `undefined` for ranks that printed none. */
@@ -39,7 +39,7 @@ export interface JobResults<R> {
   readonly text: string;
 }
 
-/** No job takes longer; one that does is stopped and its output tells how far it came. */
+/** No job takes longer; one that does is stopped, and its output shows its progress. */
 const patienceMs = 150_000;
 
 /** The path of a script. */

@@ -1,4 +1,4 @@
-/** The GPUs of this machine, for suites that were asked for by name: without any they fail. */
+/** The GPUs of this machine, for suites that were requested by name: without any they fail. */
 import { nccl } from "twinccl/nccl";
 import { describe, test } from "vitest";
 

@@ -26,7 +26,7 @@ function built(source: URL): string {
   return stdout.trim();
 }
 
-/** Elements whose sum was not the number of ranks. */
+/** Elements with a sum other than the number of ranks. */
 interface Wrong {
   readonly allReduce: number;
   readonly reduceScatter: number;

@@ -20,7 +20,7 @@ const size = Math.min(4, jobRanks);
 const apart = isShared ? size : 2;
 const sharing = isShared ? { exact: true, symmetric: false } : {};
 
-/** What a rank of `every-call-job.mjs` prints. */
+/** The output of a rank of `every-call-job.mjs`. */
 interface EveryCall {
   readonly rank: number;
   readonly calls: Readonly<Record<string, string>>;

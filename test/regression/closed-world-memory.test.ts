@@ -1,4 +1,4 @@
-/** What a closed world holds on to, for as long as it is referenced. */
+/** Memory that a closed world holds for as long as it is referenced. */
 import { type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";

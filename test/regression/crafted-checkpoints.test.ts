@@ -1,4 +1,4 @@
-/** Checkpoints whose checksums are right and whose content is not: loaded as they were saved, or refused by name. */
+/** Checkpoints with right checksums and wrong content: loaded as they were saved, or refused by name. */
 import { execFileSync } from "node:child_process";
 import fs from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -129,7 +129,7 @@ function watched(files: CheckpointFiles, paths: Set<string>): CheckpointFiles {
   };
 }
 
-/** What every rank has after loading, or the error of all. Only the save's own files are read. */
+/** The state of every rank after loading, or the error of all. Only the save's own files are read. */
 async function outcome(files: CheckpointFiles, size: number): Promise<State[][] | CheckpointError> {
   const paths = new Set<string>();
   const world = await createWorld({ backend: sim(), size });
@@ -159,7 +159,7 @@ const bytesOf = ({ data }: StateTensor): number[] => [
   ...new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
 ];
 
-/** Tensors bit by bit, without their shapes, which a manifest alone tells of what is cut. */
+/** Tensors bit by bit, without their shapes, which stand in the manifest alone for divided tensors. */
 const bits = (states: readonly State[]): unknown =>
   states.map(({ tensors }) =>
     Object.entries(tensors)

@@ -17,7 +17,7 @@ const opening = `
   const tell = ({ cause }) => console.error("code", cause.code);
   const world = await createWorld({ backend: sim(), size: 2 });`;
 
-/** What a program prints on its standard error; its standard output is a pipe. */
+/** A program's standard error; its standard output is a pipe. */
 async function errors(body: string): Promise<string> {
   const command = ["--input-type=module", "--eval", opening + body];
   const child = spawn(process.execPath, command, { cwd: root, stdio: ["ignore", "pipe", "pipe"] });

@@ -1,4 +1,4 @@
-/** What programs and algorithms of a file print once stood in the documents that commands write to standard output. */
+/** Output of programs and algorithms of a file, which once stood in the documents that commands write to standard output. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

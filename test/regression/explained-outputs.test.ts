@@ -1,4 +1,4 @@
-/** The chunks that `explain` tells are those of an output that exists, and each rank's own where outputs differ. */
+/** The chunks of `explain` are those of an output that exists, and each rank's own where outputs differ. */
 import type { Communicator, Question } from "twinccl";
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
@@ -9,7 +9,7 @@ const ranks = 4;
 const root = 2;
 const count = 37;
 
-/** Values whose sum depends on the order of folding. */
+/** Values with a sum that depends on the order of folding. */
 function value(rank: number, at: number): number {
   return Math.fround(Math.sin(1 + 31 * rank + 7 * at) * 10 ** ((rank * 5 + at) % 7));
 }
@@ -36,7 +36,7 @@ function folded(text: string, input: (rank: number) => number): number {
   return sum();
 }
 
-/** Compares an output, which begins at an element of every input, with what `explain` tells of it. */
+/** Compares an output, which begins at an element of every input, with `explain`'s account of it. */
 function expectExplained(
   comm: Communicator,
   question: Question,

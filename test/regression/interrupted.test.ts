@@ -17,7 +17,7 @@ const imports = `import { connect, createWorld } from ${entry("api")};
 import { sim } from ${entry("backends/sim")};
 `;
 
-/** Ranks 0 and 1 wait for rank 2, which waits for a file that nobody writes. */
+/** Ranks 0 and 1 wait for rank 2, which waits for a file that is never written. */
 const hangs = `async (comm) => {
   if (comm.rank === 2) await new Promise((resolve) => setTimeout(resolve, 60_000));
   await comm.barrier();

@@ -136,7 +136,7 @@ const shape = { vocabulary: 5, context: 4, width: 4, heads: 2, blocks: 1 };
 const rule = sgd({ learningRate: 0.1 });
 const parallelNames = ["unused", "maxGradientNorm", "nonFinite", "root", "divided"] as const;
 
-/** What a trainer's step does to the model; the clock makes times equal. */
+/** The effect of a trainer's step on the model; the clock makes times equal. */
 async function trained(
   trainer: Pick<DataParallel, "parameters" | "step">,
   rest: Rest,

@@ -171,7 +171,7 @@ test("a program that is too large is refused by its first lane", () => {
 describe("the report of an error that all ranks get", () => {
   const laidOut = () => vi.spyOn(String.prototype, "padEnd");
 
-  /** What every rank's call failed with. */
+  /** The error of every rank's call. */
   async function failed(
     size: number,
     call: (comm: Communicator) => PromiseLike<unknown>,

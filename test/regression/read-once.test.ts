@@ -1,11 +1,11 @@
-/** Arguments that are not what they were a moment ago, and TypedArrays whose class redefines their properties. */
+/** Arguments that change between two reads, and TypedArrays of a class that redefines their properties. */
 import { asDType, type CommError, type Communicator, type DeviceBuffer } from "twinccl";
 import { numbersToBits } from "twinccl/algorithms";
 import { encodeTensors } from "twinccl/parallel";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../support/in-world.ts";
 
-/** A Float32Array whose class redefines properties, as instances of it show them. */
+/** A Float32Array of a class that redefines properties, as its instances show them. */
 function redefined(numbers: readonly number[], properties: PropertyDescriptorMap): Float32Array {
   class Redefined extends Float32Array {}
   const array = new Redefined(numbers);

@@ -25,7 +25,7 @@ import { tcpRendezvous } from "../../src/backends/nccl/rendezvous/tcp.ts";
 import { launch, script } from "../unit/nccl-rendezvous/launched.ts";
 import { closeAfter, errorOf, type Place, place, relay } from "../unit/nccl-rendezvous/stores.ts";
 
-/** How many of the next connections of this process never come about. */
+/** The number of the next connections of this process that never come about. */
 let lostConnects = 0;
 
 vi.mock("node:net", async (original) => {
@@ -175,7 +175,7 @@ describe("a stale file whose lock cannot be taken away was waited for until the 
     ["a symbolic link", (lock: string) => symlinkSync(`${lock}-nowhere`, lock)],
   ])("%s", async (kind, block) => {
     const path = join(freshFolder(), "meet");
-    // Half written, and by nobody who still could complete it.
+    // Half written, and its writer is gone.
     writeFileSync(path, '{"format":', { mode: 0o600 });
     utimesSync(path, new Date(0), new Date(0));
     block(`${path}.lock`);
@@ -198,7 +198,7 @@ describe("a stale file whose lock cannot be taken away was waited for until the 
 });
 
 describe("other users could block the file in the folder for temporary files", () => {
-  /** The rendezvous of ranks on one machine, whose folder for temporary files is `folder`. */
+  /** The rendezvous of ranks on one machine with `folder` as the folder for temporary files. */
   function byDefault(folder: string) {
     vi.stubEnv("TMPDIR", folder);
     onTestFinished(() => void vi.unstubAllEnvs());

@@ -12,7 +12,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A controller whose signal counts its listeners, and the most that there were at a time. */
+/** A controller that counts its signal's listeners, and their most at a time. */
 function counted() {
   const controller = new AbortController();
   const { signal } = controller;
@@ -94,7 +94,7 @@ describe("many calls with one signal", () => {
           outcomes.push([at, (error as CommError).message.split("\n")[0]]);
         });
       const first = cancelled(0);
-      // The end of the first call makes another one, whose signal has fired.
+      // The end of the first call makes another one, with a signal that has fired.
       const again = first.then(() => cancelled(2));
       const second = cancelled(1);
       controller.abort();

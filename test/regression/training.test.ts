@@ -1,4 +1,4 @@
-/** Training that once was taken and did not do what was asked for. */
+/** Training options that were once accepted without their effect. */
 import {
   type Communicator,
   createWorld,
@@ -120,7 +120,7 @@ describe("with the schedule random, where ranks get calls ahead of others,", () 
           const broken = model.step([1], async (_, ready, visit) => {
             await visit("a");
             await visit("b");
-            // At stage 3 the values of the next layer are asked for by now.
+            // At stage 3 the values of the next layer are being gathered by now.
             if (stage === 3) throw new Error("out of tea");
             for (const name of ["c", "c"]) await visit(name);
             ready("c.w", Float32Array.of(1, 2));

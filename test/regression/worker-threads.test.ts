@@ -29,7 +29,7 @@ afterEach(() => {
 const word = { round: 0, claim: 1, done: 2, slices: 6, pages: 9, grown: 15 } as const;
 const slices = 4;
 
-/** A worker whose instance runs nothing, over a memory that has one page in its eyes until it is refreshed. */
+/** A worker with an idle instance, over a memory that has one page in its view until it is refreshed. */
 async function workerBehind(refreshes: boolean): Promise<{ control: Int32Array; worker: Worker }> {
   const { workerSource } = await import("../../src/backends/sim/executors/wasm/binary.js");
   const shared = new SharedArrayBuffer(65_536);

@@ -248,12 +248,12 @@ function commentsOf({ text }: SourceFile): string[] {
   return text.match(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$/gm) ?? [];
 }
 
-/** The folder that a file is counted in: a layer, or a backend. */
+/** The folder that a file is counted in: a layer, a backend, or a folder beside `src`. */
 function layerOf({ path }: SourceFile): string {
-  return /^src\/(backends\/)?[^/]+\//.exec(path)?.[0] ?? "src/";
+  return /^(src\/(backends\/)?[^/]+|(?!src\/)[^/]+)\//.exec(path)?.[0] ?? "src/";
 }
 
-/** Folders whose comments have more personifications than so many in a thousand words. */
+/** Folders with more personifications in their comments than that number in a thousand words. */
 export function personified(files: readonly SourceFile[], mostInThousand = 1): string[] {
   const counts = new Map<string, { words: number; persons: number }>();
   for (const file of files) {

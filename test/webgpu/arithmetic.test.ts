@@ -12,7 +12,7 @@ import { wildBytes } from "../support/wild-bytes.ts";
 const count = 4_099;
 const ranks = 6;
 
-/** How a call's folds round, and what its operands are. */
+/** The rounding of a call's folds, and its operands. */
 interface Shape {
   readonly name: string;
   readonly folds: readonly Fold[];
@@ -91,7 +91,7 @@ function callOf(dtype: DType, { folds, separate, partials }: Shape, seed: number
 const outputsOf = ({ outputs }: BoundCall): Uint8Array[] =>
   outputs.map((buffer) => new Uint8Array(((buffer as BoundBuffer).memory as HostMemory).buffer));
 
-/** What a call gives on both executors, as hexadecimal elements, where they differ. */
+/** The results of a call on both executors, as hexadecimal elements, where they differ. */
 function differences(own: BoundCall, reference: BoundCall): string[] {
   const width = bytesOf(own.dtype);
   const found: string[] = [];

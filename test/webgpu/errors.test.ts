@@ -1,4 +1,4 @@
-/** What goes wrong on a device, and what is said about it. */
+/** Faults of a device, and their errors. */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { BackendUnavailableError, createWorld } from "twinccl";
@@ -9,7 +9,7 @@ import { describeWebgpu, ownDevice, sharedDevice, sharedExecutor } from "../supp
 
 const usage = 0x80 | 4 | 8;
 
-/** What an operation fails with, below the error of the run. */
+/** The error of an operation, below the error of the run. */
 async function failureOf(run: Promise<unknown>): Promise<unknown> {
   try {
     await run;

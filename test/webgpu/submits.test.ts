@@ -36,7 +36,7 @@ const calls: Readonly<Record<string, Call>> = {
   allToAll: (comm, { send, recv }) => comm.allToAll({ send, recv }),
 };
 
-/** How often the queue of the shared device is given work by `act`. */
+/** The number of submissions to the shared device's queue during `act`. */
 async function submitsOf(act: () => Promise<unknown>): Promise<number> {
   const { queue } = await sharedDevice();
   const submit = queue.submit.bind(queue);

@@ -17,7 +17,7 @@ export function questionOf(call) {
   };
 }
 
-/** What a rank ends with; `undefined` where it has no result. */
+/** The result of a rank; `undefined` where it has none. */
 export async function outputOf(comm, call, input) {
   const { collective, dtype, count, root, symmetric, offset, inPlace } = call;
   const options = { symmetric };
@@ -45,7 +45,7 @@ export async function outputOf(comm, call, input) {
   }
 }
 
-/** Compares by bits; float64 alone may differ in which NaN it is. Tells how often that was needed. */
+/** Compares by bits; float64 alone may differ in the NaN that it gives. Counts such cases. */
 export function compare(call, ofGpu, ofSim, totals) {
   for (const [rank, output] of ofGpu.entries()) {
     const other = ofSim[rank];
@@ -70,7 +70,7 @@ export function hopText(world, call, { rank, element }, ofGpu, inputs) {
   if (call.op === undefined) return "a copy";
   const scatters = call.collective === "reduceScatter";
   const isOwned = (scatters && !call.symmetric) || call.collective === "reduce";
-  // Told is what becomes of rank 0's block.
+  // The question is about rank 0's block.
   const question = questionOf(isOwned && !scatters ? { ...call, root: 0 } : call);
   const { chunk, order } = world.explain(question).chunkOf(element);
   const at = (scatters ? rank * call.count : 0) + element;

@@ -66,7 +66,7 @@ const kinds = [
   { collective: "reduceScatter", dtype: "float32", op: "sum", symmetric: true },
 ];
 
-/** What the root alone gives. */
+/** The arguments of the root alone. */
 function atRoot({ rank }, root, own) {
   return rank === root ? own : {};
 }

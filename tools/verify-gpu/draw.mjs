@@ -1,4 +1,4 @@
-// Draws the calls of the property run: settings of NCCL, and calls whose counts lie at the edges of its plans.
+// Draws the calls of the property run: settings of NCCL, and calls with counts at the edges of its plans.
 const bytesOf = {
   ...{ int8: 1, uint8: 1, int32: 4, uint32: 4, int64: 8, uint64: 8, float16: 2, bfloat16: 2 },
   ...{ float32: 4, float64: 8, float8e4m3: 1, float8e5m2: 1 },

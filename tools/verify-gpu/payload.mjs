@@ -3,7 +3,7 @@ import { arrays } from "./arrays.mjs";
 
 const poolBytes = 2 ** 25;
 
-/** Sign and fraction, least exponent, its spread and shift, of numbers whose sums round at every hop. */
+/** Sign and fraction, least exponent, its spread and shift, of numbers with sums that round at every hop. */
 const wide = {
   float16: [0x83ff, 6, 16, 10],
   bfloat16: [0x807f, 112, 32, 7],

@@ -1,6 +1,6 @@
 // Predicted plans, and NCCL's own from its log, in one shape.
 
-/** What the simulation explains for a call. */
+/** The simulation's explanation of a call. */
 export function predicted(world, question) {
   const { algorithm, protocol, channels } = world.explain(question);
   return { algorithm: algorithm.replace(` ${protocol}`, ""), protocol, channels };

@@ -1,4 +1,4 @@
-/** How a value came to be, in the order of folding: a partial first, then what is folded into it. */
+/** The derivation of a value, in the order of folding: a partial first, then the contribution folded into it. */
 import type { ValueId, ValueTable } from "twinccl/algorithms";
 
 /** A value's making. */
@@ -17,7 +17,7 @@ export class Associations {
     this.#values = values;
   }
 
-  /** How a value came to be. */
+  /** The derivation of a value. */
   making(id: ValueId): Making {
     let making = this.#makings.get(id);
     if (making === undefined) {
@@ -27,7 +27,7 @@ export class Associations {
     return making;
   }
 
-  /** Ranks whose contributions are in a value, in the order of folding. */
+  /** Ranks with contributions in a value, in the order of folding. */
   order(id: ValueId): readonly number[] {
     let order = this.#orders.get(id);
     if (order === undefined) {

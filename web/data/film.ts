@@ -39,7 +39,7 @@ export interface Film {
   readonly births: ReadonlyMap<ValueId, Birth>;
 }
 
-/** A step that was taken: by whom, when, and what it made. */
+/** A step that was taken: its rank, its time, and its result. */
 export interface Taken extends Birth {
   readonly step: Step;
   readonly made: readonly ValueId[];

@@ -67,7 +67,7 @@ export async function runOn(
   }
 }
 
-/** How many elements of two results have the same bits. */
+/** The number of elements of two results with the same bits. */
 export interface Comparison {
   readonly equal: number;
   readonly of: number;

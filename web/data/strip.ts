@@ -10,7 +10,7 @@ import type { Structure } from "./structure.ts";
 export interface Change {
   readonly atPs: number;
   readonly chunk: number;
-  /** Ranks whose contributions it has, in the order of folding. */
+  /** Ranks with contributions in it, in the order of folding. */
   readonly order: readonly number[];
   readonly final: boolean;
 }
@@ -20,7 +20,7 @@ export interface Strip {
   readonly chunks: ChunkTable;
   /** Elements. */
   readonly length: number;
-  /** Whose values all of it holds at the beginning; `undefined` for nothing yet. */
+  /** The rank of all its values at the beginning; `undefined` for nothing yet. */
   readonly start: number | undefined;
   /** In the order of time. */
   readonly changes: readonly Change[];
@@ -32,7 +32,7 @@ export interface Target {
   readonly element: number;
 }
 
-/** What a step changes in its rank's strip. */
+/** The changes of a step in its rank's strip. */
 export function changesOf(
   state: State,
   { execution, layout }: Structure,

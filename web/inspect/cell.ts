@@ -26,7 +26,7 @@ export function laneOf(dtype: DType, array: HostArray, element: number): Lanes {
   return lane;
 }
 
-/** What a lane holds. */
+/** The contents of a lane. */
 export function cellOf(dtype: DType, lane: Lanes): Cell {
   const { kind, bits: isBits, view } = dtypeInfo[dtype];
   const bytes = bytesOf(dtype);
@@ -60,7 +60,7 @@ export function bitFields({ dtype, bits }: Cell): readonly [string, string, stri
   return [text.slice(0, 1), text.slice(1, 1 + format.exponent), text.slice(1 + format.exponent)];
 }
 
-/** Half the distance to the next value of the type, with some care, tells which decimals still mean this value. */
+/** Compares by half the distance to the next value of the type, with some care: it shows which decimals still mean this value. */
 function nearOf(dtype: DType): (a: number, b: number) => boolean {
   if (dtype === "float64") return (a, b) => a === b;
   if (dtype === "float32") return (a, b) => Math.fround(a) === Math.fround(b);

@@ -16,7 +16,7 @@ import type { Target } from "../data/strip.ts";
 import type { Structure } from "../data/structure.ts";
 import { type Cell, cellOf, laneOf, oneLane } from "./cell.ts";
 
-/** A value on its way: whose contributions it holds, in their order. */
+/** A value on its way, with the ranks of its contributions in their order. */
 export interface Operand {
   readonly order: readonly number[];
   readonly cell: Cell;
@@ -48,7 +48,7 @@ export interface ElementReport {
   readonly result: Cell;
 }
 
-/** What an element's report is made from. */
+/** The source of an element's report. */
 export interface Source {
   readonly structure: Structure;
   readonly film: Film;

@@ -1,4 +1,4 @@
-/** What a hop rounded: the exact value beside the one that was kept, in units in the last place. */
+/** The rounding of a hop: the exact value beside the kept one, in units in the last place. */
 import { bytesOf, type ReduceOp } from "twinccl";
 import { averageScalar, type FloatDType, roundScalar } from "twinccl/algorithms";
 import type { Cell } from "./cell.ts";
@@ -20,7 +20,7 @@ export function roundingText(hop: Hop, op: ReduceOp, ranks: number): string {
   return errorText(result.cell, exactly(hop, op, ranks, a, b));
 }
 
-/** What the hop would give without rounding. */
+/** The result of the hop without rounding. */
 function exactly(hop: Hop, op: ReduceOp, ranks: number, a: number, b: number | undefined): Dyadic {
   const scalar = scalarOf(op, hop.result.cell, ranks);
   const first = dyadic(a);
@@ -31,7 +31,7 @@ function exactly(hop: Hop, op: ReduceOp, ranks: number, a: number, b: number | u
   return plus(first, hop.isContribution && scalar !== undefined ? times(second, scalar) : second);
 }
 
-/** What contributions are multiplied by. */
+/** The factor of contributions. */
 function scalarOf(op: ReduceOp, { dtype }: Cell, ranks: number): Dyadic | undefined {
   if (op === "avg") return dyadic(averageScalar(dtype as FloatDType, ranks));
   if (typeof op === "object") return dyadic(roundScalar(dtype as FloatDType, Number(op.preMul)));

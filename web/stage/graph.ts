@@ -1,4 +1,4 @@
-/** Who sends to whom: the links of a film, and what figure they make. */
+/** The links of a film, from sender to receiver, and the figure they make. */
 import type { Flight } from "../data/film.ts";
 
 /** Directed links of some channels, each as `from→to`. */

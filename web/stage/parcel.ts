@@ -2,7 +2,7 @@
 import { rankColour } from "../theme.ts";
 import type { Point, Way } from "./geometry.ts";
 
-/** What a parcel looks like. */
+/** The look of a parcel. */
 export interface ParcelLook {
   /** Contributions, in the order of folding. */
   readonly order: readonly number[];

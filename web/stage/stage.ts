@@ -30,7 +30,7 @@ export class Stage {
     new ResizeObserver(() => this.draw(this.#timePs)).observe(room);
   }
 
-  /** What the figure shows, in words. */
+  /** Loads a film; gives the figure in words. */
   load(
     film: Film,
     root: number | undefined,
@@ -86,7 +86,7 @@ export class Stage {
     const way = panel?.ways.get(linkKey(from, to));
     if (panel === undefined || way === undefined) return;
     const u = eased((this.#timePs - sendStart) / (recvEnd - sendStart));
-    // On small screens parcels stay large enough to be told apart.
+    // On small screens parcels stay large enough to be distinguished.
     const room = Math.min(1.6, Math.max(1, 0.85 / scale));
     const crowd = panel.radius < 18 ? 0.7 : 1;
     const size = (8 + 5 * Math.sqrt(elements / this.#mostElements)) * room * crowd;
@@ -110,7 +110,7 @@ export class Stage {
     }
   }
 
-  /** How much of what a rank is to hold at the end is there. */
+  /** The share of each rank's final contents that is there. */
   #measure(film: Film): void {
     for (const gauges of this.#gauges) {
       gauges.forEach((gauge, rank) => {

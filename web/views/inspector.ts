@@ -8,7 +8,7 @@ import { roundingText } from "../inspect/rounding.ts";
 import { rankStyle } from "../theme.ts";
 import { timeText } from "./time-text.ts";
 
-/** What is shown with a report. */
+/** The context of a report. */
 export interface InspectorContext {
   readonly op: ReduceOp | undefined;
   readonly ranks: number;
@@ -120,7 +120,7 @@ function cell(value: Cell): HTMLElement {
   );
 }
 
-/** Ranks as coloured dots, the order told in words too. */
+/** Ranks as coloured dots, with the order in words too. */
 function dots(order: readonly number[], ranks: number): HTMLElement {
   const room = html("span", { class: order.length > 1 ? "dots many" : "dots" });
   room.append(html("span", { class: "unseen" }, order.map((rank) => `r${rank}`).join(" + ")));
@@ -155,7 +155,7 @@ function unwrapped(making: Making): Making {
   return making.kind === "begin" || making.kind === "finish" ? unwrapped(making.of) : making;
 }
 
-/** Whether the executors left the bits that the hops come to. */
+/** Compares the executors' bits with those of the hops. */
 function agreement(result: Cell, { results }: InspectorContext): HTMLElement {
   const same = results.filter(({ bits }) => bits === result.bits).map(({ executor }) => executor);
   const others = results.filter(({ bits }) => bits !== result.bits);

@@ -1,4 +1,4 @@
-/** What every rank holds: a strip a rank, each chunk in the colours of its contributions, in the order of folding. */
+/** The memory of every rank: a strip a rank, each chunk in the colours of its contributions, in the order of folding. */
 import type { Film } from "../data/film.ts";
 import type { Strip, Target } from "../data/strip.ts";
 import { sharpContext } from "../dom.ts";
@@ -7,7 +7,7 @@ import { isDark, rankColour, token } from "../theme.ts";
 const gutter = 30;
 const gap = 6;
 
-/** Draws the strips, and tells which place of one was clicked. */
+/** Draws the strips, and reports the clicked place of one. */
 export class MemoryView {
   readonly #canvas: HTMLCanvasElement;
   #film: Film | undefined;

@@ -7,7 +7,7 @@ const units = [
   { ps: 1, name: "ps" },
 ] as const;
 
-/** A time in the unit that a whole film is told in, with as many digits as matter there. */
+/** A time in the unit of a whole film, with as many digits as matter there. */
 export function timeText(timePs: number, endPs: number): string {
   const unit = units.find(({ ps }) => endPs >= ps) ?? units[3];
   const digits = endPs / unit.ps >= 100 ? 1 : 3;

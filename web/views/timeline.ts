@@ -53,7 +53,7 @@ export class Timeline {
     });
   }
 
-  /** What the lanes show, in words. */
+  /** Loads a film; gives the lanes in words. */
   load(film: Film, lanes: Lanes): string {
     this.#film = film;
     this.#chart = lanes === "ranks" ? byRank(film) : byLink(film);

@@ -3,7 +3,7 @@ import type { Comparison, Outcome } from "../data/run.ts";
 import { html } from "../dom.ts";
 import type { State } from "../state.ts";
 
-/** How an executor fared. */
+/** The result of an executor. */
 export type Finding =
   | {
       readonly kind: "running" | "reference";

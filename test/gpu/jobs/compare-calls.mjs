@@ -1,4 +1,4 @@
-// Ranks that compare their calls: rank 1 makes a wrong one, all are told, and go on; prints `result {…}`.
+// Ranks that compare their calls: rank 1 makes a wrong one, all get the error and go on; prints `result {…}`.
 //   node compare-calls.mjs always|once
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";

@@ -37,7 +37,7 @@ function random(...key) {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-/** What a rank sends: any integer, or floats from 1/2 to below 2 of both signs. */
+/** The contents that a rank sends: any integer, or floats from 1/2 to below 2 of both signs. */
 function contents(dtype, count, rank, seed, exact) {
   const array = new arrays[dtype](count);
   const width = array.BYTES_PER_ELEMENT;

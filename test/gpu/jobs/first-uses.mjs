@@ -14,7 +14,7 @@ const toAll = (comm, more = { timeoutMs }) => {
   return comm.allToAll({ send, recv, ...more });
 };
 
-/** What all ranks do first, and then what they do without the late one; `who` is left out where that is everybody. */
+/** The first act of all ranks, and the act without the late one; `who` is left out where all ranks take part. */
 const cases = {
   allReduce: { act: (comm) => sum(comm, floats(comm, 8)) },
   largeAllReduce: {

@@ -3,7 +3,7 @@
 //   node gives-up.mjs close 0      rank 0 closes its end, and leaves
 //   node gives-up.mjs rebuild 1    rank 1 goes on to the next life, and finds the others there
 // Of three ranks or more, rank 1 makes its call when NCCL may have heard of it already.
-// Every other rank prints `result {…}`: what it was told of its call, and after how long.
+// Every other rank prints `result {…}`: the error of its call, and its delay.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 
@@ -17,7 +17,7 @@ if (comm.rank === Number(victim)) {
   // The others are in NCCL by then.
   await new Promise((resolve) => setTimeout(resolve, 300));
   if (how === "abort") comm.abort(new Error("as planned"));
-  // It is neither lost nor gone: nothing but its word tells the others.
+  // It is neither lost nor gone: the others learn it from its message alone.
   if (how === "abort") await new Promise((resolve) => setTimeout(resolve, 6000));
 } else {
   const isLate = comm.size > 2 && comm.rank === 1;

@@ -1,7 +1,7 @@
 // One rank goes wrong inside of NCCL, where the others wait for it: in a call that connects, registers memory or splits.
 //   node lost-in-nccl.mjs kill connectInBackground 1      rank 1 is killed there
 //   node lost-in-nccl.mjs fail splitInBackground 0        its part fails on rank 0
-// Every rank that is left prints `result {…}`: what it was told of the call, and what the next life sums.
+// Every remaining rank prints `result {…}`: the error of the call, and the sum of the next generation.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { loadLibraries } from "../../../dist/backends/nccl/discovery/libraries.js";
@@ -42,7 +42,7 @@ const error = await calls[where](comm).then(
 );
 const { code, ranks, message } = error ?? {};
 const result = { rank, code, ranks, message, tookMs: performance.now() - began };
-// The others are told by their deadline, if NCCL does not tell them: until then they do not rebuild.
+// The others fail at their deadline, if NCCL does not report the fault first: until then they do not rebuild.
 if (how === "fail" && rank === Number(victim)) await new Promise((done) => setTimeout(done, 2800));
 const next = await comm.rebuild();
 const one = next.alloc("int32", 3).fill(rank + 1);

@@ -1,6 +1,6 @@
 // A stream of all-reduces in which ranks are killed, one after the other; the survivors rebuild each time.
 //   node lost-ranks.mjs 1,2      kills rank 1 of the first life, then rank 2 of the first life
-// Every survivor prints `result {…}`: what it was told of each loss, and how fast.
+// Every survivor prints `result {…}`: the error of each loss, and its delay.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 

@@ -1,4 +1,4 @@
-// All ranks but 0 stay away from a call: first for a while, then for ever. Rank 0 tells what its process was at meanwhile,
+// All ranks but 0 stay away from a call: first for a while, then for ever. Rank 0 reports its process's work meanwhile,
 // and gives the second call up by its signal; all rebuild. Prints `result {…}`.
 //   node waits.mjs MILLISECONDS
 import { connect } from "twinccl";

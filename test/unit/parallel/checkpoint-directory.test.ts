@@ -68,7 +68,7 @@ async function killedJob(
   return found;
 }
 
-/** What lies in the directory, loaded on some ranks: the step, and what is wrong with it. */
+/** The contents of the directory, loaded on some ranks: the step, and the faults. */
 function loaded(directory: string, size: number): Promise<{ step: number; wrong: number }[]> {
   return createWorld({ backend: sim(), size }).then(async (world) => {
     const results = await world.run(async (comm) => {
@@ -102,7 +102,7 @@ test("a job that is killed in the middle of a save goes on from its last whole c
     for (const size of [3, 2]) {
       for (const { step, wrong } of await loaded(directory, size)) {
         expect(wrong).toBe(0);
-        // What was told to be saved is; what was begun may be.
+        // Every finished save is there; a save that was begun may be.
         expect(step).toBeGreaterThanOrEqual(saved);
         expect(step).toBeLessThanOrEqual(began);
       }

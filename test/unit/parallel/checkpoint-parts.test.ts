@@ -1,4 +1,4 @@
-/** What parts of a job a checkpoint takes: their state at the moment of the call, and all of them or none back. */
+/** The parts of a job in a checkpoint: their state at the moment of the call, and all of them or none back. */
 import { CollectiveMismatchError, type Communicator, createWorld, WorldError } from "twinccl";
 import {
   CheckpointError,
@@ -138,7 +138,7 @@ describe("a save", () => {
   });
 
   test("refuses a share that is more than a file holds", async () => {
-    // Zeros that nobody looks at take no memory.
+    // Untouched zeros take no memory.
     const data = new Uint8Array(2 ** 31);
     const tensors = { t: { dtype: "uint8", shape: [2 ** 31], data } } as const;
     const saving = run(1, (comm) =>

@@ -196,7 +196,7 @@ describe("a checkpoint", () => {
 });
 
 describe("a save that is interrupted", () => {
-  /** How many operations rank 0 and the others need; the last one is when nothing fails any more. */
+  /** The numbers of operations of rank 0 and the others; the last one is the first without a failure. */
   const kinds: FailureKind[] = ["before", "torn", "after"];
 
   test.each(kinds)("at any operation (%s) leaves the earlier one, or is complete", async (kind) => {
@@ -234,7 +234,7 @@ describe("a save that is interrupted", () => {
           if (complete) expect(step).toBe(2);
           for (const each of found) expect(each).toMatchObject({ step, number: 10 * step! });
         }
-        // What is listed as complete is: also an older save whose removal was interrupted.
+        // The list of complete saves holds: also an older one with an interrupted removal.
         const [listed] = await run(1, (comm) => new Checkpoints(comm, files).list());
         for (const { save, step } of listed!) {
           expect((await load(files, 1, { save }))[0]).toMatchObject({ step, number: 10 * step });

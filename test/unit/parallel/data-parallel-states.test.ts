@@ -158,7 +158,7 @@ describe("a norm beyond float64", () => {
 
 describe("what a rank has not sent", () => {
   const wire = { topK: 0.1 };
-  /** The state after a step that sent an element of six, and owes what it was told. */
+  /** The state after a step that sent one element of six, and owes the rest. */
   const owing = (comm: Communicator): Promise<State> =>
     trainer(comm, { wire }).then(async (model) => {
       await model.step([1], told([8, 4, 2]));

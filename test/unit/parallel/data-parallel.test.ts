@@ -1,4 +1,4 @@
-/** Data parallelism: what is sent and when, what is refused and on whom, and what a step tells. */
+/** Data parallelism: the traffic and its order, refusals and their ranks, and the report of a step. */
 import {
   CollectiveMismatchError,
   type Communicator,

@@ -1,4 +1,4 @@
-/** Named axes over the ranks: who is beside whom along each, and what is refused. */
+/** Named axes over the ranks: the neighbours along each, and the refusals. */
 import { type CommError, type Communicator, createWorld } from "twinccl";
 import { Mesh } from "twinccl/parallel";
 import { sim } from "twinccl/sim";

@@ -1,7 +1,7 @@
 /**
  * Communication hides behind backward: how much of it, on the virtual clock, where both take equally long.
  *
- * docs/parallel.md shows what is measured here; `npm run docs:overlap` draws its picture anew.
+ * docs/parallel.md shows these measurements; `npm run docs:overlap` redraws its picture.
  */
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
@@ -19,7 +19,7 @@ import {
 
 const known = new Map<string, Promise<Overlap>>();
 
-/** Each case is run once, whoever asks for it. */
+/** Each case is run once, and its result shared. */
 function measured(which: OverlapCase): Promise<Overlap> {
   const key = JSON.stringify(which);
   const found = known.get(key) ?? overlapOf(which);

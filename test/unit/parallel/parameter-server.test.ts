@@ -1,4 +1,4 @@
-/** What a parameter server refuses, lets wait and tells; its laws under any interleaving are properties. */
+/** Refusals, waits and reports of a parameter server; its laws under any interleaving are properties. */
 import { type Communicator, createWorld } from "twinccl";
 import {
   ParameterServer,
@@ -172,7 +172,7 @@ test("who has waited longest goes first, also when a later answer made it possib
       await inTurn(2, () => push(version));
     } else if (rank === 3) {
       const version = await inTurn(3, () => server.pull());
-      // Waits for rank 1, whose push would come too late otherwise.
+      // Waits for rank 1, which would push too late otherwise.
       await inTurn(6, () => push(version));
       await push(await noted("again"));
     } else {

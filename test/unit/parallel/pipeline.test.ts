@@ -252,7 +252,7 @@ async function trained<Batch>(
 }
 
 const shape = { vocabulary: 7, context: 5, width: 6, heads: 3, blocks: 3, hidden: 7, seed: 3 };
-/** Micro-batches of 1, 2, 1, … sequences of 6 tokens, each of which tells the next. */
+/** Micro-batches of 1, 2, 1, … sequences of 6 tokens, each of which determines the next. */
 const tokenBatches = (count: number) =>
   numbers(STEPS).map((step) => {
     const random = new Random(11, step);
@@ -288,7 +288,7 @@ describe.each(schedules)("fifty steps by %s", (schedule) => {
       const stages = await run(1);
       const seen = new Map(stages.flatMap(({ values }) => [...values]));
       expect([...seen.keys()].sort()).toEqual([...alone.values.keys()].sort());
-      // More than is asked for: nothing is folded in another order, so the bits are the same.
+      // More than the claim: nothing is folded in another order, so the bits are the same.
       for (const [name, value] of alone.values) expect(seen.get(name), name).toEqual(value);
       for (const { losses } of stages) expect(losses).toEqual(alone.losses);
       expect(alone.losses.at(-1)).toBeLessThan(alone.losses[0]! / 2);
@@ -509,7 +509,7 @@ describe("refused is", () => {
     told: { loss: 0, samples: 1 },
     backward: () => one,
   };
-  /** Tells a gradient of the first micro-batch while the second one goes back. */
+  /** Reports a gradient of the first micro-batch while the second one goes back. */
   function lateTelling(): Partial<StagePass> {
     let first: TakeGradient | undefined;
     return {

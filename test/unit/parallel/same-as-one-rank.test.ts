@@ -17,7 +17,7 @@ interface Run {
   readonly values: Map<string, Float32Array | Float64Array>;
 }
 
-/** How a rank's samples are cut out of a batch, and those into micro-batches. */
+/** The cut of a batch into a rank's samples, and of those into micro-batches. */
 type Cut = (batch: readonly Sample[], rank: number, size: number) => Sample[][];
 
 const even: Cut = (batch, rank, size) => [

@@ -237,7 +237,7 @@ describe("checkpoints of all ranks of a mesh", () => {
       const parts = { shared: {}, perRank: { trainer } };
       const from = (await checkpoints.load(parts))?.step ?? 0;
       for (let step = from; step < until; step++) {
-        // Three micro-batches of a step, whoever has them.
+        // Three micro-batches of a step, wherever they are.
         const own = [0, 1, 2].filter((at) => at % data === mesh.place("data"));
         const batches = own.map((at) => batchOf(plan.sizes, step, at));
         await trainer.step([batches], (all, ready, visit) => pipeline.backward(all, ready, visit));

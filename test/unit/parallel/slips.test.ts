@@ -1,4 +1,4 @@
-/** What programs of training give by mistake: refused by name where it is given, and never taken for something else in silence. */
+/** Mistaken arguments of training programs: refused by name where they are given, and never silently taken for others. */
 import type { Communicator } from "twinccl";
 import {
   Checkpoints,
@@ -56,7 +56,7 @@ const divided = (what: "model" | "layer" | "column" | "row") => {
   return (what === "row" ? rowLinear : columnLinear)(none, parts);
 };
 
-/** By the field that is told; what the message begins with. */
+/** By the field of the error; the beginning of its message. */
 const slips: readonly (readonly [string, string, () => unknown])[] = [
   [
     "declarations[0].value",
@@ -229,7 +229,7 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
   ],
 ];
 
-/** What is made of communicators, parameter sets and other things with functions. */
+/** Objects made of communicators, parameter sets and other things with functions. */
 const handles: readonly (readonly [string, string, (comm: Communicator) => unknown])[] = [
   [
     "parameters",

@@ -1,4 +1,4 @@
-/** What gradients travel as: rounding of 16-bit floats, the largest elements, and training through either. */
+/** Wire formats of gradients: rounding of 16-bit floats, the largest elements, and training through either. */
 import { getFloat16, setFloat16 } from "@petamoriken/float16";
 import fc from "fast-check";
 import { type Communicator, createWorld } from "twinccl";

@@ -1,9 +1,9 @@
-/** What a session asks of an executor that holds memory itself. */
+/** A session's calls to an executor that holds memory itself. */
 import { createWorld, firstAvailable } from "twinccl";
 import { cpu, type Executor, HostMemory, type SimMemory, sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 
-/** An executor that writes down what it was asked. */
+/** An executor that logs its calls. */
 function writing(log: string[], ok = true): Executor {
   const { execute } = cpu();
   return {

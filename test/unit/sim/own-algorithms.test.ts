@@ -88,7 +88,7 @@ test("a trace names it, and says that nothing is claimed of its bits", async () 
 });
 
 describe("an algorithm that is not sound", () => {
-  /** What a rank is told, and what a call by another algorithm gives then. */
+  /** The error of a rank, and the result of a call by another algorithm after it. */
   const made = (size: number, allReduce: Algorithm) =>
     inWorld(size, { algorithms: { allReduce } }, async (comm) => {
       const send = comm.alloc("int32", size).fill(comm.rank + 1);

@@ -1,4 +1,4 @@
-/** Schedules: which of the ranks whose operations have settled resumes next. */
+/** Schedules: the choice of the next rank among those with settled operations. */
 import { type Communicator, createWorld } from "twinccl";
 import { cpu, type Executor, type ScheduleName, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";

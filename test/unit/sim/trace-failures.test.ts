@@ -21,7 +21,7 @@ async function traced(
   return trace;
 }
 
-/** How the calls of a trace ended: time in milliseconds, and the line behind it. */
+/** The ends of a trace's calls: time in milliseconds, and the line behind it. */
 function ends(trace: Trace): string[] {
   return trace
     .toText()
@@ -34,7 +34,7 @@ function ends(trace: Trace): string[] {
 
 const seen = (op: CommOp): PromiseLike<unknown> => op.then(undefined, () => undefined);
 
-/** What the calls' row of a rank shows: name, begin and end in milliseconds, error. */
+/** The calls' row of a rank: name, begin and end in milliseconds, error. */
 function calls(trace: Trace, rank: number): unknown[] {
   return trace.toChrome().traceEvents.flatMap((event) => {
     const { ph, pid, tid, name, ts = 0, dur = 0, args, cname } = event;

@@ -6,8 +6,8 @@ import { payloadBytes } from "../../../src/testing/payload.ts";
 import { seedFor } from "../../support/seed.ts";
 
 /**
- * What one rank holds: every pair of bytes, or any bits. Of 2-byte floats, a third has no infinities and NaN and a third is
- * within a few powers of two: what is too large sends all that is beside it the careful way.
+ * The contents of one rank: every pair of bytes, or any bits. Of 2-byte floats, a third has no infinities and NaN, and a
+ * third is within a few powers of two: what is too large sends all that is beside it the careful way.
  */
 function contents(dtype: DType, rank: number): Uint8Array {
   if (bytesOf(dtype) > 1) {

@@ -1,4 +1,4 @@
-/** Buffers that nobody disposes: what they hold is given back while the program runs, without a turn of its own. */
+/** Buffers that are never disposed: their memory is given back while the program runs, without a turn of its own. */
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { OpenDevice } from "../../../src/backends/sim/executors/webgpu/device.ts";
 import { Slabs } from "../../../src/backends/sim/executors/webgpu/slabs.ts";
 
-/** A device whose buffers of more than `most` bytes find no memory. */
+/** A device without memory for buffers of more than `most` bytes. */
 function device(most: number): { device: OpenDevice; cleared: [number, number][] } {
   const cleared: [number, number][] = [];
   let asked = 0;

@@ -1,4 +1,4 @@
-/** Why there is no WebGPU is told with the reason, and with what cures it. */
+/** A missing WebGPU is reported with the reason and the cure. */
 import { expect, test } from "vitest";
 import { notLoaded } from "../../../src/backends/sim/executors/webgpu/adapter.ts";
 

@@ -1,4 +1,4 @@
-/** What the arbitraries reach, and that contents are what they promise. */
+/** The range of the arbitraries, and the promises about their contents. */
 import fc from "fast-check";
 import { bytesOf, dtypeInfo, dtypes, InvalidArgumentError, reduceOpFault } from "twinccl";
 import {

@@ -1,4 +1,4 @@
-/** What counts as the same, and how a difference is told. */
+/** The comparison of results, and its report of a difference. */
 import { expectSame, type ProgramCall, type ProgramRun } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import { bytesFromBits } from "../../support/element-bits.ts";

@@ -28,7 +28,7 @@ const program: Program = {
   ],
 };
 
-/** A backend whose sessions do something else than asked for. */
+/** A backend with sessions that depart from the request. */
 function changed(change: (session: Session) => Partial<Session>): Backend {
   const backend = sim();
   return {

@@ -1,4 +1,4 @@
-/** What scripts are told: each says what it takes, and refuses anything else in one line, before it does anything. */
+/** Command lines of scripts: each lists its options, and refuses anything else in one line, before it does anything. */
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -1,4 +1,4 @@
-/** What a hop rounded, beside figures worked out by hand. */
+/** The rounding of a hop, beside figures worked out by hand. */
 import type { DType, ReduceOp } from "twinccl";
 import { expect, test } from "vitest";
 import { type Cell, hexText, valueText } from "../../../web/inspect/cell.ts";

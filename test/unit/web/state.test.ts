@@ -1,4 +1,4 @@
-/** The page's address: what it says is what is read, and nonsense is told. */
+/** The page's address: what is written is what is read, and nonsense is reported. */
 import fc from "fast-check";
 import { dtypes } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
