@@ -4,7 +4,7 @@ import {
   InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
-import type { Place } from "./device/device.ts";
+import type { RankPlacement } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
 import { CudaError } from "./result/errors.ts";
@@ -40,7 +40,7 @@ function countDevices({ cuda }: Libraries): number {
 export async function rankPlaces(
   options: NcclOptions,
   request: OpenRequest,
-): Promise<{ readonly libraries: Libraries; readonly places: readonly Place[] }> {
+): Promise<{ readonly libraries: Libraries; readonly places: readonly RankPlacement[] }> {
   const { libraries, visible } = await visibleDevices(options);
   const places = placesFor(options, request);
   const { size } = request;
@@ -65,7 +65,10 @@ export async function rankPlaces(
  *
  * @internal
  */
-export function placesFor(options: NcclOptions, { size, rebuilt }: OpenRequest): readonly Place[] {
+export function placesFor(
+  options: NcclOptions,
+  { size, rebuilt }: OpenRequest,
+): readonly RankPlacement[] {
   if (rebuilt?.session instanceof NcclSession) {
     const { session, ranks } = rebuilt;
     return ranks.map((rank) => session.place(rank));

@@ -21,7 +21,7 @@ import {
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { stepsOf } from "./calls/nccl-steps.ts";
 import { dtypeRefusal } from "./device/nccl-types.ts";
-import { aloneRefusal, isCopyAlone } from "./device/single-rank.ts";
+import { isSingleRankCopy, singleRankRefusal } from "./device/single-rank.ts";
 import { type BusPlace, inBusOrder } from "./discovery/bus-order.ts";
 import {
   hasLoadDefect,
@@ -75,7 +75,7 @@ export class Answers {
     const { ncclVersion } = this.#libraries;
     const reason =
       dtypeRefusal(question, ncclVersion, this.#capability) ??
-      aloneRefusal(question, comm.ranks.length);
+      singleRankRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
     const found = inBusOrder(comm, this.#places);
     // Which kernel runs, and whether it loads wrongly there, is known where the plan is; elsewhere it may be any.
@@ -96,8 +96,8 @@ export class Answers {
   estimateNs(question: Question, comm: NcclCommunicator): number {
     const { nccl } = this.#libraries;
     const calls = comm.info.local.map((rank) => phantomCall(question, rank, comm.size));
-    if (isCopyAlone(calls[0] as RankCall, comm.size)) return 0;
-    const parts = calls.map((call) => comm.part(call));
+    if (isSingleRankCopy(calls[0] as RankCall, comm.size)) return 0;
+    const parts = calls.map((call) => comm.callArgs(call));
     try {
       let us = 0;
       for (const step of stepsOf(calls[0] as RankCall, comm.size)) {
@@ -107,7 +107,7 @@ export class Answers {
       }
       return 1000 * us;
     } finally {
-      for (const { call, op } of parts) comm.endOp(call, op);
+      for (const { call, op } of parts) comm.destroyOp(call, op);
     }
   }
 

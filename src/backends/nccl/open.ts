@@ -10,8 +10,8 @@ import {
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { initAll, initOne } from "./calls/create-communicators.ts";
-import { inTurn } from "./common/async.ts";
-import { CurrentDevice, Device, type Place } from "./device/device.ts";
+import { runAll } from "./common/async.ts";
+import { CurrentDevice, Device, type RankPlacement } from "./device/device.ts";
 import { LocalRank } from "./device/local-rank.ts";
 import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
@@ -44,7 +44,7 @@ export interface Setup {
 }
 
 /** All ranks of a world, one per device. */
-export function openHere(setup: Setup, found: readonly Place[], name: string): NcclSession {
+export function openHere(setup: Setup, found: readonly RankPlacement[], name: string): NcclSession {
   const { pin = {} } = setup;
   const ranks = found.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
@@ -66,7 +66,7 @@ export function openHere(setup: Setup, found: readonly Place[], name: string): N
 /** This process's rank in one life of a job. All ranks open theirs, or none does. */
 export async function openJoined(
   setup: Setup,
-  own: Place,
+  own: RankPlacement,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<NcclSession> {
@@ -103,7 +103,12 @@ interface OwnRequest {
 }
 
 /** This rank's device, and its end of the communicator of all. */
-async function openOwn(setup: Setup, own: Place, membership: Membership, request: OwnRequest) {
+async function openOwn(
+  setup: Setup,
+  own: RankPlacement,
+  membership: Membership,
+  request: OwnRequest,
+) {
   const { name, leftMs, givenUp } = request;
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
@@ -152,7 +157,7 @@ function abortedIfLate(
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
-function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommInfo) {
+function devicesHere({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
@@ -163,7 +168,7 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommI
   const giveBack = (): void => {
     const steps = [...locals, ...made].map((each) => () => each.release());
     try {
-      inTurn(steps);
+      runAll(steps);
     } catch {}
   };
   const capabilities: number[] = [];
@@ -191,7 +196,7 @@ function devicesHere({ libraries }: Setup, places: readonly Place[], info: CommI
 /** Bus ids of the ranks' GPUs; `undefined` where CUDA cannot tell them, which is no hindrance unless rings are pinned. */
 function busIds(
   cuda: Libraries["cuda"],
-  found: readonly Place[],
+  found: readonly RankPlacement[],
   { rings }: NcclPin,
 ): string[] | undefined {
   try {

@@ -16,15 +16,15 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
-import { CommunicatorEnds, Leaving } from "./calls/communicator-ends.ts";
-import { split, splitApart } from "./calls/create-communicators.ts";
+import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
+import { splitInJob, splitLocal } from "./calls/create-communicators.ts";
 import type { CapturedGraph } from "./calls/graphs.ts";
-import type { Ready } from "./calls/prepared-call.ts";
+import type { PreparedCall } from "./calls/prepared-call.ts";
 import { Submitter } from "./calls/submitter.ts";
-import { uncoverAll } from "./calls/windows.ts";
-import { inTurn, promised, waitedFor, within } from "./common/async.ts";
-import type { CurrentDevice, Place } from "./device/device.ts";
-import { CopiedArrays, notInPlace } from "./device/host-arrays.ts";
+import { deregisterAll } from "./calls/windows.ts";
+import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
+import type { CurrentDevice, RankPlacement } from "./device/device.ts";
+import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
 import { Answers, type Known } from "./dry-run.ts";
@@ -69,11 +69,11 @@ export class NcclSession implements Session {
   readonly #parts: SessionParts;
   readonly #progress: Progress;
   /** Present where calls take arrays. */
-  readonly #arrays: CopiedArrays | undefined;
+  readonly #arrays: HostArrays | undefined;
   readonly #submitter: Submitter;
   readonly #locals: ReadonlyMap<number, LocalRank>;
   readonly #comms = new Map<number, NcclCommunicator>();
-  readonly #leaving = new Leaving((error) => {
+  readonly #ending = new EndingCommunicators((error) => {
     this.#failure ??= { error };
   });
   readonly #ends: CommunicatorEnds;
@@ -88,7 +88,7 @@ export class NcclSession implements Session {
     const { world, job, timeoutMs, libraries } = parts;
     this.#parts = parts;
     this.#progress = parts.progress;
-    this.#arrays = parts.staging === "copy" ? new CopiedArrays(this) : undefined;
+    this.#arrays = parts.staging === "copy" ? new HostArrays(this) : undefined;
     this.#submitter = new Submitter(parts, this.#arrays);
     this.#answers = new Answers(parts, world.size);
     this.capabilities = {
@@ -114,9 +114,9 @@ export class NcclSession implements Session {
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
     for (const local of this.#locals.values()) {
-      local.onFree = (ptr) => {
-        const comms = [...this.#comms.values(), ...this.#leaving.comms];
-        return this.#attempt(() => uncoverAll(comms, local.worldRank, ptr));
+      local.beforeFree = (ptr) => {
+        const comms = [...this.#comms.values(), ...this.#ending.comms];
+        return this.#keepFailure(() => deregisterAll(comms, local.worldRank, ptr));
       };
     }
   }
@@ -132,7 +132,7 @@ export class NcclSession implements Session {
   }
 
   /** Where a rank of this process works. */
-  place(rank: number): Place {
+  place(rank: number): RankPlacement {
     const { index, givenStream } = this.#local(rank).device;
     return { device: index, stream: givenStream };
   }
@@ -147,7 +147,7 @@ export class NcclSession implements Session {
 
   borrow(rank: number, buffer: ArrayBufferLike): Memory {
     if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
-    throw notInPlace(rank);
+    throw hostArrayError(rank);
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
@@ -167,7 +167,7 @@ export class NcclSession implements Session {
   }
 
   execute(set: CallSet): Promise<void> {
-    return promised((waiting) => this.enqueue(set, waiting));
+    return asPromise((waiting) => this.enqueue(set, waiting));
   }
 
   enqueue(set: CallSet, waiting: Completion): void {
@@ -175,13 +175,13 @@ export class NcclSession implements Session {
   }
 
   enqueueRepeated({ planned }: PlanCache, number: number, waiting: Completion): void {
-    const { comm } = planned as Ready;
+    const { comm } = planned as PreparedCall;
     if (comm.isOver) throw this.#aborted(comm.info);
-    this.#submitter.again(planned as Ready, number, waiting);
+    this.#submitter.replay(planned as PreparedCall, number, waiting);
   }
 
   appendRepeated({ planned }: PlanCache, number: number): void {
-    (planned as Ready).makeAgain(number);
+    (planned as PreparedCall).replay(number);
   }
 
   exchange(
@@ -189,7 +189,7 @@ export class NcclSession implements Session {
     transfers: readonly Transfer[],
     halves: readonly RemoteTransfer[],
   ): Promise<void> {
-    return promised((waiting) => this.enqueueExchange(comm, transfers, halves, waiting));
+    return asPromise((waiting) => this.enqueueExchange(comm, transfers, halves, waiting));
   }
 
   enqueueExchange(
@@ -217,7 +217,7 @@ export class NcclSession implements Session {
     if (comm === undefined || local === undefined) return;
     for (const graph of comm.graphs) {
       if (which !== undefined && graph !== which) continue;
-      this.#attempt(() => graph.discard(local));
+      this.#keepFailure(() => graph.discard(local));
       if (graph.isOver) comm.graphs.delete(graph);
     }
   }
@@ -245,21 +245,21 @@ export class NcclSession implements Session {
     this.#reasons.set(info.id, reason);
     const told = reason ?? this.#aborted(info);
     this.#parts.job?.aborted(info, told);
-    this.#leave(comm, told);
-    this.#progress.giveUp(comm, told);
-    this.#leaving.add([comm], comm.abort());
+    this.#retire(comm, told);
+    this.#progress.rejectOwner(comm, told);
+    this.#ending.add([comm], comm.abort());
   }
 
   /** Gives the communicator's resources back. */
   forget(info: CommInfo): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
-    this.#leave(comm);
+    this.#retire(comm);
     const devices = [...comm.members.values()].map(({ local }) => local.device);
     const idle = this.#progress.after(devices);
-    this.#leaving.add(
+    this.#ending.add(
       [comm],
-      idle.then(() => this.#ends.one(comm)),
+      idle.then(() => this.#ends.end(comm)),
     );
   }
 
@@ -275,7 +275,7 @@ export class NcclSession implements Session {
     }
     job.handOver();
     // Ranks that are gone, or left out, end nothing with the others.
-    this.#ends.leaveOthers();
+    this.#ends.detach();
     // Memory that could not be given back is reported once, and delays no rank.
     const told = this.#closing?.catch(() => undefined);
     this.#closing ??= this.#close();
@@ -298,30 +298,30 @@ export class NcclSession implements Session {
         lost = true;
       });
     // Communicators that end already may wait for others that are ended here: only their streams are waited for.
-    if (!(await within(closeMs, idle()))) {
+    if (!(await settlesWithin(closeMs, idle()))) {
       // A rank of another process may never come: kernels that wait for it leave with their communicator.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
-      if (!(await within(closeMs + leaveMs, idle()))) {
+      if (!(await settlesWithin(closeMs + leaveMs, idle()))) {
         for (const local of locals) local.abandon();
         this.#progress.abandon(this.#aborted(this.#parts.world.info));
         return;
       }
     }
     const comms = [...this.#comms.values()].reverse();
-    for (const comm of comms) this.#leave(comm);
-    current.forget();
-    this.#leaving.add(comms, this.#ends.inOrder(comms));
-    await this.#leaving.ended();
-    current.forget();
-    this.#attempt(() =>
-      inTurn([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
+    for (const comm of comms) this.#retire(comm);
+    current.invalidate();
+    this.#ending.add(comms, this.#ends.endInOrder(comms));
+    await this.#ending.allEnded();
+    current.invalidate();
+    this.#keepFailure(() =>
+      runAll([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
     // Where the devices were lost, nothing on them can be given back: that is no further news.
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
   /** False: it did not succeed, or returned an error, which `close` throws. */
-  #attempt(work: () => unknown): boolean {
+  #keepFailure(work: () => unknown): boolean {
     try {
       return work() !== false;
     } catch (error) {
@@ -344,12 +344,12 @@ export class NcclSession implements Session {
   /** A communicator takes calls. Where other processes may ask, they are counted. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
-    comm.made = this.#parts.job?.madeOn(comm.info);
+    comm.counters = this.#parts.job?.madeOn(comm.info);
   }
 
   /** A communicator takes no more calls. */
-  #leave(comm: NcclCommunicator, reason?: unknown): void {
-    comm.leave(reason);
+  #retire(comm: NcclCommunicator, reason?: unknown): void {
+    comm.markOver(reason);
     this.#comms.delete(comm.info.id);
     this.#parts.job?.over(comm.info);
   }
@@ -415,21 +415,21 @@ function childrenOf(
   if (job === undefined) {
     // Where it has to wait, the parent may be over by then, and its handles with it: nothing is made of it.
     const splitHere = () =>
-      parent.isOver ? [] : split(nccl, current, parent, calls, children, config);
+      parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
     return unpinned(() => withVariables(variables, splitHere));
   }
   let begun: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {
-    const apart = () => splitApart(nccl, current, parent, children, config);
-    begun = parent.otherThreads.during(apart);
+    const apart = () => splitInJob(nccl, current, parent, children, config);
+    begun = parent.lock.run(apart);
     return begun;
   };
-  const made = startWithVariables(variables, begin, parent.over).catch((error: unknown) => {
+  const made = startWithVariables(variables, begin, parent.overSignal).catch((error: unknown) => {
     // Communicators that NCCL still makes have no owner.
     begun?.then(abortAll, () => undefined);
     throw error;
   });
-  return waitedFor(made.catch((error) => parent.leftOpen(error)));
+  return keepAlive(made.catch((error) => parent.rejectAtEnd(error)));
 }
 
 /** Aborts communicators without a user; soon after, each is gone. */

@@ -267,13 +267,13 @@ function graphCalls(
     graphLaunch: launch,
     listedLaunches(launches) {
       if (!machine.makesLists) return undefined;
-      const make = (): void => {
+      const run = (): void => {
         for (const { graph: handle, stream } of launches) {
           machine.enter("graphLaunch");
           launch(handle, stream);
         }
       };
-      return { make };
+      return { run };
     },
     graphDestroy(handle) {
       graph(handle, true);

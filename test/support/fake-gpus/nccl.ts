@@ -1,7 +1,7 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import type { NotedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
+import type { RecordedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { connectionCalls, untilDone } from "./connections.ts";
@@ -51,10 +51,10 @@ export function fakeNccl(machine: Machine): FakeNccl {
     listed: (groups) => {
       if (!machine.makesLists) return undefined;
       lists.written++;
-      return { make: () => makeListed(groups) };
+      return { run: () => makeListed(groups) };
     },
   });
-  const makeListed = (groups: readonly (readonly NotedCall[])[]): void => {
+  const makeListed = (groups: readonly (readonly RecordedCall[])[]): void => {
     lists.made++;
     for (const noted of groups) {
       if (noted.length === 1) noted[0]?.(calls);

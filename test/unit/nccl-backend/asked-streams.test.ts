@@ -182,7 +182,7 @@ describe("work that is awaited call after call, each done at once", () => {
     await Promise.resolve();
     spy.mockRestore();
     expect(told).toEqual([]);
-    progress.giveUp(owner, lost);
+    progress.rejectOwner(owner, lost);
     progress.abandon(lost);
     expect(told).toEqual([
       ["given up", lost],

@@ -1,7 +1,7 @@
 /** Disposed memory: given back when nothing runs, so that CUDA blocks no rank, or when it is needed. */
 import type { Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
-import { Freeing } from "../../../src/backends/nccl/device/deferred-free.ts";
+import { DeferredFree } from "../../../src/backends/nccl/device/deferred-free.ts";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
@@ -116,12 +116,12 @@ test.each([
   [true, "stays", 0],
 ])(
   "what is more than the device has left, behind work that waits for others: %s, %s",
-  async (isApart, _, given) => {
+  async (spansProcesses, _, given) => {
     const machine = new Machine({ memoryBytes: 1 << 10 });
     const cuda = fakeCuda(machine);
     const device = new Device(cuda, CurrentDevice.of(cuda), 0);
     const progress = new Progress(() => undefined);
-    const freeing = new Freeing(device, progress);
+    const freeing = new DeferredFree(device, progress);
     const done = [false, false];
     const put = (which: number) =>
       machine.stream(device.stream).put(() => ({ what: "work", step: () => done[which] === true }));
@@ -130,12 +130,16 @@ test.each([
     freeing.add(1 << 11, giveBack);
     await turns();
     put(1);
-    progress.whenDone([device], { isApart }, { acceptsMore: false, settled: () => undefined });
+    progress.whenDone(
+      [device],
+      { spansProcesses },
+      { acceptsMore: false, settled: () => undefined },
+    );
     await turns();
     done[0] = true;
     await turns();
     expect(giveBack).toHaveBeenCalledTimes(given);
-    expect(freeing.now()).toBe(false);
+    expect(freeing.flush()).toBe(false);
     done[1] = true;
     await turns();
     expect(giveBack).toHaveBeenCalledTimes(1);

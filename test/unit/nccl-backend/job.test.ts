@@ -31,7 +31,7 @@ const call = (rank: number) => ({ rank }) as RankCall;
 
 /** A process makes calls up to number `last` on a communicator. */
 function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
-  job.madeOn(comm).calls = last + 1;
+  job.madeOn(comm).submitted = last + 1;
 }
 
 async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
@@ -57,14 +57,14 @@ describe("a roll call", () => {
     const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
     for (const job of [asker, meets]) made(job, comm, 4);
-    meets.madeOn(comm).meets = 4;
+    meets.madeOn(comm).atBarrier = 4;
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
     made(there, comm, 4);
     for (const job of [asker, meets, there]) {
       expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
     }
     expect(await asker.missingRanks(comm, 3)).toEqual({ ranks: [], haveDiverged: false });
-    meets.madeOn(comm).meets = undefined;
+    meets.madeOn(comm).atBarrier = undefined;
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
   });
 
@@ -118,11 +118,11 @@ describe("a roll call", () => {
     const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
     const end = { direction: "recv", peer: 0, call: call(1) } as const;
-    other.madeOn(comm).handedOver([{ ...end, number: 3 }]);
+    other.madeOn(comm).messagesSubmitted([{ ...end, number: 3 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
-    other.madeOn(comm).handedOver([{ ...end, number: 4 }]);
+    other.madeOn(comm).messagesSubmitted([{ ...end, number: 4 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([]);
-    other.madeOn(comm).refuse([{ ...end, number: 4 }]);
+    other.madeOn(comm).messagesFailed([{ ...end, number: 4 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
   });
 
@@ -144,8 +144,8 @@ describe("a roll call", () => {
     const many = { ...world(2, 1), name: "world/0" };
     for (const job of [asker, other]) job.born(world(2), 0, [many]);
     made(other, many, 0);
-    const ends = vi.spyOn(other.madeOn(many), "ends");
-    ends.mockReturnValue({ made: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
+    const ends = vi.spyOn(other.madeOn(many), "messageCounts");
+    ends.mockReturnValue({ posted: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     expect(await asker.missingEnds(many, [half])).toEqual([1]);
     expect(await missing(asker, many, 0)).toEqual([]);

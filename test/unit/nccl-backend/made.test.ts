@@ -1,7 +1,7 @@
 /** A process's report on its ends of messages. */
 import { expect, test } from "vitest";
 import type { RankCall, RemoteTransfer } from "../../../src/api/index.ts";
-import { Made } from "../../../src/backends/nccl/calls/call-counters.ts";
+import { CallCounters } from "../../../src/backends/nccl/calls/call-counters.ts";
 
 /** Ends of rank 0 among three: `"send 1 #2"` is its third message to 1. */
 function halves(...texts: string[]): RemoteTransfer[] {
@@ -16,23 +16,23 @@ function halves(...texts: string[]): RemoteTransfer[] {
 const [to1, to2, from1] = [1, 2, 3];
 
 test("those that were handed over count, and wait for nobody", () => {
-  const made = new Made(3);
-  expect(made.ends()).toEqual({ made: [], waiting: [] });
-  made.handedOver(halves("send 1 #0", "recv 1 #0", "send 1 #1"));
-  made.handedOver(halves("send 2 #0"));
+  const made = new CallCounters(3);
+  expect(made.messageCounts()).toEqual({ made: [], waiting: [] });
+  made.messagesSubmitted(halves("send 1 #0", "recv 1 #0", "send 1 #1"));
+  made.messagesSubmitted(halves("send 2 #0"));
   const counts = [
     [to1, 2],
     [from1, 1],
     [to2, 1],
   ];
-  expect(made.ends()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
 });
 
 test("those that wait count, by the first of each pair, until they are handed over", () => {
-  const made = new Made(3);
-  made.handedOver(halves("send 1 #0"));
+  const made = new CallCounters(3);
+  made.messagesSubmitted(halves("send 1 #0"));
   const open = halves("send 1 #1", "send 2 #0", "send 1 #2");
-  made.await(open);
+  made.awaitPeers(open);
   const counts = [
     [to1, 3],
     [to2, 1],
@@ -41,21 +41,21 @@ test("those that wait count, by the first of each pair, until they are handed ov
     [to1, 1],
     [to2, 0],
   ];
-  expect(made.ends()).toEqual({ made: counts, waiting: expect.arrayContaining(first) });
-  expect(made.ends().waiting).toHaveLength(2);
-  made.handedOver(open);
-  expect(made.ends()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ made: counts, waiting: expect.arrayContaining(first) });
+  expect(made.messageCounts().waiting).toHaveLength(2);
+  made.messagesSubmitted(open);
+  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
 });
 
 test("those that were refused are the next again", () => {
-  const made = new Made(3);
-  made.handedOver(halves("send 1 #0"));
+  const made = new CallCounters(3);
+  made.messagesSubmitted(halves("send 1 #0"));
   const open = halves("send 1 #1", "send 2 #0", "send 1 #2");
-  made.await(open);
-  made.refuse(open);
+  made.awaitPeers(open);
+  made.messagesFailed(open);
   const counts = [
     [to1, 1],
     [to2, 0],
   ];
-  expect(made.ends()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
 });

@@ -1,6 +1,6 @@
 /** The ranks that keep messages waiting, found from report to report. */
 import { expect, test, vi } from "vitest";
-import type { Ends, Message } from "../../../src/backends/nccl/calls/call-counters.ts";
+import type { Message, MessageCounts } from "../../../src/backends/nccl/calls/call-counters.ts";
 import { keepWaiting } from "../../../src/backends/nccl/job/missing-ranks.ts";
 
 /** A message of a world of four: `"0>1 #2"` is the third from 0 to 1. */
@@ -10,20 +10,24 @@ function message(text: string): Message {
 }
 
 /** A rank's report: the number of its calls, and those that wait. */
-function says(made: readonly string[], waiting: readonly string[] = []): Ends {
+function says(made: readonly string[], waiting: readonly string[] = []): MessageCounts {
   const counts = made.map((text): [number, number] => {
     const [pair, number] = message(text);
     return [pair, number + 1];
   });
-  return { made: counts, waiting: waiting.map(message) };
+  return { posted: counts, waiting: waiting.map(message) };
 }
 
-function lacking(rank: number, together: readonly string[], words: Readonly<Record<number, Ends>>) {
+function lacking(
+  rank: number,
+  together: readonly string[],
+  words: Readonly<Record<number, MessageCounts>>,
+) {
   const of = vi.fn(async (each: number) => words[each] ?? says([]));
   return keepWaiting(4, of, rank, together.map(message)).then((ranks) => ({ ranks, of }));
 }
 
-test.each<[string, readonly string[], Readonly<Record<number, Ends>>, readonly number[]]>([
+test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, readonly number[]]>([
   ["one that has said nothing", ["0>1 #0"], {}, [1]],
   ["one that has made fewer", ["0>1 #2"], { 1: says(["0>1 #1"]) }, [1]],
   ["one that has made the other direction", ["0>1 #0"], { 1: says(["1>0 #0"]) }, [1]],

@@ -53,13 +53,13 @@ describe("those who wait", () => {
     progress.whenDone(devices, last, waiting("last"));
     progress.whenDone(devices, one, waiting("one again"));
     if (before > 0) await turns(before);
-    progress.giveUp(one, "lost");
+    progress.rejectOwner(one, "lost");
     expect(told.splice(0)).toEqual([
       ["one", "lost"],
       ["one again", "lost"],
     ]);
-    progress.giveUp(one, "twice");
-    progress.giveUp(last, "late");
+    progress.rejectOwner(one, "twice");
+    progress.rejectOwner(last, "late");
     expect(told.splice(0)).toEqual([["last", "late"]]);
     machine.release();
     await turns(3);

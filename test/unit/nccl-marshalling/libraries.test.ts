@@ -140,7 +140,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     async () => {
       const { nccl } = await loadLibraries({ nccl: echo.path, cudart: echo.path });
       echo.begin();
-      nccl.listed([[(calls) => calls.send(1n, 2, 3, 4, 5n, 6n)]])?.make();
+      nccl.listed([[(calls) => calls.send(1n, 2, 3, 4, 5n, 6n)]])?.run();
       expect(echo.text()).toBe("ncclSend buffer 1 count 2 type 3 peer 4 comm 5 stream 6");
       vi.stubEnv("TWINCCL_CALL_LISTS", "0");
       try {

@@ -7,7 +7,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { cudaCalls } from "../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import type { NcclList, NotedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
+import type { NcclList, RecordedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
 import {
   CallList,
   type ListRunner,
@@ -35,44 +35,44 @@ const ends = [pointer, pointer] as const;
 const data = [pointer, pointer, count, number] as const;
 
 /** Every call that can stand in a list, with any arguments. */
-const anyCall: fc.Arbitrary<NotedCall> = fc.oneof(
+const anyCall: fc.Arbitrary<RecordedCall> = fc.oneof(
   fc.tuple(...data, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.allReduce(...args),
   ),
   fc.tuple(...data, number, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.reduce(...args),
   ),
   fc.tuple(...data, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.reduceScatter(...args),
   ),
   fc.tuple(...data, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.allGather(...args),
   ),
   fc.tuple(...data, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.broadcast(...args),
   ),
   fc.tuple(...data, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.allToAll(...args),
   ),
   fc.tuple(pointer, count, number, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.send(...args),
   ),
   fc.tuple(pointer, count, number, number, ...ends).map(
-    (args): NotedCall =>
+    (args): RecordedCall =>
       (nccl) =>
         nccl.recv(...args),
   ),
@@ -80,7 +80,7 @@ const anyCall: fc.Arbitrary<NotedCall> = fc.oneof(
 const anyGroups = fc.array(fc.array(anyCall, { minLength: 1, maxLength: 9 }), { maxLength: 4 });
 
 const reduce =
-  (from: bigint): NotedCall =>
+  (from: bigint): RecordedCall =>
   (nccl) =>
     nccl.allReduce(from, 2n, 3, 4, 5, 600n + from, 7n);
 
@@ -98,7 +98,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     nccl = ncclCalls(await bind(echo.path, ncclTable), runner);
   });
 
-  const listOf = (...groups: (readonly NotedCall[])[]) => nccl.listed(groups) as NcclList;
+  const listOf = (...groups: (readonly RecordedCall[])[]) => nccl.listed(groups) as NcclList;
 
   test("make what the calls make by themselves, as often as wanted", async () => {
     await holds(
@@ -116,7 +116,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
         const list = listOf(...groups);
         for (let time = 0; time < 2; time++) {
           echo.begin();
-          list.make();
+          list.run();
           expect(echo.lines()).toEqual(alone);
         }
       },
@@ -128,7 +128,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     const list = listOf([reduce(1n)], [reduce(2n), reduce(3n), reduce(4n)], [reduce(5n)]);
     echo.lastError(true);
     echo.begin({ status: 6, failing: 4 });
-    expect(thrownBy(() => list.make())).toMatchObject({
+    expect(thrownBy(() => list.run())).toMatchObject({
       cCall: "ncclAllReduce",
       statusName: "ncclRemoteError",
       detail: "the other end hung up (comm 603)",
@@ -142,7 +142,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
       "ncclGroupEnd",
     ]);
     echo.begin();
-    list.make();
+    list.run();
     expect(echo.calls(), "and can be made again").toBe(7);
   });
 
@@ -153,7 +153,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
   ])("name call %i, %s, and open or close no group for it", (failing, cCall, calls) => {
     const list = listOf([reduce(1n), reduce(2n)], [reduce(3n)]);
     echo.begin({ status: 3, failing });
-    const error = thrownBy(() => list.make());
+    const error = thrownBy(() => list.run());
     expect(error).toBeInstanceOf(NcclError);
     expect(error).toMatchObject({ cCall, status: 3, statusName: "ncclInternalError" });
     expect(echo.calls()).toBe(calls);
@@ -162,7 +162,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
   test("tell of the call that failed, not of its group's end that fails as well", () => {
     const list = listOf([reduce(1n), reduce(2n)]);
     echo.begin({ status: 5, failing: -3 });
-    expect(thrownBy(() => list.make())).toMatchObject({ cCall: "ncclAllReduce", status: 5 });
+    expect(thrownBy(() => list.run())).toMatchObject({ cCall: "ncclAllReduce", status: 5 });
     expect(names(echo).at(-1)).toBe("ncclGroupEnd");
     expect(echo.calls()).toBe(4);
   });
@@ -172,8 +172,8 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     const [long, short] = [listOf(many), listOf([reduce(7n)])];
     for (let time = 0; time < 2; time++) {
       echo.begin();
-      long.make();
-      short.make();
+      long.run();
+      short.run();
       expect(echo.calls()).toBe(1 + length + 1 + 1);
       expect(names(echo).at(-1)).toBe("ncclAllReduce send 7");
     }
@@ -181,13 +181,13 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
 
   test("of nothing make nothing", () => {
     echo.begin({ status: 1 });
-    listOf().make();
+    listOf().run();
     expect(echo.calls()).toBe(0);
   });
 
   test("give calls the stack that NCCL needs", () => {
     echo.begin({ deepBytes: 4 << 20 });
-    listOf([reduce(1n), reduce(2n)]).make();
+    listOf([reduce(1n), reduce(2n)]).run();
     expect(echo.calls()).toBe(4);
   });
 
@@ -199,7 +199,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
       collect();
       for (const [at, list] of lists.entries()) {
         echo.begin();
-        list.make();
+        list.run();
         expect(echo.text()).toContain(`send ${at} `);
       }
     }
@@ -259,11 +259,11 @@ describe.skipIf(reason !== "")(`lists of launches${reason}`, () => {
     );
     for (let time = 0; time < 2; time++) {
       echo.begin();
-      list?.make();
+      list?.run();
       expect(echo.lines()).toEqual(arrives);
     }
     echo.begin({ status: 719, failing: 2 });
-    const error = thrownBy(() => list?.make());
+    const error = thrownBy(() => list?.run());
     expect(error).toBeInstanceOf(CudaError);
     expect(error).toMatchObject({ cCall: "cudaGraphLaunch", status: 719 });
     expect(echo.lines().filter((line) => line.startsWith("cudaGraphLaunch"))).toHaveLength(2);

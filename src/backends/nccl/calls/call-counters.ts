@@ -5,27 +5,27 @@ import type { RemoteTransfer } from "../../../api/index.ts";
 export type Message = readonly [pair: number, number: number];
 
 /** A process's ends of messages. */
-export interface Ends {
+export interface MessageCounts {
   /** Number of messages made, by pair. */
-  readonly made: readonly (readonly [pair: number, count: number])[];
+  readonly posted: readonly (readonly [pair: number, count: number])[];
   /** Messages that were made together and waited, or wait still, for all of their peers: the first of each pair. */
   readonly waiting: readonly Message[];
 }
 
 /** Collective calls, and this process's ends of messages; what waits until others have come counts. */
-export class Made {
+export class CallCounters {
   /** Number of collective calls that were handed over. */
-  calls = 0;
+  submitted = 0;
   /** The number of the last call that this process compares, or has compared, with the other ranks' calls; plus one. */
-  told = 0;
+  compared = 0;
   /** This process makes nothing more on it. */
   isOver = false;
   /** NCCL says that another process's end is gone. */
-  isCutOff = false;
+  disconnected = false;
   /** The number of the call for which this process waits, or waited to no end, to come together with others. */
-  meets: number | undefined;
+  atBarrier: number | undefined;
   readonly #size: number;
-  readonly #made = new Map<number, number>();
+  readonly #posted = new Map<number, number>();
   #waiting: ReadonlyMap<number, number> = new Map();
 
   /** On a communicator of so many ranks. */
@@ -34,52 +34,55 @@ export class Made {
   }
 
   /** Messages wait until their ranks have come together. */
-  await(halves: readonly RemoteTransfer[]): void {
+  awaitPeers(halves: readonly RemoteTransfer[]): void {
     const messages = messagesOf(this.#size, halves);
     this.#count(messages);
-    this.#waiting = firstOf(messages);
+    this.#waiting = firstOfEachPair(messages);
   }
 
   /** Messages were handed over. */
-  handedOver(halves: readonly RemoteTransfer[]): void {
+  messagesSubmitted(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
     this.#count(messagesOf(this.#size, halves));
   }
 
   /** Messages could not be handed over: of each pair the first one is the next again. */
-  refuse(halves: readonly RemoteTransfer[]): void {
+  messagesFailed(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
-    for (const [pair, number] of firstOf(messagesOf(this.#size, halves))) {
-      this.#made.set(pair, number);
+    for (const [pair, number] of firstOfEachPair(messagesOf(this.#size, halves))) {
+      this.#posted.set(pair, number);
     }
   }
 
   /** True when a message or call made here lacks a rank that left after so many: it will never be done. */
-  waitsFor(rank: number, there: { readonly calls: number; readonly ends: Ends["made"] }): boolean {
-    const made = new Map(there.ends);
+  dependsOn(
+    rank: number,
+    there: { readonly submitted: number; readonly posted: MessageCounts["posted"] },
+  ): boolean {
+    const posted = new Map(there.posted);
     const isAhead = ([pair, count]: readonly [number, number]): boolean =>
-      isOfPair(this.#size, pair, rank) && count > (made.get(pair) ?? 0);
-    const calls = Math.max(this.calls, this.told, (this.meets ?? -1) + 1);
-    return calls > there.calls || [...this.#made].some(isAhead);
+      pairHasRank(this.#size, pair, rank) && count > (posted.get(pair) ?? 0);
+    const calls = Math.max(this.submitted, this.compared, (this.atBarrier ?? -1) + 1);
+    return calls > there.submitted || [...this.#posted].some(isAhead);
   }
 
   /** Its ends of messages. */
-  ends(): Ends {
-    return { made: [...this.#made], waiting: [...this.#waiting] };
+  messageCounts(): MessageCounts {
+    return { posted: [...this.#posted], waiting: [...this.#waiting] };
   }
 
   #count(messages: readonly Message[]): void {
-    for (const [pair, number] of messages) this.#made.set(pair, number + 1);
+    for (const [pair, number] of messages) this.#posted.set(pair, number + 1);
   }
 }
 
 /** On a communicator of so many ranks. */
 export function messagesOf(size: number, halves: readonly RemoteTransfer[]): Message[] {
-  return halves.map((half) => [numberOf(size, pairOf(half)), half.number]);
+  return halves.map((half) => [pairNumber(size, pairOf(half)), half.number]);
 }
 
 /** The first of each pair. */
-function firstOf(messages: readonly Message[]): Map<number, number> {
+function firstOfEachPair(messages: readonly Message[]): Map<number, number> {
   return new Map(messages.toReversed());
 }
 
@@ -92,11 +95,11 @@ function pairOf({ direction, peer, call }: RemoteTransfer): Pair {
 }
 
 /** A number for a pair of ranks, of so many. */
-function numberOf(size: number, [from, to]: Pair): number {
+function pairNumber(size: number, [from, to]: Pair): number {
   return from * size + to;
 }
 
 /** True when a rank is one of a pair with that number. */
-function isOfPair(size: number, pair: number, rank: number): boolean {
+function pairHasRank(size: number, pair: number, rank: number): boolean {
   return Math.floor(pair / size) === rank || pair % size === rank;
 }

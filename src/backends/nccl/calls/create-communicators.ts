@@ -1,7 +1,7 @@
 /** Creation of NCCL communicators: of all ranks, and by splits. */
 import type { CommInfo, RankCall } from "../../../api/index.ts";
 import type { CurrentDevice } from "../device/device.ts";
-import type { LocalRank, Member } from "../device/local-rank.ts";
+import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
@@ -28,7 +28,7 @@ export function initAll(
       }
     });
   });
-  current.forget();
+  current.invalidate();
   const members = locals.map((local, rank) => ({ rank, local, handle: slotValue(slots[rank]) }));
   return new NcclCommunicator(info, members, nccl);
 }
@@ -44,13 +44,13 @@ export async function initOne(
 ): Promise<NcclCommunicator> {
   const { worldRank: rank, device } = local;
   const size = info.ranks.length;
-  const handle = await nccl.initRankInBackground(device.onThreads, size, id, rank, config);
-  current.forget();
+  const handle = await nccl.initRankInBackground(device.threadDevice, size, id, rank, config);
+  current.invalidate();
   return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
 }
 
 /** NCCL's arguments for a member's part in a split. */
-function partOf(worldRank: number, children: readonly CommInfo[]) {
+function splitArgs(worldRank: number, children: readonly CommInfo[]) {
   const color = children.findIndex(({ ranks }) => ranks.includes(worldRank));
   if (color < 0) return { color: undefined, key: 0 };
   return { color, key: (children[color] as CommInfo).ranks.indexOf(worldRank) };
@@ -60,7 +60,7 @@ function partOf(worldRank: number, children: readonly CommInfo[]) {
  * Splits a communicator with other members in other processes: NCCL waits for them on another thread. Gives the child
  * that this process is in, if it is in one.
  */
-export async function splitApart(
+export async function splitInJob(
   nccl: NcclCalls,
   current: CurrentDevice,
   parent: NcclCommunicator,
@@ -68,11 +68,11 @@ export async function splitApart(
   config: ConfigFields,
 ): Promise<NcclCommunicator[]> {
   const [member] = parent.members.values();
-  const { handle, local } = member as Member;
+  const { handle, local } = member as LocalMember;
   const { worldRank, device } = local;
-  const { color, key } = partOf(worldRank, children);
-  const made = await nccl.splitInBackground(device.onThreads, handle, color, key, config);
-  current.forget();
+  const { color, key } = splitArgs(worldRank, children);
+  const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
+  current.invalidate();
   const own = children[color ?? -1];
   return own === undefined
     ? []
@@ -85,7 +85,7 @@ export async function splitApart(
  * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
  * process: the place of the child among all that are made, and the rank in it.
  */
-export function split(
+export function splitLocal(
   nccl: NcclCalls,
   current: CurrentDevice,
   parent: NcclCommunicator,
@@ -96,15 +96,15 @@ export function split(
   const slots = calls.map(() => new BigUint64Array(1));
   nccl.group(() => {
     calls.forEach(({ rank }, index) => {
-      const { handle, local } = parent.members.get(rank) as Member;
-      const { color, key } = partOf(local.worldRank, children);
+      const { handle, local } = parent.members.get(rank) as LocalMember;
+      const { color, key } = splitArgs(local.worldRank, children);
       nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
     });
   });
-  current.forget();
+  current.invalidate();
   return children.map((info) => {
     const members = calls.flatMap(({ rank }, index) => {
-      const { local } = parent.members.get(rank) as Member;
+      const { local } = parent.members.get(rank) as LocalMember;
       const childRank = info.ranks.indexOf(local.worldRank);
       return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
     });

@@ -1,8 +1,8 @@
 /** Recorded calls as CUDA graphs: one per rank of this process, launched together. */
 
-import { inTurn } from "../common/async.ts";
+import { runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
-import type { CopiedCalls, Finish } from "../device/host-arrays.ts";
+import type { FinishCopyBack, StagedCalls } from "../device/host-arrays.ts";
 import type { LocalRank } from "../device/local-rank.ts";
 import type { LaunchList } from "../result/cuda.ts";
 import { located } from "../result/errors.ts";
@@ -16,9 +16,9 @@ interface DeviceGraph {
 export class CapturedGraph {
   #graphs: readonly DeviceGraph[];
   /** Arrays that its calls were given. */
-  readonly #copied: CopiedCalls | undefined;
+  readonly #copied: StagedCalls | undefined;
 
-  private constructor(graphs: readonly DeviceGraph[], copied: CopiedCalls | undefined) {
+  private constructor(graphs: readonly DeviceGraph[], copied: StagedCalls | undefined) {
     this.#graphs = graphs;
     this.#copied = copied;
   }
@@ -31,7 +31,7 @@ export class CapturedGraph {
   static capture(
     devices: readonly Device[],
     issue: () => void,
-    copied?: CopiedCalls,
+    copied?: StagedCalls,
   ): CapturedGraph {
     let failure: { readonly error: unknown } | undefined;
     const begun: Device[] = [];
@@ -66,7 +66,7 @@ export class CapturedGraph {
   }
 
   /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
-  launch(): Finish | undefined {
+  launch(): FinishCopyBack | undefined {
     this.#copied?.copyIn();
     // A launch goes by its stream: unlike capturing, it does not ask which device is current.
     for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
@@ -74,7 +74,7 @@ export class CapturedGraph {
   }
 
   /** Its launches written down together, for a recording without arrays; `undefined` where that saves nothing. */
-  listed(): LaunchList | undefined {
+  launchList(): LaunchList | undefined {
     const [first, second] = this.#graphs;
     if (first === undefined || second === undefined) return undefined;
     const launches = this.#graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
@@ -108,7 +108,7 @@ export class CapturedGraph {
 }
 
 function destroyAll(graphs: readonly DeviceGraph[]): void {
-  inTurn(
+  runAll(
     graphs.map(
       ({ device, graph }) =>
         () =>

@@ -9,12 +9,12 @@ import { dataTypes } from "../device/nccl-types.ts";
 import type { NcclDataCalls } from "../result/nccl-data-calls.ts";
 
 /** The NCCL calls that move and reduce data, as far as the library has them. */
-export interface Issuing extends NcclDataCalls {
+export interface DataCalls extends NcclDataCalls {
   readonly hasAllToAll: boolean;
 }
 
 /** One local rank's call, with what NCCL needs to make it. */
-export interface Part {
+export interface NcclCallArgs {
   readonly call: RankCall;
   /** Addresses of the buffers; the null pointer for none. */
   readonly send: bigint;
@@ -30,10 +30,10 @@ export interface Part {
 }
 
 /** Makes the NCCL calls of one part; those of all parts belong into one group. */
-export type Step = (nccl: Issuing, part: Part) => void;
+export type NcclStep = (nccl: DataCalls, part: NcclCallArgs) => void;
 
 /** The groups of a collective, one after another. */
-export function stepsOf({ collective }: RankCall, size: number): readonly Step[] {
+export function stepsOf({ collective }: RankCall, size: number): readonly NcclStep[] {
   switch (collective) {
     case "allReduce":
       return steps.allReduce;
@@ -81,13 +81,13 @@ function typeOf({ dtype }: RankCall): number {
   return dtype === undefined ? 0 : dataTypes[dtype];
 }
 
-const allReduce: Step = (nccl, { call, send, recv, comm, stream, op }) =>
+const allReduce: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.allReduce(send, recv, call.count, typeOf(call), op, comm, stream);
 
-const reduce: Step = (nccl, { call, send, recv, comm, stream, op }) =>
+const reduce: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.reduce(send, recv, call.count, typeOf(call), op, call.root, comm, stream);
 
-const broadcast: Step = (nccl, { call, send, recv, comm, stream }) =>
+const broadcast: NcclStep = (nccl, { call, send, recv, comm, stream }) =>
   nccl.broadcast(
     call.send === undefined ? recv : send,
     recv,
@@ -98,18 +98,18 @@ const broadcast: Step = (nccl, { call, send, recv, comm, stream }) =>
     stream,
   );
 
-const allGather: Step = (nccl, { call, send, recv, comm, stream }) =>
+const allGather: NcclStep = (nccl, { call, send, recv, comm, stream }) =>
   nccl.allGather(send, recv, call.count, typeOf(call), comm, stream);
 
-const reduceScatter: Step = (nccl, { call, send, recv, comm, stream, op }) =>
+const reduceScatter: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
   nccl.reduceScatter(send, recv, call.count, typeOf(call), op, comm, stream);
 
 /** Never a count of 0: NCCL would drop such a call. */
-const barrier: Step = (nccl, { comm, stream, scratch }) =>
+const barrier: NcclStep = (nccl, { comm, stream, scratch }) =>
   nccl.allReduce(scratch, scratch, 1, dataTypes.uint8, 0, comm, stream);
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
-function reduceTo(root: number): Step {
+function reduceTo(root: number): NcclStep {
   return (nccl, { call, send, recv, comm, stream, op }) => {
     const counts = call.sendCounts as readonly number[];
     const count = counts[root] as number;
@@ -120,7 +120,7 @@ function reduceTo(root: number): Step {
   };
 }
 
-const allGatherv: Step = (nccl, part) => {
+const allGatherv: NcclStep = (nccl, part) => {
   const { call, size } = part;
   const counts = call.recvCounts as readonly number[];
   for (let peer = 0; peer < size; peer++) {
@@ -129,7 +129,7 @@ const allGatherv: Step = (nccl, part) => {
   }
 };
 
-const gather: Step = (nccl, part) => {
+const gather: NcclStep = (nccl, part) => {
   const { call, size } = part;
   sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
   if (call.rank !== call.root) return;
@@ -141,7 +141,7 @@ const gather: Step = (nccl, part) => {
   }
 };
 
-const scatter: Step = (nccl, part) => {
+const scatter: NcclStep = (nccl, part) => {
   const { call, size } = part;
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
@@ -155,14 +155,14 @@ const scatter: Step = (nccl, part) => {
 };
 
 /** One call where the library has it, since 2.28; the kernels are the same. */
-const allToAll: Step = (nccl, part) => {
+const allToAll: NcclStep = (nccl, part) => {
   const { call, send, recv, comm, stream } = part;
   if (!nccl.hasAllToAll) allToAllv(nccl, part);
   else if (call.count > 0) nccl.allToAll(send, recv, call.count, typeOf(call), comm, stream);
 };
 
 /** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
-const allToAllv: Step = (nccl, part) => {
+const allToAllv: NcclStep = (nccl, part) => {
   const { call, size } = part;
   for (let step = 0; step < size; step++) {
     const to = (call.rank + step) % size;
@@ -179,13 +179,25 @@ const allToAllv: Step = (nccl, part) => {
   }
 };
 
-function sendTo(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
+function sendTo(
+  nccl: DataCalls,
+  part: NcclCallArgs,
+  peer: number,
+  start: number,
+  count: number,
+): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
 }
 
-function receiveFrom(nccl: Issuing, part: Part, peer: number, start: number, count: number): void {
+function receiveFrom(
+  nccl: DataCalls,
+  part: NcclCallArgs,
+  peer: number,
+  start: number,
+  count: number,
+): void {
   const { call, comm, stream } = part;
   if (count > 0)
     nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);
@@ -221,7 +233,7 @@ const steps = {
 } as const;
 
 /** Collectives that are sends and receives, on every backend. */
-const inPairs = new Set<RankCall["collective"]>([
+const pairwiseCollectives = new Set<RankCall["collective"]>([
   ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),
 ]);
 
@@ -237,12 +249,12 @@ export function connectsAll({ collective, count, recvCounts }: RankCall): boolea
  */
 export function peersOf(call: RankCall, size: number): Set<number> {
   const peers = new Set<number>();
-  if (!inPairs.has(call.collective)) return peers;
+  if (!pairwiseCollectives.has(call.collective)) return peers;
   const nothing = (): void => undefined;
   const meet = (_buffer: bigint, _count: number, _dtype: number, peer: number): void => {
     if (peer !== call.rank) peers.add(peer);
   };
-  const issuing: Issuing = {
+  const issuing: DataCalls = {
     hasAllToAll: false,
     allToAll: nothing,
     allReduce: nothing,
@@ -254,7 +266,7 @@ export function peersOf(call: RankCall, size: number): Set<number> {
     recv: meet,
   };
   const noAddresses = { send: 0n, recv: 0n, comm: 0n, stream: 0n, scratch: 0n, op: 0 };
-  const part: Part = { ...noAddresses, call, size };
+  const part: NcclCallArgs = { ...noAddresses, call, size };
   for (const step of stepsOf(call, size)) step(issuing, part);
   return peers;
 }

@@ -5,45 +5,45 @@
 
 import type { LaunchList } from "../result/cuda.ts";
 import type { NcclCalls } from "../result/nccl.ts";
-import type { NcclList, NotedCall } from "../result/nccl-data-calls.ts";
+import type { NcclList, RecordedCall } from "../result/nccl-data-calls.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { CapturedGraph } from "./graphs.ts";
-import type { Issuing, Part, Step } from "./nccl-steps.ts";
+import type { DataCalls, NcclCallArgs, NcclStep } from "./nccl-steps.ts";
 
 /**
  * From which repeat on a list is written. It takes some 20 µs where its code is cold and saves 0.05 to 0.5 µs a call: by then
  * the calls have taken much longer than that, and more of them are likely to come.
  */
-const listedFrom = 64;
+const listFromRepeat = 64;
 
 /** A call that can be repeated as a further call of a communicator: all of its preparation is done. */
-export interface Ready {
+export interface PreparedCall {
   readonly comm: NcclCommunicator;
-  makeAgain(number: number): void;
+  replay(number: number): void;
 }
 
 /** A call that can be made again and again. */
-export class ReadyCall implements Ready {
+export class PreparedNcclCall implements PreparedCall {
   readonly comm: NcclCommunicator;
   readonly #nccl: NcclCalls;
   /** One group a step; none for a step that moves nothing. */
-  readonly #groups: readonly (readonly NotedCall[])[];
+  readonly #groups: readonly (readonly RecordedCall[])[];
   #list: NcclList | undefined;
   #repeats = 0;
 
   constructor(
     nccl: NcclCalls,
     comm: NcclCommunicator,
-    steps: readonly Step[],
-    parts: readonly Part[],
+    steps: readonly NcclStep[],
+    parts: readonly NcclCallArgs[],
   ) {
     this.comm = comm;
     this.#nccl = nccl;
     const { hasAllToAll } = nccl;
     this.#groups = steps
       .map((step) => {
-        const noted: NotedCall[] = [];
-        const noting = notes(hasAllToAll, noted);
+        const noted: RecordedCall[] = [];
+        const noting = recorder(hasAllToAll, noted);
         for (const part of parts) step(noting, part);
         return noted;
       })
@@ -51,17 +51,17 @@ export class ReadyCall implements Ready {
   }
 
   /** Makes the NCCL calls as a further call of the communicator. */
-  makeAgain(number: number): void {
-    if (this.#list !== undefined) this.#list.make();
-    else this.#makeUnlisted();
-    this.comm.count(number);
+  replay(number: number): void {
+    if (this.#list !== undefined) this.#list.run();
+    else this.#replayUnlisted();
+    this.comm.countSubmitted(number);
   }
 
   /** Makes the NCCL calls. */
-  make(): void {
+  submit(): void {
     const nccl = this.#nccl;
     for (const noted of this.#groups) {
-      if (noted.length === 1) (noted[0] as NotedCall)(nccl);
+      if (noted.length === 1) (noted[0] as RecordedCall)(nccl);
       else
         nccl.group(() => {
           for (const call of noted) call(nccl);
@@ -69,20 +69,20 @@ export class ReadyCall implements Ready {
     }
   }
 
-  #makeUnlisted(): void {
-    if (++this.#repeats < listedFrom) {
-      this.make();
+  #replayUnlisted(): void {
+    if (++this.#repeats < listFromRepeat) {
+      this.submit();
       return;
     }
     // Where there are no lists, each is made by itself as before.
-    this.#list = this.#nccl.listed(this.#groups) ?? { make: () => this.make() };
-    this.#list.make();
+    this.#list = this.#nccl.listed(this.#groups) ?? { run: () => this.submit() };
+    this.#list.run();
   }
 }
 
 /** Notes calls with their arguments instead of making them. */
-function notes(hasAllToAll: boolean, noted: NotedCall[]): Issuing {
-  const note = (call: NotedCall): void => void noted.push(call);
+function recorder(hasAllToAll: boolean, noted: RecordedCall[]): DataCalls {
+  const note = (call: RecordedCall): void => void noted.push(call);
   return {
     hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
@@ -108,9 +108,9 @@ function notes(hasAllToAll: boolean, noted: NotedCall[]): Issuing {
  * From which repeat on a list is written. It takes some 20 µs where its code is cold and saves some 0.2 µs a GPU and replay: by
  * then the replays have taken much longer than that.
  */
-const launchListFrom = 8;
+const launchListFromRepeat = 8;
 
-export class ReadyReplay implements Ready {
+export class PreparedGraphLaunch implements PreparedCall {
   readonly comm: NcclCommunicator;
   readonly #graph: CapturedGraph;
   /** As long as the recording lives: no rank can replay it once any has given back its part. */
@@ -122,15 +122,15 @@ export class ReadyReplay implements Ready {
     this.#graph = graph;
   }
 
-  makeAgain(number: number): void {
-    if (this.#list !== undefined) this.#list.make();
+  replay(number: number): void {
+    if (this.#list !== undefined) this.#list.run();
     else this.#launchUnlisted();
-    this.comm.count(number);
+    this.comm.countSubmitted(number);
   }
 
   #launchUnlisted(): void {
-    if (++this.#repeats === launchListFrom) this.#list = this.#graph.listed();
-    if (this.#list !== undefined) this.#list.make();
+    if (++this.#repeats === launchListFromRepeat) this.#list = this.#graph.launchList();
+    if (this.#list !== undefined) this.#list.run();
     else this.#graph.launch();
   }
 }

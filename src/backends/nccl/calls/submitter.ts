@@ -6,19 +6,19 @@ import type {
   RemoteTransfer,
   Transfer,
 } from "../../../api/index.ts";
-import type { CopiedArrays, Finish } from "../device/host-arrays.ts";
-import type { LocalRank, Member } from "../device/local-rank.ts";
+import type { FinishCopyBack, HostArrays } from "../device/host-arrays.ts";
+import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { dataTypes } from "../device/nccl-types.ts";
 import type { Progress } from "../device/progress.ts";
-import { copyAlone, isCopyAlone } from "../device/single-rank.ts";
+import { copySingleRank, isSingleRankCopy } from "../device/single-rank.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { CapturedGraph } from "./graphs.ts";
-import { type Part, stepsOf } from "./nccl-steps.ts";
-import { type Ready, ReadyCall, ReadyReplay } from "./prepared-call.ts";
+import { type NcclCallArgs, stepsOf } from "./nccl-steps.ts";
+import { type PreparedCall, PreparedGraphLaunch, PreparedNcclCall } from "./prepared-call.ts";
 
 /** Gives a call device memory in place of its arrays. */
-type Move = (call: RankCall) => RankCall;
+type WithDeviceMemory = (call: RankCall) => RankCall;
 
 /** The parts that it submits with. */
 interface SubmitterParts {
@@ -40,9 +40,9 @@ export class Submitter {
   readonly #progress: Progress;
   readonly #readPlans: SubmitterParts["readPlans"];
   /** Left out where calls take no arrays. */
-  readonly #arrays: CopiedArrays | undefined;
+  readonly #arrays: HostArrays | undefined;
 
-  constructor(parts: SubmitterParts, arrays: CopiedArrays | undefined) {
+  constructor(parts: SubmitterParts, arrays: HostArrays | undefined) {
     this.#nccl = parts.libraries.nccl;
     this.#progress = parts.progress;
     this.#readPlans = parts.readPlans;
@@ -53,32 +53,32 @@ export class Submitter {
   call(comm: NcclCommunicator, set: CallSet, waiting: Completion): void {
     const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
-    let finish: Finish | undefined;
+    let finish: FinishCopyBack | undefined;
     try {
       finish = launched ? graph.launch() : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
-      comm.count(set.number - 1);
-      comm.leaveOpen(error, waiting);
-      comm.count(set.number);
+      comm.countSubmitted(set.number - 1);
+      comm.deferRemoteError(error, waiting);
+      comm.countSubmitted(set.number);
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
-      set.cache.planned = new ReadyReplay(comm, graph);
+      set.cache.planned = new PreparedGraphLaunch(comm, graph);
     }
-    comm.count(set.number);
+    comm.countSubmitted(set.number);
     if (!launched) this.#readPlans?.(comm.info.name);
-    this.#progress.whenDone(comm.devices, comm, finishing(waiting, finish));
+    this.#progress.whenDone(comm.devices, comm, afterCopyBack(waiting, finish));
   }
 
   /** A call that was submitted before, as call `number`. */
-  again(ready: Ready, number: number, waiting: Completion): void {
+  replay(ready: PreparedCall, number: number, waiting: Completion): void {
     const { comm } = ready;
     try {
-      ready.makeAgain(number);
+      ready.replay(number);
     } catch (error) {
-      comm.leaveOpen(error, waiting);
-      comm.count(number);
+      comm.deferRemoteError(error, waiting);
+      comm.countSubmitted(number);
       return;
     }
     this.#progress.whenDone(comm.devices, comm, waiting);
@@ -88,9 +88,9 @@ export class Submitter {
     waiting.acceptsMore = false;
   }
 
-  #submit(comm: NcclCommunicator, { calls, cache }: CallSet): Finish | undefined {
-    comm.windows.cover(calls);
-    return this.#copying(comm, calls, (move) => {
+  #submit(comm: NcclCommunicator, { calls, cache }: CallSet): FinishCopyBack | undefined {
+    comm.windows.register(calls);
+    return this.#withStagedArrays(comm, calls, (move) => {
       if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));
       else {
         const ready = submitCall(this.#nccl, comm, calls);
@@ -102,23 +102,25 @@ export class Submitter {
   /** Messages of ranks of this process. */
   messages(comm: NcclCommunicator, { transfers, halves }: Messages, waiting: Completion): void {
     const ends = messageEnds(transfers, halves);
-    let finish: Finish | undefined;
+    let finish: FinishCopyBack | undefined;
     try {
       finish = this.#exchange(comm, ends);
     } catch (error) {
-      comm.made?.refuse(halves);
-      comm.leaveOpen(error, waiting);
-      comm.made?.handedOver(halves);
+      comm.counters?.messagesFailed(halves);
+      comm.deferRemoteError(error, waiting);
+      comm.counters?.messagesSubmitted(halves);
       return;
     }
-    comm.made?.handedOver(halves);
-    const devices = ends.map(({ call }) => (comm.members.get(call.rank) as Member).local.device);
-    this.#progress.whenDone(devices, comm, finishing(waiting, finish));
+    comm.counters?.messagesSubmitted(halves);
+    const devices = ends.map(
+      ({ call }) => (comm.members.get(call.rank) as LocalMember).local.device,
+    );
+    this.#progress.whenDone(devices, comm, afterCopyBack(waiting, finish));
   }
 
-  #exchange(comm: NcclCommunicator, ends: readonly MessageEnd[]): Finish | undefined {
+  #exchange(comm: NcclCommunicator, ends: readonly MessageEnd[]): FinishCopyBack | undefined {
     const calls = ends.map(({ call }) => call);
-    return this.#copying(comm, calls, (move = (call) => call) => {
+    return this.#withStagedArrays(comm, calls, (move = (call) => call) => {
       const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
       submitMessages(this.#nccl, comm, moved);
     });
@@ -126,10 +128,11 @@ export class Submitter {
 
   /** Records calls of all ranks, one after another. */
   record(comm: NcclCommunicator, rows: readonly (readonly RankCall[])[]): CapturedGraph {
-    for (const row of rows) comm.windows.cover(row);
+    for (const row of rows) comm.windows.register(row);
     const localOf = localsOf(comm);
-    const copied = this.#arrays?.place(rows.flat(), localOf);
-    const move: Move = (call) => copied?.moved(call, localOf(call.rank)) ?? call;
+    const copied = this.#arrays?.stage(rows.flat(), localOf);
+    const move: WithDeviceMemory = (call) =>
+      copied?.withDeviceMemory(call, localOf(call.rank)) ?? call;
     const issue = (): void => {
       for (const row of rows) submitCall(this.#nccl, comm, row.map(move));
     };
@@ -138,20 +141,20 @@ export class Submitter {
     return graph;
   }
 
-  #copying(
+  #withStagedArrays(
     comm: NcclCommunicator,
     calls: readonly RankCall[],
-    submit: (move?: Move) => void,
-  ): Finish | undefined {
+    submit: (move?: WithDeviceMemory) => void,
+  ): FinishCopyBack | undefined {
     const localOf = localsOf(comm);
-    const copied = this.#arrays?.place(calls, localOf);
+    const copied = this.#arrays?.stage(calls, localOf);
     if (copied === undefined) {
       submit();
       return undefined;
     }
     try {
       copied.copyIn();
-      submit((call) => copied.moved(call, localOf(call.rank)));
+      submit((call) => copied.withDeviceMemory(call, localOf(call.rank)));
       const finish = copied.copyBack();
       return (failed) => {
         copied.release();
@@ -165,7 +168,7 @@ export class Submitter {
 }
 
 /** Settles `waiting` when copies that follow the work have ended as well. */
-function finishing(waiting: Completion, finish: Finish | undefined): Completion {
+function afterCopyBack(waiting: Completion, finish: FinishCopyBack | undefined): Completion {
   if (finish === undefined) return waiting;
   return {
     acceptsMore: false,
@@ -182,7 +185,7 @@ function finishing(waiting: Completion, finish: Finish | undefined): Completion 
 }
 
 function localsOf({ members }: NcclCommunicator): (rank: number) => LocalRank {
-  return (rank) => (members.get(rank) as Member).local;
+  return (rank) => (members.get(rank) as LocalMember).local;
 }
 
 /**
@@ -193,21 +196,21 @@ function submitCall(
   nccl: NcclCalls,
   comm: NcclCommunicator,
   calls: readonly RankCall[],
-): ReadyCall | undefined {
+): PreparedNcclCall | undefined {
   const first = calls[0] as RankCall;
-  if (isCopyAlone(first, comm.size)) {
-    copyAlone(first, (comm.members.get(0) as Member).local);
+  if (isSingleRankCopy(first, comm.size)) {
+    copySingleRank(first, (comm.members.get(0) as LocalMember).local);
     return undefined;
   }
-  const parts: Part[] = [];
+  const parts: NcclCallArgs[] = [];
   const endOps = (): void => {
-    for (const { call, op } of parts) comm.endOp(call, op);
+    for (const { call, op } of parts) comm.destroyOp(call, op);
   };
-  let ready: ReadyCall;
+  let ready: PreparedNcclCall;
   try {
-    for (const call of calls) parts.push(comm.part(call));
-    ready = new ReadyCall(nccl, comm, stepsOf(first, comm.size), parts);
-    ready.make();
+    for (const call of calls) parts.push(comm.callArgs(call));
+    ready = new PreparedNcclCall(nccl, comm, stepsOf(first, comm.size), parts);
+    ready.submit();
   } catch (error) {
     // Operators that cannot be ended either must not hide why the call failed.
     try {
@@ -244,7 +247,7 @@ function submitMessages(
 ): void {
   nccl.group(() => {
     for (const { direction, peer, call } of ends) {
-      const { handle, local } = comm.members.get(call.rank) as Member;
+      const { handle, local } = comm.members.get(call.rank) as LocalMember;
       const { count, dtype } = call;
       const buffer = call[direction];
       if (count === 0 || dtype === undefined || buffer === undefined) continue;

@@ -3,11 +3,11 @@
  * them. Registration is collective, so it happens in the order of the calls.
  */
 import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
-import { inTurn, within } from "../common/async.ts";
-import type { Member } from "../device/local-rank.ts";
+import { runAll, settlesWithin } from "../common/async.ts";
+import type { LocalMember } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
-import type { OtherThreads } from "./comm-lock.ts";
+import type { CommLock } from "./comm-lock.ts";
 
 /** An allocation's window, by its address, on one member. */
 type Registered = Map<bigint, bigint>;
@@ -15,30 +15,30 @@ type Registered = Map<bigint, bigint>;
 /** The windows of one communicator. */
 export class RegisteredWindows {
   readonly #nccl: NcclCalls;
-  readonly #members: ReadonlyMap<number, Member>;
-  readonly #otherThreads: OtherThreads;
+  readonly #members: ReadonlyMap<number, LocalMember>;
+  readonly #lock: CommLock;
   readonly #windows = new Map<number, Registered>();
   #registering: Promise<void> | undefined;
-  #isLeft = false;
+  #isAbandoned = false;
 
-  constructor(nccl: NcclCalls, members: ReadonlyMap<number, Member>, otherThreads: OtherThreads) {
+  constructor(nccl: NcclCalls, members: ReadonlyMap<number, LocalMember>, otherThreads: CommLock) {
     this.#nccl = nccl;
     this.#members = members;
-    this.#otherThreads = otherThreads;
+    this.#lock = otherThreads;
   }
 
   /** A call uses symmetric memory that has no window yet. */
-  lacks(call: RankCall): boolean {
+  needsRegistration(call: RankCall): boolean {
     if (symmetricPlace(call) === undefined) return false;
     return !this.#has(call, "send") || !this.#has(call, "recv");
   }
 
   /** Registers the symmetric memory of calls that use it and has no window yet. */
-  cover(calls: readonly RankCall[]): void {
+  register(calls: readonly RankCall[]): void {
     const [first] = calls;
     if (first === undefined || symmetricPlace(first) === undefined) return;
-    this.#coverSide(calls, "send");
-    this.#coverSide(calls, "recv");
+    this.#registerSide(calls, "send");
+    this.#registerSide(calls, "recv");
   }
 
   /**
@@ -46,76 +46,76 @@ export class RegisteredWindows {
    * all is registered, or a call uses memory that was disposed, for which it is refused; false when it is over before that,
    * which is checked before each registration.
    */
-  async coverInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
+  async registerInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
       if (symmetricPlace(call) === undefined) continue;
       for (const side of ["send", "recv"] as const) {
         if (this.#has(call, side)) continue;
         if (isOver()) return false;
         if (isDisposed(call)) return true;
-        this.#registering = this.#register(call, side);
+        this.#registering = this.#registerSideInBackground(call, side);
         await this.#registering;
       }
     }
     return true;
   }
 
-  async #register(call: RankCall, side: "send" | "recv"): Promise<void> {
-    const { handle, local } = this.#members.get(call.rank) as Member;
+  async #registerSideInBackground(call: RankCall, side: "send" | "recv"): Promise<void> {
+    const { handle, local } = this.#members.get(call.rank) as LocalMember;
     const { ptr, byteLength } = memoryOf(call, side);
-    const device = local.device.onThreads;
-    local.held.hold(ptr);
+    const device = local.device.threadDevice;
+    local.heldMemory.hold(ptr);
     try {
       const register = () => this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
-      const window = await this.#otherThreads.during(register);
+      const window = await this.#lock.run(register);
       this.#registered(call.rank).set(ptr, window);
     } finally {
       this.#registering = undefined;
-      if (!this.#isLeft) local.held.letGo(ptr);
+      if (!this.#isAbandoned) local.heldMemory.release(ptr);
     }
   }
 
   /** Leaves all behind: NCCL may go on using it. */
-  leave(): void {
-    this.#isLeft = true;
-    this.goWithHandles();
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.holdUntilHandlesEnd();
   }
 
   /**
    * NCCL gives the windows back with the handles of the communicator. The memory is held until then: the function returned
    * lets it go.
    */
-  goWithHandles(): () => void {
+  holdUntilHandlesEnd(): () => void {
     const taken = [...this.#windows].flatMap(([rank, registered]) => {
-      const { held } = (this.#members.get(rank) as Member).local;
-      return [...registered.keys()].map((ptr) => ({ held, ptr }));
+      const { heldMemory } = (this.#members.get(rank) as LocalMember).local;
+      return [...registered.keys()].map((ptr) => ({ heldMemory, ptr }));
     });
     this.#windows.clear();
-    for (const { held, ptr } of taken) held.hold(ptr);
-    this.#otherThreads.letGo();
+    for (const { heldMemory, ptr } of taken) heldMemory.hold(ptr);
+    this.#lock.release();
     return () => {
-      for (const { held, ptr } of taken) held.letGo(ptr);
+      for (const { heldMemory, ptr } of taken) heldMemory.release(ptr);
     };
   }
 
   /** True where NCCL registers no memory, in which it waits for other ranks, or has done so within a bound. */
-  async areSettled(boundMs: number): Promise<boolean> {
-    return this.#registering === undefined || within(boundMs, this.#registering);
+  async registrationSettles(boundMs: number): Promise<boolean> {
+    return this.#registering === undefined || settlesWithin(boundMs, this.#registering);
   }
 
   /**
    * The memory at an address is about to be given back: its window goes first. False: that would be a second call on the
    * communicator beside one on another thread; the memory is held until that one ends.
    */
-  uncover(worldRank: number, ptr: bigint): boolean {
+  deregister(worldRank: number, ptr: bigint): boolean {
     for (const [rank, registered] of this.#windows) {
       const member = this.#members.get(rank);
       const window = registered.get(ptr);
       if (member?.local.worldRank !== worldRank || window === undefined) continue;
-      if (this.#otherThreads.areAtWork) {
-        const { held } = member.local;
-        held.hold(ptr);
-        this.#otherThreads.afterwards(() => held.letGo(ptr));
+      if (this.#lock.isHeld) {
+        const { heldMemory } = member.local;
+        heldMemory.hold(ptr);
+        this.#lock.whenFree(() => heldMemory.release(ptr));
         return false;
       }
       try {
@@ -133,23 +133,23 @@ export class RegisteredWindows {
   /** Gives all windows back. */
   release(): void {
     const steps = [...this.#windows].flatMap(([rank, registered]) => {
-      const { handle, local } = this.#members.get(rank) as Member;
+      const { handle, local } = this.#members.get(rank) as LocalMember;
       return [...registered.values()].map((window) => () => {
         local.device.use();
         this.#nccl.deregisterWindow(handle, window);
       });
     });
     this.#windows.clear();
-    inTurn(steps);
+    runAll(steps);
   }
 
-  #coverSide(calls: readonly RankCall[], side: "send" | "recv"): void {
+  #registerSide(calls: readonly RankCall[], side: "send" | "recv"): void {
     const missing = calls.filter((call) => !this.#has(call, side));
     if (missing.length === 0) return;
     const slots = missing.map(() => new BigUint64Array(1));
     this.#nccl.group(() => {
       missing.forEach((call, index) => {
-        const { handle, local } = this.#members.get(call.rank) as Member;
+        const { handle, local } = this.#members.get(call.rank) as LocalMember;
         const { ptr, byteLength } = memoryOf(call, side);
         local.device.use();
         this.#nccl.registerWindow(handle, ptr, byteLength, slots[index] as BigUint64Array);
@@ -179,15 +179,15 @@ export class RegisteredWindows {
 }
 
 /** Gives back what windows communicators have of a rank's memory; those that cannot be keep no others. True when all are gone. */
-export function uncoverAll(
+export function deregisterAll(
   comms: readonly { readonly windows: RegisteredWindows }[],
   worldRank: number,
   ptr: bigint,
 ): boolean {
   let areGone = true;
-  inTurn(
+  runAll(
     comms.map(({ windows }) => () => {
-      if (!windows.uncover(worldRank, ptr)) areGone = false;
+      if (!windows.deregister(worldRank, ptr)) areGone = false;
     }),
   );
   return areGone;

@@ -2,7 +2,7 @@
 import type { Completion } from "../../../api/index.ts";
 
 /** Runs every step, also after one threw; then throws what was thrown first. */
-export function inTurn(steps: Iterable<() => void>): void {
+export function runAll(steps: Iterable<() => void>): void {
   let failure: { readonly error: unknown } | undefined;
   for (const step of steps) {
     try {
@@ -15,7 +15,7 @@ export function inTurn(steps: Iterable<() => void>): void {
 }
 
 /** True when a promise settles in time, and before it is cancelled; its error is ignored. */
-export async function within(
+export async function settlesWithin(
   boundMs: number,
   promise: Promise<unknown>,
   calledOff?: AbortSignal,
@@ -42,13 +42,13 @@ export async function within(
 const longestMs = 2 ** 31 - 1;
 
 /** Keeps the process alive until a promise settles, as a timer does. */
-export function waitedFor<T>(promise: Promise<T>): Promise<T> {
+export function keepAlive<T>(promise: Promise<T>): Promise<T> {
   const timer = setInterval(() => undefined, longestMs);
   return promise.finally(() => clearInterval(timer));
 }
 
 /** A promise of work that begins with a `Completion`. */
-export function promised(begin: (waiting: Completion) => void): Promise<void> {
+export function asPromise(begin: (waiting: Completion) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const settled = (error: unknown): void => (error === undefined ? resolve() : reject(error));
     begin({ acceptsMore: false, settled });

@@ -5,23 +5,23 @@
  * then the next allocation of about that size uses it again: that follows on the same stream.
  */
 import type { Completion } from "../../../api/index.ts";
-import { inTurn } from "../common/async.ts";
+import { runAll } from "../common/async.ts";
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";
 
 /** Something that waits. */
-interface Waits {
+interface PendingFree {
   readonly bytes: number;
   /** Where memory is that may be used again as it is. */
   readonly ptr: bigint | undefined;
-  readonly giveBack: () => void;
+  readonly free: () => void;
 }
 
 /** Memory that waits to be freed on one device. */
-export class Freeing {
+export class DeferredFree {
   readonly #device: Device;
   readonly #progress: Progress;
-  #waits: Waits[] = [];
+  #pending: PendingFree[] = [];
   #bytes = 0;
   #isWaiting = false;
   /** There is more than when it was last compared with what the device has left. */
@@ -38,36 +38,36 @@ export class Freeing {
   }
 
   /** Gives something back after what is on the stream by now, so many bytes of the device; at `ptr` if they may be used again. */
-  add(bytes: number, giveBack: () => void, ptr?: bigint): void {
-    this.#waits.push({ bytes, ptr, giveBack });
+  add(bytes: number, free: () => void, ptr?: bigint): void {
+    this.#pending.push({ bytes, ptr, free });
     this.#bytes += bytes;
     this.#hasGrown = true;
     if (!this.#isWaiting) this.#wait();
   }
 
   /** Gives everything back now, which waits for running work; false where there is nothing, or others would be waited for. */
-  now(): boolean {
-    if (this.#waits.length === 0 || this.#needsOthers()) return false;
-    this.#giveBack();
+  flush(): boolean {
+    if (this.#pending.length === 0 || this.#waitsForPeers()) return false;
+    this.#freeAll();
     return true;
   }
 
   /** Takes memory that waits, of at least so many bytes and not many more. */
   take(bytes: number): bigint | undefined {
-    let found: Waits | undefined;
-    for (const each of this.#waits) {
+    let found: PendingFree | undefined;
+    for (const each of this.#pending) {
       const fits = each.ptr !== undefined && each.bytes >= bytes && each.bytes <= 2 * bytes;
       if (fits && (found === undefined || each.bytes < found.bytes)) found = each;
     }
     if (found === undefined) return undefined;
-    this.#waits = this.#waits.filter((each) => each !== found);
+    this.#pending = this.#pending.filter((each) => each !== found);
     this.#bytes -= found.bytes;
     return found.ptr;
   }
 
   /** Everything is given back in another way, or left behind. */
-  forget(): void {
-    this.#waits = [];
+  clear(): void {
+    this.#pending = [];
     this.#bytes = 0;
   }
 
@@ -78,34 +78,34 @@ export class Freeing {
       acceptsMore: false,
       settled: (error) => {
         this.#isWaiting = false;
-        if (this.#waits.length === 0) return;
-        if (error !== undefined || this.#isTime()) this.#giveBack();
+        if (this.#pending.length === 0) return;
+        if (error !== undefined || this.#isDue()) this.#freeAll();
         else this.#wait();
       },
     };
     this.#progress.whenDone([this.#device], undefined, waiting);
   }
 
-  #giveBack(): void {
-    const steps = this.#waits.map(({ giveBack }) => giveBack);
-    this.forget();
+  #freeAll(): void {
+    const steps = this.#pending.map(({ free }) => free);
+    this.clear();
     // NCCL does not wait as CUDA does. Memory that cannot be freed belongs to a lost device: its next call fails.
     try {
-      inTurn([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
+      runAll([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
     } catch {}
   }
 
   /** True where this thread would wait for other processes, without deadlines, signals or news of losses. */
-  #needsOthers(): boolean {
+  #waitsForPeers(): boolean {
     try {
       const isDone = this.#device.use().streamDone(this.#device.stream);
-      return !isDone && this.#progress.waitsForOthers(this.#device);
+      return !isDone && this.#progress.waitsForPeers(this.#device);
     } catch {
       return false;
     }
   }
 
-  #isTime(): boolean {
+  #isDue(): boolean {
     try {
       const cuda = this.#device.use();
       if (cuda.streamDone(this.#device.stream)) return true;
@@ -113,7 +113,7 @@ export class Freeing {
       this.#hasGrown = false;
       // NCCL and others take memory of the device too.
       const { freeBytes } = cuda.memoryInfo();
-      return this.#bytes > freeBytes && !this.#progress.waitsForOthers(this.#device);
+      return this.#bytes > freeBytes && !this.#progress.waitsForPeers(this.#device);
     } catch {
       return true;
     }

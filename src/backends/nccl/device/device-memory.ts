@@ -1,7 +1,7 @@
 /** Memory of one GPU as the library sees it: everything happens in the order of the device's stream. */
 import { bytesOf, type DType, type Memory } from "../../../api/index.ts";
 import { located } from "../result/errors.ts";
-import type { Freeing } from "./deferred-free.ts";
+import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
 import { scalarBytes } from "./nccl-types.ts";
 import type { Staging } from "./staging.ts";
@@ -18,7 +18,7 @@ export class DeviceMemory implements Memory {
   readonly adopted: boolean;
   readonly #device: Device;
   readonly #staging: Staging;
-  readonly #freeing: Freeing;
+  readonly #deferredFree: DeferredFree;
   readonly #release: ((ptr: bigint) => void) | undefined;
   readonly #isOrdinary: boolean;
   /** The rank that owns the memory. */
@@ -30,7 +30,7 @@ export class DeviceMemory implements Memory {
       readonly worldRank: number;
       readonly device: Device;
       readonly staging: Staging;
-      readonly freeing: Freeing;
+      readonly deferredFree: DeferredFree;
     },
     ptr: bigint,
     byteLength: number,
@@ -43,7 +43,7 @@ export class DeviceMemory implements Memory {
     this.#rank = owner.worldRank;
     this.#device = owner.device;
     this.#staging = owner.staging;
-    this.#freeing = owner.freeing;
+    this.#deferredFree = owner.deferredFree;
     this.#release = release;
     this.#isOrdinary = isOrdinary;
     this.adopted = release === undefined;
@@ -93,7 +93,7 @@ export class DeviceMemory implements Memory {
     const release = this.#release;
     if (release === undefined) return;
     const { byteLength, ptr } = this;
-    this.#freeing.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
+    this.#deferredFree.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
   }
 
   /** Its errors name the rank and its device. */

@@ -5,7 +5,7 @@ import { CudaError } from "../result/errors.ts";
 import type { ThreadDevice } from "../sys/background.ts";
 
 /** Where a rank works. */
-export interface Place {
+export interface RankPlacement {
   /** Number of the GPU among those that this process sees. */
   readonly device: number;
   /** The caller's stream; one is made when left out. */
@@ -24,7 +24,7 @@ const thread: {
   isShared: boolean;
 } = { setBy: undefined, device: -1, isFresh: false, isShared: false };
 
-function othersMayFollow(): void {
+function expireSetting(): void {
   thread.isFresh = false;
 }
 
@@ -50,7 +50,7 @@ export class CurrentDevice {
     this.#set(device);
     if (thread.isFresh) return;
     thread.isFresh = true;
-    process.nextTick(othersMayFollow);
+    process.nextTick(expireSetting);
   }
 
   /** The same for calls that would do with another one, as far as is known here. */
@@ -74,13 +74,13 @@ export class CurrentDevice {
   }
 
   /** NCCL may have switched it. */
-  forget(): void {
+  invalidate(): void {
     thread.setBy = undefined;
   }
 }
 
 /** The error of users of a device that was given back. */
-export function closedOn(device: string): CommClosedError {
+export function closedDeviceError(device: string): CommClosedError {
   return new CommClosedError({
     headline: `the world on ${device} was closed, and its memory with it`,
     hint: "copy what is needed to the host before world.close()",
@@ -120,26 +120,26 @@ export class Device {
   }
 
   /** As other threads take it. */
-  get onThreads(): ThreadDevice {
+  get threadDevice(): ThreadDevice {
     const setHere = (): void => {
       // It is about to be given to NCCL, which may switch it.
-      this.#current.forget();
+      this.#current.invalidate();
       this.use();
-      this.#current.forget();
+      this.#current.invalidate();
     };
     return { ...this.cuda.threadDevice(this.index), setHere };
   }
 
   /** Makes it the thread's current device: memory and events belong to the current one. */
   use(): CudaCalls {
-    if (this.#released) throw closedOn(this.name);
+    if (this.#released) throw closedDeviceError(this.name);
     this.#current.use(this.index);
     return this.cuda;
   }
 
   /** For what concerns the stream alone, which belongs to the device whatever the current one is. */
-  ofStream(): CudaCalls {
-    if (this.#released) throw closedOn(this.name);
+  useForStream(): CudaCalls {
+    if (this.#released) throw closedDeviceError(this.name);
     this.#current.prefer(this.index);
     return this.cuda;
   }

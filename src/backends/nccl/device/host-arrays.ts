@@ -14,7 +14,7 @@ import {
   type Memory,
   type RankCall,
 } from "../../../api/index.ts";
-import { inTurn } from "../common/async.ts";
+import { runAll } from "../common/async.ts";
 import type { LocalRank } from "./local-rank.ts";
 import { scalarBytes } from "./nccl-types.ts";
 
@@ -22,35 +22,39 @@ import { scalarBytes } from "./nccl-types.ts";
 type LocalOf = (rank: number) => LocalRank;
 
 /** Ends what `copyBack` began: the work is done, or has failed. */
-export type Finish = (failed: boolean) => void;
+export type FinishCopyBack = (failed: boolean) => void;
 
 /** Calls with areas for their arrays. */
-export class CopiedCalls {
-  #areas: readonly ArrayArea[];
+export class StagedCalls {
+  #ranges: readonly StagedRange[];
   readonly #session: object;
 
-  constructor(areas: readonly ArrayArea[], session: object) {
-    this.#areas = areas;
+  constructor(areas: readonly StagedRange[], session: object) {
+    this.#ranges = areas;
     this.#session = session;
   }
 
   /** A call with areas in place of its arrays. */
-  moved(call: RankCall, local: LocalRank): RankCall {
+  withDeviceMemory(call: RankCall, local: LocalRank): RankCall {
     const { send, recv } = call;
-    return { ...call, send: this.#placed(send, local), recv: this.#placed(recv, local) };
+    return {
+      ...call,
+      send: this.#deviceBuffer(send, local),
+      recv: this.#deviceBuffer(recv, local),
+    };
   }
 
   /** Copies in what the calls read. */
   copyIn(): void {
-    for (const area of this.#areas) area.copyIn();
+    for (const area of this.#ranges) area.copyIn();
   }
 
   /** Begins to copy back what the calls wrote. */
-  copyBack(): Finish {
-    const finishes: Finish[] = [];
-    const finish: Finish = (failed) => inTurn(finishes.map((each) => () => each(failed)));
+  copyBack(): FinishCopyBack {
+    const finishes: FinishCopyBack[] = [];
+    const finish: FinishCopyBack = (failed) => runAll(finishes.map((each) => () => each(failed)));
     try {
-      for (const area of this.#areas) finishes.push(area.copyBack());
+      for (const area of this.#ranges) finishes.push(area.copyBack());
     } catch (error) {
       // Later calls would read what was to arrive from areas that others have by then.
       finish(true);
@@ -61,19 +65,19 @@ export class CopiedCalls {
 
   /** Gives back the areas of one rank, or of all; work that uses them may still be queued. */
   release(of?: LocalRank): void {
-    const isGone = ({ local }: ArrayArea): boolean => of === undefined || local === of;
-    for (const area of this.#areas.filter(isGone)) area.release();
-    this.#areas = this.#areas.filter((area) => !isGone(area));
+    const isGone = ({ local }: StagedRange): boolean => of === undefined || local === of;
+    for (const area of this.#ranges.filter(isGone)) area.release();
+    this.#ranges = this.#ranges.filter((area) => !isGone(area));
   }
 
-  #placed(buffer: DeviceBuffer | undefined, local: LocalRank): DeviceBuffer | undefined {
+  #deviceBuffer(buffer: DeviceBuffer | undefined, local: LocalRank): DeviceBuffer | undefined {
     const memory = hostMemory(buffer);
     if (buffer === undefined || memory === undefined) return buffer;
     const { dtype, length, byteLength } = buffer;
     const range = rangeOf(buffer);
-    const area = this.#areas.find((each) => each.local === local && each.holds(memory, range));
+    const area = this.#ranges.find((each) => each.local === local && each.contains(memory, range));
     // An array without elements has no area: no byte of it is touched.
-    const ptr = area?.at(range.begin) ?? local.scratch;
+    const ptr = area?.addressOf(range.begin) ?? local.scratch;
     const allocation = {
       memory: local.deviceMemory(ptr, byteLength),
       rank: local.worldRank,
@@ -86,7 +90,7 @@ export class CopiedCalls {
 }
 
 /** The arrays of one session. */
-export class CopiedArrays {
+export class HostArrays {
   readonly #session: object;
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostArrayMemory>();
 
@@ -105,33 +109,33 @@ export class CopiedArrays {
   }
 
   /** Areas for the arrays of calls; `undefined` when they were given none. */
-  place(calls: readonly RankCall[], localOf: LocalOf): CopiedCalls | undefined {
-    const areas: ArrayArea[] = [];
+  stage(calls: readonly RankCall[], localOf: LocalOf): StagedCalls | undefined {
+    const areas: StagedRange[] = [];
     try {
       for (const { local, memory, read, written } of usesOf(calls, localOf)) {
-        for (const range of united([...read, ...written])) {
-          areas.push(new ArrayArea(local, memory, range, read, written));
+        for (const range of union([...read, ...written])) {
+          areas.push(new StagedRange(local, memory, range, read, written));
         }
       }
     } catch (error) {
       for (const area of areas) area.release();
       throw error;
     }
-    return areas.length === 0 ? undefined : new CopiedCalls(areas, this.#session);
+    return areas.length === 0 ? undefined : new StagedCalls(areas, this.#session);
   }
 }
 
 /** The parts of one ArrayBuffer that one rank's calls use. */
-interface Use {
+interface ArrayUse {
   readonly local: LocalRank;
   readonly memory: HostArrayMemory;
   readonly read: Range[];
   readonly written: Range[];
 }
 
-function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly Use[] {
-  const uses: Use[] = [];
-  const useOf = (local: LocalRank, memory: HostArrayMemory): Use => {
+function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly ArrayUse[] {
+  const uses: ArrayUse[] = [];
+  const useOf = (local: LocalRank, memory: HostArrayMemory): ArrayUse => {
     const found = uses.find((use) => use.local === local && use.memory === memory);
     const use = found ?? { local, memory, read: [], written: [] };
     if (found === undefined) uses.push(use);
@@ -147,14 +151,14 @@ function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly Use[] {
     if (recv !== undefined && target !== undefined && recv.length > 0) {
       const use = useOf(local, target);
       use.written.push(rangeOf(recv));
-      if (!isFilled(call)) use.read.push(rangeOf(recv));
+      if (!writesWholeRecv(call)) use.read.push(rangeOf(recv));
     }
   }
   return uses;
 }
 
 /** True when a call writes every byte of its receiving buffer: bytes that it leaves alone must be copied both ways. */
-function isFilled({ recv, recvCounts }: RankCall): boolean {
+function writesWholeRecv({ recv, recvCounts }: RankCall): boolean {
   if (recv === undefined || recvCounts === undefined) return true;
   return recvCounts.reduce((sum, count) => sum + count, 0) === recv.length;
 }
@@ -169,7 +173,7 @@ function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefin
 }
 
 /** The error of a rank that gives an array where arrays are not copied. */
-export function notInPlace(rank: number): InvalidArgumentError {
+export function hostArrayError(rank: number): InvalidArgumentError {
   return new InvalidArgumentError(
     {
       headline: "host memory cannot be used in place on a GPU",
@@ -180,16 +184,16 @@ export function notInPlace(rank: number): InvalidArgumentError {
 }
 
 /** Data on its way back to the array. */
-interface Arrival {
-  readonly area: ArrayArea;
+interface PendingCopyBack {
+  readonly area: StagedRange;
   readonly range: Range;
 }
 
 /** Data on its way back to the arrays of each rank, oldest first. */
-const arriving = new WeakMap<LocalRank, Arrival[]>();
+const pendingCopyBacks = new WeakMap<LocalRank, PendingCopyBack[]>();
 
 /** A range of an ArrayBuffer on the device of one rank. */
-class ArrayArea implements Range {
+class StagedRange implements Range {
   readonly local: LocalRank;
   readonly memory: HostArrayMemory;
   readonly begin: number;
@@ -210,17 +214,17 @@ class ArrayArea implements Range {
     this.memory = memory;
     this.begin = range.begin;
     this.end = range.end;
-    this.#read = united(common(read, range));
-    this.#written = united(common(written, range));
-    this.#ptr = local.areas.take(range.end - range.begin);
+    this.#read = union(intersection(read, range));
+    this.#written = union(intersection(written, range));
+    this.#ptr = local.pool.take(range.end - range.begin);
   }
 
   /** Where a byte of the memory is on the device. */
-  at(byteOffset: number): bigint {
+  addressOf(byteOffset: number): bigint {
     return this.#ptr + BigInt(byteOffset - this.begin);
   }
 
-  holds(memory: object, range: Range): boolean {
+  contains(memory: object, range: Range): boolean {
     return this.memory === memory && this.begin <= range.begin && range.end <= this.end;
   }
 
@@ -228,31 +232,34 @@ class ArrayArea implements Range {
   copyIn(): void {
     const { device, staging } = this.local;
     let left: readonly Range[] = this.#read;
-    for (const { area, range } of (arriving.get(this.local) ?? []).toReversed()) {
+    for (const { area, range } of (pendingCopyBacks.get(this.local) ?? []).toReversed()) {
       if (area.memory !== this.memory) continue;
-      for (const { begin, end } of area === this ? [] : common(left, range)) {
-        device.use().copy(this.at(begin), area.at(begin), end - begin, device.stream);
+      for (const { begin, end } of area === this ? [] : intersection(left, range)) {
+        device.use().copy(this.addressOf(begin), area.addressOf(begin), end - begin, device.stream);
       }
-      left = without(left, range);
+      left = difference(left, range);
     }
     for (const { begin, end } of left) {
-      staging.upload(this.at(begin), this.#bytes({ begin, end }));
+      staging.upload(this.addressOf(begin), this.#bytes({ begin, end }));
     }
   }
 
   /** Begins to copy back what calls wrote; the function returned is to be called once that is done, or has failed. */
   copyBack(): (failed: boolean) => void {
     const { local } = this;
-    const others = arriving.get(local) ?? [];
+    const others = pendingCopyBacks.get(local) ?? [];
     const own = this.#written.map((range) => {
-      const bytes = local.staging.fetch(this.at(range.begin), range.end - range.begin);
+      const bytes = local.staging.startDownload(
+        this.addressOf(range.begin),
+        range.end - range.begin,
+      );
       return { area: this, range, bytes };
     });
-    arriving.set(local, [...others, ...own]);
+    pendingCopyBacks.set(local, [...others, ...own]);
     return (failed) => {
-      const all = arriving.get(local) ?? [];
+      const all = pendingCopyBacks.get(local) ?? [];
       const rest = all.filter((each) => !own.some((one) => one === each));
-      arriving.set(local, rest);
+      pendingCopyBacks.set(local, rest);
       if (failed) return;
       for (const { range, bytes } of own) this.#bytes(range).set(bytes);
     };
@@ -266,7 +273,7 @@ class ArrayArea implements Range {
 
   /** Gives its place back; work that uses it may still be queued. */
   release(): void {
-    this.local.areas.giveBack(this.#ptr, this.end - this.begin);
+    this.local.pool.putBack(this.#ptr, this.end - this.begin);
   }
 }
 
@@ -332,7 +339,7 @@ interface Range {
 }
 
 /** Ranges that overlap as one, ascending. */
-function united(ranges: readonly Range[]): Range[] {
+function union(ranges: readonly Range[]): Range[] {
   const all: Range[] = [];
   for (const { begin, end } of [...ranges].sort((a, b) => a.begin - b.begin)) {
     const last = all.at(-1);
@@ -343,7 +350,7 @@ function united(ranges: readonly Range[]): Range[] {
 }
 
 /** The common part of `ranges` and another one. */
-function common(ranges: readonly Range[], other: Range): Range[] {
+function intersection(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap(({ begin, end }) => {
     const range = { begin: Math.max(begin, other.begin), end: Math.min(end, other.end) };
     return range.begin < range.end ? [range] : [];
@@ -351,7 +358,7 @@ function common(ranges: readonly Range[], other: Range): Range[] {
 }
 
 /** The rest of `ranges` without another one. */
-function without(ranges: readonly Range[], other: Range): Range[] {
+function difference(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap((range) => {
     const before = { begin: range.begin, end: Math.min(range.end, other.begin) };
     const after = { begin: Math.max(range.begin, other.end), end: range.end };

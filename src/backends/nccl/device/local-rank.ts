@@ -1,10 +1,10 @@
 /** A rank that lives in this process: its device, its memory, and what it lends to calls. */
 import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
-import { inTurn } from "../common/async.ts";
+import { runAll } from "../common/async.ts";
 import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
-import type { ByteRoom, NcclCalls } from "../result/nccl.ts";
-import { Freeing } from "./deferred-free.ts";
+import type { ConnectBuffers, NcclCalls } from "../result/nccl.ts";
+import { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
 import { DeviceMemory } from "./device-memory.ts";
 import type { Progress } from "./progress.ts";
@@ -23,29 +23,29 @@ const scratchBytes = 256;
 export class LocalRank {
   readonly worldRank: number;
   readonly device: Device;
-  readonly freeing: Freeing;
+  readonly deferredFree: DeferredFree;
   readonly staging: Staging;
   /** Some bytes that are never read. */
   readonly scratch: bigint;
   /** Memory that calls borrow. */
-  readonly areas = new AreaPool((bytes) => this.#malloc(bytes, "staging"));
+  readonly pool = new DeviceMemoryPool((bytes) => this.#malloc(bytes, "staging"));
   /** Live allocations, and how each is given back. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
   /** Symmetric memory that NCCL may be using on another thread, or for ever, or with a window that cannot be given back yet. */
-  readonly held = new HeldMemory((ptr) => this.#freeInOrder(ptr));
+  readonly heldMemory = new HeldMemory((ptr) => this.#freeInOrder(ptr));
   /** Called before symmetric memory is given back. False: it cannot be yet, or, where it has no holder by then, at all. */
-  onFree: (ptr: bigint) => boolean = () => true;
+  beforeFree: (ptr: bigint) => boolean = () => true;
   #open = true;
 
   constructor(worldRank: number, device: Device, progress: Progress, nccl: NcclCalls) {
     this.#nccl = nccl;
     this.worldRank = worldRank;
     this.device = device;
-    this.freeing = new Freeing(device, progress);
-    this.staging = new Staging(device, progress, this.freeing);
+    this.deferredFree = new DeferredFree(device, progress);
+    this.staging = new Staging(device, progress, this.deferredFree);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
@@ -58,7 +58,7 @@ export class LocalRank {
   }
 
   /** Source and target of bytes that are never read. */
-  get byteRoom(): Pick<ByteRoom, "from" | "into"> {
+  get connectBuffers(): Pick<ConnectBuffers, "from" | "into"> {
     return { from: this.scratch + 64n, into: this.scratch + 128n };
   }
 
@@ -96,7 +96,7 @@ export class LocalRank {
       const what = address === ptr ? "it" : `the last of the ${byteLength} bytes there`;
       throw new InvalidArgumentError(
         {
-          headline: `adopt: ptr 0x${ptr.toString(16)}: ${what} is ${homeOf(found)}, needs memory of ${this.device.name}`,
+          headline: `adopt: ptr 0x${ptr.toString(16)}: ${what} is ${memoryText(found)}, needs memory of ${this.device.name}`,
           hint: "every rank adopts memory of its own device, as long as its elements are; host memory goes through alloc(...).copyFrom(array)",
         },
         { field: "ptr", rank: this.worldRank },
@@ -130,9 +130,9 @@ export class LocalRank {
   release(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.freeing.forget();
+    this.deferredFree.clear();
     try {
-      inTurn([
+      runAll([
         () => this.staging.release(),
         ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
         () => this.device.release(),
@@ -145,7 +145,7 @@ export class LocalRank {
   /** Leaves everything behind: freeing it would wait for work that does not end. */
   abandon(): void {
     this.#open = false;
-    this.freeing.forget();
+    this.deferredFree.clear();
     this.#live.clear();
     this.#symmetric.clear();
     this.device.abandon();
@@ -153,9 +153,9 @@ export class LocalRank {
 
   #free(ptr: bigint): void {
     const release = this.#live.get(ptr);
-    if (release === undefined || this.held.keeps(ptr)) return;
-    if (this.#symmetric.has(ptr) && !this.onFree(ptr)) {
-      this.held.keeps(ptr);
+    if (release === undefined || this.heldMemory.deferIfHeld(ptr)) return;
+    if (this.#symmetric.has(ptr) && !this.beforeFree(ptr)) {
+      this.heldMemory.deferIfHeld(ptr);
       return;
     }
     this.#live.delete(ptr);
@@ -165,27 +165,27 @@ export class LocalRank {
 
   /** The same for memory on which work may be under way, for which CUDA would wait here. */
   #freeInOrder(ptr: bigint): void {
-    if (this.#open) this.freeing.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
+    if (this.#open) this.deferredFree.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
   }
 
   #malloc(bytes: number, action: "alloc" | "staging"): bigint {
     const cuda = this.device.use();
-    const reuse = () => this.freeing.take(bytes);
-    const ptr = this.#unlessFull(action, bytes, () => cuda.malloc(bytes), reuse);
+    const reuse = () => this.deferredFree.take(bytes);
+    const ptr = this.#allocateOrFree(action, bytes, () => cuda.malloc(bytes), reuse);
     this.#live.set(ptr, (each) => cuda.free(each));
     return ptr;
   }
 
   #mallocSymmetric(bytes: number): bigint {
     this.device.use();
-    const ptr = this.#unlessFull("alloc", bytes, () => this.#nccl.memAlloc(bytes));
+    const ptr = this.#allocateOrFree("alloc", bytes, () => this.#nccl.memAlloc(bytes));
     this.#live.set(ptr, (each) => this.#freeSymmetric(each));
     this.#symmetric.set(ptr, bytes);
     return ptr;
   }
 
   /** `reuse` takes memory that waits to be given back, where all of it cannot be yet. */
-  #unlessFull(
+  #allocateOrFree(
     action: "alloc" | "staging",
     bytes: number,
     allocate: () => bigint,
@@ -197,10 +197,10 @@ export class LocalRank {
       if (!this.#isFull(cause, bytes)) {
         throw located(cause, { rank: this.worldRank, device: this.device.name });
       }
-      if (this.freeing.now()) return this.#unlessFull(action, bytes, allocate);
+      if (this.deferredFree.flush()) return this.#allocateOrFree(action, bytes, allocate);
       const reused = reuse?.();
       if (reused !== undefined) return reused;
-      throw this.#tooMuch(action, bytes, cause);
+      throw this.#outOfMemory(action, bytes, cause);
     }
   }
 
@@ -222,8 +222,8 @@ export class LocalRank {
     this.#symmetric.delete(ptr);
   }
 
-  #tooMuch(action: string, bytes: number, cause: unknown): InvalidArgumentError {
-    const waiting = this.freeing.bytes;
+  #outOfMemory(action: string, bytes: number, cause: unknown): InvalidArgumentError {
+    const waiting = this.deferredFree.bytes;
     const also = `: ${waiting} bytes that were disposed wait for calls that are under way`;
     return new InvalidArgumentError(
       {
@@ -243,7 +243,7 @@ function isDeviceMemory({ kind }: PointerInfo): boolean {
   return kind === "device" || kind === "managed";
 }
 
-function homeOf(found: PointerInfo): string {
+function memoryText(found: PointerInfo): string {
   if (isDeviceMemory(found)) return `memory of cuda:${found.device}`;
   return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
 }
@@ -264,7 +264,7 @@ class HeldMemory {
     this.#holds.set(ptr, (this.#holds.get(ptr) ?? 0) + 1);
   }
 
-  letGo(ptr: bigint): void {
+  release(ptr: bigint): void {
     const left = (this.#holds.get(ptr) ?? 0) - 1;
     if (left > 0) {
       this.#holds.set(ptr, left);
@@ -275,7 +275,7 @@ class HeldMemory {
   }
 
   /** True when memory that is due has to stay for now. */
-  keeps(ptr: bigint): boolean {
+  deferIfHeld(ptr: bigint): boolean {
     const isHeld = this.#holds.has(ptr);
     if (isHeld) this.#due.add(ptr);
     return isHeld;
@@ -291,7 +291,7 @@ const leastBytes = 512;
  * The next user of an area queues on the same stream, so that it may be given back while work that uses it is queued. A
  * pool grows to what the calls that are under way at a time, and the recordings that exist, use of each size.
  */
-class AreaPool {
+class DeviceMemoryPool {
   readonly #allocate: (bytes: number) => bigint;
   readonly #spare = new Map<number, bigint[]>();
 
@@ -301,26 +301,26 @@ class AreaPool {
 
   /** An area of at least so many bytes, with any contents. */
   take(bytes: number): bigint {
-    const size = areaBytes(bytes);
+    const size = pooledBytes(bytes);
     return this.#spare.get(size)?.pop() ?? this.#allocate(size);
   }
 
   /** Gives back what `take` gave for so many bytes. */
-  giveBack(ptr: bigint, bytes: number): void {
-    const size = areaBytes(bytes);
+  putBack(ptr: bigint, bytes: number): void {
+    const size = pooledBytes(bytes);
     const spare = this.#spare.get(size);
     if (spare === undefined) this.#spare.set(size, [ptr]);
     else spare.push(ptr);
   }
 }
 
-function areaBytes(bytes: number): number {
+function pooledBytes(bytes: number): number {
   const granule = Math.max(leastBytes, 2 ** (Math.floor(Math.log2(bytes)) - 3));
   return Math.ceil(bytes / granule) * granule;
 }
 
 /** One rank's end of one communicator. */
-export interface Member {
+export interface LocalMember {
   /** Rank in the communicator. */
   readonly rank: number;
   readonly local: LocalRank;

@@ -8,11 +8,11 @@
  */
 import type { Completion } from "../../../api/index.ts";
 import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
-import { inTurn, promised } from "../common/async.ts";
-import { closedOn, type Device } from "./device.ts";
+import { asPromise, runAll } from "../common/async.ts";
+import { closedDeviceError, type Device } from "./device.ts";
 
 /** The times of a wait for completion. */
-interface Patience {
+interface PollPolicy {
   /** Microseconds of looking without a pause. */
   readonly spinUs: number;
   /** Milliseconds of looking at every turn of the event loop. */
@@ -20,7 +20,7 @@ interface Patience {
 }
 
 /** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
-const defaultPatience: Patience = { spinUs: 50, turnsMs: 100 };
+const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
 
 /** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
 const longestPauseMs = 4;
@@ -28,53 +28,54 @@ const pausePart = 1 / 100;
 
 /** The work of one process on its devices. */
 export class Progress {
-  readonly #patience: Patience;
+  readonly #policy: PollPolicy;
   /** Looks whether something went wrong in the background. */
   readonly #check: () => void;
-  readonly #spare = new Map<Device, bigint[]>();
-  #next: Mark | undefined;
-  #open: Mark[] = [];
-  #looking = false;
+  readonly #spareEvents = new Map<Device, bigint[]>();
+  #unrecorded: CompletionPoint | undefined;
+  #open: CompletionPoint[] = [];
+  #isPolling = false;
   #watch: IdleWatch | undefined;
 
-  constructor(check: () => void, patience: Patience = defaultPatience) {
+  constructor(check: () => void, patience: PollPolicy = defaultPolicy) {
     this.#check = check;
-    this.#patience = patience;
+    this.#policy = patience;
   }
 
   /** Checks from here on for errors in the background also without open waits, until everything is given back or abandoned. */
   watchIdle(everyMs?: number): void {
     this.#watch = new IdleWatch(() => {
-      if (!this.#looking) this.#check();
+      if (!this.#isPolling) this.#check();
     }, everyMs);
   }
 
   /** Resolves when what was put on these devices' streams so far is done. */
-  after(devices: readonly Device[], owner?: Owner): Promise<void> {
-    return promised((waiting) => this.whenDone(devices, owner, waiting));
+  after(devices: readonly Device[], owner?: WorkOwner): Promise<void> {
+    return asPromise((waiting) => this.whenDone(devices, owner, waiting));
   }
 
   /** Settles when the work on these devices' streams so far is done. */
-  whenDone(devices: readonly Device[], owner: Owner | undefined, waiting: Completion): void {
-    if (this.#next === undefined) {
-      this.#next = new Mark();
+  whenDone(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
+    if (this.#unrecorded === undefined) {
+      this.#unrecorded = new CompletionPoint();
       queueMicrotask(() => this.#record());
     }
-    this.#next.add(devices, owner, waiting);
+    this.#unrecorded.add(devices, owner, waiting);
   }
 
   /** True when work on a device's stream may wait for ranks of other processes, without a bound. */
-  waitsForOthers(device: Device): boolean {
-    if (this.#next?.isApart === true && this.#next.devices.has(device)) return true;
-    const isAhead = (each: MarkEvent): boolean =>
+  waitsForPeers(device: Device): boolean {
+    if (this.#unrecorded?.spansProcesses === true && this.#unrecorded.devices.has(device))
+      return true;
+    const isAhead = (each: StreamEvent): boolean =>
       each.device === device && !device.cuda.eventDone(each.event);
-    return this.#open.some(({ isApart, events }) => isApart && events.some(isAhead));
+    return this.#open.some(({ spansProcesses, events }) => spansProcesses && events.some(isAhead));
   }
 
   /** Rejects the waits for the work of a communicator that was given up. */
-  giveUp(owner: Owner, error: unknown): void {
-    for (const mark of [...this.#open]) mark.giveUp(owner, error);
-    this.#next?.giveUp(owner, error);
+  rejectOwner(owner: WorkOwner, error: unknown): void {
+    for (const mark of [...this.#open]) mark.rejectOwner(owner, error);
+    this.#unrecorded?.rejectOwner(owner, error);
   }
 
   /** Rejects all waits: the work does not end. */
@@ -88,12 +89,12 @@ export class Progress {
   /** Gives the events back. Open waits fail because the device is closed: no later look settles them. */
   release(): void {
     this.#watch?.end();
-    const spare = [...this.#spare];
+    const spare = [...this.#spareEvents];
     const lost = this.#open;
     const open = lost.flatMap(({ events }) => events);
-    this.#spare.clear();
+    this.#spareEvents.clear();
     this.#open = [];
-    inTurn([
+    runAll([
       ...spare.flatMap(([device, events]) =>
         events.map((event) => () => device.use().eventDestroy(event)),
       ),
@@ -104,21 +105,21 @@ export class Progress {
       ),
       ...lost.map((mark) => () => {
         const [device] = mark.devices;
-        mark.settle(closedOn((device as Device).name));
+        mark.settle(closedDeviceError((device as Device).name));
       }),
     ]);
   }
 
   #record(): void {
-    const mark = this.#next;
+    const mark = this.#unrecorded;
     if (mark === undefined) return;
-    this.#next = undefined;
+    this.#unrecorded = undefined;
     mark.close();
     const nowMs = performance.now();
     let isDone = false;
     try {
-      isDone = this.#open.length === 0 && this.#isDoneSoon(mark, nowMs);
-      if (!isDone) this.#follow(mark);
+      isDone = this.#open.length === 0 && this.#isDoneWhileSpinning(mark, nowMs);
+      if (!isDone) this.#recordEvents(mark);
     } catch (error) {
       this.#fail(mark, error);
       return;
@@ -128,16 +129,16 @@ export class Progress {
       return;
     }
     this.#open.push(mark);
-    if (this.#looking) return;
-    this.#looking = true;
-    this.#lookLater(performance.now());
+    if (this.#isPolling) return;
+    this.#isPolling = true;
+    this.#schedulePoll(performance.now());
   }
 
   /** True when the streams are empty within the time of looking without a pause. */
-  #isDoneSoon({ devices }: Mark, nowMs: number): boolean {
-    const until = nowMs + this.#patience.spinUs / 1000;
+  #isDoneWhileSpinning({ devices }: CompletionPoint, nowMs: number): boolean {
+    const until = nowMs + this.#policy.spinUs / 1000;
     for (const device of devices) {
-      const cuda = device.ofStream();
+      const cuda = device.useForStream();
       while (!cuda.streamDone(device.stream)) {
         if (performance.now() >= until) return false;
       }
@@ -146,10 +147,10 @@ export class Progress {
   }
 
   /** Puts an event behind what is on each stream. */
-  #follow({ devices, events }: Mark): void {
+  #recordEvents({ devices, events }: CompletionPoint): void {
     for (const device of devices) {
       const cuda = device.use();
-      const event = this.#spare.get(device)?.pop() ?? cuda.eventCreate(false);
+      const event = this.#spareEvents.get(device)?.pop() ?? cuda.eventCreate(false);
       events.push({ device, event });
       cuda.eventRecord(event, device.stream);
     }
@@ -159,19 +160,19 @@ export class Progress {
    * Looks again at the next turn, and after a while with pauses, as long as a wait is open. A pause is a small part of the
    * time waited so far, so that it lengthens no wait by much.
    */
-  #lookLater(sinceMs: number): void {
+  #schedulePoll(sinceMs: number): void {
     if (this.#open.length === 0) {
-      this.#looking = false;
+      this.#isPolling = false;
       return;
     }
     const waitedMs = performance.now() - sinceMs;
-    const pausing = waitedMs >= this.#patience.turnsMs;
+    const pausing = waitedMs >= this.#policy.turnsMs;
     const look = (): void => {
       const before = this.#open.length;
       try {
-        this.#look(pausing);
+        this.#poll(pausing);
       } finally {
-        this.#lookLater(this.#open.length === before ? sinceMs : performance.now());
+        this.#schedulePoll(this.#open.length === before ? sinceMs : performance.now());
       }
     };
     if (pausing) setTimeout(look, Math.min(longestPauseMs, waitedMs * pausePart));
@@ -179,14 +180,14 @@ export class Progress {
   }
 
   /** Settles the marks that are done; those behind them fail when their state cannot be queried. */
-  #look(alsoCheck = false): void {
+  #poll(alsoCheck = false): void {
     const open = this.#open;
     let done = 0;
-    let lost: readonly Mark[] = [];
+    let lost: readonly CompletionPoint[] = [];
     let fault: unknown;
     try {
       if (alsoCheck) this.#check();
-      while (done < open.length && this.#isDone(open[done] as Mark)) done++;
+      while (done < open.length && this.#isDone(open[done] as CompletionPoint)) done++;
     } catch (error) {
       fault = error;
       lost = open.slice(done);
@@ -197,26 +198,26 @@ export class Progress {
     for (const mark of lost) this.#fail(mark, fault);
   }
 
-  #isDone(mark: Mark): boolean {
+  #isDone(mark: CompletionPoint): boolean {
     const { events } = mark;
     while (events.length > 0) {
-      const last = events[events.length - 1] as MarkEvent;
+      const last = events[events.length - 1] as StreamEvent;
       if (!last.device.cuda.eventDone(last.event)) return false;
       events.pop();
-      this.#keep(last);
+      this.#recycle(last);
     }
     return true;
   }
 
-  #fail(mark: Mark, error: unknown): void {
+  #fail(mark: CompletionPoint, error: unknown): void {
     mark.settle(error);
-    for (const each of mark.events) this.#keep(each);
+    for (const each of mark.events) this.#recycle(each);
   }
 
   /** An event that stands for nothing any more is there for the next mark. */
-  #keep({ device, event }: MarkEvent): void {
-    const spare = this.#spare.get(device);
-    if (spare === undefined) this.#spare.set(device, [event]);
+  #recycle({ device, event }: StreamEvent): void {
+    const spare = this.#spareEvents.get(device);
+    if (spare === undefined) this.#spareEvents.set(device, [event]);
     else spare.push(event);
   }
 }
@@ -241,53 +242,53 @@ class IdleWatch {
 }
 
 /** A mark in one device's stream. */
-interface MarkEvent {
+interface StreamEvent {
   readonly device: Device;
   readonly event: bigint;
 }
 
 /** The owner of the work. */
-interface Owner {
+interface WorkOwner {
   /** True when it waits for ranks of other processes. */
-  readonly isApart?: boolean;
+  readonly spansProcesses?: boolean;
 }
 
 /** Waits for the work of one communicator, in their order. */
-interface Party {
-  readonly owner: Owner | undefined;
+interface WaiterGroup {
+  readonly owner: WorkOwner | undefined;
   readonly waiting: Completion[];
 }
 
 /** Recorded at the end of a turn; done when the streams have come to it. */
-class Mark {
+class CompletionPoint {
   readonly devices = new Set<Device>();
   /** Those of the streams that have yet to come to it. */
-  readonly events: MarkEvent[] = [];
+  readonly events: StreamEvent[] = [];
   /** Some of the work waits for ranks of other processes, also where it was given up. */
-  isApart = false;
+  spansProcesses = false;
   /** The last wait, as long as more work may follow it on the streams; `undefined` where that is over. */
   #last: Completion | undefined;
   /** Those devices that were added last: calls in a row mostly name the same list. */
-  #listed: readonly Device[] | undefined;
+  #lastDevices: readonly Device[] | undefined;
   /** All waits; consecutive ones for the work of one communicator share a party, which may have no owner. */
-  #parties: Party[] = [];
-  #party: Party | undefined;
+  #groups: WaiterGroup[] = [];
+  #group: WaiterGroup | undefined;
 
   /** Adds a wait for the work on these devices' streams so far. */
-  add(devices: readonly Device[], owner: Owner | undefined, waiting: Completion): void {
+  add(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
     this.close();
     this.#last = waiting;
     waiting.acceptsMore = true;
-    if (devices !== this.#listed) {
-      this.#listed = devices;
+    if (devices !== this.#lastDevices) {
+      this.#lastDevices = devices;
       for (const device of devices) this.devices.add(device);
     }
-    if (this.#party === undefined || this.#party.owner !== owner) {
-      this.#party = { owner, waiting: [] };
-      this.#parties.push(this.#party);
-      if (owner?.isApart === true) this.isApart = true;
+    if (this.#group === undefined || this.#group.owner !== owner) {
+      this.#group = { owner, waiting: [] };
+      this.#groups.push(this.#group);
+      if (owner?.spansProcesses === true) this.spansProcesses = true;
     }
-    this.#party.waiting.push(waiting);
+    this.#group.waiting.push(waiting);
   }
 
   /** Later work on the streams is not covered. */
@@ -298,22 +299,22 @@ class Mark {
 
   /** Settles all waits: the work is done, or will not be. Comes after `close`. */
   settle(error?: unknown): void {
-    const parties = this.#parties;
-    this.#parties = [];
-    tell(parties, error);
+    const parties = this.#groups;
+    this.#groups = [];
+    settleAll(parties, error);
   }
 
   /** Rejects the waits for the work of a communicator that was given up. */
-  giveUp(owner: Owner, error: unknown): void {
-    const lost = this.#parties.filter((party) => party.owner === owner);
-    this.#parties = this.#parties.filter((party) => party.owner !== owner);
-    this.#party = undefined;
+  rejectOwner(owner: WorkOwner, error: unknown): void {
+    const lost = this.#groups.filter((party) => party.owner === owner);
+    this.#groups = this.#groups.filter((party) => party.owner !== owner);
+    this.#group = undefined;
     this.close();
-    tell(lost, error);
+    settleAll(lost, error);
   }
 }
 
-function tell(parties: readonly Party[], error: unknown): void {
+function settleAll(parties: readonly WaiterGroup[], error: unknown): void {
   for (const { waiting } of parties) {
     for (const each of waiting) each.settled(error);
   }

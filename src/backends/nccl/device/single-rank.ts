@@ -8,18 +8,18 @@ import { bytesOf, type DType, type Question, type RankCall } from "../../../api/
 import type { LocalRank } from "./local-rank.ts";
 
 /** Why a call of one rank cannot be made; `undefined` when it can. */
-export function aloneRefusal({ dtype, op }: Question, size: number): string | undefined {
+export function singleRankRefusal({ dtype, op }: Question, size: number): string | undefined {
   if (size !== 1 || !isFloat8(dtype) || typeof op !== "object") return undefined;
   return `NCCL has no pre-multiplied sum of ${dtype} over one rank`;
 }
 
 /** True when a call is done as a copy because NCCL would refuse it. */
-export function isCopyAlone({ dtype, op }: RankCall, size: number): boolean {
+export function isSingleRankCopy({ dtype, op }: RankCall, size: number): boolean {
   return size === 1 && op === "avg" && isFloat8(dtype);
 }
 
 /** Copies the contribution of the only rank to where its result belongs. */
-export function copyAlone(call: RankCall, { device }: LocalRank): void {
+export function copySingleRank(call: RankCall, { device }: LocalRank): void {
   const { send, recv, count } = call;
   if (send === undefined || recv === undefined || send.ptr === recv.ptr || count === 0) return;
   device.use().copy(recv.ptr, send.ptr, count * bytesOf(send.dtype), device.stream);

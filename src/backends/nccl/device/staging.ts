@@ -4,8 +4,8 @@
  * stream is done, and with it whatever another process waits for from here.
  */
 
-import { inTurn } from "../common/async.ts";
-import type { Freeing } from "./deferred-free.ts";
+import { runAll } from "../common/async.ts";
+import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";
 
@@ -25,15 +25,15 @@ const keptBytes = 1 << 26;
 export class Staging {
   readonly #device: Device;
   readonly #progress: Progress;
-  readonly #freeing: Freeing;
+  readonly #deferredFree: DeferredFree;
   #current: Block | undefined;
   #spare: Block[] = [];
   readonly #all = new Set<Block>();
 
-  constructor(device: Device, progress: Progress, freeing: Freeing) {
+  constructor(device: Device, progress: Progress, deferredFree: DeferredFree) {
     this.#device = device;
     this.#progress = progress;
-    this.#freeing = freeing;
+    this.#deferredFree = deferredFree;
   }
 
   /** Copies bytes to the device, in stream order. */
@@ -47,7 +47,7 @@ export class Staging {
 
   /** Copies bytes from the device, in stream order; they are in `into` when the promise is done. */
   async download(source: bigint, into: Uint8Array): Promise<void> {
-    const arrived = this.fetch(source, into.length);
+    const arrived = this.startDownload(source, into.length);
     await this.#progress.after([this.#device]);
     into.set(arrived);
   }
@@ -56,7 +56,7 @@ export class Staging {
    * The bytes of the device as they will be when the stream gets here. The wait for the device that begins in this turn must
    * take them as soon as it settles: then the memory is used again.
    */
-  fetch(source: bigint, length: number): Uint8Array {
+  startDownload(source: bigint, length: number): Uint8Array {
     const { block, start } = this.#reserve(length);
     const { stream } = this.#device;
     this.#device.use().copy(block.ptr + BigInt(start), source, length, stream);
@@ -69,7 +69,7 @@ export class Staging {
     this.#all.clear();
     this.#spare = [];
     this.#current = undefined;
-    inTurn(
+    runAll(
       blocks.map(
         ({ ptr }) =>
           () =>
@@ -118,7 +118,7 @@ export class Staging {
       block.used = 0;
       const kept = this.#spare.reduce((sum, { bytes }) => sum + bytes.length, 0);
       if (kept + block.bytes.length <= keptBytes) this.#spare.push(block);
-      else this.#freeing.add(0, () => this.#free(block));
+      else this.#deferredFree.add(0, () => this.#free(block));
     };
     // When the stream is lost, so is the block, until the device is given back.
     void this.#progress

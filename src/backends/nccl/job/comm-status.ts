@@ -6,7 +6,7 @@
  * all keys are gone, and all communicators are over. All ranks here are those of the job.
  */
 import type { CommInfo, RemoteEnd } from "../../../api/index.ts";
-import type { Made } from "../calls/call-counters.ts";
+import type { CallCounters } from "../calls/call-counters.ts";
 import { type Membership, WentOnError } from "../rendezvous/index.ts";
 
 /** A missing key is not waited for. */
@@ -21,8 +21,8 @@ interface Aborted {
 /** One that closed it, and what it had made by then. */
 interface Closed {
   readonly rank: number;
-  readonly calls: number;
-  readonly ends: readonly (readonly [pair: number, count: number])[];
+  readonly submitted: number;
+  readonly posted: readonly (readonly [pair: number, count: number])[];
 }
 
 /** Says and looks on behalf of one process; `keyOf` names a communicator alike in every process. */
@@ -45,9 +45,9 @@ export class OverElsewhere {
   }
 
   /** This process has closed its end, and the others did not come to it. */
-  async closed(comm: CommInfo, made: Made): Promise<void> {
+  async closed(comm: CommInfo, made: CallCounters): Promise<void> {
     const { rank, size } = this.#membership;
-    const said: Closed = { rank, calls: made.calls, ends: made.ends().made };
+    const said: Closed = { rank, submitted: made.submitted, posted: made.messageCounts().posted };
     for (let index = 0; index < size; index++) {
       try {
         await this.#set(closedKey(this.#keyOf(comm), index), said);
@@ -59,7 +59,7 @@ export class OverElsewhere {
   }
 
   /** The end of a communicator without calls that this process waits for. */
-  async of(comm: CommInfo, own: Made | undefined): Promise<RemoteEnd | undefined> {
+  async of(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
     try {
       return await this.#endOf(comm, own);
     } catch (error) {
@@ -68,14 +68,14 @@ export class OverElsewhere {
     }
   }
 
-  async #endOf(comm: CommInfo, own: Made | undefined): Promise<RemoteEnd | undefined> {
+  async #endOf(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
     const key = this.#keyOf(comm);
     const aborted = await this.#get<Aborted>(`aborted ${key}`);
     if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };
     for (let index = 0; index < comm.ranks.length; index++) {
       const closed = await this.#get<Closed>(closedKey(key, index));
       if (closed === undefined) return undefined;
-      if (own?.waitsFor(comm.ranks.indexOf(closed.rank), closed) === true) {
+      if (own?.dependsOn(comm.ranks.indexOf(closed.rank), closed) === true) {
         return { rank: closed.rank, aborted: undefined };
       }
     }

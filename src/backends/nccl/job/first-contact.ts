@@ -18,9 +18,9 @@ import type {
 import type { NcclCommunicator } from "../calls/communicator.ts";
 import { connectsAll, peersOf } from "../calls/nccl-steps.ts";
 import { isDisposed } from "../calls/windows.ts";
-import { waitedFor, within } from "../common/async.ts";
+import { keepAlive, settlesWithin } from "../common/async.ts";
 import type { Meeting, Membership } from "../rendezvous/index.ts";
-import type { ByteEnd } from "../result/nccl.ts";
+import type { ConnectEnd } from "../result/nccl.ts";
 import { willNotCome } from "./cross-check.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
@@ -66,7 +66,7 @@ export class FirstUses {
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
     const all = rows.some(connectsAll);
     const peers = all ? [] : rows.flatMap((call) => [...peersOf(call, size)]);
-    const lacksWindows = rows.some((call) => windows.lacks(call));
+    const lacksWindows = rows.some((call) => windows.needsRegistration(call));
     if (!all && peers.length === 0 && !lacksWindows) return undefined;
     // It is refused when it is handed over; the others are not to wait in NCCL for memory that is gone.
     if (lacksWindows && rows.some(isDisposed)) return undefined;
@@ -77,7 +77,7 @@ export class FirstUses {
       meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (meetings.length === 0) return undefined;
-    comm.count(number);
+    comm.countSubmitted(number);
     const first: FirstUse = { comm, rank, fresh, rows, number };
     return (givenUp) => this.#convene(first, meetings, givenUp);
   }
@@ -96,7 +96,7 @@ export class FirstUses {
     const first = halves.filter(isFirst);
     const [some] = first;
     if (some === undefined) return undefined;
-    comm.made?.await(halves);
+    comm.counters?.awaitPeers(halves);
     const { rank } = some.call;
     const fresh: Met = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
     const use: FirstUse = { comm, rank, fresh, rows: [] };
@@ -130,10 +130,10 @@ export class FirstUses {
     meetings: readonly Meeting[],
     givenUp: AbortSignal,
   ): Promise<boolean> {
-    const { info, made } = comm;
-    if (made !== undefined) made.meets = number;
+    const { info, counters } = comm;
+    if (counters !== undefined) counters.atBarrier = number;
     if (!(await this.#meet(info, meetings, givenUp))) return false;
-    if (made !== undefined) made.meets = undefined;
+    if (counters !== undefined) counters.atBarrier = undefined;
     if (!(await connectOnce(comm, { ...fresh, rank, rows }, givenUp))) return false;
     const met = this.#met.get(info) ?? { all: false, peers: new Set() };
     this.#met.set(info, met);
@@ -181,25 +181,25 @@ function connectOnce(comm: NcclCommunicator, first: First, givenUp: AbortSignal)
   const isOver = (): boolean => isLeft || comm.isOver;
   const work = comm
     .connect(endsOf(comm.size, first))
-    .then(() => comm.windows.coverInBackground(first.rows, isOver));
+    .then(() => comm.windows.registerInBackground(first.rows, isOver));
   const inTime = async (): Promise<boolean> => {
     await unlessFired(work, givenUp);
-    isLeft = givenUp.aborted && !(await within(graceMs, work));
+    isLeft = givenUp.aborted && !(await settlesWithin(graceMs, work));
     return !isLeft && work;
   };
   const leftOpen = async (error: unknown): Promise<boolean> => {
-    const over = comm.leftOpen(error);
-    return (await within(longestMs, over, givenUp)) && over;
+    const over = comm.rejectAtEnd(error);
+    return (await settlesWithin(longestMs, over, givenUp)) && over;
   };
-  return waitedFor(inTime().catch(leftOpen));
+  return keepAlive(inTime().catch(leftOpen));
 }
 
 /** This rank's ends of a byte each way between it and each of its new peers. */
-function endsOf(size: number, { rank, all, peers }: First): ByteEnd[] {
+function endsOf(size: number, { rank, all, peers }: First): ConnectEnd[] {
   const met = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
   return met
     .filter((peer) => peer !== rank)
-    .flatMap((peer): ByteEnd[] => [
+    .flatMap((peer): ConnectEnd[] => [
       { direction: "send", peer },
       { direction: "recv", peer },
     ]);

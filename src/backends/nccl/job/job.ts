@@ -10,8 +10,8 @@ import {
   type RemoteTransfer,
   type Session,
 } from "../../../api/index.ts";
-import { Made } from "../calls/call-counters.ts";
-import type { OtherEnds } from "../calls/communicator-ends.ts";
+import { CallCounters } from "../calls/call-counters.ts";
+import type { RemoteEnds } from "../calls/communicator-ends.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { OverElsewhere } from "./comm-status.ts";
 import { type CompareCalls, Comparisons, StoreWaits } from "./cross-check.ts";
@@ -23,7 +23,7 @@ import { type Lives, nextLife } from "./rebuild.ts";
 const mostOver = 64;
 
 /** A membership as a session sees it. */
-export class Job implements PeerProcesses, OtherEnds {
+export class Job implements PeerProcesses, RemoteEnds {
   readonly #membership: Membership;
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
@@ -31,8 +31,8 @@ export class Job implements PeerProcesses, OtherEnds {
   readonly #whoIsMissing: WhoIsMissing;
   readonly #keys = new CommunicatorKeys();
   /** The calls that this process has made: by communicator, and by its key. */
-  readonly #made = new WeakMap<CommInfo, Made>();
-  readonly #madeByKey = new Map<string, Made>();
+  readonly #made = new WeakMap<CommInfo, CallCounters>();
+  readonly #madeByKey = new Map<string, CallCounters>();
   readonly #over: string[] = [];
   #handedOver = false;
   /** This process is to be in the job no more, unless a later life has begun. */
@@ -59,10 +59,10 @@ export class Job implements PeerProcesses, OtherEnds {
   }
 
   /** The calls that this process has made on a communicator, by the same object every time. */
-  madeOn(comm: CommInfo): Made {
+  madeOn(comm: CommInfo): CallCounters {
     let made = this.#made.get(comm);
     if (made === undefined) {
-      made = new Made(comm.ranks.length);
+      made = new CallCounters(comm.ranks.length);
       this.#made.set(comm, made);
       this.#madeByKey.set(this.#keys.of(comm), made);
     }
@@ -86,7 +86,7 @@ export class Job implements PeerProcesses, OtherEnds {
   /** A call is compared with those of the others. */
   #compares(comm: CommInfo, number: number): void {
     const made = this.#madeByKey.get(this.#keys.of(comm));
-    if (made !== undefined) made.told = number + 1;
+    if (made !== undefined) made.compared = number + 1;
   }
 
   /** Ranks that have not come to a call, by their own words. */
@@ -105,13 +105,13 @@ export class Job implements PeerProcesses, OtherEnds {
   }
 
   /** This process has closed its end of a communicator, and the others did not come to it. */
-  async closedAlone(comm: CommInfo): Promise<void> {
+  async reportClosedAlone(comm: CommInfo): Promise<void> {
     const made = this.#made.get(comm);
     if (made !== undefined) await this.#overElsewhere.closed(comm, made);
   }
 
   /** True where another process has ended a communicator alone, so that calls of this process never end. */
-  isEndedAlone(comm: CommInfo): Promise<boolean> {
+  isEndedElsewhere(comm: CommInfo): Promise<boolean> {
     return this.#overElsewhere.any(comm);
   }
 
@@ -119,7 +119,7 @@ export class Job implements PeerProcesses, OtherEnds {
   async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
     const own = this.#madeByKey.get(this.#keys.of(comm));
     const ended = await this.#overElsewhere.of(comm, own);
-    if (ended !== undefined || own?.isCutOff !== true) return ended;
+    if (ended !== undefined || own?.disconnected !== true) return ended;
     // A rank that closed it, without waiting for the others, has left no word.
     const rank = await this.#whoIsMissing.closer(comm, own);
     return rank === undefined ? undefined : { rank, aborted: undefined };

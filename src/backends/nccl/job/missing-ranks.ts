@@ -1,27 +1,32 @@
 /** The ranks that keep a rank waiting: ranks of other processes are queried for their calls. All ranks here are those of the job. */
 import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/index.ts";
-import { type Ends, Made, type Message, messagesOf } from "../calls/call-counters.ts";
+import {
+  CallCounters,
+  type Message,
+  type MessageCounts,
+  messagesOf,
+} from "../calls/call-counters.ts";
 import type { Membership } from "../rendezvous/index.ts";
 import { type Answers, RollCall } from "./status-query.ts";
 
 /** A process's words about a communicator, by its key: an answer, or a farewell for all communicators. */
-type Words = Readonly<Record<string, Partial<Ends & Counts>>>;
+type Words = Readonly<Record<string, Partial<MessageCounts & Counts>>>;
 
 /** Collective calls, and whether any follow: see `Made`. */
-type Counts = Pick<Made, "calls" | "told" | "meets" | "isOver">;
+type Counts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
 
 /** Asks, and answers others, on behalf of one process. */
 export class WhoIsMissing {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #made: ReadonlyMap<string, Made>;
+  readonly #made: ReadonlyMap<string, CallCounters>;
   readonly #rollCall: RollCall;
 
   /** `keyOf` names a communicator alike in every process; `made` are those that this one has made something on, by name. */
   constructor(
     membership: Membership,
     keyOf: (comm: CommInfo) => string,
-    made: ReadonlyMap<string, Made>,
+    made: ReadonlyMap<string, CallCounters>,
   ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
@@ -35,19 +40,20 @@ export class WhoIsMissing {
    * waited, to come together for it: another gave it up before, or what they connect or register is not alike.
    */
   async ofCall(comm: CommInfo, number: number): Promise<MissingRanks> {
-    const own = this.#made.get(this.#keyOf(comm)) ?? new Made(comm.ranks.length);
-    const compared = own.calls > number || own.told <= own.calls ? Infinity : own.told - 1;
-    let haveDiverged = own.meets === number;
-    const ranks = await this.#lacking(comm, ({ calls, told, meets }) => {
-      haveDiverged ||= meets === number;
-      return told > compared || calls > number;
+    const own = this.#made.get(this.#keyOf(comm)) ?? new CallCounters(comm.ranks.length);
+    const comparing =
+      own.submitted > number || own.compared <= own.submitted ? Infinity : own.compared - 1;
+    let haveDiverged = own.atBarrier === number;
+    const ranks = await this.#lacking(comm, ({ submitted, compared, atBarrier }) => {
+      haveDiverged ||= atBarrier === number;
+      return compared > comparing || submitted > number;
     });
     return { ranks, haveDiverged: haveDiverged && ranks.length === 0 };
   }
 
   /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
   behind(comm: CommInfo, number: number): Promise<number[]> {
-    return this.#lacking(comm, ({ calls }) => calls > number);
+    return this.#lacking(comm, ({ submitted }) => submitted > number);
   }
 
   /** The other ranks for which a condition does not hold, or that do not answer. */
@@ -60,8 +66,8 @@ export class WhoIsMissing {
     const key = this.#keyOf(comm);
     const lacking = await this.#rollCall.ask(`calls ${key}`, async (answers) => {
       const asked = others.map(async (each) => {
-        const { calls = 0, told = 0, meets } = await wordsOf(answers, each, key);
-        return holds({ calls, told, meets }) ? [] : [each];
+        const { submitted = 0, compared = 0, atBarrier } = await wordsOf(answers, each, key);
+        return holds({ submitted, compared, atBarrier }) ? [] : [each];
       });
       return (await Promise.all(asked)).flat();
     });
@@ -73,9 +79,9 @@ export class WhoIsMissing {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
     return this.#rollCall.ask(`messages ${key}`, async (answers) => {
-      const of = async (rank: number): Promise<Ends> => {
+      const of = async (rank: number): Promise<MessageCounts> => {
         const words = await wordsOf(answers, ranks[rank] as number, key);
-        return { made: [], waiting: [], ...words };
+        return { posted: [], waiting: [], ...words };
       };
       const own = ranks.indexOf(this.#membership.rank);
       const together = messagesOf(ranks.length, halves);
@@ -85,14 +91,14 @@ export class WhoIsMissing {
   }
 
   /** A rank that has closed a communicator without what this one has made there; `undefined` where none says so. */
-  closer(comm: CommInfo, own: Made): Promise<number | undefined> {
+  closer(comm: CommInfo, own: CallCounters): Promise<number | undefined> {
     const { rank, size } = this.#membership;
     const key = this.#keyOf(comm);
     return this.#rollCall.ask(`all ${key}`, async (answers) => {
       const asked = comm.ranks.map(async (each, at) => {
         if (each === rank || each >= size) return [];
-        const { calls = 0, made = [], isOver } = await wordsOf(answers, each, key);
-        return isOver === true && own.waitsFor(at, { calls, ends: made }) ? [each] : [];
+        const { submitted = 0, posted = [], isOver } = await wordsOf(answers, each, key);
+        return isOver === true && own.dependsOn(at, { submitted, posted }) ? [each] : [];
       });
       return (await Promise.all(asked)).flat()[0];
     });
@@ -112,16 +118,16 @@ export class WhoIsMissing {
     const made = asked === undefined ? undefined : this.#made.get(asked);
     if (asked === undefined || made === undefined) return {};
     if (subject === "all") return { [asked]: allOf(made) };
-    return { [asked]: subject === "calls" ? countsOf(made) : made.ends() };
+    return { [asked]: subject === "calls" ? countsOf(made) : made.messageCounts() };
   }
 }
 
-function countsOf({ calls, told, meets, isOver }: Made): Counts {
-  return { calls, told, meets, isOver };
+function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): Counts {
+  return { submitted, compared, atBarrier, isOver };
 }
 
-function allOf(made: Made): Counts & Ends {
-  return { ...countsOf(made), ...made.ends() };
+function allOf(made: CallCounters): Counts & MessageCounts {
+  return { ...countsOf(made), ...made.messageCounts() };
 }
 
 /** A rank's words about a communicator. */
@@ -144,7 +150,7 @@ interface Wanted {
  */
 export async function keepWaiting(
   size: number,
-  of: (rank: number) => Promise<Ends>,
+  of: (rank: number) => Promise<MessageCounts>,
   rank: number,
   together: readonly Message[],
 ): Promise<number[]> {
@@ -155,7 +161,7 @@ export async function keepWaiting(
   while (wanted.length > 0) {
     const fresh = new Set(wanted.map(({ by }) => by).filter((by) => !heard.has(by)));
     const told = await Promise.all(Array.from(fresh, async (by) => [by, await of(by)] as const));
-    for (const [by, { made, waiting }] of told) heard.set(by, { made: new Map(made), waiting });
+    for (const [by, { posted, waiting }] of told) heard.set(by, { made: new Map(posted), waiting });
     const lacks = ({ message: [pair, number], by }: Wanted): boolean =>
       (heard.get(by)?.made.get(pair) ?? 0) <= number;
     const missing = new Set(wanted.filter(lacks).map(({ by }) => by));

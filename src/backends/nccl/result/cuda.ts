@@ -281,7 +281,7 @@ interface Launch {
 /** Launches that are made again and again. */
 export interface LaunchList {
   /** @throws CudaError for the first launch that fails; those behind it are not made. */
-  make(): void;
+  run(): void;
 }
 
 /** Writes lists. */
@@ -298,7 +298,7 @@ function cudaListCalls({ get, check }: CudaLibrary, runner: ListRunner | undefin
       if (runner === undefined || address === undefined) return undefined;
       const calls = launches.map(({ graph, stream }) => ({ address, args: [graph, stream] }));
       const list = new CallList(runner, calls);
-      return { make: () => check(list.make(), "cudaGraphLaunch") };
+      return { run: () => check(list.run(), "cudaGraphLaunch") };
     },
   };
 }

@@ -136,18 +136,18 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
 }
 
 /** A call with its arguments, to be made on any communicator. */
-export type NotedCall = (nccl: NcclDataCalls) => void;
+export type RecordedCall = (nccl: NcclDataCalls) => void;
 
 /** Calls that are made again and again. */
 export interface NcclList {
   /** @throws NcclError naming the call that failed; those behind it are not made, and the group that it is in is closed. */
-  make(): void;
+  run(): void;
 }
 
 /** Writes lists. */
 export interface NcclListCalls {
   /** One list of groups, which follow each other; a call alone needs no group. `undefined` where there are no lists. */
-  listed(groups: readonly (readonly NotedCall[])[]): NcclList | undefined;
+  listed(groups: readonly (readonly RecordedCall[])[]): NcclList | undefined;
 }
 
 /** A C call of a list, with what an error says of it. */
@@ -176,8 +176,8 @@ class WrittenList implements NcclList {
     this.#list = new CallList(runner, calls);
   }
 
-  make(): void {
-    const status = this.#list.make();
+  run(): void {
+    const status = this.#list.run();
     if (status !== 0) this.#fail(status);
   }
 
@@ -196,7 +196,7 @@ class WrittenList implements NcclList {
 /** The C calls of groups. */
 function written(
   { get }: NcclLibrary,
-  groups: readonly (readonly NotedCall[])[],
+  groups: readonly (readonly RecordedCall[])[],
 ): readonly WrittenCall[] {
   const calls: WrittenCall[] = [];
   const around = (name: "groupStart" | "groupEnd", cCall: string): void => {

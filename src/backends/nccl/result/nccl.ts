@@ -146,13 +146,13 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
 }
 
 /** One end of a byte's way: to another rank, or from it. */
-export interface ByteEnd {
+export interface ConnectEnd {
   readonly direction: "send" | "recv";
   readonly peer: number;
 }
 
 /** Where a rank sends bytes from and receives them. */
-export interface ByteRoom {
+export interface ConnectBuffers {
   readonly comm: bigint;
   readonly stream: bigint;
   readonly from: bigint;
@@ -179,8 +179,8 @@ interface NcclBackgroundCalls {
   /** Exchanges a byte with other ranks, which connects them. Resolves when the bytes are on the stream. */
   connectInBackground(
     device: ThreadDevice,
-    room: ByteRoom,
-    ends: readonly ByteEnd[],
+    room: ConnectBuffers,
+    ends: readonly ConnectEnd[],
   ): Promise<void>;
   registerWindowInBackground(
     device: ThreadDevice,
@@ -238,8 +238,8 @@ const names = { send: "ncclSend", recv: "ncclRecv" } as const;
 async function connect(
   { get, check }: NcclLibrary,
   device: ThreadDevice,
-  { comm, stream, from, into }: ByteRoom,
-  ends: readonly ByteEnd[],
+  { comm, stream, from, into }: ConnectBuffers,
+  ends: readonly ConnectEnd[],
 ): Promise<void> {
   const messages = ends.map(({ direction, peer }): BoundCall => {
     const at = direction === "send" ? from : into;

@@ -48,12 +48,12 @@ export class CallList {
   /** Native code reads it: its words live as long as the list. */
   readonly #place: ListPlace;
   readonly #mailbox: BigUint64Array;
-  readonly #run: () => number;
+  readonly #runner: () => number;
 
   constructor({ run, mailbox, memory }: ListRunner, calls: readonly ListedCall[]) {
     this.#place = memory.take(wordsPerCall * calls.length + 1);
     this.#mailbox = mailbox;
-    this.#run = run;
+    this.#runner = run;
     const { words } = this.#place;
     for (const [at, { address, args }] of calls.entries()) {
       if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
@@ -64,9 +64,9 @@ export class CallList {
   }
 
   /** Makes the calls in their order, up to one that gives another status than 0; gives that status, or 0. */
-  make(): number {
+  run(): number {
     this.#mailbox[0] = this.#place.address;
-    return this.#run();
+    return this.#runner();
   }
 
   /** The index of the call at which the last `make` ended; the list's length where it made all of them. */
