@@ -17,7 +17,7 @@ const [to1, to2, from1] = [1, 2, 3];
 
 test("those that were handed over count, and wait for nobody", () => {
   const made = new CallCounters(3);
-  expect(made.messageCounts()).toEqual({ made: [], waiting: [] });
+  expect(made.messageCounts()).toEqual({ posted: [], waiting: [] });
   made.messagesSubmitted(halves("send 1 #0", "recv 1 #0", "send 1 #1"));
   made.messagesSubmitted(halves("send 2 #0"));
   const counts = [
