@@ -4,6 +4,7 @@
  * It knows the formula that made the inputs and evaluates it again for every rank, in one plain loop. It shares no code
  * with the folds, programs and executors that it judges.
  */
+import { bytesOfView } from "../api/bits.ts";
 import type { DType, HostArray, NamedReduceOp } from "../api/index.ts";
 import {
   type Arrival,
@@ -83,15 +84,11 @@ const mostKept = 2 ** 24;
 /** Number of elements with different bits; missing elements differ. */
 function countDifferent(expected: HostArray, found: HostArray): number {
   if (expected.length !== found.length) return Math.max(expected.length, found.length);
-  const a = bytesOfArray(expected);
-  if (Buffer.compare(a, bytesOfArray(found)) === 0) return 0;
+  const a = bytesOfView(expected);
+  if (Buffer.compare(a, bytesOfView(found)) === 0) return 0;
   const left = bitsOfArray(expected);
   const right = bitsOfArray(found);
   let different = 0;
   for (let at = 0; at < left.length; at++) if (left[at] !== right[at]) different++;
   return different;
-}
-
-function bytesOfArray({ buffer, byteOffset, byteLength }: HostArray): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }

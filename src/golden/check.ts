@@ -1,7 +1,8 @@
 /** Are recorded results still what comes out? */
+import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type HostArray } from "../api/index.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
-import { bytesOfArray, elementBits, hashesOf, wantedOf } from "./outputs.ts";
+import { hashesOf, wantedOf } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
 /** A case that did not come out as recorded. */
@@ -123,19 +124,11 @@ function elementOf(
   right: HostArray | undefined,
 ): ElementDifference | undefined {
   const recorded = record.bits === undefined ? undefined : wantedOf(record, record.bits, rank);
-  const want = recorded === undefined ? right && bytesOfArray(right) : Buffer.from(recorded, "hex");
+  const want = recorded === undefined ? right : Buffer.from(recorded, "hex");
   if (want === undefined || output === undefined) return undefined;
-  const have = bytesOfArray(output);
-  const at = have.findIndex((byte, i) => byte !== want[i]);
-  if (at < 0) return undefined;
-  const elementBytes = bytesOf(record.dtype);
-  const element = Math.floor(at / elementBytes);
-  return {
-    element,
-    length: output.length,
-    want: elementBits(want, element, elementBytes),
-    have: elementBits(have, element, elementBytes),
-  };
+  const found = firstDifference(want, output, bytesOf(record.dtype));
+  if (found === undefined) return undefined;
+  return { element: found.element, length: output.length, want: found.a, have: found.b };
 }
 
 function samePlan(a: GoldenPlan | undefined, b: GoldenPlan): boolean {

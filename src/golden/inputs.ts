@@ -3,6 +3,7 @@
  *
  * Typed-array loops, because recorded files are replayed whole.
  */
+import { mix32 } from "../api/bits.ts";
 import { bytesOf, type DType, dtypeInfo, type HostArray } from "../api/index.ts";
 import { type GoldenCase, sentBlocks } from "./case.ts";
 import { idOf } from "./format.ts";
@@ -66,12 +67,6 @@ function fillInput(
   else fillRaw(new Uint8Array(memory, 0, count), seed);
 }
 
-function mix(x: number): number {
-  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-  return x ^ (x >>> 16);
-}
-
 const stride = 0x85ebca6b | 0;
 
 function fillRaw(out: Int32Array | Uint16Array | Uint8Array, seed: number): void {
@@ -81,22 +76,22 @@ function fillRaw(out: Int32Array | Uint16Array | Uint8Array, seed: number): void
 }
 
 function fillRaw32(out: Int32Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix(at);
+  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
 }
 
 function fillRaw16(out: Uint16Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix(at);
+  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
 }
 
 function fillRaw8(out: Uint8Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix(at);
+  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
 }
 
 function fillFloat32(out: Int32Array, seed: number, drawn: InputClass): void {
   const modulus = drawn === "narrow" ? 3 : 17;
   const base = 127 - (modulus >> 1);
   for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    const u = mix(at);
+    const u = mix32(at);
     const exponent = base + ((u >>> 23) % modulus);
     out[i] = (u & 0x8000_0000) | (exponent << 23) | (u & 0x7f_ffff);
   }
@@ -122,14 +117,14 @@ function smallBits(u: number, rule: SmallRule, narrow: boolean): number {
 function fillSmall16(out: Uint16Array, seed: number, rule: SmallRule, drawn: InputClass): void {
   const narrow = drawn === "narrow";
   for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    out[i] = smallBits(mix(at), rule, narrow);
+    out[i] = smallBits(mix32(at), rule, narrow);
   }
 }
 
 function fillSmall8(out: Uint8Array, seed: number, rule: SmallRule, drawn: InputClass): void {
   const narrow = drawn === "narrow";
   for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    out[i] = smallBits(mix(at), rule, narrow);
+    out[i] = smallBits(mix32(at), rule, narrow);
   }
 }
 
@@ -138,8 +133,8 @@ function fillWide(out: Int32Array, seed: number, dtype: DType, drawn: InputClass
   const modulus = drawn === "narrow" ? 3 : 17;
   const base = 1023 - (modulus >> 1);
   for (let i = 0, at = seed; i < out.length; i += 2, at = (at + stride) | 0) {
-    const u = mix(at);
-    out[i] = mix(u ^ 0xdeadbeef);
+    const u = mix32(at);
+    out[i] = mix32(u ^ 0xdeadbeef);
     const exponent = base + ((u >>> 20) % modulus);
     out[i + 1] = raw ? u : (u & 0x8000_0000) | (exponent << 20) | (u & 0xf_ffff);
   }

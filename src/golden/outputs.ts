@@ -1,5 +1,6 @@
 /** Outputs as files hold them: hashes and hexadecimal bytes, one for all ranks or one for each. */
 import { createHash } from "node:crypto";
+import { bytesOfView } from "../api/bits.ts";
 import type { HostArray } from "../api/index.ts";
 import type { GoldenCase } from "./case.ts";
 
@@ -12,9 +13,9 @@ export function hashesOf(outputs: Outputs): (string | undefined)[] {
   let hash = "";
   return outputs.map((output) => {
     if (output === undefined) return undefined;
-    if (known === undefined || Buffer.compare(bytesOfArray(known), bytesOfArray(output)) !== 0) {
+    if (known === undefined || Buffer.compare(bytesOfView(known), bytesOfView(output)) !== 0) {
       known = output;
-      hash = createHash("sha256").update(bytesOfArray(output)).digest("hex").slice(0, 16);
+      hash = createHash("sha256").update(bytesOfView(output)).digest("hex").slice(0, 16);
     }
     return hash;
   });
@@ -41,16 +42,5 @@ export function shared(
 
 /** All bytes in hexadecimal. */
 export function hexOf(output: HostArray): string {
-  return Buffer.from(bytesOfArray(output)).toString("hex");
-}
-
-/** The bits of an element: the number that its bytes are, lowest first. */
-export function elementBits(bytes: Uint8Array, element: number, elementBytes: number): string {
-  const own = bytes.slice(element * elementBytes, (element + 1) * elementBytes);
-  return `0x${Buffer.from(own.reverse()).toString("hex")}`;
-}
-
-/** An array as bytes. */
-export function bytesOfArray({ buffer, byteOffset, byteLength }: HostArray): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
+  return Buffer.from(bytesOfView(output)).toString("hex");
 }

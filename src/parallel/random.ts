@@ -4,6 +4,7 @@
  * Two streams with different keys never share numbers that matter, and drawing from one does not move another. The key
  * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
+import { mix32 } from "../api/bits.ts";
 import { InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertState, type RankStateful, type State } from "./state.ts";
@@ -29,8 +30,8 @@ export class Random implements RankStateful {
         throw invalid("Random", "key", textOf(part), "safe integers");
       }
       for (const word of [part | 0, Math.floor(part / 2 ** 32) | 0]) {
-        low = mix(low ^ word);
-        high = mix(high ^ Math.imul(word, 0x9e3779b1) ^ low);
+        low = mix32(low ^ word);
+        high = mix32(high ^ Math.imul(word, 0x9e3779b1) ^ low);
       }
     }
     this.#low = low;
@@ -40,8 +41,8 @@ export class Random implements RankStateful {
   /** 32 random bits, as an integer from 0. */
   word(): number {
     const drawn = this.#drawn++;
-    const inner = mix(this.#low ^ drawn);
-    return mix(inner ^ this.#high ^ Math.floor(drawn / 2 ** 32));
+    const inner = mix32(this.#low ^ drawn);
+    return mix32(inner ^ this.#high ^ Math.floor(drawn / 2 ** 32));
   }
 
   /** A number from 0 (included) to 1 (excluded), a multiple of 2^-53; takes two words. */
@@ -94,12 +95,4 @@ export class Random implements RankStateful {
     const state = states[rank];
     if (state !== undefined) this.restore(state);
   }
-}
-
-/** Spreads every bit of a word over all of them; one to one. */
-function mix(value: number): number {
-  let x = value | 0;
-  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-  return (x ^ (x >>> 16)) >>> 0;
 }

@@ -1,10 +1,10 @@
 /** Compares what a program left on two backends, and says where they differ first. */
+import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
 import { floatFormat, floatKind } from "./float-format.ts";
 import type { ProgramCall } from "./program.ts";
 import { assertAmong } from "./refuse.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
-import { dataView, readBits } from "./words.ts";
 
 /**
  * The parts that must agree. `results`: the library's promise, same bytes, where any NaN equals any other after a reduction and
@@ -51,28 +51,16 @@ function differenceOf(a: CallOutcome, b: CallOutcome, rule: SameRule): string | 
     }
     if (a.call.kind === "barrier") continue;
     const op = rule === "results" && "op" in a.call ? a.call.op : undefined;
-    const found = differingElement(a.call.dtype, op, left.bytes, right.bytes);
-    if (found !== undefined) return `${where}, rank ${rank}, ${found}`;
-  }
-  return undefined;
-}
-
-/** The first element that two results differ in, with both bit patterns; `op` for results of a reduction. */
-function differingElement(
-  dtype: DType,
-  op: ReduceOp | undefined,
-  a: Uint8Array,
-  b: Uint8Array,
-): string | undefined {
-  if (a.length !== b.length) return `${a.length} bytes against ${b.length}`;
-  if (a.every((byte, i) => byte === b[i])) return undefined;
-  const width = bytesOf(dtype);
-  const [left, right] = [dataView(a), dataView(b)];
-  for (let i = 0; i < a.length / width; i++) {
-    const [x, y] = [readBits(left, dtype, i), readBits(right, dtype, i)];
-    if (x === y || (op !== undefined && equalAfter(op, dtype, x, y))) continue;
-    const hex = (bits: bigint): string => `0x${bits.toString(16).padStart(2 * width, "0")}`;
-    return `element ${i}: ${hex(x)} against ${hex(y)}`;
+    const { dtype } = a.call;
+    const [mine, theirs] = [left.bytes, right.bytes];
+    if (mine.length !== theirs.length) {
+      return `${where}, rank ${rank}, ${mine.length} bytes against ${theirs.length}`;
+    }
+    const equal = (x: bigint, y: bigint): boolean =>
+      op !== undefined && equalAfter(op, dtype, x, y);
+    const found = firstDifference(mine, theirs, bytesOf(dtype), equal);
+    if (found === undefined) continue;
+    return `${where}, rank ${rank}, element ${found.element}: ${found.a} against ${found.b}`;
   }
   return undefined;
 }

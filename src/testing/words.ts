@@ -1,4 +1,5 @@
 /** Random words and raw elements: the two sources that all contents are made of. */
+import { mix32 } from "../api/bits.ts";
 import { bytesOf, type DType } from "../api/index.ts";
 
 /** A source of 32 random bits a call, fixed by its seed. */
@@ -6,10 +7,7 @@ export function randomWords(seed: number): () => number {
   let state = seed | 0;
   return () => {
     state = (state + 0x9e3779b9) | 0;
-    let x = state;
-    x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-    x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-    return (x ^ (x >>> 16)) >>> 0;
+    return mix32(state);
   };
 }
 
@@ -25,15 +23,6 @@ export function writeBits(view: DataView, dtype: DType, at: number, [low, high]:
     view.setUint32(width * at, low, true);
     if (width === 8) view.setUint32(width * at + 4, high, true);
   }
-}
-
-/** Reads one element's bits. */
-export function readBits(view: DataView, dtype: DType, at: number): bigint {
-  const width = bytesOf(dtype);
-  if (width === 1) return BigInt(view.getUint8(at));
-  if (width === 2) return BigInt(view.getUint16(2 * at, true));
-  if (width === 4) return BigInt(view.getUint32(4 * at, true));
-  return view.getBigUint64(8 * at, true);
 }
 
 /** A view of all of some bytes. */

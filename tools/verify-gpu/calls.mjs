@@ -1,5 +1,5 @@
 // Makes one call on a rank, and compares what both backends gave.
-import { firstDifference } from "../../dist/cli/verify/difference.js";
+import { firstDifference } from "../../dist/api/bits.js";
 import { orderEndingAt, partingText } from "../../dist/cli/verify/parting.js";
 import { canonicalForm } from "../../dist/golden/canonical.js";
 import { bytes } from "./arrays.mjs";
@@ -53,7 +53,7 @@ export function compare(call, ofGpu, ofSim, totals) {
     if (Buffer.compare(bytes(output), bytes(other)) === 0) continue;
     const folds = call.op !== undefined && call.dtype === "float64";
     const [a, b] = folds ? [output, other].map(withOneNaN) : [output, other];
-    const difference = firstDifference(a, b);
+    const difference = firstDifference(a, b, a.BYTES_PER_ELEMENT);
     if (difference !== undefined) return { rank, ...difference };
     totals.resultsEqualButForNaN++;
   }

@@ -2,17 +2,18 @@
  * Random choices that a seed fixes for ever: every choice is keyed by what it is for, never drawn from a shared stream,
  * so that leaving one out does not shift the others.
  */
+import { mix32 } from "../../api/bits.ts";
 
 /** Purposes that random choices are keyed by. */
 export const purpose = { start: 1, wake: 2, resume: 3 } as const;
 
 /** 32 random bits for a key; every bit of a safe integer counts. */
 function randomBits(seed: number, ...key: readonly number[]): number {
-  let state = mix(seed ^ 0x9e3779b9);
+  let state = mix32(seed ^ 0x9e3779b9);
   const high = Math.floor(seed / 2 ** 32);
   // Seeds of 32 bits, which is what people write, keep the runs they have.
-  if (high !== 0) state = mix(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
-  for (const part of key) state = mix(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
+  if (high !== 0) state = mix32(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
+  for (const part of key) state = mix32(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;
 }
 
@@ -28,18 +29,11 @@ export function randomOrder(size: number, seed: number, ...key: readonly number[
   for (let index = 0; index < size; index++) order.push(index);
   let state = randomBits(seed, ...key);
   for (let last = size - 1; last > 0; last--) {
-    state = mix(state + 0x9e3779b9);
+    state = mix32(state + 0x9e3779b9);
     const pick = state % (last + 1);
     const moved = order[last] as number;
     order[last] = order[pick] as number;
     order[pick] = moved;
   }
   return order;
-}
-
-function mix(value: number): number {
-  let x = value;
-  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-  return (x ^ (x >>> 16)) >>> 0;
 }

@@ -1,7 +1,8 @@
 /** The result of a program on one rank: memory read back, so that it outlives its world, and compared with another's. */
+
 import { inspect, isDeepStrictEqual } from "node:util";
+import { firstDifference } from "../../api/bits.ts";
 import { DeviceBuffer, type HostArray } from "../../api/index.ts";
-import { firstDifference } from "./difference.ts";
 
 /** A result in which every buffer is a copy of its contents. */
 export async function readBack(
@@ -49,7 +50,7 @@ type Found = readonly [where: string, a: string, b: string] | undefined;
 
 function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): Found {
   if (ArrayBuffer.isView(a) && ArrayBuffer.isView(b) && classOf(a) === classOf(b)) {
-    const found = firstDifference(elementsOf(a), elementsOf(b));
+    const found = firstDifference(a, b, elementBytesOf(a));
     return found && [`${path}: element ${found.element} of ${found.length}`, found.a, found.b];
   }
   if (!isContainer(a) || !isContainer(b) || Array.isArray(a) !== Array.isArray(b)) {
@@ -77,10 +78,8 @@ function classOf(value: object): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
-function elementsOf(view: ArrayBufferView): HostArray {
-  if (view instanceof DataView)
-    return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-  return view as HostArray;
+function elementBytesOf(view: ArrayBufferView): number {
+  return view instanceof DataView ? 1 : (view as HostArray).BYTES_PER_ELEMENT;
 }
 
 function textOf(value: unknown): string {

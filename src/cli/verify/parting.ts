@@ -2,10 +2,11 @@
  * At which hop two results part. Hardware shows the end of a fold alone, so the other result is looked for among the
  * values on the way and among folds in other orders: the first hop that such a fold has otherwise is where they part.
  */
+
 import { foldFor, lanesOf, type ScalarRounding } from "../../algorithms/index.ts";
+import { firstDifference } from "../../api/bits.ts";
 import type { DType, HostArray, ReduceOp } from "../../api/index.ts";
 import { canonicalForm } from "../../golden/canonical.ts";
-import { firstDifference } from "./difference.ts";
 
 /** One element, and how it is folded. */
 export interface FoldedElement {
@@ -25,7 +26,8 @@ const mostOrdered = 6;
 /** Where a result parts from the plan's fold, in words. */
 export function partingText(element: FoldedElement): string {
   const { order, found } = element;
-  const isFound = (value: HostArray): boolean => firstDifference(value, found) === undefined;
+  const isFound = (value: HostArray): boolean =>
+    firstDifference(value, found, found.BYTES_PER_ELEMENT) === undefined;
   const planned = `the plan folds ${rankList(order)}`;
   for (let hops = 1; hops < order.length; hops++) {
     const partial = folded(element, order.slice(0, hops), "fused");

@@ -5,6 +5,7 @@
  * Collectives that copy are compared on arbitrary bits. So are those that fold where both backends explain the same
  * plan; else only exact numbers can be demanded to agree.
  */
+import { type BitDifference, firstDifference } from "../../api/bits.ts";
 import {
   type Backend,
   bytesOf,
@@ -20,7 +21,6 @@ import { type CallShape, type MeasuredCollective, questionOf } from "../../bench
 import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { canonicalForm } from "../../golden/canonical.ts";
-import { type Difference, firstDifference } from "./difference.ts";
 import { orderEndingAt, partingText } from "./parting.ts";
 import { arbitraryBits, type Payload } from "./payload.ts";
 
@@ -226,7 +226,7 @@ function compare(
     }
     // A rank without output has nothing to compare; of a barrier it counts that both came back.
     if (left.length + right.length === 0 && each.row.moves) continue;
-    const difference = firstDifference(left, right);
+    const difference = firstDifference(left, right, left.BYTES_PER_ELEMENT);
     comparison.results++;
     comparison.elements += left.length;
     if (each.payload === "bits") comparison.onBits++;
@@ -270,7 +270,7 @@ function hopText(
 function differenceText(
   { row, shape, dtype, op, inPlace, payload }: Case,
   rank: number,
-  { element, length, a, b }: Difference,
+  { element, length, a, b }: BitDifference,
   nameOfA: string,
   nameOfB: string,
 ): string {
