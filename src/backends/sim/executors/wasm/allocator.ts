@@ -17,7 +17,7 @@ export const rangeAlignment = 64;
  * A fold reads and writes one place of sixteen buffers at a time. Were they a power of two apart, all these lines would fall
  * into one set of a cache, with eight ways, and all their pages into one place of what the processor keeps about pages: it
  * would tell ways apart wrongly and fetch nothing ahead. So buffers begin five lines, and large ones five pages and five
- * lines, after a power of two; docs/performance.md has what that is worth.
+ * lines, after a power of two; docs/design/tunings.md has the measurement.
  */
 const spacings = [
   { bytes: 2 ** 20, lines: 325, modulo: 1024 },
