@@ -32,12 +32,12 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "the stall detector reports, after a real delay, ranks that a timer or I/O may wake",
   },
   {
-    path: "src/api/ledger/watch/settling.ts",
+    path: "src/api/ledger/wake-ups.ts",
     rule: "clock",
     reason: "the event loop gets a turn after some real time; no order and no result depends on it",
   },
   {
-    path: "src/api/ledger/watch/deadlines.ts",
+    path: "src/api/ledger/deadlines.ts",
     rule: "clock",
     reason: "deadlines of sessions without a virtual clock pass in real time",
   },
@@ -81,16 +81,6 @@ const EXCEPTIONS: readonly Exception[] = [
     path: "src/algorithms/scatter/",
     rule: "crumb",
     reason: "an algorithm is a file",
-  },
-  {
-    path: "src/api/ledger/again/goings.ts",
-    rule: "crumb",
-    reason: "chooses between two mechanisms that know nothing of each other",
-  },
-  {
-    path: "src/api/ledger/watch/makers.ts",
-    rule: "crumb",
-    reason: "the monitor's part of making operations, in the folder of the monitor",
   },
   {
     path: "src/backends/nccl/discovery/bus-order.ts",
@@ -248,8 +238,6 @@ describe("the checkers notice", () => {
     ["sim -> nccl", "src/backends/sim/index.ts", "../nccl/index.ts"],
     ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
     ["device -> calls", "src/backends/nccl/device/x.ts", "../calls/communicator.ts"],
-    ["agreement -> serving", "src/api/ledger/agree/x.ts", "../serve/serve.ts"],
-    ["serving -> the ledger", "src/api/ledger/serve/x.ts", "../ledger.ts"],
     ["device -> the session", "src/backends/nccl/device/x.ts", "../session.ts"],
     ["a folder that nobody has placed", "src/backends/nccl/new/x.ts", "../result/nccl.ts"],
     ["parallel -> algorithms", "src/parallel/x.ts", "../algorithms/index.ts"],

@@ -1,9 +1,9 @@
 /**
  * Buffers: typed ranges of one rank's device memory.
  *
- * A buffer knows its dtype and length in elements; where the bytes live is the backend's `Memory`. `subarray` shares
- * memory with its parent, as a TypedArray's does, and both end when the allocation is disposed. While an operation is
- * pending its buffers are lent: reading gives undefined contents and writing corrupts the result.
+ * A buffer has a dtype and a length in elements; its bytes are in the backend's `Memory`. `subarray` shares memory with its
+ * parent, as a TypedArray's does, and both end when the allocation is disposed. While an operation is pending its buffers are
+ * in use: reading gives undefined contents and writing corrupts the result.
  */
 import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
 import {
@@ -19,7 +19,6 @@ import {
   type NamedArrays,
   typedArrayClass,
 } from "./host-array.ts";
-import { LastUse } from "./last-use.ts";
 import type { Memory } from "./memory.ts";
 import { invalid, textOf } from "./option-kinds.ts";
 
@@ -369,4 +368,21 @@ const pieceBytes = 2 ** 30;
 /** The bytes of a host array from one on, a piece at most. */
 function pieceAt({ buffer, byteOffset, byteLength }: ArrayBytes, at: number): Uint8Array {
   return new Uint8Array(buffer, byteOffset + at, Math.min(pieceBytes, byteLength - at));
+}
+
+// The last use of memory.
+//
+// Memory lives long and operations are new, and the garbage collector has to note each long-lived object that points to a new
+// one. So the memory points to one object for all repetitions of a call, and the operation changes in there.
+
+/** Readers take the operation at once: later it may be another one. */
+export class LastUse {
+  /** Stands for what the calls belong to. */
+  readonly key: object;
+  op: PromiseLike<unknown>;
+
+  constructor(key: object, op: PromiseLike<unknown>) {
+    this.key = key;
+    this.op = op;
+  }
 }

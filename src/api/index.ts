@@ -28,6 +28,7 @@ export type {
   VirtualClock,
   WriteFault,
 } from "./backend.ts";
+export type { LastUse } from "./buffer.ts";
 export { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
 export type {
   AllGatherArgs,
@@ -99,8 +100,7 @@ export {
 } from "./explanation.ts";
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./host-array.ts";
-export type { LastUse } from "./last-use.ts";
-export type { LiveResources } from "./ledger/watch/resources.ts";
+export type { LiveResources } from "./ledger/deadlock/runtime.ts";
 export type { Memory } from "./memory.ts";
 export {
   CommOp,
@@ -120,8 +120,7 @@ export {
 } from "./reduce-op.ts";
 export { type PlacedCall, type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
 export { type ConnectedCommunicator, type ConnectOptions, connect } from "./world/connect.ts";
-export { createWorld } from "./world/create-world.ts";
-export { firstAvailable } from "./world/first-available.ts";
+export { createWorld, firstAvailable } from "./world/create-world.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";
 
 declare global {

@@ -58,13 +58,6 @@ const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
 
 /** Folders with an order among their own folders: each with those that it sees; the files beside them see all. */
 const ROOMS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
-  "src/api/ledger/": {
-    calls: [],
-    agree: ["calls"],
-    watch: ["calls"],
-    serve: ["agree", "watch", "calls"],
-    again: ["serve", "agree", "calls"],
-  },
   "src/backends/nccl/": {
     common: [],
     sys: ["common"],

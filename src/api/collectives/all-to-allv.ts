@@ -7,7 +7,7 @@ import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
-import { UnservedError } from "../ledger/calls/unserved.ts";
+import { UnservedError } from "../ledger/failures.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";

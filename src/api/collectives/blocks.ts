@@ -1,7 +1,7 @@
 /** Blocks of v-forms: where they start, that they lie inside their buffer, that they do not overlap. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { DType } from "../dtype.ts";
-import type { SignatureField } from "../ledger/calls/posting.ts";
+import type { SignatureField } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
 /** Where blocks start: as given, or one after another. */

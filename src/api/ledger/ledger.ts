@@ -1,47 +1,36 @@
 /**
- * The call ledger of one communicator: ranks post calls, it matches them and has complete ones served, one at a time.
+ * The call ledger of one communicator: ranks post calls, the ledger matches them and dispatches complete ones, one at a time.
  *
- * Every rank's calls are served in the order it made them. A collective call is served when it is what every rank
- * would do next; sends and receives when a pair of them heads the lines of its two ranks. A wrong call fails on every
- * rank of it and is then over, so the communicator stays in step and usable.
+ * The calls of a rank are dispatched in the order in which it made them: a collective call when it is at the head of all ranks'
+ * queues, sends and receives when a pair of them is. A wrong call fails on every rank and is then over, so the communicator
+ * stays in step and usable.
  */
-import type { CommInfo } from "../backend.ts";
+import type { CommInfo, VirtualClock } from "../backend.ts";
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import type { Prepared } from "../member/prepared.ts";
-import type { CommOp } from "../op.ts";
-import type { Goings } from "./again/going.ts";
-import { goingsOf } from "./again/goings.ts";
-import { repeated, repeatsFreely } from "./again/repeated.ts";
-import { Windows } from "./agree/windows.ts";
-import { Batch } from "./calls/batch.ts";
-import { CallNumbers } from "./calls/call-numbers.ts";
+import type { CommOp, OpMaker, Resumption } from "../op.ts";
+import { Windows } from "./compare.ts";
+import { absent, Deadlines, firstDue, type Holdup, holdupOf, timeoutError } from "./deadlines.ts";
+import type { Monitor } from "./deadlock/monitor.ts";
+import { ComingTogether, serveSlot, serveTransfers } from "./dispatch.ts";
 import {
   type Cancelled,
   type Death,
   deathAfter,
+  errorByCall,
   type FailedCall,
+  Failures,
   tellOthers,
-} from "./calls/death.ts";
-import { Failures } from "./calls/failures.ts";
-import { Lines } from "./calls/lines.ts";
-import type { Posting, TransferPosting } from "./calls/posting.ts";
-import { Slots } from "./calls/slots.ts";
-import { errorByCall, UnservedError } from "./calls/unserved.ts";
-import { headWait, type OpenWait, openWaits } from "./calls/waits.ts";
-import { CallQueue, type QueuedCall } from "./serve/call-queue.ts";
-import { ComingTogether } from "./serve/coming-together.ts";
-import type { ReadyQueue } from "./serve/ready-queue.ts";
-import { serveSlot } from "./serve/serve.ts";
-import type { ServeHost } from "./serve/serve-host.ts";
-import { serveTransfers } from "./serve/transfers.ts";
-import type { Turns } from "./serve/turns.ts";
-import { Deadlines } from "./watch/deadlines.ts";
-import { Makers } from "./watch/makers.ts";
-import type { Monitor } from "./watch/monitor.ts";
-import { absent, firstDue, type Holdup, holdupOf, timeoutError } from "./watch/overdue.ts";
-import { Quiet } from "./watch/quiet.ts";
-import type { Settling } from "./watch/settling.ts";
+  UnservedError,
+} from "./failures.ts";
+import { Batch } from "./messages.ts";
+import { type Goings, goingsOf, repeated, repeatsFreely } from "./persistent.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
+import { CallNumbers, headWait, Lines, type OpenWait, openWaits, Slots } from "./queues.ts";
+import type { ServeHost } from "./settle.ts";
+import { CallQueue, type QueuedCall, type Turns } from "./submission.ts";
+import { Quiet, type ReadyQueue, type Settling } from "./wake-ups.ts";
 
 /** The world's side of a ledger. */
 export interface LedgerHost extends Pick<ServeHost, "session" | "prepare" | "organise"> {
@@ -430,5 +419,40 @@ export class Ledger {
       then();
       this.#ready?.executing(-1);
     });
+  }
+}
+
+/** The makers of one communicator's calls. */
+class Makers {
+  readonly #makers: readonly OpMaker[];
+  readonly #monitor: Monitor;
+  readonly #isVirtual: boolean;
+
+  /** `faulted` gets calls that fail with the error of a callback. */
+  constructor(
+    { ranks }: CommInfo,
+    monitor: Monitor,
+    clock: VirtualClock | undefined,
+    faulted: (op: CommOp) => void,
+    ready: Resumption | undefined,
+  ) {
+    this.#monitor = monitor;
+    this.#isVirtual = clock !== undefined;
+    this.#makers = ranks.map((worldRank, rank) => {
+      const { callSites } = monitor;
+      return { rank, worldRank, asker: worldRank, watcher: monitor, callSites, faulted, ready };
+    });
+  }
+
+  /** The maker of all calls of a rank; `undefined` where another rank's program may make some, as far as is known. */
+  always(rank: number): OpMaker | undefined {
+    return this.#isVirtual ? undefined : this.#makers[rank];
+  }
+
+  /** The maker of a rank's next call. */
+  now(rank: number): OpMaker {
+    const maker = this.#makers[rank] as OpMaker;
+    const { asker } = this.#monitor;
+    return asker === undefined || asker === maker.asker ? maker : { ...maker, asker };
   }
 }

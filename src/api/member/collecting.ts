@@ -1,10 +1,11 @@
-/** The calls of a running callback of `group` or `capture`: checked, and not posted yet. */
+/** The calls of a running callback of `group` or `capture`, which are checked and not posted yet; and operations of several calls. */
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import { type CommOp, failOp } from "../op.ts";
+import { type CommOp, completeOp, failOp, submitOp } from "../op.ts";
+import type { Remembered } from "./call-cache.ts";
+import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
-import type { Remembered } from "./repeats.ts";
 
 /** A checked call that was not posted yet. */
 export interface Collected {
@@ -150,4 +151,49 @@ function assertSynchronous(action: string, returned: unknown, facts: Facts): voi
     { headline: `${action}: the callback returned a promise, needs a synchronous function` },
     { ...facts, collective: action, field: "calls" },
   );
+}
+
+// Operations that are made of several.
+
+/**
+ * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
+ * with `result`.
+ */
+export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
+  let waiting = parts.length;
+  let open = parts.length;
+  let failure: { readonly error: unknown } | undefined;
+  const settle = (): void => {
+    if (failure !== undefined) failOp(whole, failure.error);
+    else completeOp(whole, result);
+  };
+  if (open === 0) settle();
+  for (const part of parts) {
+    part.whenSubmitted(() => {
+      waiting--;
+      whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
+      if (waiting === 0) submitOp(whole);
+    });
+    // A hook of a part may make it fail.
+    part.whenFinal((error) => {
+      if (part.status === "failed") failure ??= { error };
+      whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
+      open--;
+      if (open === 0) settle();
+    });
+  }
+}
+
+/**
+ * Refuses `whole`, then what is left of those of its parts that end with it. It comes first: it is one call that failed,
+ * with hooks and a count of its own.
+ */
+export function refuseTogether(
+  poster: Pick<Poster, "refuse">,
+  whole: CommOp,
+  parts: readonly CommOp[],
+  error: unknown,
+): void {
+  poster.refuse(whole, error);
+  for (const part of parts) failOp(part, error);
 }

@@ -13,10 +13,12 @@ import { prepareAllToAllv } from "../collectives/all-to-allv.ts";
 import { prepareBarrier } from "../collectives/barrier.ts";
 import { prepareBroadcast } from "../collectives/broadcast.ts";
 import { prepareGather } from "../collectives/gather.ts";
+import { prepareRecv, prepareSend, prepareSendRecv } from "../collectives/point-to-point.ts";
 import { prepareReduce } from "../collectives/reduce.ts";
 import { prepareReduceScatter } from "../collectives/reduce-scatter.ts";
 import { prepareReduceScatterv } from "../collectives/reduce-scatterv.ts";
 import { prepareScatter } from "../collectives/scatter.ts";
+import { prepareSplit } from "../collectives/split.ts";
 import type { AllocOptions, CommStats, Communicator, Graph } from "../communicator.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
@@ -26,10 +28,8 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, invalid, textOf } from "../option-kinds.ts";
 import { assertClosable } from "./collecting.ts";
-import { postCapture, postGroup } from "./graph.ts";
-import { prepareRecv, prepareSend, prepareSendRecv } from "./point-to-point.ts";
+import { postCapture, postGroup } from "./graphs.ts";
 import { Poster, type PosterHost } from "./poster.ts";
-import { prepareSplit } from "./split.ts";
 
 /** The world's side of a member. */
 export interface MemberHost extends PosterHost {

@@ -11,22 +11,23 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { endsOnce } from "../ends-once.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
-import type { Track } from "../ledger/again/going.ts";
-import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/calls/posting.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import type { Track } from "../ledger/persistent.ts";
+import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
 import { CommOp, type OpMaker } from "../op.ts";
 import { textOf } from "../option-kinds.ts";
-import { Books } from "./books.ts";
-import { cancelBy, cancelledError } from "./cancelled.ts";
+import { type Remembered, Repeats } from "./call-cache.ts";
+import { cancelBy, cancelledError } from "./cancellation.ts";
 import {
   assertNotForeign,
   type Collected,
   type Collecting,
   collectFrom,
+  completeTogether,
   innermost,
   type Work,
 } from "./collecting.ts";
-import { diagnosticsOf } from "./diagnostics.ts";
+import { type Announced, Books, diagnosticsOf, tellCall } from "./observers.ts";
 import {
   isGiven,
   lendTo,
@@ -36,9 +37,6 @@ import {
   rankCall,
   wholeTransfer,
 } from "./prepared.ts";
-import { type Remembered, Repeats } from "./repeats.ts";
-import { type Announced, tellCall } from "./telling.ts";
-import { completeTogether } from "./together.ts";
 import { Validator } from "./validate.ts";
 
 /** The world's side of a rank's poster. */
@@ -50,7 +48,7 @@ export interface PosterHost {
 }
 
 /** Checks the arguments of a call of a rank among so many; throws what is wrong. */
-export type Prepare<A, T> = (
+type Prepare<A, T> = (
   check: Validator,
   args: A,
   rank: number,

@@ -3,8 +3,8 @@ import type { RankCall } from "../backend.ts";
 import type { DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
-import type { Agreement } from "../ledger/agree/agreement.ts";
-import type { SignatureField } from "../ledger/calls/posting.ts";
+import type { Agreement } from "../ledger/matched-call.ts";
+import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 

@@ -5,16 +5,14 @@
  * splits takes no more memory than the communicators that are open at once. An id is never used twice.
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import { childInfo, childName, splitGroups } from "../collectives/split.ts";
 import type { CommError } from "../errors.ts";
-import type { FailedCall } from "../ledger/calls/death.ts";
-import type { Failures } from "../ledger/calls/failures.ts";
+import type { Monitor } from "../ledger/deadlock/monitor.ts";
+import { allWishes, andThen } from "../ledger/exchanges.ts";
+import type { FailedCall, Failures } from "../ledger/failures.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
-import { andThen } from "../ledger/serve/counts-exchange.ts";
-import { Turns } from "../ledger/serve/turns.ts";
-import { allWishes } from "../ledger/serve/wishes-exchange.ts";
-import type { Monitor } from "../ledger/watch/monitor.ts";
+import { Turns } from "../ledger/submission.ts";
 import { Member, type MemberHost } from "../member/member.ts";
-import { childInfo, childName, splitGroups } from "../member/split.ts";
 import { type AbortedWith, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */

@@ -1,5 +1,6 @@
-/** Opens a world with all ranks in this process. */
-import type { Backend } from "../backend.ts";
+/** Opens a world with all ranks in this process, on a backend of the program's choice or on the first that is available. */
+import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
+import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
@@ -54,5 +55,166 @@ export function assertBackend(
     textOf(backend),
     "a backend value",
     isFunction ? `call it: ${backend.name}()` : 'import { sim } from "twinccl/sim" and pass sim()',
+  );
+}
+
+// The first available backend.
+
+/**
+ * A backend that opens the first of `backends` with a successful probe; `world.selection` lists the tried ones.
+ * `connect` joins the job of the first that can be joined; a simulation takes its turn where the job has one rank.
+ * Only this choice falls through: a backend passed alone never does.
+ *
+ * @throws BackendUnavailableError, when opened, naming every backend and why it failed.
+ * @example
+ * const world = await createWorld({ backend: firstAvailable(nccl(), sim()), size: 8 });
+ */
+export function firstAvailable(...backends: readonly Backend[]): Backend {
+  for (const [at, each] of backends.entries()) {
+    assertBackend("firstAvailable", each, `backends[${at}]`);
+  }
+  const name = `firstAvailable(${backends.map((backend) => backend.name).join(", ")})`;
+  return {
+    name,
+    async probe(request) {
+      const attempts = await tryEach(backends, request);
+      const found = attempts.find((attempt) => attempt.ok);
+      return { ok: found !== undefined, reason: attempts.map(attemptText).join("; ") };
+    },
+    async open(request): Promise<Session> {
+      const attempts = await tryEach(backends, request);
+      const backend = backends[attempts.findIndex((attempt) => attempt.ok)];
+      if (backend === undefined) throw noneAvailable(attempts);
+      return chosen(await backend.open(request), attempts);
+    },
+    ...(backends.some(({ join }) => join !== undefined) && {
+      join: (request) => joinFirst(backends, request),
+    }),
+  };
+}
+
+/** Joins the job on the first backend that is here; one without processes takes part where this process is the whole job. */
+async function joinFirst(backends: readonly Backend[], request: JoinRequest): Promise<Session> {
+  const attempts: Attempt[] = [];
+  const { name, size } = request;
+  for (const backend of backends) {
+    const alone = { name, size: 1 };
+    const probe = backend.join === undefined ? await backend.probe(alone) : undefined;
+    if (probe?.ok === false) attempts.push({ backend: backend.name, ...probe });
+    if (probe?.ok === false) continue;
+    if (backend.join === undefined) assertAlone(backend.name, size, attempts);
+    try {
+      const session = await (backend.join?.(request) ?? backend.open(alone));
+      attempts.push({ backend: backend.name, ok: true, reason: probe?.reason ?? "joined" });
+      return chosen(session, attempts);
+    } catch (error) {
+      if (!(error instanceof BackendUnavailableError)) throw error;
+      const reason = error.message.split("\n")[0] ?? "";
+      attempts.push({ backend: backend.name, ok: false, reason });
+    }
+  }
+  throw noneAvailable(attempts);
+}
+
+function chosen(session: Session, attempts: readonly Attempt[]): Session {
+  return Object.defineProperty(session, "selection", { value: attempts, enumerable: true });
+}
+
+/** Probes one after another and stops at the first success. */
+async function tryEach(backends: readonly Backend[], request: OpenRequest): Promise<Attempt[]> {
+  const attempts: Attempt[] = [];
+  for (const backend of backends) {
+    const probe = await backend.probe(request);
+    attempts.push({ backend: backend.name, ...probe });
+    if (probe.ok) break;
+  }
+  return attempts;
+}
+
+function noneAvailable(attempts: readonly Attempt[]): BackendUnavailableError {
+  return new BackendUnavailableError({
+    headline: "no backend can be used here",
+    table: attempts.map(({ backend, reason }) => [backend, reason]),
+    hint: "sim() needs nothing: pass it last",
+  });
+}
+
+function attemptText({ backend, reason }: Attempt): string {
+  return `${backend}: ${reason}`;
+}
+
+// Jobs of a single process.
+
+interface Runtime {
+  readonly process?: { readonly env?: Variables };
+}
+
+type Variables = Readonly<Record<string, string | undefined>>;
+
+/** A starter of processes: it says their number in `size`, and sets the others too. */
+interface Launcher {
+  readonly by: string;
+  readonly size: string;
+  readonly others: readonly string[];
+}
+
+/** Those that `connect` understands, inner ones first. */
+const launchers: readonly Launcher[] = [
+  { by: "twinccl launch", size: "TWINCCL_SIZE", others: [] },
+  {
+    by: "torchrun",
+    size: "WORLD_SIZE",
+    others: ["RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"],
+  },
+  {
+    by: "Open MPI",
+    size: "OMPI_COMM_WORLD_SIZE",
+    others: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"],
+  },
+  {
+    by: "the Slurm step",
+    size: "SLURM_NTASKS",
+    others: ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_LOCALID"],
+  },
+];
+
+/** From here on Slurm's steps are batch scripts and shells, which are not one process a task. */
+const firstSpecialStep = 0xffff_fff0;
+
+/** The launcher of this process, and the number of its ranks; `undefined` where it is unknown. */
+function launch(): { readonly by: string; readonly size: number } | undefined {
+  const env: Variables = (globalThis as Runtime).process?.env ?? {};
+  const isSet = (name: string): boolean => env[name] !== undefined && env[name] !== "";
+  const isStep = Number(env["SLURM_STEP_ID"]) < firstSpecialStep;
+  for (const { by, size, others } of launchers) {
+    if (!isStep && others.includes("SLURM_STEP_ID")) continue;
+    const isMeant = Number(env[size]) >= 1 && others.every(isSet);
+    if (isMeant) return { by, size: Number(env[size]) };
+  }
+  return undefined;
+}
+
+/**
+ * Refuses to be one of several processes: each would be a job of one rank, and none would hear of the others.
+ *
+ * @throws UnsupportedError that names the number of ranks, and why backends before this one were not taken.
+ */
+export function assertAlone(
+  backend: string,
+  size: number | undefined,
+  attempts: readonly Attempt[] = [],
+): void {
+  const launched = launch();
+  const ranks = size ?? launched?.size ?? 1;
+  if (ranks === 1 && (launched?.size ?? 1) === 1) return;
+  const several = ranks === 1 ? launched?.size : ranks;
+  const told = launched === undefined ? "" : `${launched.by} started ${launched.size} processes: `;
+  throw new UnsupportedError(
+    {
+      headline: `connect: ${backend} with ${several} ranks: all its ranks live in one process`,
+      table: attempts.map((attempt) => [attempt.backend, attempt.reason]),
+      hint: `${told}use createWorld, or twinccl run FILE -n RANKS`,
+    },
+    { size: several, field: "size" },
   );
 }

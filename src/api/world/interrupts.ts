@@ -6,7 +6,7 @@
  * the call settles, in which a signal arrives that came while a rank computed. After the table the signal is raised again.
  */
 import { escaped } from "../error-text.ts";
-import { later, nextTurn } from "../ledger/watch/loop-turn.ts";
+import { later, nextTurn } from "../ledger/deadlock/event-loop.ts";
 import type { CommOp } from "../op.ts";
 
 /** A world with ranks at work in this process. */

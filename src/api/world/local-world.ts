@@ -20,12 +20,10 @@ import {
   type RankFailure,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
-import { assertLent } from "../ledger/agree/lent.ts";
-import { recordedSets } from "../ledger/agree/recorded.ts";
-import { assertTargetsApart } from "../ledger/agree/targets.ts";
-import type { FailedCall } from "../ledger/calls/death.ts";
-import type { Ledger } from "../ledger/ledger.ts";
-import { ReadyQueue } from "../ledger/serve/ready-queue.ts";
+import { assertLent, assertTargetsApart } from "../ledger/buffer-checks.ts";
+import { recordedSets } from "../ledger/compare.ts";
+import { absent, ownRanks } from "../ledger/deadlines.ts";
+import { Monitor, type MonitorHost } from "../ledger/deadlock/monitor.ts";
 import {
   deadlockErrors,
   interruptedText,
@@ -33,20 +31,19 @@ import {
   stallErrors,
   stallText,
   waitsOf,
-} from "../ledger/watch/diagnosis.ts";
-import { Monitor, type MonitorHost } from "../ledger/watch/monitor.ts";
-import { absent, ownRanks } from "../ledger/watch/overdue.ts";
-import type { LiveResources } from "../ledger/watch/resources.ts";
-import { Settling } from "../ledger/watch/settling.ts";
+} from "../ledger/deadlock/report.ts";
+import type { LiveResources } from "../ledger/deadlock/runtime.ts";
+import type { FailedCall } from "../ledger/failures.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import { ReadyQueue, Settling } from "../ledger/wake-ups.ts";
+import { numberGraph } from "../member/graphs.ts";
 import type { Member } from "../member/member.ts";
-import { numberGraph } from "../member/recording.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
-import { waitBounded, warnOfUnseen } from "./closing.ts";
 import { type CirclesHost, Communicators } from "./communicators.ts";
 import { type AtWork, tellWhenInterrupted } from "./interrupts.ts";
-import { endWithOthers } from "./others-ended.ts";
+import { endWithOthers, waitBounded, warnOfUnseen } from "./shutdown.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,

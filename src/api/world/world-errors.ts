@@ -12,7 +12,7 @@ import {
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
-import { callFacts, type FailedCall } from "../ledger/calls/death.ts";
+import { callFacts, type FailedCall } from "../ledger/failures.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 
 interface Named {

@@ -2,7 +2,7 @@
 import type { Attempt, Backend } from "../backend.ts";
 import type { Communicator } from "../communicator.ts";
 import type { Explanation, Question } from "../explanation.ts";
-import type { LiveResources } from "../ledger/watch/resources.ts";
+import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 
 /** A stall: ranks wait and nothing moves, but a timer, I/O or a rank that runs may still change that. */
 export interface StallReport {

@@ -1,8 +1,7 @@
 /** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Posting } from "../../../src/api/ledger/calls/posting.ts";
-import { Alarm } from "../../../src/api/ledger/watch/alarm.ts";
-import { Deadlines } from "../../../src/api/ledger/watch/deadlines.ts";
+import { Alarm, Deadlines } from "../../../src/api/ledger/deadlines.ts";
+import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { CommOp, completeOp, failOp } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { randomWords } from "../../support/seed.ts";

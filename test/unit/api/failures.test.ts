@@ -1,6 +1,6 @@
 /** Counts of failed calls: each counts once; unobserved ones are held against their rank, until a new run. */
 import { expect, test } from "vitest";
-import { Failures } from "../../../src/api/ledger/calls/failures.ts";
+import { Failures } from "../../../src/api/ledger/failures.ts";
 import { CommOp, completeOp, type OpMaker } from "../../../src/api/op.ts";
 
 const comm = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };

@@ -1,6 +1,6 @@
 /** Resources that keep the runtime alive whatever the ranks do: only beside them are waits tracked. */
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { staysAlive } from "../../../src/api/ledger/watch/resources.ts";
+import { staysAlive } from "../../../src/api/ledger/deadlock/runtime.ts";
 
 /** The test runner's own process is connected to a parent, which keeps it alive. */
 const alone = (): void => void vi.stubGlobal("process", { connected: false });

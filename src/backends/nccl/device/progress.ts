@@ -7,7 +7,7 @@
  * there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
  */
 import type { Completion } from "../../../api/index.ts";
-import { isTurnLong } from "../../../api/ledger/watch/loop-turn.ts";
+import { isTurnLong } from "../../../api/ledger/deadlock/event-loop.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import { closedDeviceError, type Device } from "./device.ts";
 

@@ -1,0 +1,67 @@
+/**
+ * Point to point: send, receive, and both at once.
+ *
+ * Sends from one rank to another meet that rank's receives from it in the order posted. A send and its receive are
+ * equal in dtype and length. Each waits for the other (rendezvous), so what would hang on NCCL is found here; calls of
+ * one `sendRecv` or `group` meet freely.
+ */
+import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "../calls.ts";
+import type { PreparedHalf, PreparedTransfer } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
+
+/** Checks a send. */
+export function prepareSend<S extends Data>(
+  check: Validator,
+  args: SendArgs<S>,
+  rank: number,
+): PreparedTransfer<void> {
+  check.begin("send", args);
+  const peer = check.rank("peer", args.peer);
+  if (peer === rank) throw selfFault(check, "peer", peer);
+  return { transfers: [sendHalf(check, args.send, peer)], result: undefined };
+}
+
+/** Checks a receive. */
+export function prepareRecv<R extends Data>(
+  check: Validator,
+  args: RecvArgs<R>,
+  rank: number,
+): PreparedTransfer<R> {
+  check.begin("recv", args);
+  const peer = check.rank("peer", args.peer);
+  if (peer === rank) throw selfFault(check, "peer", peer);
+  return { transfers: [recvHalf(check, args.recv, peer)], result: args.recv };
+}
+
+/** Checks a send and a receive that happen together; either may be with this rank itself. */
+export function prepareSendRecv<S extends Data, R extends Data>(
+  check: Validator,
+  args: SendRecvArgs<S, R>,
+): PreparedTransfer<R> {
+  check.begin("sendRecv", args);
+  const send = sendHalf(check, args.send, check.rank("to", args.to));
+  const recv = recvHalf(check, args.recv, check.rank("from", args.from));
+  const { send: source } = send.call;
+  const { recv: target } = recv.call;
+  if (source !== undefined && target !== undefined) check.apart(source, target);
+  return { transfers: [send, recv], result: args.recv };
+}
+
+function sendHalf(check: Validator, data: Data, peer: number): PreparedHalf {
+  const send = check.buffer("send", data);
+  return { direction: "send", peer, call: { dtype: send.dtype, count: send.length, send } };
+}
+
+function recvHalf(check: Validator, data: Data, peer: number): PreparedHalf {
+  const recv = check.buffer("recv", data);
+  return { direction: "recv", peer, call: { dtype: recv.dtype, count: recv.length, recv } };
+}
+
+function selfFault(check: Validator, field: string, peer: number): Error {
+  return check.fault(
+    field,
+    `rank ${peer} is this rank`,
+    "another one",
+    "sendRecv can talk to itself",
+  );
+}

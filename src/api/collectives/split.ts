@@ -1,0 +1,80 @@
+/** Split: one communicator becomes several, by color. */
+import type { CallSet, CommInfo, RankCall } from "../backend.ts";
+import type { SplitArgs } from "../calls.ts";
+import type { Communicator } from "../communicator.ts";
+import type { Prepared } from "../member/prepared.ts";
+import type { Validator } from "../member/validate.ts";
+
+/** Checks a split: color and key are integers, and a color of `undefined` joins nothing. */
+export function prepareSplit(
+  check: Validator,
+  args: SplitArgs,
+  childOf: (call: RankCall) => Communicator | undefined,
+): Prepared<Communicator | undefined> {
+  check.begin("split", args);
+  // A name that is missing may be a slip of the pen; `undefined` says that it joins none.
+  if (!("color" in args)) {
+    throw check.fault("color", "it was left out", "a color", "color: undefined joins none");
+  }
+  const { color, key = 0 } = args;
+  if (color !== undefined) check.integer("color", color, 0);
+  check.integer("key", key, Number.MIN_SAFE_INTEGER);
+  return {
+    call: { count: 0, split: { color, key } },
+    signature: [["collective", "split"]],
+    resultOf: childOf,
+  };
+}
+
+/** The color and key of one rank of a communicator in a split. */
+export interface SplitWish {
+  readonly rank: number;
+  /** `undefined` joins nothing. */
+  readonly color: number | undefined;
+  readonly key: number;
+}
+
+/** The colors and keys of the ranks of this process. */
+export function splitWishes({ calls }: CallSet): SplitWish[] {
+  return calls.map(({ rank, split }) => ({ rank, color: split?.color, key: split?.key ?? 0 }));
+}
+
+/** The communicators that a split makes, by ascending color; members by key, then by rank. */
+export function splitGroups(wishes: readonly SplitWish[]): { color: number; ranks: number[] }[] {
+  const groups = new Map<number, SplitWish[]>();
+  for (const wish of wishes) {
+    if (wish.color === undefined) continue;
+    const group = groups.get(wish.color);
+    if (group === undefined) groups.set(wish.color, [wish]);
+    else group.push(wish);
+  }
+  return [...groups]
+    .sort(([a], [b]) => a - b)
+    .map(([color, members]) => ({
+      color,
+      ranks: members.sort((a, b) => a.key - b.key || a.rank - b.rank).map(({ rank }) => rank),
+    }));
+}
+
+/**
+ * The name of the child of the parent's `nth` split for a color, alike in all processes: members of the parent have counted
+ * all of its splits, and none of those in which some others were alone.
+ */
+export function childName({ name }: CommInfo, color: number, nth: number): string {
+  return nth === 1 ? `${name}/${color}` : `${name}/${color}#${nth}`;
+}
+
+/** The communicator of one group; its members are ranks of the parent. */
+export function childInfo(
+  parent: CommInfo,
+  id: number,
+  name: string,
+  members: readonly number[],
+): CommInfo {
+  return {
+    id,
+    name,
+    ranks: members.map((rank) => parent.ranks[rank] as number),
+    local: members.flatMap((rank, child) => (parent.local.includes(rank) ? [child] : [])),
+  };
+}

@@ -1,0 +1,195 @@
+/**
+ * Checks of the buffers of a complete call: none was disposed or written since its rank posted the call, and no output is memory
+ * of another rank. A fault fails the call on every rank, and nothing is written.
+ */
+import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
+import { type DeviceBuffer, overlapBytes } from "../buffer.ts";
+import { ranksText } from "../error-text.ts";
+import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import type { Memory } from "../memory.ts";
+import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
+import { UnservedError } from "./failures.ts";
+import type { Batch, Meeting } from "./messages.ts";
+import type { Posting } from "./posting.ts";
+
+/** A rank, and the number of its call, for the error. */
+interface Told {
+  readonly comm: CommInfo;
+  readonly collective: RankCall["collective"];
+  readonly rank: number;
+  readonly call: number;
+}
+
+/** Refuses a call with buffers that were disposed, or transferred away, after the rank made it: they were lent until it settles. */
+export function assertLent(set: CallSet): void {
+  if (!set.calls.some(isGone)) return;
+  const careless = set.calls.filter(isGone);
+  throw new UnservedError((rank) => goneError(toldIn(set, rank), careless));
+}
+
+/** Refuses a call with buffers that were written after the rank made it. */
+export function refuseWritten(set: CallSet, fault: WriteFault): UnservedError {
+  return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
+}
+
+/** The error of a transfer with a buffer that was disposed or transferred away while it was lent; `undefined` when both are alive. */
+export function disposedTransfer(
+  comm: CommInfo,
+  { send, recv }: Meeting,
+): ((posting: Posting) => CommError) | undefined {
+  const careless = [send.call, recv.call].find(isGone);
+  if (careless === undefined) return undefined;
+  return (posting) => goneError(toldOf(comm, posting), [careless]);
+}
+
+/** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
+export function disposedHalf(comm: CommInfo, half: Posting): CommError {
+  return goneError(toldOf(comm, half), [half.call]);
+}
+
+/** The error of a transfer with a buffer that was written while it was lent. */
+export function writtenTransfer(
+  comm: CommInfo,
+  fault: WriteFault,
+): (posting: Posting) => CommError {
+  return (posting) => writtenError(toldOf(comm, posting), fault);
+}
+
+/** True when a buffer of a call was disposed, or transferred away. */
+export function isGone({ send, recv, recorded }: RankCall): boolean {
+  return isLost(send) || isLost(recv) || recorded?.buffers.some(isLost) === true;
+}
+
+function isLost(buffer: DeviceBuffer | undefined): boolean {
+  if (buffer === undefined) return false;
+  return buffer.disposed || buffer.allocation.memory.detached === true;
+}
+
+function isDisposed({ send, recv, recorded }: RankCall): boolean {
+  return (
+    send?.disposed === true ||
+    recv?.disposed === true ||
+    recorded?.buffers.some(({ disposed }) => disposed) === true
+  );
+}
+
+function toldIn({ comm, collective, number }: CallSet, rank: number): Told {
+  return { comm, collective, rank, call: number };
+}
+
+function toldOf(comm: CommInfo, { op, call }: Posting): Told {
+  return { comm, collective: call.collective, rank: op.rank, call: op.call };
+}
+
+function goneError(told: Told, careless: readonly RankCall[]): CommClosedError {
+  const ranks = careless.map(({ rank }) => rank);
+  const did = careless.some(isDisposed) ? "disposed" : "transferred";
+  const doing = did === "disposed" ? "disposing" : "transferring";
+  return new CommClosedError(
+    {
+      headline: `${told.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
+      hint: `await the operation before ${doing} its buffers`,
+    },
+    factsOf(told, ranks),
+  );
+}
+
+function writtenError(told: Told, { rank, field }: WriteFault): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: `${told.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
+      hint: "await the operation before writing its buffers",
+    },
+    { ...factsOf(told, [rank]), field },
+  );
+}
+
+function factsOf({ comm, collective, rank, call }: Told, ranks: readonly number[]) {
+  return { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks };
+}
+
+// Aliasing between ranks.
+//
+// In one process a TypedArray made outside of the program is the same memory on every rank. As `recv` there, ranks would
+// overwrite each other's results in silence.
+
+/** A call that writes the caller's own host memory. */
+type HostWriter = RankCall & { readonly recv: DeviceBuffer };
+
+/** Refuses a call in which a rank writes memory that another rank reads or writes. */
+export function assertTargetsApart({ calls, comm, number }: CallSet): void {
+  const writers = calls.filter(writesHostMemory);
+  if (writers.length === 0) return;
+  const uses = usesOf(calls);
+  const writer = writers.find((call) => isShared(call, uses));
+  const other = writer && calls.find((call) => collides(writer, call));
+  if (writer === undefined || other === undefined) return;
+  throw new UnservedError((rank) => sharedTarget(comm, writer, other, rank, number));
+}
+
+/**
+ * Finds a message's error when it would arrive in memory which another rank reads or writes in the same exchange: in a call
+ * at the head of its line, even if that part of the call is done. There is none when the memory is the receiver's own.
+ */
+export function sharedTargets(
+  comm: CommInfo,
+  meetings: readonly Meeting[],
+  sharers: (memory: Memory) => readonly Batch[],
+): (meeting: Meeting) => ((posting: Posting) => InvalidArgumentError) | undefined {
+  const written = meetings.map(({ recv }) => recv.call).filter(writesHostMemory);
+  const memories = new Set(written.map(({ recv }) => recv.allocation.memory));
+  const batches = new Set([...memories].flatMap(sharers));
+  if (batches.size === 0) return () => undefined;
+  const inTurn = [...batches].sort((a, b) => a.rank - b.rank);
+  const calls = inTurn.flatMap(({ transfers }) => transfers.map(({ call }) => call));
+  const uses = usesOf(calls);
+  return ({ recv: { call: writer } }) => {
+    if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
+    const other = calls.find((call) => collides(writer, call));
+    if (other === undefined) return undefined;
+    return ({ op }) => sharedTarget(comm, writer, other, op.rank, op.call);
+  };
+}
+
+function usesOf(calls: readonly RankCall[]): MemoryUses {
+  const uses: MemoryUse[] = [];
+  for (const { rank, send, recv } of calls) {
+    if (send !== undefined) uses.push({ buffer: send, user: rank });
+    if (recv !== undefined) uses.push({ buffer: recv, user: rank });
+  }
+  return new MemoryUses(uses);
+}
+
+function isShared({ rank, recv }: HostWriter, uses: MemoryUses): boolean {
+  return uses.isShared({ buffer: recv, user: rank });
+}
+
+function writesHostMemory(call: RankCall): call is HostWriter {
+  return call.recv?.allocation.memory.borrowed === true;
+}
+
+function collides(writer: HostWriter, { rank, send, recv }: RankCall): boolean {
+  return rank !== writer.rank && (meets(writer.recv, send) || meets(writer.recv, recv));
+}
+
+function meets(written: DeviceBuffer, other: DeviceBuffer | undefined): boolean {
+  return other !== undefined && overlapBytes(written, other) > 0;
+}
+
+/** The error of call number `call` on `rank`. */
+function sharedTarget(
+  comm: CommInfo,
+  { rank: writer, collective }: RankCall,
+  other: RankCall,
+  rank: number,
+  call: number,
+): InvalidArgumentError {
+  const ranks = [writer, other.rank].sort((a, b) => a - b);
+  return new InvalidArgumentError(
+    {
+      headline: `${collective}: recv: ranks ${ranks.join(" and ")} were given the same memory, needs memory of their own`,
+      hint: "make the array inside the program, once per rank",
+    },
+    { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks, field: "recv" },
+  );
+}

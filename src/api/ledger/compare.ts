@@ -1,0 +1,444 @@
+/**
+ * The comparison of the calls of all ranks: the first field that differs, and the ranks in the minority.
+ *
+ * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
+ */
+import type { CallDigest, CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import type { Allocation, DeviceBuffer } from "../buffer.ts";
+import { type ErrorText, numbersText, rankRows, ranksText } from "../error-text.ts";
+import { CollectiveMismatchError } from "../errors.ts";
+import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
+import type { Meeting } from "./messages.ts";
+import type { Posting, SignatureField } from "./posting.ts";
+import type { Slot } from "./queues.ts";
+
+/** A call in a few words. */
+interface CallWords {
+  /** The operation and its sizes. */
+  readonly call: string;
+  /** Where it was made, as `file:line:column`, if that is kept. */
+  readonly place: string | undefined;
+}
+
+/** A difference between the ranks of one call. */
+export interface Mismatch {
+  readonly field: string;
+  /** The ranks that differ from most others. */
+  readonly ranks: readonly number[];
+  /** Each rank's value, by rank. */
+  readonly values: readonly string[];
+  /** Each rank's call, where ranks of other processes are compared. */
+  readonly calls?: readonly CallWords[];
+  /** The law, where it is not equality, and the way to meet it. */
+  readonly law?: string;
+  readonly cure?: string;
+}
+
+/** The first difference between the postings of a complete slot; `undefined` when they agree. */
+export function mismatchOf(slot: Slot): Mismatch | undefined {
+  const { posted, postings } = slot;
+  // Of one rank there is nothing to compare.
+  const differs =
+    posted.length === 1
+      ? undefined
+      : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
+  return (
+    differs ?? (posted.length < postings.length ? undefined : transposeFault(posted.map(callOf)))
+  );
+}
+
+function callOf({ call }: Posting): RankCall {
+  return call;
+}
+
+/** The first field in which signatures differ, given by rank. */
+function signatureMismatch(
+  signatures: readonly (readonly SignatureField[])[],
+): Mismatch | undefined {
+  const first = signatures[0] ?? [];
+  for (let field = 0; field < first.length; field++) {
+    const expected = first[field]?.[1];
+    if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
+      return differingField(signatures, field);
+    }
+  }
+  return undefined;
+}
+
+function differingField(
+  signatures: readonly (readonly SignatureField[])[],
+  field: number,
+): Mismatch {
+  const values = signatures.map((signature) => String(signature[field]?.[1]));
+  const name = signatures[0]?.[field]?.[0] ?? "collective";
+  return { field: name, values, ranks: outliers(values) };
+}
+
+/** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
+function differing(field: string, values: readonly string[]): Mismatch | undefined {
+  if (values.every((value) => value === values[0])) return undefined;
+  return { field, values, ranks: outliers(values) };
+}
+
+/** Ranks with another value than the most common one; of equally common values the one seen first is the norm. */
+function outliers(values: readonly string[]): number[] {
+  const counts = new Map<string, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  let norm = values[0] ?? "";
+  for (const [value, count] of counts) {
+    if (count > (counts.get(norm) ?? 0)) norm = value;
+  }
+  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
+}
+
+/** The field of a call that holds the lengths of its blocks. */
+type Lengths = Pick<
+  RankCall,
+  "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
+>;
+
+/** Lengths that must fit each other across ranks without being equal. */
+function transposeFault(calls: readonly Lengths[]): Mismatch | undefined {
+  const root = calls[calls[0]?.root ?? -1];
+  switch (calls[0]?.collective) {
+    case "allToAllv":
+      return calls[0].recvCounts === undefined ? undefined : allToAllvFault(calls);
+    case "gather":
+      return rootedFault(calls, root, "recvCounts", "sends");
+    case "scatter":
+      return rootedFault(calls, root, "sendCounts", "receives");
+    default:
+      return undefined;
+  }
+}
+
+/** With counts given on both sides, what i sends to j must be what j expects from i. */
+function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
+  for (let from = 0; from < calls.length; from++) {
+    for (let to = 0; to < calls.length; to++) {
+      const sent = calls[from]?.sendCounts?.[to];
+      const expected = calls[to]?.recvCounts?.[from];
+      if (sent === expected) continue;
+      return {
+        field: `sendCounts[${to}]`,
+        ranks: [...new Set([from, to])].sort((a, b) => a - b),
+        values: calls.map((_, rank) => {
+          if (rank === from) return `sends ${sent} to rank ${to}`;
+          return rank === to ? `expects ${expected} from rank ${from}` : "-";
+        }),
+        law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+        cure: "recvCounts say what the others send; leave them out on all ranks to have them exchanged",
+      };
+    }
+  }
+  return undefined;
+}
+
+/** Each rank's length must be what the root has for it. */
+function rootedFault(
+  calls: readonly Lengths[],
+  root: Lengths | undefined,
+  field: "recvCounts" | "sendCounts",
+  verb: string,
+): Mismatch | undefined {
+  const counts = root?.[field] ?? [];
+  const rank = calls.findIndex((call) => call.count !== counts[call.rank]);
+  if (root === undefined || rank < 0) return undefined;
+  return {
+    field: `${field}[${rank}]`,
+    ranks: [rank],
+    values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
+    law: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
+    cure: `lengths that differ are the root's to say: ${field}, one a rank`,
+  };
+}
+
+const sameCalls = "make the same call on every rank, with equal arguments";
+
+/** The error that each rank gets for a mismatch. All say the same. */
+export function mismatchErrors(
+  slot: Slot,
+  mismatch: Mismatch,
+): (rank: number) => CollectiveMismatchError {
+  const { field, ranks, values, law, cure = sameCalls } = mismatch;
+  const { calls = slot.postings.map(callWords) } = mismatch;
+  const { name } = slot.comm;
+  const rows = values.map((value, rank) => {
+    const { call = "-", place = "" } = calls[rank] ?? {};
+    return { rank, cells: [call, value, place] };
+  });
+  const heading = calls.some(({ place }) => place !== undefined) ? ["made at"] : [];
+  const text: ErrorText = {
+    headline: `call ${slot.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
+      law === undefined ? "" : `: ${law}`
+    }`,
+    table: [["rank", "call", field, ...heading], ...rankRows(rows, numbersText)],
+    hint: `nothing was written; ${cure}`,
+  };
+  return (rank) =>
+    new CollectiveMismatchError(text, {
+      ...{ rank, size: calls.length, comm: name },
+      collective: slot.postings[rank]?.call.collective,
+      ...{ call: slot.number, ranks, field, values },
+    });
+}
+
+/** The error of a send and a receive that do not fit; `undefined` when they do. */
+export function transferMismatch(
+  comm: CommInfo,
+  { send, recv }: Meeting,
+): ((posting: Posting) => CollectiveMismatchError) | undefined {
+  const from = send.call;
+  const to = recv.call;
+  const field = from.dtype !== to.dtype ? "dtype" : "count";
+  const values = [`${from[field]}`, `${to[field]}`];
+  const cure =
+    field === "dtype"
+      ? `receive into ${from.dtype}, as it is sent`
+      : "lengths are a law: take a subarray of the longer side";
+  if (values[0] === values[1]) return undefined;
+  const places = [send.op.place, recv.op.place];
+  const heading = places.every((place) => place === undefined) ? [] : ["made at"];
+  const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
+  return ({ op, call }) =>
+    new CollectiveMismatchError(
+      {
+        headline: `send and receive on "${comm.name}" differ in ${field}`,
+        table: [
+          ["rank", "call", field, ...heading],
+          [from.rank, `send to ${to.rank}`, values[0] as string, places[0] ?? ""],
+          [to.rank, `receive from ${from.rank}`, values[1] as string, places[1] ?? ""],
+        ],
+        hint: `nothing was written; ${cure}`,
+      },
+      {
+        rank: op.rank,
+        size: comm.ranks.length,
+        comm: comm.name,
+        collective: call.collective,
+        call: op.call,
+        ranks,
+        field,
+        values,
+      },
+    );
+}
+
+/** The cells of a call in the table of a mismatch. */
+function callWords(posting: Posting | undefined): CallWords {
+  if (posting === undefined) return { call: "-", place: undefined };
+  const { call, op } = posting;
+  const { collective, dtype, count } = call;
+  return {
+    call: dtype === undefined ? collective : `${collective} ${dtype}[${count}]`,
+    place: op.place,
+  };
+}
+
+// Ranks of several processes. They compare digests: the signature, the lengths that must be transposes, and the windows of
+// symmetric memory that the call would use.
+
+/** A rank's words about its call. */
+interface Told {
+  readonly call: CallWords;
+  readonly signature: readonly SignatureField[];
+  /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
+  readonly lengths: readonly (Lengths | null)[];
+  readonly windows: readonly SignatureField[];
+}
+
+/** Parts of dispatch that a comparison needs. */
+interface Comparing {
+  readonly session: Session;
+  readonly comm: CommInfo;
+  readonly windows: Windows;
+}
+
+/** Compares a call with those of other processes, where there are any and comparisons are on. */
+export function comparedAcross(
+  { session, comm, windows }: Comparing,
+  slot: Slot,
+): Promise<Mismatch | undefined> | undefined {
+  const [own] = slot.posted;
+  if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
+  return session.compare?.(comm, slot.number, () => ownWords(own, windows), judgeWords);
+}
+
+/** A rank's own words. */
+function ownWords(posting: Posting, windows: Windows): CallDigest {
+  const { call, prepared } = posting;
+  const { signature } = prepared;
+  const calls = callsOf(call);
+  const fields = windows.fieldsOf(calls, (index) => prefixOf(call, index));
+  const told: Told = {
+    ...{ call: callWords(posting), signature },
+    ...{ lengths: calls.map(lengthsOf), windows: fields },
+  };
+  return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(told) };
+}
+
+/** The mismatch of the calls of all ranks, given their words by rank. */
+function judgeWords(words: readonly string[]): Mismatch | undefined {
+  const told = words.map((each) => JSON.parse(each) as Told);
+  const differs = faultOf(told);
+  return differs && { ...differs, calls: told.map(({ call }) => call) };
+}
+
+function faultOf(told: readonly Told[]): Mismatch | undefined {
+  const differs = signatureMismatch(told.map(({ signature }) => signature)) ?? lengthsFault(told);
+  if (differs !== undefined) return differs;
+  const apart = signatureMismatch(told.map(({ windows }) => windows));
+  return apart && { ...apart, law: windowLaw };
+}
+
+/** The call itself, or those that it records. */
+export function callsOf(call: RankCall): readonly RankCall[] {
+  return call.collective === "capture" ? (call.recorded?.calls ?? []) : [call];
+}
+
+function prefixOf({ collective }: Pick<RankCall, "collective">, index: number): string {
+  return collective === "capture" ? `calls[${index}].` : "";
+}
+
+function lengthsOf({ collective, rank, count, root, ...call }: RankCall): Lengths | null {
+  const { sendCounts, recvCounts } = call;
+  const isTransposed = ["allToAllv", "gather", "scatter"].includes(collective);
+  return isTransposed ? { collective, rank, count, root, sendCounts, recvCounts } : null;
+}
+
+/** The signatures agree by now, so that all ranks mean the same collectives. */
+function lengthsFault(told: readonly Told[]): Mismatch | undefined {
+  const [first] = told;
+  const collective = first?.signature[0]?.[1] as RankCall["collective"];
+  for (const index of first?.lengths.keys() ?? []) {
+    const calls = told.flatMap(({ lengths }) => lengths[index] ?? []);
+    const fault = calls.length < told.length ? undefined : transposeFault(calls);
+    if (fault !== undefined) {
+      return { ...fault, field: prefixOf({ collective }, index) + fault.field };
+    }
+  }
+  return undefined;
+}
+
+// Recordings. Their calls are compared at the capture, as if they were made then.
+
+/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages among them. */
+export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
+  if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
+  const recorded = calls[0]?.recorded?.calls ?? [];
+  if (recorded.length === 0) return undefined;
+  return recorded.map(({ collective }, index) => {
+    const made = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
+    return { comm, number, collective, calls: made, kept: { work: undefined } };
+  });
+}
+
+/** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
+export function recordedFault(
+  captures: readonly RankCall[],
+  windows: Windows,
+): Mismatch | undefined {
+  const length = captures[0]?.recorded?.calls.length ?? 0;
+  for (let index = 0; index < length; index++) {
+    const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
+    const fault = transposeFault(calls) ?? windows.join(calls);
+    if (fault !== undefined) return { ...fault, field: `calls[${index}].${fault.field}` };
+  }
+  return undefined;
+}
+
+// Windows of symmetric memory.
+//
+// The first call that uses an allocation of every rank makes one window of them, as a collective registration would; from then
+// on they belong together. Allocations of different windows in one call are a mismatch, which real registration would leave as
+// a hang.
+
+/** A buffer of a call that lies in symmetric memory. */
+type Side = "send" | "recv";
+
+const sides: readonly Side[] = ["send", "recv"];
+
+/** Numbers the windows of one communicator. */
+export class Windows {
+  readonly #numbers = new WeakMap<Allocation, number>();
+  #made = 0;
+
+  /** The reason why the buffers of a complete call lie in no common windows; makes new windows when there is none. */
+  join(calls: readonly RankCall[]): Mismatch | undefined {
+    if (!calls.some(isSymmetric)) return undefined;
+    const places = calls.map(symmetricPlace);
+    const reached = reachedBuffers((calls[0] as RankCall).collective);
+    for (const side of sides) {
+      const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
+      const fault = differing(`symmetric ${side}`, windows);
+      if (fault !== undefined) return { ...fault, law: windowLaw };
+      if (reached?.[side] !== true) continue;
+      const offsets = places.map((place) => `byte ${place?.[side]} of it`);
+      const apart = differing(`place of ${side}`, offsets);
+      if (apart !== undefined) return { ...apart, law: placeLaw };
+    }
+    for (const side of sides) this.#make(calls, side);
+    return undefined;
+  }
+
+  /**
+   * One rank's words about the windows of its calls, one call after another: ranks with calls in common
+   * windows say the same. Makes none.
+   */
+  fieldsOf(
+    calls: readonly RankCall[],
+    prefixOf: (index: number) => string,
+  ): readonly SignatureField[] {
+    const trial = new Windows();
+    trial.#made = this.#made;
+    return calls.flatMap((call, index): SignatureField[] => {
+      const place = symmetricPlace(call);
+      const prefix = prefixOf(index);
+      if (place === undefined) return [[`${prefix}symmetric send`, "none"]];
+      const reached = reachedBuffers(call.collective);
+      for (const side of sides) trial.#adopt(this, call, side);
+      const fields = sides.flatMap((side): SignatureField[] => {
+        const window: SignatureField = [`${prefix}symmetric ${side}`, trial.#window(call, side)];
+        const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
+        return reached?.[side] === true ? [window, at] : [window];
+      });
+      for (const side of sides) trial.#make([call], side);
+      return fields;
+    });
+  }
+
+  /** Takes over the number that a buffer's allocation has in another numbering. */
+  #adopt(other: Windows, call: RankCall, side: Side): void {
+    const allocation = call[side]?.allocation;
+    const number = allocation && other.#numbers.get(allocation);
+    if (allocation !== undefined && number !== undefined) this.#numbers.set(allocation, number);
+  }
+
+  #window(call: RankCall, side: Side): string {
+    const { allocation } = call[side] as DeviceBuffer;
+    const number = this.#numbers.get(allocation);
+    if (number !== undefined) return `window ${number}`;
+    // In place, or beside its input, the output makes no window of its own.
+    if (side === "recv" && allocation === call.send?.allocation) return "the window of send";
+    return `a new window of ${allocation.memory.byteLength} bytes`;
+  }
+
+  #make(calls: readonly RankCall[], side: Side): void {
+    const isNew = calls.some(({ [side]: buffer }) => {
+      return buffer !== undefined && !this.#numbers.has(buffer.allocation);
+    });
+    if (!isNew) return;
+    for (const { [side]: buffer } of calls) {
+      if (buffer !== undefined) this.#numbers.set(buffer.allocation, this.#made);
+    }
+    this.#made++;
+  }
+}
+
+/** The required windows of all ranks. */
+const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
+const placeLaw = "ranks reach it at the same place of everyone's window";
+
+function isSymmetric(call: RankCall): boolean {
+  return symmetricPlace(call) !== undefined;
+}

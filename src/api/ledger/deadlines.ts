@@ -1,0 +1,339 @@
+/**
+ * The deadlines of open calls where time is real, and the errors of calls that miss them.
+ *
+ * Calls come by the thousand and are nearly all done in time, so a deadline must cost little: it is queued behind those with
+ * the same timeout, which come due earlier, and leaves the queue when its call settles. One timer is set for the earliest
+ * deadline.
+ */
+
+import type { CommInfo, Session } from "../backend.ts";
+import { ranksText } from "../error-text.ts";
+import { CommTimeoutError } from "../errors.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
+import { headWait, type Lines } from "./queues.ts";
+
+/** Deals with a call that was not done in time; resolves when it has. */
+type Expire = (posting: Posting) => Promise<void>;
+
+/** When an open call must be done, linked with the deadlines before and after it. */
+class Deadline {
+  readonly posting: Posting;
+  /** In the time of `performance.now()`. */
+  readonly dueMs: number;
+  readonly #deadlines: Deadlines;
+  /** `undefined` once it has left. */
+  line: Line | undefined;
+  before: Deadline | undefined;
+  after: Deadline | undefined;
+
+  constructor(deadlines: Deadlines, posting: Posting, dueMs: number, line: Line) {
+    this.#deadlines = deadlines;
+    this.posting = posting;
+    this.dueMs = dueMs;
+    this.line = line;
+    this.before = line.last;
+  }
+
+  /** The call has settled. */
+  settled(): void {
+    this.#deadlines.leave(this);
+  }
+}
+
+/** Open deadlines with one timeout, the earliest first. */
+interface Line {
+  readonly timeoutMs: number;
+  first: Deadline | undefined;
+  last: Deadline | undefined;
+}
+
+/** Watches the deadlines of one communicator's calls. */
+export class Deadlines {
+  readonly #expire: Expire;
+  readonly #alarm = new Alarm();
+  /** Lines with an open deadline, by timeout. */
+  readonly #lines = new Map<number, Line>();
+  /** Where the last call stood: the next one mostly has the same timeout. */
+  #recent: Line = { timeoutMs: 0, first: undefined, last: undefined };
+
+  constructor(expire: Expire) {
+    this.#expire = expire;
+  }
+
+  /** Counts from now on. A call without a deadline is not watched. */
+  watch(posting: Posting): void {
+    const { op, calledAtPs, deadlinePs } = posting;
+    if (deadlinePs === undefined) return;
+    const line = this.#line((deadlinePs - calledAtPs) / 1e9);
+    const nowMs = performance.now();
+    const deadline = new Deadline(this, posting, nowMs + line.timeoutMs, line);
+    if (line.last === undefined) line.first = deadline;
+    else line.last.after = deadline;
+    line.last = deadline;
+    op.deadline = deadline;
+    this.#alarm.ringBy(deadline.dueMs, nowMs, this.#look);
+  }
+
+  /** A deadline is open no longer. */
+  leave(deadline: Deadline): void {
+    const { line, before, after } = deadline;
+    if (line === undefined) return;
+    if (before === undefined) line.first = after;
+    else before.after = after;
+    if (after === undefined) line.last = before;
+    else after.before = before;
+    deadline.line = undefined;
+    deadline.before = undefined;
+    deadline.after = undefined;
+    if (line.first !== undefined) return;
+    this.#lines.delete(line.timeoutMs);
+    if (this.#lines.size === 0) this.#alarm.rest();
+  }
+
+  #line(timeoutMs: number): Line {
+    if (this.#recent.timeoutMs !== timeoutMs) {
+      const known = this.#lines.get(timeoutMs);
+      this.#recent = known ?? { timeoutMs, first: undefined, last: undefined };
+    }
+    const line = this.#recent;
+    if (line.first === undefined) this.#lines.set(timeoutMs, line);
+    return line;
+  }
+
+  readonly #look = (): void => {
+    const nowMs = performance.now();
+    const due: Deadline[] = [];
+    let nextMs = Infinity;
+    for (const line of this.#lines.values()) {
+      for (let first = line.first; first !== undefined; first = line.first) {
+        if (first.dueMs > nowMs) {
+          nextMs = Math.min(nextMs, first.dueMs);
+          break;
+        }
+        this.leave(first);
+        due.push(first);
+      }
+    }
+    if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs, this.#look);
+    const expire = (): void => {
+      void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
+    };
+    // A program that computed for as long has calls that are done, and that settle in this turn.
+    if (typeof setImmediate === "function") setImmediate(expire);
+    else expire();
+  };
+
+  /** One after the other: the first that is still open mostly ends the communicator, and the others with it. */
+  async #expireInTurn(due: readonly Deadline[]): Promise<void> {
+    for (const { posting } of due) {
+      const { op } = posting;
+      if (!op.pending) continue;
+      const settled = new Promise<unknown>((resolve) => op.whenSettled(resolve));
+      await Promise.race([this.#expire(posting), settled]);
+    }
+  }
+}
+
+// A timer that is set again and again, mostly for a later time than before.
+//
+// Starting and stopping a timer costs as much as a small call. An unneeded timer stays set but unreferenced, where the runtime
+// can do that: it keeps nothing alive, and is referenced again when it is due early enough.
+
+/** A runtime's timer; some runtimes give a number. */
+interface Timer {
+  ref?(): unknown;
+  unref?(): unknown;
+}
+
+/** Runtimes take a longer delay for none. */
+const longestMs = 2 ** 31 - 1;
+
+/**
+ * Rings once for each request; it may ring too early, and is then set again.
+ *
+ * @internal
+ */
+export class Alarm {
+  #timer: Timer | number | undefined;
+  /** When the timer comes due; never without one. */
+  #dueMs = Infinity;
+  /** The callback; `undefined` while it rests. */
+  #ring: (() => void) | undefined;
+
+  /** Has `ring` called at `atMs` of `performance.now()` or before, unless it rests until then. */
+  ringBy(atMs: number, nowMs: number, ring: () => void): void {
+    const isEarly = this.#dueMs <= atMs;
+    if (isEarly && this.#ring !== undefined) return;
+    if (isEarly) wake(this.#timer);
+    else this.#set(atMs, nowMs);
+    this.#ring = ring;
+  }
+
+  /** No call is due any more. */
+  rest(): void {
+    this.#ring = undefined;
+    if (!sleep(this.#timer)) this.#stop();
+  }
+
+  #set(atMs: number, nowMs: number): void {
+    this.#stop();
+    const delayMs = Math.min(Math.max(1, Math.ceil(atMs - nowMs)), longestMs);
+    this.#dueMs = nowMs + delayMs;
+    this.#timer = setTimeout(() => this.#due(), delayMs);
+  }
+
+  #stop(): void {
+    if (this.#timer !== undefined) clearTimeout(this.#timer as number);
+    this.#timer = undefined;
+    this.#dueMs = Infinity;
+  }
+
+  #due(): void {
+    const ring = this.#ring;
+    this.#timer = undefined;
+    this.#dueMs = Infinity;
+    this.#ring = undefined;
+    ring?.();
+  }
+}
+
+/** False where the runtime's timers cannot rest. */
+function sleep(timer: Timer | number | undefined): boolean {
+  if (typeof timer !== "object" || timer.ref === undefined || timer.unref === undefined)
+    return false;
+  timer.unref();
+  return true;
+}
+
+function wake(timer: Timer | number | undefined): void {
+  if (typeof timer === "object") timer.ref?.();
+}
+
+// The cause of a timeout, and its error. Ranks are those of the communicator.
+
+/** Calls that are not done: those in the ranks' lines, and those that the session has. */
+interface OpenCalls {
+  readonly lines: Lines;
+  readonly queued: { beside(posting: Posting): readonly Posting[] };
+  /** A call of another communicator is what the process does first. */
+  readonly areHeld: boolean;
+}
+
+/** The call that must be done first; `undefined` when none has a deadline. */
+export function firstDue(postings: readonly Posting[]): Posting | undefined {
+  const due = postings.filter(({ deadlinePs }) => deadlinePs !== undefined);
+  return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
+}
+
+/** The ranks of world ranks on a communicator that they are members of. */
+export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
+  const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));
+  return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
+}
+
+/** The ranks that a late call waited for, and the words about them. */
+export interface Holdup {
+  readonly ranks: readonly number[];
+  readonly why: string;
+  /** The remedy, where it is neither to look at those ranks nor to wait longer. */
+  readonly next?: string;
+}
+
+/** Ranks that have not made a call; where there are none its work takes long. */
+export function absent(ranks: readonly number[]): Holdup {
+  const why = ranks.length > 0 ? `${ranksText(ranks)} had not made it` : "all ranks had made it";
+  return { ranks, why };
+}
+
+/** The cause of a call's wait when its deadline passed: in a job of several processes by their own words. */
+export async function holdupOf(
+  session: Session,
+  comm: CommInfo,
+  posting: Posting,
+  { lines, queued, areHeld }: OpenCalls,
+): Promise<Holdup> {
+  const { op } = posting;
+  const isWaiting = op.status === "waiting";
+  const here = isWaiting ? (headWait(comm, lines, op.rank)?.missing ?? []) : [];
+  if (comm.local.length === comm.ranks.length) return absent(ownRanks(comm, here));
+  const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
+  const { peer } = posting as Partial<TransferPosting>;
+  if (peer === undefined) {
+    const { ranks, haveDiverged } = (await session.peers?.missingRanks(comm, op.call)) ?? {
+      ranks: here,
+    };
+    if (haveDiverged === true) return apart;
+    return ranks.length === 0 && isInLine ? inLine : absent(ownRanks(comm, ranks));
+  }
+  if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
+  const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
+  const halves = together.filter((half) => !comm.local.includes(half.peer));
+  const told = await session.peers?.missingEnds(comm, halves);
+  const missing = told && ownRanks(comm, told);
+  // One that is in line here is not made yet: for the others this rank is the one that lacks.
+  const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
+  return isUpToUs && isInLine ? inLine : holdupOfMessage(peer, missing);
+}
+
+const inLine: Holdup = {
+  ranks: [],
+  why: "an earlier call of this rank kept it waiting",
+  next: "give that one a deadline of its own, and its error names the missing ranks",
+};
+
+const apart: Holdup = {
+  ranks: [],
+  why: "all ranks had made it, but did not come together: one gave it up before, or their counts or new symmetric buffers are not alike",
+  next: 'where nobody gave it up, compare its counts and buffers; nccl({ compareCalls: "always" }) says what differs before anything happens',
+};
+
+/** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */
+function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
+  if (missing === undefined) return absent([peer]);
+  if (missing.length === 0) {
+    const why = `rank ${peer} had made it too: it is slow, was given up there, or waits behind other calls`;
+    return { ranks: [peer], why };
+  }
+  const isPeer = missing.length === 1 && missing[0] === peer;
+  // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
+  return isPeer
+    ? absent(missing)
+    : { ranks: missing, why: `${ranksText(missing)} kept it waiting` };
+}
+
+/** The error of a call that was not done in time. */
+export function timeoutError(
+  comm: CommInfo,
+  posting: Posting,
+  { ranks, why, next = nextStep(comm, ranks) }: Holdup,
+  isVirtual: boolean,
+): CommTimeoutError {
+  const { op, call, calledAtPs, deadlinePs = 0 } = posting;
+  const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
+  const step = isVirtual ? "virtual time counts on the simulation" : next;
+  return new CommTimeoutError(
+    {
+      headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
+      hint: `the communicator was aborted; ${step}`,
+    },
+    {
+      rank: op.rank,
+      size: comm.ranks.length,
+      comm: comm.name,
+      collective: call.collective,
+      call: op.call,
+      ranks,
+    },
+  );
+}
+
+/** The remedy where time is real. Logs and processes go by the ranks of the world. */
+function nextStep({ ranks, local }: CommInfo, missing: readonly number[]): string {
+  if (missing.length === 0) {
+    return "its work, or that of a call right behind it, took longer: allow more with timeoutMs, or look at what else the devices and the network are busy with";
+  }
+  const those = ranksText(missing.map((rank) => ranks[rank] as number));
+  return local.length === ranks.length
+    ? `look at what ${those} of the world did instead, then go on with world.rebuild()`
+    : `look at the logs of ${those} of the job, then go on with the survivors by comm.rebuild()`;
+}

@@ -1,0 +1,184 @@
+/** The table of waiting ranks: the report of a deadlock, a stall or a run that ended with calls left open. */
+import {
+  callText,
+  type ErrorText,
+  errorMessage,
+  type Row,
+  rankRows,
+  ranksText,
+} from "../../error-text.ts";
+import {
+  type CommErrorFacts,
+  CommTimeoutError,
+  DeadlockError,
+  type RankWait,
+} from "../../errors.ts";
+import type { FailedCall } from "../failures.ts";
+import type { OpenWait } from "../queues.ts";
+import type { LiveResources } from "./runtime.ts";
+
+/** The facts of the world for the report. */
+export interface Situation {
+  readonly size: number;
+  state(rank: number): RankWait["state"];
+  /** Everything that is waited for, oldest communicator first. */
+  readonly waits: readonly OpenWait[];
+}
+
+/** The state of every rank of the world, by rank: of its waits, the one that it awaits first. */
+export function waitsOf({ size, state, waits }: Situation): RankWait[] {
+  const firstOf: OpenWait[] = [];
+  const awaitedOf: OpenWait[] = [];
+  for (const wait of waits) {
+    const { op } = wait.posting;
+    firstOf[op.asker] ??= wait;
+    if (op.isObserved) awaitedOf[op.asker] ??= wait;
+  }
+  return Array.from({ length: size }, (_, rank): RankWait => {
+    const wait = awaitedOf[rank] ?? firstOf[rank];
+    if (wait === undefined) return { rank, state: state(rank), missing: [] };
+    const { posting, missing, comm } = wait;
+    const { op, call } = posting;
+    const foreign = op.worldRank === rank ? {} : { owner: op.worldRank };
+    const what = { comm, collective: call.collective, call: op.call, missing };
+    const where = op.place === undefined ? {} : { place: op.place };
+    return { rank, state: state(rank), ...what, ...foreign, ...where };
+  });
+}
+
+/** An open call of a rank in each state. */
+const stateTexts = { waits: "waits in", runs: "runs, left open", finished: "left open" } as const;
+
+/** The rows of a report about every rank. */
+function waitRows(waits: readonly RankWait[]): Row[] {
+  const texts = new Map<readonly number[], string>();
+  const textOf = (ranks: readonly number[]): string => {
+    const text = texts.get(ranks) ?? ranksText(ranks);
+    texts.set(ranks, text);
+    return text;
+  };
+  return rankRows(waits.map((wait) => ({ rank: wait.rank, cells: waitCells(wait, textOf) })));
+}
+
+/** `textOf` names ranks; it caches the text of a list, which many waits share. */
+function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string): Row {
+  const { state, comm, collective, call, missing, owner, place } = wait;
+  if (collective === undefined) {
+    const what = state === "finished" ? "has finished" : "runs, or waits for something else";
+    return [what, "", "", ""];
+  }
+  const whose = owner === undefined ? "" : ` as rank ${owner}`;
+  const what = `${stateTexts[state]} ${collective}${whose}`;
+  const whom = missing.length === 0 ? "made by all ranks here" : `for ${textOf(missing)}`;
+  return [what, `call ${call} on "${comm}"`, whom, place ?? ""];
+}
+
+/**
+ * The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same, but for calls that are made
+ * later, which name themselves.
+ */
+export function deadlockErrors(
+  waits: readonly RankWait[],
+): (rank: number, failed: FailedCall | undefined) => DeadlockError {
+  const ranks = culprits(waits);
+  const headline = deadlockHeadline(waits, ranks);
+  const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
+  return (rank, failed) =>
+    new DeadlockError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks, waits });
+}
+
+/** The text for one call: a call that is made later names itself. */
+function textFor(text: ErrorText, failed: FailedCall | undefined): ErrorText {
+  const isLate = failed !== undefined && failed.call < 0;
+  return isLate ? { ...text, headline: callText(failed) + text.headline } : text;
+}
+
+function factsOf(
+  waits: readonly RankWait[],
+  rank: number,
+  failed: FailedCall | undefined,
+): CommErrorFacts {
+  const { comm, collective, call } = failed ?? waits[rank] ?? {};
+  return { rank, size: waits.length, comm, collective, call };
+}
+
+function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]): string {
+  const done = missing.filter((rank) => waits[rank]?.state === "finished");
+  if (done.length > 0) {
+    return `deadlock: ${ranksText(done)} finished without making a call that others wait for`;
+  }
+  const away = missing.filter((rank) => waits[rank]?.state === "runs");
+  if (away.length > 0) {
+    return `deadlock: ${ranksText(away)} can no longer make a call that others wait for`;
+  }
+  return "deadlock: every unfinished rank waits for another one";
+}
+
+function hintFor(waits: readonly RankWait[]): string {
+  const borrower = waits.find(({ owner }) => owner !== undefined);
+  if (borrower === undefined) {
+    return waits.some(({ state }) => state === "runs")
+      ? "a rank that makes no call awaits something outside of the library, or another rank's communicator"
+      : "every rank must make the same calls on a communicator, in the same order";
+  }
+  const { rank, owner } = borrower;
+  return `rank ${rank} called the communicator of rank ${owner}; every rank must call its own`;
+}
+
+function culprits(waits: readonly RankWait[]): number[] {
+  const lists = new Set(waits.map(({ missing }) => missing));
+  return [...new Set([...lists].flat())].sort((a, b) => a - b);
+}
+
+/** The report of a stall, ready to print. */
+export function stallText(waits: readonly RankWait[], alive: LiveResources | undefined): string {
+  return errorMessage(stallReport(waits, `still alive: ${aliveText(alive)}`));
+}
+
+/** The error that each rank gets where a stall fails its calls. */
+export function stallErrors(
+  waits: readonly RankWait[],
+  alive: LiveResources | undefined,
+  stallMs: number,
+): (rank: number, failed: FailedCall | undefined) => CommTimeoutError {
+  const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
+  const text = stallReport(waits, hint);
+  const ranks = culprits(waits);
+  return (rank, failed) =>
+    new CommTimeoutError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks });
+}
+
+function stallReport(waits: readonly RankWait[], hint: string): ErrorText {
+  return { headline: `stalled: ${stallHeadline(waits)}`, table: waitRows(waits), hint };
+}
+
+function aliveText(alive: LiveResources | undefined): string {
+  if (alive === undefined) return "this runtime cannot tell";
+  return alive.size === 0 ? "nothing that this runtime lists" : [...alive.keys()].join(", ");
+}
+
+/** The report of an interrupted program, ready to print. */
+export function interruptedText(comm: string, waits: readonly RankWait[]): string {
+  const hint = waits.some(
+    ({ place, collective }) => collective !== undefined && place === undefined,
+  )
+    ? "createWorld({ callSites: true }) and connect({ callSites: true }) name the line of each call"
+    : undefined;
+  return errorMessage({
+    headline: `interrupted while ranks of "${comm}" wait`,
+    table: waitRows(waits),
+    hint,
+  });
+}
+
+function stallHeadline(waits: readonly RankWait[]): string {
+  const those = (state: RankWait["state"]): number[] =>
+    waits.flatMap((wait) => (wait.state === state ? [wait.rank] : []));
+  const waiting = those("waits");
+  const running = those("runs");
+  const wait = `${ranksText(waiting)} ${waiting.length === 1 ? "waits" : "wait"}`;
+  if (running.length === 0)
+    return `${wait}, and only something else can wake ${waiting.length === 1 ? "it" : "them"}`;
+  const run = `${ranksText(running)} ${running.length === 1 ? "runs" : "run"}`;
+  return `${wait}, and ${run} without making a call`;
+}

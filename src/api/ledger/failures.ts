@@ -1,0 +1,185 @@
+/** Failed calls: the error of each rank, the end of a communicator, and failures that the program has not observed. */
+import type { CommInfo, PeerProcesses, Session } from "../backend.ts";
+import { callText } from "../error-text.ts";
+import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
+import { type CommOp, failOp } from "../op.ts";
+import type { Posting } from "./posting.ts";
+
+/** Fails operations, and keeps the books. */
+export class Failures {
+  readonly #comm: CommInfo;
+  /** Called for an unobserved failure. */
+  readonly #onUnseen: () => void;
+  readonly #counts: number[];
+  /** By rank, a later call that was refused for a failure before it; `true` once closing has reported. */
+  #told: (CommOp | true | undefined)[] = [];
+  #unseen: CommOp[][];
+  /** True when no rank has an unobserved failure; kept, because every call reads it. */
+  #allSeen = true;
+  /** Calls of which one half has failed already. */
+  readonly #halfFailed = new WeakSet<CommOp>();
+
+  constructor(comm: CommInfo, onUnseen: () => void) {
+    this.#comm = comm;
+    this.#onUnseen = onUnseen;
+    this.#counts = comm.ranks.map(() => 0);
+    this.#unseen = comm.ranks.map(() => []);
+  }
+
+  /** An operation failed; one that is over already did not. */
+  add(op: CommOp, error: unknown): void {
+    if (!op.pending) return;
+    this.note(op);
+    failOp(op, error);
+  }
+
+  /** Enters an operation that failed, or is about to. */
+  note(op: CommOp): void {
+    if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
+    if (op.callOp !== op) this.#halfFailed.add(op.callOp);
+    if (!op.isObserved) {
+      this.#unseen[op.rank]?.push(op);
+      this.#allSeen = false;
+      this.#onUnseen();
+    }
+  }
+
+  /** Fails a call that is refused for an earlier failure: its error reports that one. */
+  refuse(op: CommOp, error: unknown): void {
+    if (!this.#isTold(op.rank)) this.#told[op.rank] = op;
+    this.add(op, error);
+  }
+
+  /** The end of a rank reported its failures. */
+  tell(rank: number): void {
+    this.#told[rank] = true;
+  }
+
+  /** `poison` of a rank with failures that neither later calls nor closing have reported. */
+  untold(rank: number): CommAbortedError | undefined {
+    return this.#isTold(rank) ? undefined : this.poison(rank);
+  }
+
+  /** Number of a rank's calls that have failed, since the communicator was made. */
+  count(rank: number): number {
+    return this.#counts[rank] as number;
+  }
+
+  /** The error that an unobserved failure gives to all later calls of its rank. */
+  poison(rank: number): CommAbortedError | undefined {
+    if (this.#allSeen) return undefined;
+    const unseen = this.#unseen[rank] as CommOp[];
+    if (unseen.length === 0) return undefined;
+    const still = unseen.filter((op) => !op.isObserved);
+    this.#unseen[rank] = still;
+    this.#allSeen = this.#unseen.every((ops) => ops.length === 0);
+    const first = still[0];
+    if (first === undefined) return undefined;
+    const { name, ranks } = this.#comm;
+    const what = first.call < 0 ? "a call" : `call ${first.call}`;
+    return new CommAbortedError(
+      {
+        headline: `${what} on "${name}" failed and was never awaited`,
+        hint: "await every operation, or handle its rejection",
+      },
+      { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },
+    );
+  }
+
+  /** Nothing is held against anybody any more; the counts go on. */
+  forgive(): void {
+    this.#unseen = this.#comm.ranks.map(() => []);
+    this.#allSeen = true;
+    this.#told = [];
+  }
+
+  #isTold(rank: number): boolean {
+    const told = this.#told[rank];
+    return told === true || told?.isObserved === true;
+  }
+}
+
+// Errors that differ from rank to rank.
+
+/** Thrown while a set is being prepared; never seen by callers, which get the error made for their rank. */
+export class UnservedError extends Error {
+  readonly forRank: (rank: number, posting: Posting) => CommError;
+
+  constructor(forRank: (rank: number, posting: Posting) => CommError) {
+    super("the call cannot be served");
+    this.forRank = forRank;
+  }
+}
+
+/** Where a call failed. */
+interface Place {
+  readonly session: Session;
+  readonly comm: CommInfo;
+}
+
+/** The error of each rank's call: one made for ranks, or what went wrong as the rank sees it. */
+export function errorByCall(error: unknown, place: Place): (posting: Posting) => unknown {
+  if (error instanceof UnservedError) return (posting) => error.forRank(posting.op.rank, posting);
+  if (!(error instanceof CommError)) return () => error;
+  const { session, comm } = place;
+  return ({ op, call: { collective } }) =>
+    error.seenBy({
+      rank: op.rank,
+      size: comm.ranks.length,
+      comm: comm.name,
+      collective,
+      call: op.call < 0 ? undefined : op.call,
+      device: session.device(op.worldRank),
+    });
+}
+
+// The end of a communicator.
+
+/** A call that fails because its communicator has ended. */
+export interface FailedCall {
+  readonly collective: string;
+  /** -1 for one that was made too late to be numbered. */
+  readonly call: number;
+  /** Name of its communicator. */
+  readonly comm: string;
+}
+
+/** Makes the error of a call on an ended communicator; `asker` is the world rank of the program that gets it. */
+export type Death = (rank: number, asker: number, failed?: FailedCall) => CommError;
+
+/** The facts of the call for an error about communicator `comm`; the number counts on the call's own one alone. */
+export function callFacts(failed: FailedCall | undefined, comm: string): CommErrorFacts {
+  if (failed === undefined) return {};
+  const { collective, call } = failed;
+  return failed.comm === comm ? { collective, call } : { collective };
+}
+
+/** A call that its signal takes back. */
+export interface Cancelled {
+  readonly wasSubmitted: boolean;
+  /** Ranks elsewhere go on with the call, so that the communicator ends here. */
+  readonly endsAll: boolean;
+}
+
+/** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
+export function deathAfter(
+  { name, ranks }: CommInfo,
+  op: CommOp,
+  cause: CommError,
+  what: string,
+): Death {
+  const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
+  return (rank, _, failed) =>
+    new CommAbortedError(
+      { headline: callText(failed) + headline },
+      { rank, size: ranks.length, comm: name, ranks: [op.rank], ...callFacts(failed, name), cause },
+    );
+}
+
+/** Ranks of other processes may wait for this one's part: they learn why it does not come. */
+export function tellOthers(others: PeerProcesses | undefined, comm: CommInfo, death: Death): void {
+  if (others === undefined) return;
+  const [rank = 0] = comm.local;
+  const error = death(rank, comm.ranks[rank] as number);
+  others.aborted(comm, error.cause instanceof Error ? error.cause : error);
+}

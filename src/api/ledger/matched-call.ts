@@ -1,0 +1,64 @@
+/**
+ * Calls of all ranks that were compared and agree.
+ *
+ * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one identity check a
+ * rank replaces the comparison, and the backend's work on the arguments comes back with it.
+ */
+import type { PlanCache, RankCall } from "../backend.ts";
+import { disposalsSoFar } from "../buffer.ts";
+import type { Prepared } from "../member/prepared.ts";
+import { isGone } from "./buffer-checks.ts";
+import type { Posting } from "./posting.ts";
+
+/** An agreement; as `CallSet.cache` it is what backends know it as. */
+export class Agreement implements PlanCache {
+  planned: object | undefined;
+  /** The calls, by rank: those of this process. */
+  readonly calls: readonly RankCall[];
+  /** The prepared calls of the ranks. */
+  readonly prepared: readonly Prepared<unknown>[];
+
+  /** Number of disposals when the buffers of its calls were last seen to live. */
+  #seenAt = -1;
+
+  private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
+    this.calls = calls;
+    this.prepared = postings.map(({ prepared }) => prepared);
+  }
+
+  /** The agreement that these calls have come to before; `undefined` when they have to be compared. */
+  static known(postings: readonly Posting[]): Agreement | undefined {
+    const known = postings[0]?.prepared.agreement;
+    if (known === undefined) return undefined;
+    return known.#covers(postings) ? known : undefined;
+  }
+
+  /** Notes that these calls agree. */
+  static reached(postings: readonly Posting[], calls: readonly RankCall[]): Agreement {
+    const agreement = new Agreement(postings, calls);
+    const [first] = postings;
+    if (first !== undefined) first.prepared.agreement = agreement;
+    return agreement;
+  }
+
+  /**
+   * True when no buffer of its calls was disposed: they are checked only after disposals. Memory that
+   * can be transferred away belongs to sessions that lend it, and those repeat no calls.
+   */
+  stillLives(): boolean {
+    const disposals = disposalsSoFar();
+    if (this.#seenAt === disposals) return true;
+    if (this.calls.some(isGone)) return false;
+    this.#seenAt = disposals;
+    return true;
+  }
+
+  #covers(postings: readonly Posting[]): boolean {
+    const prepared = this.prepared;
+    if (postings.length !== prepared.length) return false;
+    for (let i = 0; i < prepared.length; i++) {
+      if (postings[i]?.prepared !== prepared[i]) return false;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,141 @@
+/** Sends and receives of one rank that may meet their counterparts in any order: one call, or those of a group. */
+import type { CommInfo } from "../backend.ts";
+import type { Memory } from "../memory.ts";
+import type { CommOp } from "../op.ts";
+import { Fifo } from "./fifo.ts";
+import type { TransferPosting } from "./posting.ts";
+
+/** A send and the receive it meets. */
+export interface Meeting {
+  readonly send: TransferPosting;
+  readonly recv: TransferPosting;
+  readonly sendBatch: Batch;
+  readonly recvBatch: Batch;
+}
+
+type Direction = TransferPosting["direction"];
+
+/** The messages that one rank posted together. */
+export class Batch {
+  readonly rank: number;
+  readonly transfers: readonly TransferPosting[];
+  /** Those that have not met their counterpart, in the order posted. */
+  readonly #open: Map<CommOp, TransferPosting>;
+  /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
+  readonly #queues = {
+    send: new Map<number, Fifo<TransferPosting>>(),
+    recv: new Map<number, Fifo<TransferPosting>>(),
+  };
+  #hostMemories: ReadonlySet<Memory> | undefined;
+
+  constructor(rank: number, transfers: readonly TransferPosting[]) {
+    this.rank = rank;
+    this.transfers = transfers;
+    this.#open = new Map(transfers.map((transfer) => [transfer.op, transfer]));
+    for (const transfer of transfers) {
+      const queues = this.#queues[transfer.direction];
+      let queue = queues.get(transfer.peer);
+      if (queue === undefined) {
+        queue = new Fifo();
+        queues.set(transfer.peer, queue);
+      }
+      queue.push(transfer);
+    }
+  }
+
+  /** Those that have not met their counterpart. */
+  get open(): readonly TransferPosting[] {
+    return [...this.#open.values()];
+  }
+
+  /** True when none is open. */
+  get isDone(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /** The caller's own host memory that it uses. */
+  get hostMemories(): ReadonlySet<Memory> {
+    this.#hostMemories ??= hostMemoriesOf(this.transfers);
+    return this.#hostMemories;
+  }
+
+  /** The peers of its sends, or of its receives. */
+  peers(direction: Direction): Iterable<number> {
+    return this.#queues[direction].keys();
+  }
+
+  /** The oldest open send to a peer, or receive from it. */
+  next(direction: Direction, peer: number): TransferPosting | undefined {
+    const queue = this.#queues[direction].get(peer);
+    while (queue?.first !== undefined && !this.#open.has(queue.first.op)) queue.shift();
+    return queue?.first;
+  }
+
+  /** A transfer is no longer open: it met its counterpart, or was cancelled. False where it was not. */
+  close(op: CommOp): boolean {
+    return this.#open.delete(op);
+  }
+
+  /** Closes those that have settled. */
+  closeSettled(): void {
+    for (const op of this.#open.keys()) if (!op.pending) this.#open.delete(op);
+  }
+}
+
+const noMemories: ReadonlySet<Memory> = new Set();
+
+function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
+  let found: Set<Memory> | undefined;
+  for (const { call } of transfers) {
+    const memory = (call.send ?? call.recv)?.allocation.memory;
+    if (memory?.borrowed !== true) continue;
+    found ??= new Set();
+    found.add(memory);
+  }
+  return found ?? noMemories;
+}
+
+/** The open sends and receives with their other end in another process: their pairs are unknown here. */
+export function openHalves(
+  { local, ranks }: CommInfo,
+  batches: () => readonly Batch[],
+): TransferPosting[] {
+  if (local.length === ranks.length) return [];
+  return batches().flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
+}
+
+/**
+ * Takes every send that meets a receive out of the batches that stand first in their ranks' lines, in the order of ranks
+ * and sends. `arrived` are those that were not compared before: two of the others have nothing left that meets.
+ */
+export function takeMeetings(
+  arrived: readonly Batch[],
+  batchOf: (rank: number) => Batch | undefined,
+): Meeting[] {
+  const meetings: Meeting[] = [];
+  for (const batch of arrived) {
+    for (const peer of batch.peers("send")) takeBetween(batch, batchOf(peer), meetings);
+    for (const peer of batch.peers("recv")) takeBetween(batchOf(peer), batch, meetings);
+  }
+  // Messages of a rank are numbered in the order posted.
+  return meetings.sort(
+    (a, b) => a.sendBatch.rank - b.sendBatch.rank || a.send.op.call - b.send.op.call,
+  );
+}
+
+/** Takes the sends of one batch that meet receives of the other. */
+function takeBetween(
+  sendBatch: Batch | undefined,
+  recvBatch: Batch | undefined,
+  meetings: Meeting[],
+): void {
+  if (sendBatch === undefined || recvBatch === undefined) return;
+  for (;;) {
+    const send = sendBatch.next("send", recvBatch.rank);
+    const recv = recvBatch.next("recv", sendBatch.rank);
+    if (send === undefined || recv === undefined) return;
+    sendBatch.close(send.op);
+    recvBatch.close(recv.op);
+    meetings.push({ send, recv, sendBatch, recvBatch });
+  }
+}

@@ -1,0 +1,280 @@
+/**
+ * Repeated calls of a rank with the same arguments, as loops make them: they were checked before, and their prepared call is
+ * used again.
+ *
+ * A buffer remembers the call that was last made with it. Only calls with fixed arguments are remembered: buffers, a root, an
+ * operator with a name, and lists of counts and offsets, which are compared with their earlier values.
+ * Only the life of the buffers can have changed besides, and is checked again.
+ */
+import { type Allocation, DeviceBuffer, LastUse } from "../buffer.ts";
+import type { CallOptions } from "../calls.ts";
+import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { HookList } from "../hooks.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { Going } from "../ledger/persistent.ts";
+import { CommOp, type OpMaker } from "../op.ts";
+import type { Collected } from "./collecting.ts";
+import { type Books, type Channels, channelsOf, type Tally } from "./observers.ts";
+import { lendTo, type Prepared } from "./prepared.ts";
+
+/** Lengths and places of the blocks of a v-form. */
+interface Lists {
+  readonly sendCounts?: unknown;
+  readonly sendOffsets?: unknown;
+  readonly recvCounts?: unknown;
+  readonly recvOffsets?: unknown;
+}
+
+/** All arguments of a call that can be remembered. */
+interface Arguments extends Lists {
+  readonly send?: unknown;
+  readonly recv?: unknown;
+  readonly op?: unknown;
+  readonly root?: unknown;
+}
+
+/** A checked call with all that a repetition reads: reading from other objects takes longer. */
+export interface Remembered extends Omit<Arguments, keyof Lists> {
+  /** Its maker: a buffer may be used on several communicators. */
+  readonly by: Repeats;
+  readonly collective: CollectiveName;
+  readonly prepared: Prepared<unknown>;
+  /** The memory of its buffers. */
+  readonly sends: Allocation | undefined;
+  readonly recvs: Allocation | undefined;
+  /** The last use of the memory, as far as that was in a run. */
+  lastUse: LastUse | undefined;
+  /** The contents of the lists; `undefined` for a collective that takes none. */
+  readonly lists: Lists | undefined;
+  /** Where it is counted, and what is sent with it. */
+  readonly tally: Tally;
+  readonly sendBytes: number;
+  /** Its channels, where there may be subscribers. */
+  readonly channels: Channels | undefined;
+}
+
+/** Collectives that take no other arguments. */
+const repeatable: ReadonlySet<CollectiveName> = new Set(specifiedCollectives);
+
+/** Collectives that take lists, or may. */
+const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
+
+/** The calls of one rank on one communicator. */
+export class Repeats {
+  readonly #books: Books;
+  readonly #hooks: HookList;
+  readonly #ledger: Ledger;
+  readonly #maker: OpMaker | undefined;
+  readonly #timeoutMs: number | undefined;
+  #barrier: Remembered | undefined;
+
+  /** `maker`: makes the operations of the rank; calls without a deadline have `timeoutMs`. */
+  constructor(
+    books: Books,
+    hooks: HookList,
+    ledger: Ledger,
+    maker: OpMaker | undefined,
+    timeoutMs: number | undefined,
+  ) {
+    this.#books = books;
+    this.#hooks = hooks;
+    this.#ledger = ledger;
+    this.#maker = maker;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /**
+   * Makes the same call again right behind the one before, which the rank was allowed to make; `undefined` where there is
+   * more to ask. Kept so short that it becomes one piece of machine code with what it calls: a call costs little beside
+   * the time that scattered code and data take to come to a processor that has just run a driver. Names that the call does
+   * not take are not looked for here, where the one before was the same but for them: that would take a tenth longer.
+   */
+  goOn(run: Going, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
+    let known: Remembered | undefined;
+    let timeoutMs: number | undefined;
+    try {
+      if (args?.signal !== undefined) return undefined;
+      timeoutMs = args?.timeoutMs;
+      known = this.find(collective, args);
+    } catch {
+      // An argument that throws when it is read does so again, where that is reported.
+      return undefined;
+    }
+    if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
+    // Comes last: getters of the arguments may make calls of their own.
+    if (known === undefined) return undefined;
+    return this.#goOn(run, known, timeoutMs);
+  }
+
+  /** The same with a call that was kept. */
+  goOnKept(run: Going, kept: Remembered, options: CallOptions | undefined): CommOp | undefined {
+    let timeoutMs = this.#timeoutMs;
+    try {
+      if (options?.signal !== undefined) return undefined;
+      if (options?.timeoutMs !== undefined) timeoutMs = options.timeoutMs;
+    } catch {
+      return undefined;
+    }
+    return this.#goOn(run, kept, timeoutMs);
+  }
+
+  #goOn(run: Going, known: Remembered, timeoutMs: number | undefined): CommOp | undefined {
+    if (this.isHeard(known) || !run.takes(timeoutMs)) return undefined;
+    const op = new CommOp(this.#maker as OpMaker);
+    if (!run.goOn(known.prepared, op)) return undefined;
+    count(known);
+    useBehind(known, run, op);
+    return op;
+  }
+
+  /**
+   * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be
+   * posted as a new one.
+   */
+  makeCollected({ known, options, op }: Collected, run: Going | undefined): boolean {
+    if (known === undefined || options?.signal !== undefined) return false;
+    if (this.isHeard(known) || !areAlive(known)) return false;
+    const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
+    if (run?.takes(timeoutMs) !== true || !run.goOn(known.prepared, op)) {
+      return this.post(known, op, timeoutMs);
+    }
+    count(known);
+    useBehind(known, run, op);
+    return true;
+  }
+
+  /** Makes a call again; false where it has to be posted as others are. */
+  post(known: Remembered, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
+    if (!this.#ledger.repeat(known.prepared, op, timeoutMs)) return false;
+    count(known);
+    if (op.pending) lendTo(op, known.prepared.call);
+    return true;
+  }
+
+  /** True where hooks or channels observe a call. */
+  isHeard({ channels }: Remembered): boolean {
+    return !this.#hooks.idle || channels?.haveListeners === true;
+  }
+
+  /** The same call as it was made before; `undefined` when it has to be checked. */
+  find(collective: CollectiveName, args: object | undefined): Remembered | undefined {
+    if (typeof args !== "object" || args === null) return undefined;
+    const { send, recv }: Arguments = args;
+    const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
+    if (last === undefined || last.by !== this || last.collective !== collective) return undefined;
+    return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
+  }
+
+  /** A call without arguments that may change, for its keeper. */
+  keep(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): Remembered {
+    return { ...this.#remembered(collective, none, prepared), sendBytes };
+  }
+
+  /** Remembers a call that was checked. */
+  note(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
+    if (!repeatable.has(collective)) return;
+    if (collective === "barrier") {
+      this.#barrier = this.#remembered(collective, none, prepared);
+      return;
+    }
+    const given = (args ?? none) as Arguments;
+    const { send, recv, op } = given;
+    const buffer = send ?? recv;
+    if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
+    if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
+    buffer.lastCall = this.#remembered(collective, given, prepared);
+  }
+
+  #remembered(
+    collective: CollectiveName,
+    given: Arguments,
+    prepared: Prepared<unknown>,
+  ): Remembered {
+    const { send, recv, op, root } = given;
+    const { call } = prepared;
+    return {
+      by: this,
+      ...{ collective, send, recv, op, root, prepared },
+      sends: call.send?.allocation,
+      recvs: call.recv?.allocation,
+      lastUse: undefined,
+      lists: listed.has(collective) ? listsOf(given) : undefined,
+      tally: this.#books.of(collective),
+      sendBytes: call.send?.byteLength ?? 0,
+      channels: channelsOf(collective),
+    };
+  }
+}
+
+const none: Arguments = {};
+
+/** The call that was last made with a buffer. What is no buffer has none, or one that was made with something else. */
+function lastCallOf(buffer: unknown): Remembered | undefined {
+  return (buffer as { readonly lastCall?: Remembered } | null | undefined)?.lastCall;
+}
+
+/** A call with the same buffers would be the same again, and they live. */
+function isSame(last: Remembered, given: Arguments): boolean {
+  return (
+    last.op === given.op &&
+    last.root === given.root &&
+    (last.lists === undefined || sameLists(last.lists, given)) &&
+    areAlive(last)
+  );
+}
+
+/** The buffers of a call live. */
+function areAlive({ sends, recvs }: Remembered): boolean {
+  return sends?.disposed !== true && recvs?.disposed !== true;
+}
+
+function count({ tally, sendBytes }: Remembered): void {
+  tally.calls++;
+  tally.sendBytes += sendBytes;
+}
+
+/** Until the run is done, the last of the same calls in it has their memory. */
+function useBehind(known: Remembered, run: Going, op: CommOp): void {
+  let { lastUse } = known;
+  if (lastUse?.key === run.key) lastUse.op = op;
+  else {
+    lastUse = new LastUse(run.key, op);
+    known.lastUse = lastUse;
+  }
+  const { sends, recvs } = known;
+  if (sends !== undefined && sends.lastUse !== lastUse) sends.lastUse = lastUse;
+  if (recvs !== undefined && recvs.lastUse !== lastUse) recvs.lastUse = lastUse;
+}
+
+/** Copies: the caller may write its lists. */
+function listsOf({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): Lists {
+  return {
+    sendCounts: copyOf(sendCounts),
+    sendOffsets: copyOf(sendOffsets),
+    recvCounts: copyOf(recvCounts),
+    recvOffsets: copyOf(recvOffsets),
+  };
+}
+
+function copyOf(list: unknown): unknown {
+  return Array.isArray(list) ? [...list] : list;
+}
+
+function sameLists(a: Lists, b: Lists): boolean {
+  return (
+    sameList(a.sendCounts, b.sendCounts) &&
+    sameList(a.sendOffsets, b.sendOffsets) &&
+    sameList(a.recvCounts, b.recvCounts) &&
+    sameList(a.recvOffsets, b.recvOffsets)
+  );
+}
+
+function sameList(a: unknown, b: unknown): boolean {
+  if (!Array.isArray(a) || !Array.isArray(b)) return a === undefined && b === undefined;
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) {
+    if (a[i] !== b[i]) return false;
+  }
+  return true;
+}

@@ -1,0 +1,82 @@
+/** Calls that their own signals take back. */
+import type { CollectiveName } from "../collectives/spec.ts";
+import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
+import type { Cancelled } from "../ledger/failures.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { CommOp } from "../op.ts";
+
+/** Has a call taken back as soon as its signal fires, while it is open. */
+export function cancelBy(
+  signal: AbortSignal,
+  ledger: Pick<Ledger, "cancel">,
+  facts: CommErrorFacts,
+  collective: CollectiveName,
+  op: CommOp,
+): void {
+  const cancel = (): void => {
+    const { call } = op;
+    ledger.cancel(op, (how) => cancelledError(facts, collective, call, signal, how));
+  };
+  if (signal.aborted) {
+    cancel();
+    return;
+  }
+  const calls = openCallsOf(signal);
+  calls.add(cancel);
+  op.whenSettled(() => calls.delete(cancel));
+}
+
+/** The open calls of one signal, behind one listener: runtimes warn of many, and search all of them to remove one. */
+class OpenCalls {
+  readonly #signal: AbortSignal;
+  /** Cancels each call, in the order in which the calls were made. */
+  readonly #cancels = new Set<() => void>();
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  add(cancel: () => void): void {
+    if (this.#cancels.size === 0) this.#signal.addEventListener("abort", this.#cancelAll);
+    this.#cancels.add(cancel);
+  }
+
+  delete(cancel: () => void): void {
+    const isLast = this.#cancels.delete(cancel) && this.#cancels.size === 0;
+    if (isLast) this.#signal.removeEventListener("abort", this.#cancelAll);
+  }
+
+  /** A call that settles meanwhile leaves the set, and is not cancelled. */
+  readonly #cancelAll = (): void => {
+    for (const cancel of this.#cancels) cancel();
+  };
+}
+
+const openCalls = new WeakMap<AbortSignal, OpenCalls>();
+
+function openCallsOf(signal: AbortSignal): OpenCalls {
+  let calls = openCalls.get(signal);
+  if (calls === undefined) {
+    calls = new OpenCalls(signal);
+    openCalls.set(signal, calls);
+  }
+  return calls;
+}
+
+/** The error of a cancelled call; -1 for one that was never posted. */
+export function cancelledError(
+  facts: CommErrorFacts,
+  collective: CollectiveName,
+  call: number,
+  { reason }: AbortSignal,
+  { wasSubmitted, endsAll }: Cancelled = { wasSubmitted: false, endsAll: false },
+): CommAbortedError {
+  const when = wasSubmitted ? "after" : "before";
+  const hint = endsAll
+    ? "other ranks go on with the call: the communicator is aborted with it; rebuild() makes a new one"
+    : "nothing was written; other ranks that make the call fail or wait without this one";
+  return new CommAbortedError(
+    { headline: `${collective}: cancelled by its signal ${when} it was submitted`, hint },
+    { ...facts, collective, call, cause: reason },
+  );
+}

@@ -1,0 +1,436 @@
+/** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
+import type { CommInfo, RankCall, RecordedCalls } from "../backend.ts";
+import type { Allocation, DeviceBuffer } from "../buffer.ts";
+import type { CallOptions } from "../calls.ts";
+import type { Graph } from "../communicator.ts";
+import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import type { SignatureField } from "../ledger/posting.ts";
+import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
+import { type CommOp, failOp } from "../op.ts";
+import type { Remembered } from "./call-cache.ts";
+import {
+  type Collected,
+  completeTogether,
+  isWork,
+  refuseTogether,
+  type Step,
+  type Work,
+  workPs,
+} from "./collecting.ts";
+import { tellGroup } from "./observers.ts";
+import type { Poster } from "./poster.ts";
+import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
+
+/**
+ * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
+ * callback it is thrown instead, and ends that one too.
+ */
+export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
+  poster.assertOwn("group");
+  const whole = poster.createOp<void>();
+  let calls: readonly Collected[] = [];
+  try {
+    calls = poster.collect("group", callback).calls;
+    assertNoExchange(poster, "group", calls);
+    assertApart(poster, calls);
+    completeTogether(
+      whole,
+      calls.map(({ op }) => op.partOf(whole)),
+      undefined,
+    );
+    if (!poster.collecting)
+      tellGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
+    poster.postTogether(calls);
+  } catch (error) {
+    const parts = calls.map(({ op }) => op);
+    if (poster.collecting === undefined) refuseTogether(poster, whole, parts, error);
+    else {
+      for (const part of parts) failOp(part, error);
+      throw error;
+    }
+  }
+  return whole;
+}
+
+/** The number of the first call of a group that is posted: collective ones come first; -1 where there is none. */
+function firstNumber(poster: Poster, calls: readonly Collected[]): number {
+  if (calls.length === 0) return -1;
+  return poster.nextNumber(calls.every(isMessage) ? 0 : undefined);
+}
+
+function isMessage({ prepared }: Collected): boolean {
+  return "transfers" in prepared;
+}
+
+/**
+ * Records the calls of a synchronous callback. All ranks record the same collective calls; messages pair up when they are
+ * replayed, as many on each rank as it has.
+ */
+export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
+  return poster.post("capture", undefined, (): Prepared<Graph> => {
+    const { steps, calls } = poster.collect("capture", callback);
+    endRecorded(poster, calls);
+    // The number comes first: with another one the fields that follow are no longer the same ones.
+    const collectives = calls.flatMap(({ prepared }) =>
+      "transfers" in prepared ? [] : [prepared],
+    );
+    const signature: SignatureField[] = [
+      ["collective", "capture"],
+      ["calls", collectives.length],
+      // With them every rank replays call by call, without them all ranks may replay one graph.
+      ["messages", collectives.length < calls.length ? "some" : "none"],
+    ];
+    for (const [index, prepared] of collectives.entries()) {
+      for (const [field, value] of prepared.signature)
+        signature.push([`calls[${index}].${field}`, value]);
+    }
+    const recorded = recordedCalls(poster, steps);
+    return {
+      call: { count: calls.length, recorded },
+      signature,
+      resultOf: ({ graph }) =>
+        graph === undefined || recorded === undefined
+          ? new RecordedGraph(poster, steps, calls)
+          : new NativeGraph(poster, steps, calls, recorded, graph),
+    };
+  });
+}
+
+/** Recorded calls do not run: theirs are the replays. Throws where one cannot be recorded, with which all of them fail. */
+function endRecorded(poster: Poster, calls: readonly Collected[]): void {
+  let error: unknown = recordedError(poster);
+  try {
+    assertNoExchange(poster, "capture", calls);
+    assertNoOptions(poster, calls);
+    assertReceives(poster, calls);
+  } catch (refusal) {
+    error = refusal;
+    throw refusal;
+  } finally {
+    for (const { op } of calls) failOp(op, error);
+  }
+}
+
+/** Collective calls as a backend sees them, later by the work before them; `undefined` when messages are among them. */
+function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | undefined {
+  const calls: RankCall[] = [];
+  let laterPs = 0;
+  for (const step of steps) {
+    if (isWork(step)) {
+      laterPs += workPs(step);
+      continue;
+    }
+    for (const { collective, prepared } of step) {
+      if ("transfers" in prepared) return undefined;
+      calls.push(rankCall(collective, poster.facts.rank, prepared.call, laterPs));
+    }
+  }
+  const buffers = new Map<Allocation, DeviceBuffer>();
+  let sendBytes = 0;
+  for (const { send, recv } of calls) {
+    for (const buffer of [send, recv]) {
+      if (buffer !== undefined) buffers.set(buffer.allocation, buffer);
+    }
+    sendBytes += send?.byteLength ?? 0;
+  }
+  return { calls, buffers: [...buffers.values()], sendBytes };
+}
+
+/** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
+function assertApart(poster: Poster, calls: readonly Collected[]): void {
+  const sends: MemoryUse[] = [];
+  const recvs: MemoryUse[] = [];
+  for (const { prepared } of calls) {
+    if (!("transfers" in prepared)) continue;
+    for (const { call } of prepared.transfers) {
+      const user = sends.length + recvs.length;
+      if (call.send !== undefined) sends.push({ buffer: call.send, user });
+      if (call.recv !== undefined) recvs.push({ buffer: call.recv, user });
+    }
+  }
+  if (recvs.length === 0) return;
+  const uses = new MemoryUses([...sends, ...recvs]);
+  if (!recvs.some((use) => uses.isShared(use))) return;
+  throw poster.check
+    .begin("recv", {})
+    .fault(
+      "recv",
+      "it overlaps memory of another send or receive of the group",
+      "memory of its own",
+    );
+}
+
+/** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
+function assertNoExchange(poster: Poster, action: string, calls: readonly Collected[]): void {
+  for (const { collective, prepared } of calls) {
+    const exchanges =
+      collective === "allToAllv" &&
+      "call" in prepared &&
+      prepared.call.blocks?.recvCounts === undefined;
+    if (!exchanges && collective !== "split" && collective !== "capture") continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `${action}: ${collective}${exchanges ? " without recvCounts" : ""} needs an answer in between`,
+        hint: exchanges ? "pass recvCounts and recv" : "call it outside",
+      },
+      { ...poster.facts, collective, field: exchanges ? "recvCounts" : "calls" },
+    );
+  }
+}
+
+/** A recorded call does not run, and its replays have deadlines and signals of their own. */
+function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
+  for (const { collective, options } of calls) {
+    const [field] = Object.keys(options ?? {});
+    if (field === undefined) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `capture: ${collective}: ${field}: a recorded call does not run, needs none`,
+        hint: `pass it to every replay: graph.replay({ ${field} })`,
+      },
+      { ...poster.facts, collective, field },
+    );
+  }
+}
+
+/** The result of a recorded call is not given out, so no memory is allocated to receive it. */
+function assertReceives(poster: Poster, calls: readonly Collected[]): void {
+  for (const { collective, prepared } of calls) {
+    if (collective !== "allToAllv" || "transfers" in prepared) continue;
+    if (prepared.call.recv !== undefined) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `capture: ${collective}: recv: it was left out, needs a buffer`,
+        hint: "pass recvCounts and recv",
+      },
+      { ...poster.facts, collective, field: "recv" },
+    );
+  }
+}
+
+function recordedError(poster: Poster): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: "capture: a recorded call does not run, so it cannot be awaited",
+      hint: "await graph.replay()",
+    },
+    poster.facts,
+  );
+}
+
+// Recordings.
+
+/** A rank's end of a recording. */
+abstract class Recording implements Graph {
+  protected readonly poster: Poster;
+  readonly #closings: number;
+  /** The memory of the calls. */
+  protected readonly allocations: readonly Allocation[];
+  /** Those of them that are the caller's own host memory. */
+  readonly #lent: readonly Allocation[];
+  #disposed = false;
+
+  constructor(poster: Poster, calls: readonly Collected[]) {
+    this.poster = poster;
+    this.allocations = [...new Set(buffersOf(calls).map(({ allocation }) => allocation))];
+    this.#lent = this.allocations.filter(({ memory }) => memory.borrowed);
+    this.#closings = poster.closings;
+  }
+
+  abstract replay(options?: CallOptions): CommOp<void>;
+
+  /** Lets go of what the recording holds; called once. */
+  protected abstract giveBack(): void;
+
+  get disposed(): boolean {
+    return this.#disposed || this.poster.closings !== this.#closings;
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.giveBack();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  /** Its buffers live, as it does itself. */
+  protected get isReplayable(): boolean {
+    if (this.disposed) return false;
+    for (const { disposed } of this.allocations) if (disposed) return false;
+    for (const { memory } of this.#lent) if (memory.detached === true) return false;
+    return true;
+  }
+
+  protected assertReplayable(calls: readonly Collected[]): void {
+    const { poster } = this;
+    if (this.isReplayable) return;
+    if (!this.disposed) throw deadBufferError(poster, calls);
+    throw new CommClosedError(
+      {
+        headline: "replay: the recording was disposed, needs a live one",
+        hint: "dispose it after its last replay, or capture the calls again",
+      },
+      { ...poster.facts, collective: "replay" },
+    );
+  }
+}
+
+/** A recording that the backend runs as one call. */
+class NativeGraph extends Recording {
+  readonly #calls: readonly Collected[];
+  readonly #work: readonly Work[];
+  readonly #graph: object;
+  readonly #prepared: Prepared<void>;
+  readonly #kept: Remembered;
+
+  constructor(
+    poster: Poster,
+    steps: readonly Step[],
+    calls: readonly Collected[],
+    recorded: RecordedCalls,
+    graph: object,
+  ) {
+    super(poster, calls);
+    this.#calls = calls;
+    this.#work = steps.filter(isWork);
+    this.#graph = graph;
+    this.#prepared = {
+      call: { count: calls.length, recorded, graph },
+      signature: [
+        ["collective", "replay"],
+        ["graph", graphNumbers.get(graph)],
+      ],
+      resultOf: () => undefined,
+    };
+    this.#kept = poster.repeats.keep("replay", this.#prepared, recorded.sendBytes);
+  }
+
+  replay(options?: CallOptions): CommOp<void> {
+    const { poster } = this;
+    assertOutside(poster);
+    const isAgain = this.isReplayable && isOptions(options);
+    const op = isAgain ? poster.postAgain(this.#kept, options) : this.#postNew(options);
+    if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
+    // The calls know how much work comes before them: what is left is that the rank does it.
+    if (op.status !== "failed") for (const work of this.#work) poster.work(work);
+    return op;
+  }
+
+  /** With all checks, some of which fail. */
+  #postNew(options: CallOptions | undefined): CommOp<void> {
+    return this.poster.post("replay", options, () => {
+      this.assertReplayable(this.#calls);
+      return this.#prepared;
+    });
+  }
+
+  protected giveBack(): void {
+    this.poster.discard(this.#graph);
+  }
+}
+
+function isOptions(options: unknown): boolean {
+  return options === undefined || (typeof options === "object" && options !== null);
+}
+
+const graphNumbers = new WeakMap<object, number>();
+const graphsMade = new WeakMap<CommInfo, number>();
+
+/**
+ * Numbers a recording among those of its communicator: ranks compare which one they replay. Other communicators do not
+ * count, of which processes may have different ones.
+ */
+export function numberGraph(comm: CommInfo, graph: object): void {
+  const number = (graphsMade.get(comm) ?? 0) + 1;
+  graphsMade.set(comm, number);
+  graphNumbers.set(graph, number);
+}
+
+/** Recorded calls of one rank, which are made again. */
+class RecordedGraph extends Recording {
+  #steps: readonly Step[];
+  #calls: readonly Collected[];
+
+  constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
+    super(poster, calls);
+    this.#steps = steps;
+    this.#calls = calls;
+  }
+
+  replay(given?: CallOptions): CommOp<void> {
+    const { poster } = this;
+    assertOutside(poster);
+    const whole = poster.createOp<void>();
+    const parts: CommOp[] = [];
+    try {
+      poster.assertOpen("replay");
+      const options = poster.check.options(poster.check.given("replay", given));
+      poster.assertWanted("replay", options);
+      this.assertReplayable(this.#calls);
+      const calledAtPs = poster.nowPs;
+      const steps = this.#steps.map((step): Step => {
+        if (isWork(step)) return step;
+        return step.map((call) => {
+          const op = poster.createOp().partOf(whole);
+          parts.push(op);
+          return { ...call, options, op, calledAtPs };
+        });
+      });
+      completeTogether(whole, parts, undefined);
+      for (const step of steps) {
+        if (isWork(step)) poster.work(step);
+        else poster.submit(step);
+      }
+    } catch (error) {
+      // Those that were posted go on.
+      const unposted = parts.filter(({ call }) => call < 0);
+      refuseTogether(poster, whole, unposted, error);
+    }
+    return whole;
+  }
+
+  protected giveBack(): void {
+    this.#steps = [];
+    this.#calls = [];
+  }
+}
+
+function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
+  return calls.flatMap(({ prepared }) => {
+    const parts: readonly PreparedCall[] =
+      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
+    return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+  });
+}
+
+function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
+  const isDead = ({ allocation }: DeviceBuffer): boolean => isGone(allocation);
+  const dead = calls.find((call) => buffersOf([call]).some(isDead));
+  const collective = dead?.collective ?? "replay";
+  const buffer = dead && buffersOf([dead]).find(isDead);
+  const what = buffer?.disposed
+    ? `a buffer of the recorded ${collective} was disposed`
+    : `an array of the recorded ${collective} was transferred away`;
+  return new CommClosedError(
+    { headline: `replay: ${what}`, hint: "capture the calls again with memory that stays" },
+    { ...poster.facts, collective },
+  );
+}
+
+/** Given back, or moved to another owner of the caller's. */
+function isGone({ disposed, memory }: Allocation): boolean {
+  return disposed || memory.detached === true;
+}
+
+/** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */
+function assertOutside(poster: Poster): void {
+  poster.assertOwn("replay");
+  if (poster.collecting === undefined) return;
+  throw new InvalidArgumentError(
+    { headline: "replay: called inside of group or capture, needs a place outside" },
+    { ...poster.facts, collective: "replay", field: "calls" },
+  );
+}

@@ -1,0 +1,201 @@
+/** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
+
+import type { RankCall } from "../backend.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { HookList, OpInfo } from "../hooks.ts";
+import type { Posting } from "../ledger/posting.ts";
+import type { CommOp } from "../op.ts";
+import { bytesSent } from "./prepared.ts";
+
+/** A call as it was made, not in halves. */
+export type Announced = Pick<Posting, "call" | "op">;
+
+/** The rank that makes it. */
+interface Caller {
+  readonly comm: string;
+  readonly rank: number;
+}
+
+/** The message of one operation, at every moment: its number is corrected where others were posted before it. */
+type Told = OpInfo & { call: number };
+
+/**
+ * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channel` where there are
+ * subscribers. Hooks of the beginning and of the end come in pairs, also where one throws: then the call fails with that error.
+ */
+export function tellCall(
+  hooks: HookList,
+  { comm, rank }: Caller,
+  { call, op }: Announced,
+  number: number,
+  channel: Diagnostics | undefined,
+): void {
+  const { collective, dtype, count } = call;
+  const { place } = op;
+  const info: Told = { comm, rank, call: number, collective, dtype, count, place };
+  const tellEnd = hooks.atEnd();
+  try {
+    hooks.posting(info);
+  } finally {
+    if (channel !== undefined) tellChannel(channel, info, op);
+    op.whenSettled((error) => tellEnd(numbered(info, op), error));
+  }
+}
+
+/** Publishes a group with a first call that will be `number`; hooks and counts have its parts. */
+export function tellGroup(
+  { comm, rank }: Caller,
+  op: CommOp,
+  calls: number,
+  number: () => number,
+): void {
+  const channel = diagnosticsOf("group");
+  if (channel === undefined) return;
+  const { place } = op;
+  const told = { comm, rank, collective: "group", dtype: undefined, count: calls, place } as const;
+  tellChannel(channel, { ...told, call: number() }, op);
+}
+
+function tellChannel(channel: Diagnostics, info: Told, op: CommOp): void {
+  const end = channel.start(info);
+  op.whenFinal((error) => end(numbered(info, op).call, error));
+}
+
+/** With the number that the operation got, if it was posted. */
+function numbered(info: Told, { call }: CommOp): OpInfo {
+  if (call >= 0) info.call = call;
+  return info;
+}
+
+// Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is settled,
+// `:error` before that when it failed. An operation has one message for all of them, an `OpInfo` on which subscribers may keep
+// data, and which gets the `error`; a group has a message beside its calls, with the number of its calls as its count. Nothing
+// happens without subscribers, or in a runtime without channels.
+//
+// A call whose channels have no subscribers when it is posted publishes nothing, also not its end. One with a published
+// beginning has its end published, to the subscribers of that time.
+
+interface Channel {
+  readonly hasSubscribers: boolean;
+  publish(message: object): void;
+}
+
+interface TracingChannel {
+  readonly start: Channel;
+  readonly asyncEnd: Channel;
+  readonly error: Channel;
+}
+
+interface ChannelModule {
+  tracingChannel(name: string): TracingChannel;
+}
+
+interface Runtime {
+  readonly process?: { getBuiltinModule?: (name: string) => unknown };
+}
+
+/** The message of one operation. */
+interface Diagnostics {
+  /** Publishes its beginning; what is returned publishes its end, in the same message, with the number that it got. */
+  start(info: OpInfo): (call: number, error: unknown) => void;
+}
+
+/** The channels of a collective. */
+export class Channels implements Diagnostics {
+  readonly #start: Channel;
+  readonly #end: Channel;
+  readonly #error: Channel;
+
+  constructor({ start, asyncEnd, error }: TracingChannel) {
+    this.#start = start;
+    this.#end = asyncEnd;
+    this.#error = error;
+  }
+
+  /** Runs at every call: checks each channel, not the many in which a runtime ties them up. */
+  get haveListeners(): boolean {
+    return this.#start.hasSubscribers || this.#end.hasSubscribers || this.#error.hasSubscribers;
+  }
+
+  start(info: OpInfo): (call: number, error: unknown) => void {
+    const message: { call: number; error?: unknown } = { ...info };
+    this.#start.publish(message);
+    return (call, error) => {
+      message.call = call;
+      if (error !== undefined) {
+        message.error = error;
+        this.#error.publish(message);
+      }
+      this.#end.publish(message);
+    };
+  }
+}
+
+const known = new Map<CollectiveName, Channels | "none">();
+
+/** The channels of a collective; `undefined` without subscribers. */
+export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
+  const channels = channelsOf(collective);
+  return channels?.haveListeners ? channels : undefined;
+}
+
+/** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
+export function channelsOf(collective: CollectiveName): Channels | undefined {
+  let channels = known.get(collective);
+  if (channels === undefined) {
+    channels = open(collective);
+    known.set(collective, channels);
+  }
+  return channels === "none" ? undefined : channels;
+}
+
+function open(collective: CollectiveName): Channels | "none" {
+  const runtime = (globalThis as Runtime).process;
+  const module = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
+    | ChannelModule
+    | undefined;
+  return module === undefined
+    ? "none"
+    : new Channels(module.tracingChannel(`twinccl:${collective}`));
+}
+
+// Counters.
+
+/** Calls of one collective. */
+export interface Tally {
+  calls: number;
+  sendBytes: number;
+}
+
+/** Counts the calls of one rank. */
+export class Books {
+  readonly #tallies = new Map<string, Tally>();
+
+  /** A call was posted. */
+  enter(call: RankCall): void {
+    const tally = this.of(call.collective);
+    tally.calls++;
+    tally.sendBytes += bytesSent(call);
+  }
+
+  /** Where the calls of a collective are counted. */
+  of(collective: string): Tally {
+    let tally = this.#tallies.get(collective);
+    if (tally === undefined) {
+      tally = { calls: 0, sendBytes: 0 };
+      this.#tallies.set(collective, tally);
+    }
+    return tally;
+  }
+
+  /** The counts so far. */
+  totals(): { calls: Record<string, number>; sendBytes: number } {
+    let sendBytes = 0;
+    for (const tally of this.#tallies.values()) sendBytes += tally.sendBytes;
+    const counts = Array.from(
+      this.#tallies,
+      ([collective, { calls }]) => [collective, calls] as const,
+    );
+    return { calls: Object.fromEntries(counts.filter(([, calls]) => calls > 0)), sendBytes };
+  }
+}

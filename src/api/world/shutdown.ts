@@ -1,0 +1,125 @@
+/** The end of a world: the bounded wait for open calls, warnings of unobserved failures, and communicators that other processes have ended. */
+
+import type { CommInfo, PeerProcesses, RemoteEnd } from "../backend.ts";
+import { CommTimeoutError } from "../errors.ts";
+import { onLastTurn } from "../ledger/deadlock/runtime.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { CommOp } from "../op.ts";
+import { emitWarning } from "../warnings.ts";
+import type { Communicators, UnseenFailure } from "./communicators.ts";
+import { abortedElsewhere, leftBehind } from "./world-errors.ts";
+
+/** The closing object, and the longest wait for open calls. */
+interface Closing {
+  readonly name: string;
+  readonly size: number;
+  readonly closeMs: number;
+}
+
+/** Waits for open calls; where they take longer than the bound, `giveUp` ends them for the reason that it is given. */
+export async function waitBounded(
+  { name, size, closeMs }: Closing,
+  wait: () => Promise<void>,
+  giveUp: (reason: CommTimeoutError) => void,
+): Promise<void> {
+  const told: { error: unknown }[] = [];
+  const late = (): void => {
+    const reason = new CommTimeoutError(
+      {
+        headline: `close: calls on "${name}" were not done within ${closeMs} ms`,
+        hint: "another rank never made them; timeoutMs gives a call a deadline of its own",
+      },
+      { size, comm: name },
+    );
+    try {
+      giveUp(reason);
+    } catch (error) {
+      // A hook of the caller threw: `close` rejects with it, and the process goes on.
+      told.push({ error });
+    }
+  };
+  const timer = setTimeout(late, closeMs);
+  await wait().finally(() => {
+    clearTimeout(timer);
+    for (const { error } of told) throw error;
+  });
+}
+
+/** The used part of a world's communicators. */
+interface Telling {
+  untold(): Iterable<UnseenFailure>;
+}
+
+/** Worlds with failures that are reported at the end, as long as they are in memory. */
+const watched = new Set<WeakRef<Telling>>();
+const told = new Set<unknown>();
+let isListening = false;
+
+/** Warns of unobserved failures when the process ends; gives a way to stop that. */
+export function warnOfUnseen(telling: Telling): () => void {
+  for (const each of watched) if (each.deref() === undefined) watched.delete(each);
+  const ref = new WeakRef(telling);
+  watched.add(ref);
+  if (!isListening) onLastTurn(tellUnseen);
+  isListening = true;
+  return () => void watched.delete(ref);
+}
+
+/** The runtime may go on after its last turn, and come to another one. */
+function tellUnseen(): void {
+  for (const each of watched) {
+    for (const [rank, { message, cause }] of each.deref()?.untold() ?? []) {
+      if (told.has(cause)) continue;
+      told.add(cause);
+      emitWarning(`rank ${rank}: ${message}\ncause: ${String(cause)}`, "TwincclUnseenFailure");
+    }
+  }
+}
+
+// Communicators that other processes have ended: aborted, closed, or left behind by a rebuild without this process.
+//
+// The other processes are queried each second, and only while a call stays open for longer.
+
+const everyMs = 1_000;
+
+/** Watches the communicators of a world; gives a way to stop that. */
+export function endWithOthers(
+  others: PeerProcesses | undefined,
+  communicators: Communicators,
+): () => void {
+  if (others === undefined) return () => undefined;
+  /** The open calls at the last look. */
+  let before = new Map<Ledger, CommOp>();
+  const asked = new Set<Ledger>();
+  const end = (comm: CommInfo, ended: RemoteEnd): void => {
+    if ("nextGeneration" in ended)
+      communicators.abort(comm, leftBehind(comm, ended.nextGeneration), "job");
+    else if (ended.aborted === undefined) communicators.closedBy(comm, ended.rank);
+    else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
+  };
+  const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
+    asked.add(ledger);
+    try {
+      const ended = await others.remoteEnd(ledger.comm);
+      if (ended !== undefined && op.pending) end(ledger.comm, ended);
+    } catch (error) {
+      // An error of a hook has no other receiver.
+      emitWarning(String(error), "TwincclUnseenFailure");
+    } finally {
+      asked.delete(ledger);
+    }
+  };
+  const look = (): void => {
+    const now = new Map<Ledger, CommOp>();
+    for (const ledger of communicators.ledgers) {
+      const { oldest } = ledger;
+      if (oldest === undefined) continue;
+      now.set(ledger, oldest);
+      if (before.get(ledger) === oldest && !asked.has(ledger)) void ask(ledger, oldest);
+    }
+    before = now;
+  };
+  const timer: { unref?: () => void } | number = setInterval(look, everyMs);
+  if (typeof timer === "object") timer.unref?.();
+  return () => clearInterval(timer as Parameters<typeof clearInterval>[0]);
+}
