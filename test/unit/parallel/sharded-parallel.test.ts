@@ -231,7 +231,7 @@ describe.each([
     return found;
   }
 
-  // As docs/parallel.md has it: what is held, what comes on top while a layer needs it, and the most of all together.
+  // As docs/model-parallel.md has it: what is held, what comes on top while a layer needs it, and the most of all together.
   const [whole, cut] = [layers * padded, layers * share];
   const [held, twice] = [
     { values: whole, gradients: whole, gathered: 0, summed: 0, exchange: 2, total: 2 },
