@@ -10,9 +10,9 @@ import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
 
 /** Every rank's text, by rank. Costs two all-gathers. */
-export async function allTexts(comm: Communicator, text: string): Promise<string[]> {
+export async function gatherTexts(comm: Communicator, text: string): Promise<string[]> {
   const bytes = new TextEncoder().encode(text);
-  const lengths = await allWords(comm, [bytes.length]);
+  const lengths = await gatherWords(comm, [bytes.length]);
   const counts = lengths.map(([length]) => length as number);
   const total = counts.reduce((sum, each) => sum + each, 0);
   const send = comm.alloc("uint8", bytes.length).copyFrom(bytes);
@@ -32,7 +32,10 @@ export async function allTexts(comm: Communicator, text: string): Promise<string
 }
 
 /** Every rank's words, by rank; all ranks give as many. Costs one all-gather. */
-export async function allWords(comm: Communicator, words: readonly number[]): Promise<number[][]> {
+export async function gatherWords(
+  comm: Communicator,
+  words: readonly number[],
+): Promise<number[][]> {
   const send = comm.alloc("uint32", words.length).copyFrom(Uint32Array.from(words));
   const recv = comm.alloc("uint32", words.length * comm.size);
   try {
@@ -62,18 +65,21 @@ export interface Description {
  *
  * @throws CollectiveMismatchError naming the first name (in order) that differs, with every rank's line.
  */
-export async function assertAgreed(comm: Communicator, description: Description): Promise<void> {
+export async function assertSameOnRanks(
+  comm: Communicator,
+  description: Description,
+): Promise<void> {
   const sorted = [...description.lines].sort(([a], [b]) => (a < b ? -1 : 1));
   const text = JSON.stringify(sorted);
-  const digests = await allWords(comm, digestOf(text));
+  const digests = await gatherWords(comm, digestOf(text));
   if (digests.every((digest) => digest.join() === digests[0]?.join())) return;
-  const tables = (await allTexts(comm, text)).map(
+  const tables = (await gatherTexts(comm, text)).map(
     (each) => new Map(JSON.parse(each) as [string, string][]),
   );
-  throw disagreement(comm, description, tables);
+  throw rankMismatch(comm, description, tables);
 }
 
-function disagreement(
+function rankMismatch(
   comm: Communicator,
   { action, kind, hint }: Description,
   tables: readonly ReadonlyMap<string, string>[],

@@ -1,6 +1,6 @@
 /** A model that is itself divided over ranks, as the trainers of its data parallel lines see it. */
 import type { Communicator } from "../api/index.ts";
-import { allNumbers } from "./host-calls.ts";
+import { gatherNumbers } from "./host-calls.ts";
 
 /** The ranks that hold one model together, and what of it several of them have. */
 export interface Divided {
@@ -17,7 +17,7 @@ export interface NamedGradient {
 }
 
 /** The norm of what several norms are of, without overflow on the way. */
-export function joinNorms(norms: readonly number[]): number {
+export function combineNorms(norms: readonly number[]): number {
   const most = norms.reduce((all, each) => Math.max(all, each), 0);
   if (most === 0 || !Number.isFinite(most)) return most;
   return most * Math.sqrt(norms.reduce((sum, each) => sum + (each / most) ** 2, 0));
@@ -25,11 +25,11 @@ export function joinNorms(norms: readonly number[]): number {
 
 /** The norm of the gradients of all ranks of `comm`, in the order of ranks; the same bits on all. Costs an all-gather. */
 export async function normOverRanks(comm: Communicator, norm: number): Promise<number> {
-  return joinNorms((await allNumbers(comm, [norm])).map(([each]) => each as number));
+  return combineNorms((await gatherNumbers(comm, [norm])).map(([each]) => each as number));
 }
 
 /** Gradients by the number of ranks that have them, fewest first. */
-export function byCopies<T extends { readonly name: string }>(
+export function groupByCopies<T extends { readonly name: string }>(
   all: Iterable<T>,
   divided: Divided | undefined,
 ): [copies: number, of: T[]][] {

@@ -20,7 +20,7 @@ export async function sumOverRanks(
 }
 
 /** All ranks' arrays, one after the other, of the given lengths by rank. Costs an all-gather. */
-export async function gatherRanks(
+export async function gatherArrays(
   comm: Communicator,
   array: ParameterArray,
   counts: readonly number[],
@@ -38,11 +38,11 @@ export async function gatherRanks(
 }
 
 /** Every rank's numbers, by rank; all ranks give as many. Costs an all-gather. */
-export async function allNumbers(
+export async function gatherNumbers(
   comm: Communicator,
   numbers: readonly number[],
 ): Promise<number[][]> {
   const counts = new Array<number>(comm.size).fill(numbers.length);
-  const all = [...(await gatherRanks(comm, Float64Array.from(numbers), counts))];
+  const all = [...(await gatherArrays(comm, Float64Array.from(numbers), counts))];
   return counts.map((count, rank) => all.slice(rank * count, (rank + 1) * count));
 }

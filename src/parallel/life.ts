@@ -9,7 +9,7 @@ export function releaseAfter(op: CommOp | undefined, release: () => void): void 
 }
 
 /** The life of an object with calls that consist of several calls of the communicator. */
-export class Life {
+export class CallGuard {
   readonly #subject: string;
   readonly #comm: Communicator;
   readonly #release: () => void;
@@ -31,7 +31,7 @@ export class Life {
    *
    * @throws CommClosedError before anything is done, as `assertUsable`.
    */
-  async during<T>(
+  async run<T>(
     action: string,
     what: string,
     act: () => Promise<T>,

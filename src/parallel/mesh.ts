@@ -5,7 +5,7 @@
  */
 import type { Communicator, InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertAgreed } from "./agreement.ts";
+import { assertSameOnRanks } from "./agreement.ts";
 import { assertCommunicator } from "./handles.ts";
 
 /**
@@ -127,7 +127,7 @@ async function assertAxes(
   action: string,
   axes: readonly string[],
 ): Promise<void> {
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: `Mesh.${action}`,
     kind: "option",
     lines: new Map([

@@ -12,7 +12,7 @@ import { assertFiles, type CheckpointFiles } from "./files.ts";
 import { completeSaves, nextSave, prune } from "./folders.ts";
 import { loadStates, type PartNames } from "./load.ts";
 import {
-  type FileLine,
+  type FileEntry,
   format,
   type Manifest,
   manifestPath,
@@ -21,10 +21,10 @@ import {
   writeManifest,
 } from "./manifest.ts";
 import { encodeRankFile, type RankContent, rankContent } from "./rank-file.ts";
-import { restoreTogether } from "./restore.ts";
+import { restoreOnAllRanks } from "./restore.ts";
 import { assertShared, sharedParts } from "./shared-state.ts";
 import { assertCount, assertParts, byName, type CheckpointParts, statesOf } from "./states-of.ts";
-import { alone, named, together } from "./together.ts";
+import { onAllRanks, onThisRank, withFileName } from "./together.ts";
 
 const AS_BEFORE = "earlier saves are as they were";
 
@@ -113,26 +113,26 @@ export class Checkpoints {
     const [comm, files] = [this.#comm, this.#files];
     const { rank, size } = comm;
     const { step } = draft;
-    const [number] = await together(comm, "save", async () =>
+    const [number] = await onAllRanks(comm, "save", async () =>
       rank === 0 ? String(await nextSave(files)) : "",
     );
     const save = Number(number);
-    const lines = await together(comm, "save", async () => {
+    const entries = await onAllRanks(comm, "save", async () => {
       const bytes = encodeRankFile({ save, rank, size }, content);
       const path = rankPath(save, rank, size);
-      await named(path, "could not be written", AS_BEFORE, () => files.write(path, bytes));
-      const line: FileLine = { path, bytes: bytes.length, sha256: await sha256Of(bytes) };
-      return JSON.stringify(line);
+      await withFileName(path, "could not be written", AS_BEFORE, () => files.write(path, bytes));
+      const entry: FileEntry = { path, bytes: bytes.length, sha256: await sha256Of(bytes) };
+      return JSON.stringify(entry);
     });
-    await together(comm, "save", async () => {
+    await onAllRanks(comm, "save", async () => {
       if (rank !== 0) return "";
-      const written = lines.map((line) => JSON.parse(line) as FileLine);
+      const written = entries.map((entry) => JSON.parse(entry) as FileEntry);
       const path = manifestPath(save);
       const write = (): Promise<void> => writeManifest(files, { ...draft, save, files: written });
-      await named(path, "could not be written", AS_BEFORE, write);
+      await withFileName(path, "could not be written", AS_BEFORE, write);
       return "";
     });
-    await together(comm, `save ${save} is complete, but earlier ones remain`, async () => {
+    await onAllRanks(comm, `save ${save} is complete, but earlier ones remain`, async () => {
       if (rank === 0) await prune(files, save, this.#keep);
       return "";
     });
@@ -169,7 +169,7 @@ export class Checkpoints {
       const loaded = await loadStates(this.#comm, this.#files, names, options.save);
       if (loaded === undefined) return undefined;
       const { save, step, size } = loaded.manifest;
-      await restoreTogether(this.#comm, parts, loaded, () =>
+      await restoreOnAllRanks(this.#comm, parts, loaded, () =>
         loadStates(this.#comm, this.#files, names, save, "every rank's"),
       );
       return { save, step, size };
@@ -182,7 +182,7 @@ export class Checkpoints {
    * @throws CheckpointError on this rank for a manifest that is damaged.
    */
   async list(): Promise<SavedCheckpoint[]> {
-    const manifests = await alone(this.#comm, "list", () => completeSaves(this.#files));
+    const manifests = await onThisRank(this.#comm, "list", () => completeSaves(this.#files));
     return manifests.map(({ save, step, size }) => ({ save, step, size }));
   }
 

@@ -1,13 +1,13 @@
 /** Reads a checkpoint on all ranks of a job together, whatever the number of ranks that wrote it. */
 import { type Communicator, dtypeInfo } from "../../api/index.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import { elementsOf, type State, type StateTensor } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
 import { committedSaves } from "./folders.ts";
 import { type Manifest, manifestPath, readManifest } from "./manifest.ts";
 import { ownStates, readRankFile, type States, sharedTensors, takePieces } from "./rank-file.ts";
 import { decodeTensors } from "./safetensors.ts";
-import { FileFault, together } from "./together.ts";
+import { FileFault, onAllRanks } from "./together.ts";
 
 /** The data of a save. */
 export interface LoadedStates {
@@ -35,13 +35,13 @@ export async function loadStates(
   save: number | undefined,
   asked: LoadedStates["of"] = "own",
 ): Promise<LoadedStates | undefined> {
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: "load",
     kind: "option",
     lines: new Map([["save", save === undefined ? "the newest" : String(save)]]),
     hint: "ask for the same save on every rank",
   });
-  const [text = ""] = await together(comm, "load", async () => {
+  const [text = ""] = await onAllRanks(comm, "load", async () => {
     if (comm.rank !== 0) return "";
     const number = save ?? (await committedSaves(files)).at(-1);
     if (number === undefined) return "";
@@ -79,7 +79,7 @@ async function readShare(
   names: PartNames,
 ): Promise<Map<number, Uint8Array>> {
   const mine = new Map<number, Uint8Array>();
-  await together(comm, "load", async () => {
+  await onAllRanks(comm, "load", async () => {
     assertParts(manifest, names);
     for (let writer = comm.rank; writer < manifest.size; writer += comm.size) {
       mine.set(writer, await readRankFile(files, manifest, writer));

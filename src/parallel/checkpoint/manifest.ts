@@ -9,10 +9,10 @@ import { textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateValue } from "../state.ts";
 import type { CheckpointFiles } from "./files.ts";
 import { isPartName } from "./states-of.ts";
-import { FileFault, named } from "./together.ts";
+import { FileFault, withFileName } from "./together.ts";
 
 /** A tensor as the manifest lists it. */
-export interface TensorLine {
+export interface TensorEntry {
   readonly dtype: DType;
   readonly shape: readonly number[];
 }
@@ -21,11 +21,11 @@ export interface TensorLine {
 export interface SharedPart {
   readonly values: Readonly<Record<string, StateValue>>;
   /** In the order of names, which the cut follows. */
-  readonly tensors: readonly (readonly [string, TensorLine])[];
+  readonly tensors: readonly (readonly [string, TensorEntry])[];
 }
 
 /** One rank's file. */
-export interface FileLine {
+export interface FileEntry {
   readonly path: string;
   readonly bytes: number;
   readonly sha256: string;
@@ -47,7 +47,7 @@ export interface Manifest {
   /** Names of the parts that every rank has of its own. */
   readonly perRank: readonly string[];
   /** By rank. */
-  readonly files: readonly FileLine[];
+  readonly files: readonly FileEntry[];
 }
 
 const DAMAGED = "it is damaged: load an earlier save by its number, or remove this folder";
@@ -100,7 +100,7 @@ export async function readManifest(files: CheckpointFiles, save: number): Promis
       "a save that was interrupted is worth nothing: load another one",
     );
   }
-  const bytes = await named(path, "cannot be read", DAMAGED, () => files.read(path));
+  const bytes = await withFileName(path, "cannot be read", DAMAGED, () => files.read(path));
   const text = new TextDecoder().decode(bytes);
   const found = /^\{"sha256":"([0-9a-f]{64})","manifest":(.*)\}\n$/s.exec(text);
   const [, sha256, body = ""] = found ?? [];
@@ -145,13 +145,13 @@ function checkedManifest(value: unknown, save: number): Manifest {
   needNames(need, "perRank", perRank, isPartName);
   need("files", files, Array.isArray(files), "an array");
   need("files", files.length, files.length === size, `${size}, one of each rank`);
-  for (const [rank, line] of files.entries()) {
+  for (const [rank, entry] of files.entries()) {
     const path = rankPath(save, rank, size);
-    need(`files.${rank}`, line, isRecord(line), "an object");
-    need(`files.${rank}.path`, line.path, line.path === path, JSON.stringify(path));
-    need(`files.${rank}.bytes`, line.bytes, isCount(line.bytes, 1), "an integer of at least 1");
-    const isSum = typeof line.sha256 === "string" && /^[0-9a-f]{64}$/.test(line.sha256);
-    need(`files.${rank}.sha256`, line.sha256, isSum, "64 hexadecimal digits");
+    need(`files.${rank}`, entry, isRecord(entry), "an object");
+    need(`files.${rank}.path`, entry.path, entry.path === path, JSON.stringify(path));
+    need(`files.${rank}.bytes`, entry.bytes, isCount(entry.bytes, 1), "an integer of at least 1");
+    const isSum = typeof entry.sha256 === "string" && /^[0-9a-f]{64}$/.test(entry.sha256);
+    need(`files.${rank}.sha256`, entry.sha256, isSum, "64 hexadecimal digits");
   }
   return manifest;
 }

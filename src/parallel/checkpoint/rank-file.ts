@@ -5,15 +5,15 @@ import { elementsOf, type State, type StateTensor } from "../state.ts";
 import { type Piece, piecesOf } from "./cut.ts";
 import type { CheckpointFiles } from "./files.ts";
 import {
-  type FileLine,
+  type FileEntry,
   format,
   type Manifest,
   type SharedPart,
   sha256Of,
-  type TensorLine,
+  type TensorEntry,
 } from "./manifest.ts";
 import { decodeTensors, encodeTensors, type TensorFile } from "./safetensors.ts";
-import { FileFault, named } from "./together.ts";
+import { FileFault, withFileName } from "./together.ts";
 
 /** States by the names of their parts. */
 export type States = Readonly<Record<string, State>>;
@@ -30,9 +30,9 @@ const HINT = "load an earlier save by its number, or restore the file";
 /** All shared tensors, by `part/tensor`, in the order that the cut follows. */
 export function sharedTensors(
   shared: readonly (readonly [string, Pick<SharedPart, "tensors">])[],
-): [string, TensorLine][] {
+): [string, TensorEntry][] {
   return shared.flatMap(([part, { tensors }]) =>
-    tensors.map(([name, line]): [string, TensorLine] => [`${part}/${name}`, line]),
+    tensors.map(([name, entry]): [string, TensorEntry] => [`${part}/${name}`, entry]),
   );
 }
 
@@ -56,7 +56,7 @@ export function rankContent(
   const pieces = piecesOf(sharedTensors(manifest.shared), rank, size).map(
     (piece): [string, StateTensor] => [
       `shared/${piece.name}`,
-      cutOut(all.get(piece.name) as StateTensor, piece),
+      sliceOf(all.get(piece.name) as StateTensor, piece),
     ],
   );
   const own = Object.entries(perRank).flatMap(([part, { tensors }]) =>
@@ -102,7 +102,7 @@ export function encodeRankFile(
 }
 
 /** A whole tensor keeps its shape; a piece is a row of elements. */
-function cutOut({ dtype, shape, data }: StateTensor, piece: Piece): StateTensor {
+function sliceOf({ dtype, shape, data }: StateTensor, piece: Piece): StateTensor {
   const { begin, end } = piece;
   return { dtype, shape: shapeOf(shape, piece), data: data.subarray(begin, end) };
 }
@@ -121,20 +121,26 @@ export async function readRankFile(
   manifest: Manifest,
   rank: number,
 ): Promise<Uint8Array> {
-  const line = manifest.files[rank] as FileLine;
-  const bytes = await named(line.path, "cannot be read", HINT, () => files.read(line.path));
+  const entry = manifest.files[rank] as FileEntry;
+  const bytes = await withFileName(entry.path, "cannot be read", HINT, () =>
+    files.read(entry.path),
+  );
   const [file, why] = decoded(bytes);
-  const fault = strangerFault(file, { ...manifest, rank });
-  if (fault !== undefined) throw new FileFault(line.path, `is mixed in: ${fault}`, HINT);
-  if (bytes.length !== line.bytes) {
-    throw new FileFault(line.path, `is torn: ${bytes.length} bytes of ${line.bytes}`, HINT);
+  const fault = foreignFileFault(file, { ...manifest, rank });
+  if (fault !== undefined) throw new FileFault(entry.path, `is mixed in: ${fault}`, HINT);
+  if (bytes.length !== entry.bytes) {
+    throw new FileFault(entry.path, `is torn: ${bytes.length} bytes of ${entry.bytes}`, HINT);
   }
-  if ((await sha256Of(bytes)) !== line.sha256) {
-    throw new FileFault(line.path, "is torn: its checksum is another than when it was saved", HINT);
+  if ((await sha256Of(bytes)) !== entry.sha256) {
+    throw new FileFault(
+      entry.path,
+      "is torn: its checksum is another than when it was saved",
+      HINT,
+    );
   }
-  if (file === undefined) throw new FileFault(line.path, `is no safetensors file: ${why}`, HINT);
-  assertTensors(line.path, file, manifest, rank);
-  valuesOf(line.path, file, manifest.perRank);
+  if (file === undefined) throw new FileFault(entry.path, `is no safetensors file: ${why}`, HINT);
+  assertTensors(entry.path, file, manifest, rank);
+  valuesOf(entry.path, file, manifest.perRank);
   return bytes;
 }
 
@@ -148,7 +154,7 @@ function decoded(bytes: Uint8Array): [TensorFile] | [undefined, string] {
 }
 
 /** Names the owner of a file when it is whole, but another rank's. */
-function strangerFault(
+function foreignFileFault(
   file: TensorFile | undefined,
   { save, rank, size }: FileOf,
 ): string | undefined {
@@ -169,11 +175,11 @@ function assertTensors(
   rank: number,
 ): void {
   const text = (dtype: DType, shape: readonly number[]): string => `${dtype} [${shape.join(", ")}]`;
-  const lines = sharedTensors(shared);
-  const whole = new Map(lines);
+  const tensors = sharedTensors(shared);
+  const whole = new Map(tensors);
   const needed = new Map<string, string>();
-  for (const piece of piecesOf(lines, rank, size)) {
-    const { dtype, shape } = whole.get(piece.name) as TensorLine;
+  for (const piece of piecesOf(tensors, rank, size)) {
+    const { dtype, shape } = whole.get(piece.name) as TensorEntry;
     needed.set(`shared/${piece.name}`, text(dtype, shapeOf(shape, piece)));
   }
   for (const [name, { dtype, shape }] of Object.entries(file.tensors)) {
@@ -184,7 +190,7 @@ function assertTensors(
     }
     needed.delete(name);
   }
-  for (const [name, line] of needed) throw new FileFault(path, `lacks "${name}": ${line}`, HINT);
+  for (const [name, entry] of needed) throw new FileFault(path, `lacks "${name}": ${entry}`, HINT);
 }
 
 /** Values of a rank's own parts, by the names of these. */
@@ -229,7 +235,7 @@ export function ownStates(
   { files, perRank: parts }: Manifest,
   rank: number,
 ): States {
-  const values = valuesOf((files[rank] as FileLine).path, file, parts);
+  const values = valuesOf((files[rank] as FileEntry).path, file, parts);
   const states = parts.map((part): [string, State] => {
     const begin = `rank/${part}/`;
     const tensors = Object.entries(file.tensors)

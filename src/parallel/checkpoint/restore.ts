@@ -3,7 +3,7 @@ import type { Communicator } from "../../api/index.ts";
 import { CheckpointError } from "../errors.ts";
 import type { RankStateful, State, Stateful, StateTensor } from "../state.ts";
 import type { LoadedStates } from "./load.ts";
-import { Fault, together } from "./together.ts";
+import { Fault, onAllRanks } from "./together.ts";
 
 /** The parts of a job, by name. */
 interface Parts {
@@ -17,7 +17,7 @@ interface Parts {
  * As many ranks as wrote it may lie on a mesh of other extents. So where one of them refuses its own state, `everyRank` reads
  * those of all, and parts take theirs out of them.
  */
-export async function restoreTogether(
+export async function restoreOnAllRanks(
   comm: Communicator,
   parts: Parts,
   loaded: LoadedStates,
@@ -54,7 +54,7 @@ async function attempt(
     undo.push(() => part.restore(before));
   };
   try {
-    await together(comm, "load", async () => {
+    await onAllRanks(comm, "load", async () => {
       for (const [name, part] of Object.entries(shared)) {
         change(name, part, () => part.restore(loaded.shared[name] as State));
       }

@@ -1,6 +1,6 @@
 /** State that all ranks share: listed as the manifest has it, and compared before it is saved. */
 import type { Communicator } from "../../api/index.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import { type Manifest, sha256Of } from "./manifest.ts";
 import type { States } from "./rank-file.ts";
 import { byName } from "./states-of.ts";
@@ -11,10 +11,10 @@ const PIECE_BYTES = 2 ** 24;
 /** The shared parts as lines of the manifest. */
 export function sharedParts(shared: States): Manifest["shared"] {
   return Object.entries(shared).map(([part, { values, tensors }]) => {
-    const lines = byName(Object.entries(tensors));
+    const entries = byName(Object.entries(tensors));
     return [
       part,
-      { values, tensors: lines.map(([name, { dtype, shape }]) => [name, { dtype, shape }]) },
+      { values, tensors: entries.map(([name, { dtype, shape }]) => [name, { dtype, shape }]) },
     ];
   });
 }
@@ -40,7 +40,7 @@ export async function assertShared(
     }
   }
   await Promise.all(digests);
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: "save",
     kind: "shared state",
     lines,

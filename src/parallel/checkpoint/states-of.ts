@@ -30,7 +30,7 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
     }
     const { values, tensors } = part.state();
     for (const [tensor, each] of Object.entries(tensors)) assertTensor(name, tensor, each);
-    const kept = keptRecord(name, "", values) as State["values"];
+    const kept = jsonRecord(name, "", values) as State["values"];
     return [name, { values: kept, tensors }];
   });
   return Object.fromEntries(states);
@@ -94,7 +94,7 @@ function assertTensor(part: string, name: string, { dtype, shape, data }: StateT
 }
 
 /** A copy of a value; refuses what JSON would change: it has no NaN, no infinity, no -0, and objects of names only. */
-function keptValue(part: string, field: string, value: unknown): StateValue {
+function jsonCopy(part: string, field: string, value: unknown): StateValue {
   if (value === null || typeof value === "string" || typeof value === "boolean") return value;
   if (typeof value === "number") {
     if (Number.isFinite(value) && !Object.is(value, -0)) return value;
@@ -108,17 +108,17 @@ function keptValue(part: string, field: string, value: unknown): StateValue {
   }
   if (Array.isArray(value)) {
     // Not `map`, which passes over holes.
-    return Array.from(value, (each, at) => keptValue(part, `${field}.${at}`, each));
+    return Array.from(value, (each, at) => jsonCopy(part, `${field}.${at}`, each));
   }
-  if (isPlain(value)) return keptRecord(part, `${field}.`, value);
+  if (isPlain(value)) return jsonRecord(part, `${field}.`, value);
   const found = typeof value === "object" ? `a ${value?.constructor?.name}` : typeof value;
   throw invalid("save", part, `${found} as ${field}`, "values that JSON carries");
 }
 
-function keptRecord(part: string, path: string, record: object): Record<string, StateValue> {
+function jsonRecord(part: string, path: string, record: object): Record<string, StateValue> {
   const entries = byName(Object.entries(record));
   return Object.fromEntries(
-    entries.map(([name, each]) => [name, keptValue(part, `${path}${name}`, each)]),
+    entries.map(([name, each]) => [name, jsonCopy(part, `${path}${name}`, each)]),
   );
 }
 

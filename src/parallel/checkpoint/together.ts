@@ -1,11 +1,11 @@
 /** Work that may fail on some ranks and must then fail on all, so that none goes on alone. */
 import { rankRows } from "../../api/error-text.ts";
 import type { Communicator } from "../../api/index.ts";
-import { allTexts } from "../agreement.ts";
+import { gatherTexts } from "../agreement.ts";
 import { CheckpointError } from "../errors.ts";
 
 /** The failure of a rank, as the others receive it. */
-interface Told {
+interface FailureReport {
   readonly fault: string;
   readonly file?: string | undefined;
   readonly hint?: string | undefined;
@@ -16,19 +16,19 @@ interface Told {
  *
  * @throws CheckpointError on all ranks when the part of any failed; the cause is this rank's own error.
  */
-export async function together(
+export async function onAllRanks(
   comm: Communicator,
   action: string,
   part: () => Promise<string>,
 ): Promise<string[]> {
   let cause: unknown;
-  let mine: Told | { readonly text: string };
+  let mine: FailureReport | { readonly text: string };
   try {
     mine = { text: await part() };
   } catch (error) {
-    [mine, cause] = [toldOf(error), causeOf(error)];
+    [mine, cause] = [reportOf(error), causeOf(error)];
   }
-  const all = (await allTexts(comm, JSON.stringify(mine))).map((text) => JSON.parse(text));
+  const all = (await gatherTexts(comm, JSON.stringify(mine))).map((text) => JSON.parse(text));
   const failed = (all as (typeof mine)[]).flatMap((each, rank) =>
     "fault" in each ? [{ rank, ...each }] : [],
   );
@@ -37,7 +37,7 @@ export async function together(
 }
 
 /** Does what no other rank takes part in; what goes wrong is a `CheckpointError` here. */
-export async function alone<T>(
+export async function onThisRank<T>(
   comm: Communicator,
   action: string,
   act: () => Promise<T>,
@@ -45,12 +45,12 @@ export async function alone<T>(
   try {
     return await act();
   } catch (error) {
-    throw failure(comm, action, [{ rank: comm.rank, ...toldOf(error) }], causeOf(error));
+    throw failure(comm, action, [{ rank: comm.rank, ...reportOf(error) }], causeOf(error));
   }
 }
 
 /** Does something with a file; what goes wrong names it. */
-export async function named<T>(
+export async function withFileName<T>(
   file: string,
   fault: string,
   hint: string,
@@ -83,7 +83,7 @@ export class FileFault extends Fault {
   }
 }
 
-function toldOf(error: unknown): Told {
+function reportOf(error: unknown): FailureReport {
   const fault = error instanceof Error ? error.message : String(error);
   return error instanceof Fault ? { fault, file: error.file, hint: error.hint } : { fault };
 }
@@ -95,7 +95,7 @@ function causeOf(error: unknown): unknown {
 function failure(
   { rank, size, name }: Communicator,
   action: string,
-  failed: readonly (Told & { readonly rank: number })[],
+  failed: readonly (FailureReport & { readonly rank: number })[],
   cause: unknown,
 ): CheckpointError {
   const [first] = failed;

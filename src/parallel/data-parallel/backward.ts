@@ -28,7 +28,7 @@ export interface MicroBatch {
 }
 
 /** A bucket, the memory it is gathered in, and its sum. */
-export interface Lane {
+export interface ActiveBucket {
   readonly bucket: Bucket;
   readonly staging: ParameterArray;
   readonly exchange: BucketExchange;
@@ -39,20 +39,24 @@ export class BackwardPass {
   /** The parameters that got a gradient in any micro-batch. */
   readonly used = new Set<Parameter>();
   readonly #parameters: ParameterSet;
-  readonly #lanes: readonly Lane[];
-  readonly #laneOf: ReadonlyMap<Parameter, number>;
-  /** Parameters that the last micro-batch has still to bring, by lane. */
+  readonly #buckets: readonly ActiveBucket[];
+  readonly #bucketOf: ReadonlyMap<Parameter, number>;
+  /** Parameters that the last micro-batch has still to report, by bucket. */
   readonly #awaited: number[];
   /** The parameters that the present micro-batch has brought. */
   readonly #ready = new Set<Parameter>();
   #issued = 0;
   #last = false;
 
-  constructor(parameters: ParameterSet, lanes: readonly Lane[], laneOf: Map<Parameter, number>) {
+  constructor(
+    parameters: ParameterSet,
+    buckets: readonly ActiveBucket[],
+    bucketOf: Map<Parameter, number>,
+  ) {
     this.#parameters = parameters;
-    this.#lanes = lanes;
-    this.#laneOf = laneOf;
-    this.#awaited = lanes.map(({ bucket }) => bucket.parameters.length);
+    this.#buckets = buckets;
+    this.#bucketOf = bucketOf;
+    this.#awaited = buckets.map(({ bucket }) => bucket.parameters.length);
     parameters.zeroGradients();
   }
 
@@ -73,20 +77,20 @@ export class BackwardPass {
       sum[at] = (sum[at] as number) + scale * (gradient[at] as number);
     }
     if (!this.#last) return;
-    const lane = this.#laneOf.get(parameter);
+    const index = this.#bucketOf.get(parameter);
     // A parameter without elements travels in no bucket.
-    if (lane === undefined) return;
-    this.#awaited[lane] = (this.#awaited[lane] as number) - 1;
-    while (this.#issued < this.#lanes.length && this.#awaited[this.#issued] === 0) this.#issue();
+    if (index === undefined) return;
+    this.#awaited[index] = (this.#awaited[index] as number) - 1;
+    while (this.#issued < this.#buckets.length && this.#awaited[this.#issued] === 0) this.#issue();
   }
 
   /** Issues what is left: parameters that the last micro-batch did not bring keep what they have. */
   finish(): void {
-    while (this.#issued < this.#lanes.length) this.#issue();
+    while (this.#issued < this.#buckets.length) this.#issue();
   }
 
   #issue(): void {
-    const { bucket, staging, exchange } = this.#lanes[this.#issued++] as Lane;
+    const { bucket, staging, exchange } = this.#buckets[this.#issued++] as ActiveBucket;
     for (const { parameter, begin } of bucket.parameters) staging.set(parameter.gradient, begin);
     const op = exchange.post(staging);
     // A call that could not be made must not be followed by the next: it would meet the others' call of this bucket.
@@ -161,7 +165,7 @@ export async function runBackward<B>(
   const sums = { loss: 0, samples: 0, weight: 0 };
   for (const [at, batch] of microBatches.entries()) {
     pass.begin(at === microBatches.length - 1);
-    addTold(sums, await runMicroBatch(pass, (ready) => backward(batch, ready)), at);
+    addReport(sums, await runMicroBatch(pass, (ready) => backward(batch, ready)), at);
   }
   return sums;
 }
@@ -172,22 +176,22 @@ export async function runMicroBatch(
   backward: (ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
 ): Promise<MicroBatch> {
   let open = true;
-  const told = await backward((name, gradient, scale = 1) => {
+  const report = await backward((name, gradient, scale = 1) => {
     if (!open) throw lateGradient(name);
     pass.ready(name, gradient, scale);
   });
   open = false;
-  return told;
+  return report;
 }
 
 /** Adds the gradients of micro-batch number `at`. */
-export function addTold(
+export function addReport(
   sums: { loss: number; samples: number; weight: number },
-  told: MicroBatch,
+  report: MicroBatch,
   at: number,
 ): void {
-  assertTold(told, at);
-  const { loss, samples, weight = samples } = told;
+  assertReport(report, at);
+  const { loss, samples, weight = samples } = report;
   sums.loss += loss;
   sums.samples += samples;
   sums.weight += weight;
@@ -203,8 +207,8 @@ function lateGradient(name: string): InvalidArgumentError {
   );
 }
 
-function assertTold(told: MicroBatch, at: number): void {
-  const { loss, samples, weight = samples } = told ?? {};
+function assertReport(report: MicroBatch, at: number): void {
+  const { loss, samples, weight = samples } = report ?? {};
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     invalid(`backward of micro-batch ${at}`, field, textOf(found), needed);
   if (typeof loss !== "number") throw fault("loss", loss, "a number, the sum over samples");

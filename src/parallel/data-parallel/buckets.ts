@@ -10,7 +10,7 @@ import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterDType } from "../parameter-set.ts";
 
 /** Where a parameter lies in its bucket. */
-export interface Placed {
+export interface BucketPosition {
   readonly parameter: Parameter;
   /** First element in the bucket. */
   readonly begin: number;
@@ -19,7 +19,7 @@ export interface Placed {
 /** Gradients of one dtype that travel together. */
 export interface Bucket {
   readonly dtype: ParameterDType;
-  readonly parameters: readonly Placed[];
+  readonly parameters: readonly BucketPosition[];
   /** Elements of all its parameters. */
   readonly length: number;
 }
@@ -37,8 +37,12 @@ export function bucketsOf(
   bucketBytes: number,
   divided?: Divided,
 ): Bucket[] {
-  const buckets: { dtype: ParameterDType; parameters: Placed[]; length: number; last: number }[] =
-    [];
+  const buckets: {
+    dtype: ParameterDType;
+    parameters: BucketPosition[];
+    length: number;
+    last: number;
+  }[] = [];
   const open = new Map<string, (typeof buckets)[number]>();
   for (const [last, parameter] of inUse.toReversed().entries()) {
     const { name, dtype, length } = parameter;

@@ -1,10 +1,10 @@
 /** The end of a step: from the summed gradients and the reports of all ranks, the same on every rank. */
 import { ranksText } from "../../api/error-text.ts";
 import { type Communicator, InvalidArgumentError, type Row } from "../../api/index.ts";
-import { allTexts } from "../agreement.ts";
+import { gatherTexts } from "../agreement.ts";
 import { type NamedGradient, normOverRanks } from "../divided.ts";
 import { NonFiniteGradientError, UnusedParametersError } from "../errors.ts";
-import { allNumbers } from "../host-calls.ts";
+import { gatherNumbers } from "../host-calls.ts";
 import type { ParameterSet } from "../parameter-set.ts";
 import { clipGradients, divideGradients, nonFinite, shareOfNorm } from "./mean-gradient.ts";
 import type { Settings } from "./options.ts";
@@ -31,14 +31,14 @@ export interface StepStats {
 }
 
 /** The inputs of a conclusion. */
-export interface Summed {
+export interface SummedGradients {
   /** The method, for errors. */
   readonly action: string;
   readonly parameters: ParameterSet;
   /** The sums that this rank holds: every gradient whole, or its stretches of them. */
   readonly gradients: readonly NamedGradient[];
   /** The ranks among which gradients are cut into stretches. */
-  readonly cutOver?: Communicator | undefined;
+  readonly shardedOver?: Communicator | undefined;
   readonly settings: Pick<
     Settings,
     "unused" | "nonFinite" | "maxGradientNorm" | "wire" | "divided"
@@ -59,17 +59,17 @@ export function leavesInStep(error: unknown): boolean {
  *
  * @throws InvalidArgumentError, UnusedParametersError, NonFiniteGradientError: on all ranks, because all know the same.
  */
-export async function concludeStep(
-  summed: Summed,
+export async function finishStep(
+  summed: SummedGradients,
   ranks: readonly RankStep[],
 ): Promise<Omit<StepStats, "step" | "stepMs">> {
   const { action, parameters, gradients, settings } = summed;
-  const refusal = refusalOf(summed, ranks);
-  await refuseTogether(summed, refusal);
+  const refusal = stepError(summed, ranks);
+  await throwWithDivided(summed, refusal);
   const total = (field: "loss" | "samples" | "weight"): number => totalOf(ranks, field);
   const weight = total("weight");
   divideGradients(gradients, weight);
-  const norm = await jointNorm(summed);
+  const norm = await globalNorm(summed);
   if (settings.nonFinite === "refuse" && !Number.isFinite(norm)) {
     throw nonFiniteError(action, await allNonFinite(summed), settings);
   }
@@ -83,8 +83,8 @@ function totalOf(ranks: readonly RankStep[], field: "loss" | "samples" | "weight
   return ranks.reduce((sum, each) => sum + each[field], 0);
 }
 
-function refusalOf(
-  { action, parameters, settings }: Summed,
+function stepError(
+  { action, parameters, settings }: SummedGradients,
   ranks: readonly RankStep[],
 ): UnusedParametersError | InvalidArgumentError | undefined {
   const unused = settings.unused === "refuse" ? unusedError(action, parameters, ranks) : undefined;
@@ -96,17 +96,17 @@ function refusalOf(
 }
 
 /** Where the model is divided, its other ranks learn of a refusal, so that none goes on alone. */
-async function refuseTogether(
-  { action, settings: { divided } }: Summed,
+async function throwWithDivided(
+  { action, settings: { divided } }: SummedGradients,
   refusal: Error | undefined,
 ): Promise<void> {
   if (divided === undefined) {
     if (refusal !== undefined) throw refusal;
     return;
   }
-  const told = await allNumbers(divided.comm, [refusal === undefined ? 0 : 1]);
+  const refusals = await gatherNumbers(divided.comm, [refusal === undefined ? 0 : 1]);
   if (refusal !== undefined) throw refusal;
-  const refusing = told.flatMap(([each], rank) => (each === 1 ? [rank] : []));
+  const refusing = refusals.flatMap(([each], rank) => (each === 1 ? [rank] : []));
   if (refusing.length === 0) return;
   throw new InvalidArgumentError(
     {
@@ -118,19 +118,23 @@ async function refuseTogether(
 }
 
 /** The norm of all gradients of the model: over the ranks that cut them, and over those that divide it. */
-async function jointNorm({ gradients, cutOver, settings: { divided } }: Summed): Promise<number> {
+async function globalNorm({
+  gradients,
+  shardedOver,
+  settings: { divided },
+}: SummedGradients): Promise<number> {
   let norm = shareOfNorm(gradients, divided);
-  if (cutOver !== undefined) norm = await normOverRanks(cutOver, norm);
+  if (shardedOver !== undefined) norm = await normOverRanks(shardedOver, norm);
   if (divided !== undefined) norm = await normOverRanks(divided.comm, norm);
   return norm;
 }
 
 /** The names of all ranks' gradients that are not finite. */
-async function allNonFinite(summed: Summed): Promise<string[]> {
+async function allNonFinite(summed: SummedGradients): Promise<string[]> {
   let names = nonFinite(summed.gradients);
-  for (const comm of [summed.cutOver, summed.settings.divided?.comm]) {
+  for (const comm of [summed.shardedOver, summed.settings.divided?.comm]) {
     if (comm === undefined) continue;
-    const texts = await allTexts(comm, JSON.stringify(names));
+    const texts = await gatherTexts(comm, JSON.stringify(names));
     names = [...new Set(texts.flatMap((text) => JSON.parse(text) as string[]))];
   }
   return names.sort((a, b) => (a < b ? -1 : 1));

@@ -11,22 +11,22 @@
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
-import { Life } from "../life.ts";
+import { CallGuard } from "../life.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
 import {
+  type ActiveBucket,
   assertStepArguments,
   BackwardPass,
-  type Lane,
   type MicroBatch,
   type Ready,
   runBackward,
 } from "./backward.ts";
 import { bucketsOf } from "./buckets.ts";
-import { concludeStep, leavesInStep, type StepStats } from "./conclusion.ts";
+import { finishStep, leavesInStep, type StepStats } from "./conclusion.ts";
 import { type DataParallelOptions, type Settings, settingLines, settingsOf } from "./options.ts";
 import { residualState, restoreResiduals, sumOfResiduals } from "./residuals.ts";
-import { startTogether } from "./start.ts";
+import { syncParameters } from "./start.ts";
 import { exchangeSteps, type RankStep } from "./step-exchange.ts";
 import { exchangeOf } from "./wire.ts";
 
@@ -35,9 +35,9 @@ export class DataParallel implements RankStateful {
   readonly parameters: ParameterSet;
   readonly #comm: Communicator;
   readonly #settings: Settings;
-  readonly #lanes: readonly Lane[];
+  readonly #buckets: readonly ActiveBucket[];
   readonly #laneOf: Map<Parameter, number>;
-  readonly #life: Life;
+  readonly #guard: CallGuard;
   #step = 0;
 
   private constructor(
@@ -50,16 +50,16 @@ export class DataParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
-    this.#life = new Life("DataParallel", comm, () => this.#release());
+    this.#guard = new CallGuard("DataParallel", comm, () => this.#release());
     const buckets = bucketsOf(inUse, bucketBytes, divided).filter(({ length }) => length > 0);
-    this.#lanes = buckets.map((bucket) => {
+    this.#buckets = buckets.map((bucket) => {
       const { dtype, length } = bucket;
       const staging = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
       return { bucket, staging, exchange: exchangeOf(comm, wire, wireScale, dtype, length) };
     });
     this.#laneOf = new Map(
-      this.#lanes.flatMap(({ bucket }, lane) =>
-        bucket.parameters.map(({ parameter }): [Parameter, number] => [parameter, lane]),
+      this.#buckets.flatMap(({ bucket }, index) =>
+        bucket.parameters.map(({ parameter }): [Parameter, number] => [parameter, index]),
       ),
     );
   }
@@ -84,7 +84,7 @@ export class DataParallel implements RankStateful {
     assertCommunicator("DataParallel.create", comm);
     assertParameters("DataParallel.create", parameters);
     const settings = settingsOf(options, comm.size);
-    const inUse = await startTogether(comm, parameters, {
+    const inUse = await syncParameters(comm, parameters, {
       trainer: "DataParallel",
       settings,
       options: settingLines(settings),
@@ -94,7 +94,7 @@ export class DataParallel implements RankStateful {
 
   /** Number of buckets that gradients travel in. */
   get buckets(): number {
-    return this.#lanes.length;
+    return this.#buckets.length;
   }
 
   /**
@@ -126,14 +126,14 @@ export class DataParallel implements RankStateful {
     const act = async (): Promise<StepStats> => {
       const began = this.#settings.now();
       try {
-        const all = await this.#exchanged(microBatches, backward);
+        const all = await this.#exchangeGradients(microBatches, backward);
         // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
         inStep = true;
         const [parameters, settings] = [this.parameters, this.#settings];
         const gradients = [...parameters];
         const summed = { action: "DataParallel.step", parameters, gradients, settings };
-        const concluded = await concludeStep(summed, all);
-        for (const { exchange } of this.#lanes) exchange.commit();
+        const concluded = await finishStep(summed, all);
+        for (const { exchange } of this.#buckets) exchange.commit();
         this.#step++;
         return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
       } catch (error) {
@@ -141,35 +141,35 @@ export class DataParallel implements RankStateful {
         throw error;
       }
     };
-    return await this.#life.during("step", "step", act, (error) => inStep && leavesInStep(error));
+    return await this.#guard.run("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
   /** Runs backward and sums the gradients; gives the reports of all ranks about theirs. */
-  async #exchanged<B>(
+  async #exchangeGradients<B>(
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<RankStep[]> {
-    const pass = new BackwardPass(this.parameters, this.#lanes, this.#laneOf);
+    const pass = new BackwardPass(this.parameters, this.#buckets, this.#laneOf);
     const sums = await runBackward(pass, microBatches, backward);
     pass.finish();
-    for (const lane of this.#lanes) await collect(lane);
+    for (const bucket of this.#buckets) await collect(bucket);
     const used = [...this.parameters].map((parameter) => pass.used.has(parameter));
     return exchangeSteps(this.#comm, { ...sums, used });
   }
 
   /** The number of steps, and with `topK` what this rank has not sent so far, by parameter. */
   state(): State {
-    return { values: { step: this.#step }, tensors: residualState(this.#lanes) };
+    return { values: { step: this.#step }, tensors: residualState(this.#buckets) };
   }
 
   restore(state: State): void {
-    this.#life.assertIdle("restore");
+    this.#guard.assertIdle("restore");
     assertState("restore", state);
     const { step } = state.values;
     if (!Number.isSafeInteger(step) || (step as number) < 0) {
       throw invalid("restore", "step", String(step), "the state of a DataParallel");
     }
-    restoreResiduals(this.#lanes, state);
+    restoreResiduals(this.#buckets, state);
     this.#step = step as number;
   }
 
@@ -180,16 +180,16 @@ export class DataParallel implements RankStateful {
 
   /** Gives the buffers of the buckets back, when a step that is running and its calls have ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    this.#life.dispose();
+    this.#guard.dispose();
   }
 
   #release(): void {
-    for (const { exchange } of this.#lanes) exchange.dispose();
+    for (const { exchange } of this.#buckets) exchange.dispose();
   }
 }
 
 /** Takes the sum of a bucket and gives every parameter its own. */
-async function collect({ bucket, staging, exchange }: Lane): Promise<void> {
+async function collect({ bucket, staging, exchange }: ActiveBucket): Promise<void> {
   await exchange.collect(staging);
   for (const { parameter, begin } of bucket.parameters) {
     parameter.gradient.set(staging.subarray(begin, begin + parameter.length));

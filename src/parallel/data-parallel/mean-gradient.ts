@@ -1,5 +1,5 @@
 /** The treatment of a step's summed gradients: divide, measure, refuse or clip. The same on every rank. */
-import { byCopies, type Divided, joinNorms, type NamedGradient } from "../divided.ts";
+import { combineNorms, type Divided, groupByCopies, type NamedGradient } from "../divided.ts";
 
 /** Divides the summed gradients by the weight of all samples; one rounding each. */
 export function divideGradients(parameters: Iterable<NamedGradient>, weight: number): void {
@@ -28,8 +28,8 @@ export function shareOfNorm(
   divided: Divided | undefined,
 ): number {
   if (divided === undefined) return gradientNorm(parameters);
-  return joinNorms(
-    byCopies(parameters, divided).map(([copies, of]) => gradientNorm(of) / Math.sqrt(copies)),
+  return combineNorms(
+    groupByCopies(parameters, divided).map(([copies, of]) => gradientNorm(of) / Math.sqrt(copies)),
   );
 }
 

@@ -3,12 +3,12 @@
 import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import type { State, StateTensor } from "../state.ts";
-import type { Lane } from "./backward.ts";
+import type { ActiveBucket } from "./backward.ts";
 
 /** The residuals of all parameters; none where everything is sent. */
-export function residualState(lanes: readonly Lane[]): Record<string, StateTensor> {
+export function residualState(buckets: readonly ActiveBucket[]): Record<string, StateTensor> {
   return Object.fromEntries(
-    residualsOf(lanes).map(({ name, dtype, shape, data }) => [name, { dtype, shape, data }]),
+    residualsOf(buckets).map(({ name, dtype, shape, data }) => [name, { dtype, shape, data }]),
   );
 }
 
@@ -17,8 +17,8 @@ export function residualState(lanes: readonly Lane[]): Record<string, StateTenso
  *
  * @throws InvalidArgumentError for one of another dtype or shape, or one that would be lost here; nothing is changed.
  */
-export function restoreResiduals(lanes: readonly Lane[], state: State): void {
-  const mine = new Map(residualsOf(lanes).map((each) => [each.name, each]));
+export function restoreResiduals(buckets: readonly ActiveBucket[], state: State): void {
+  const mine = new Map(residualsOf(buckets).map((each) => [each.name, each]));
   for (const [name, found] of Object.entries(state.tensors)) {
     const own = mine.get(name);
     const needs = own === undefined ? "none" : text(own);
@@ -63,11 +63,11 @@ export function sumOfResiduals(states: readonly State[], rank: number, size: num
   return { values: first?.values ?? {}, tensors: Object.fromEntries(sums) };
 }
 
-function residualsOf(lanes: readonly Lane[]): (StateTensor & {
+function residualsOf(buckets: readonly ActiveBucket[]): (StateTensor & {
   readonly name: string;
   readonly data: ParameterArray;
 })[] {
-  return lanes.flatMap(({ bucket, exchange }) =>
+  return buckets.flatMap(({ bucket, exchange }) =>
     exchange.residual === undefined
       ? []
       : bucket.parameters.map(({ parameter: { name, dtype, shape, length }, begin }) => {

@@ -1,13 +1,13 @@
 /** The start of training: all ranks have the same model, the root's values, and one order of use. */
 import type { Communicator } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { Settings } from "./options.ts";
 
 /** The properties that ranks must have in common. */
-export interface Start {
+export interface SyncOptions {
   /** The trainer, for errors. */
   readonly trainer: string;
   readonly settings: Pick<Settings, "root" | "divided">;
@@ -18,10 +18,10 @@ export interface Start {
 }
 
 /** Compares the ranks' models, gives all ranks the root's values, and returns the order of use: the root's. */
-export async function startTogether(
+export async function syncParameters(
   comm: Communicator,
   parameters: ParameterSet,
-  { trainer, settings, options, also = () => "" }: Start,
+  { trainer, settings, options, also = () => "" }: SyncOptions,
 ): Promise<Parameter[]> {
   // Before any call: what is refused here is refused by this rank alone.
   const lines = new Map(
@@ -31,13 +31,13 @@ export async function startTogether(
       return [name, `${dtype} [${shape.join(", ")}]${held}${also(name)}`] as const;
     }),
   );
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: `${trainer}.create`,
     kind: "option",
     lines: new Map(options),
     hint: "give every rank the same options",
   });
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: `${trainer}.create`,
     kind: "parameter",
     lines,

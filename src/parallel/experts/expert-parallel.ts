@@ -13,12 +13,12 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { allWords, assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks, gatherWords } from "../agreement.ts";
 import { assertCommunicator, factsOf } from "../handles.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { type Part, partOf } from "../tensor/split.ts";
-import { arrivalOrder, type Places, placesOf } from "./places.ts";
+import { arrivalOrder, type Placement, placementOf } from "./places.ts";
 import type { Routes } from "./routing.ts";
 
 /** Options of `ExpertParallel.create`; the same on every rank. */
@@ -120,7 +120,7 @@ export class ExpertParallel {
       );
     }
     const settings = { experts, width, capacity, dtype };
-    await assertAgreed(comm, {
+    await assertSameOnRanks(comm, {
       action: "ExpertParallel.create",
       kind: "option",
       lines: new Map(Object.entries(settings).map(([name, value]) => [name, String(value)])),
@@ -147,29 +147,29 @@ export class ExpertParallel {
     this.#assertRoutes(tokens.length / width, routes);
     const asked = new Array<number>(experts).fill(0);
     for (const expert of routes.experts) asked[expert] = (asked[expert] as number) + 1;
-    const counts = await allWords(this.#comm, asked);
-    const places = placesOf(routes.experts, counts, capacity, this.#comm.rank);
-    const { kept } = places;
+    const counts = await gatherWords(this.#comm, asked);
+    const placement = placementOf(routes.experts, counts, capacity, this.#comm.rank);
+    const { kept } = placement;
     const tokenOf = (row: number): number => Math.floor((kept[row] as number) / routes.choices);
     const sent = zerosLike(tokens, kept.length * width);
     for (let row = 0; row < kept.length; row++) {
       const from = tokenOf(row) * width;
       sent.set(tokens.subarray(from, from + width), row * width);
     }
-    const rows = await this.#toExperts(places, sent);
+    const rows = await this.#toExperts(placement, sent);
     const load: Load = {
       rows: asked.map((_, expert) =>
-        places.keptBy.reduce((sum, table) => sum + (table[expert] as number), 0),
+        placement.keptBy.reduce((sum, table) => sum + (table[expert] as number), 0),
       ),
-      dropped: places.dropped,
+      dropped: placement.dropped,
       own: routes.experts.length - kept.length,
     };
     return {
       rows,
       load,
-      combine: (outputs) => this.#combine(places, tokens.length / width, routes, outputs),
+      combine: (outputs) => this.#combine(placement, tokens.length / width, routes, outputs),
       backward: async (gradients) => {
-        const back = await this.#fromExperts("backward", places, gradients);
+        const back = await this.#fromExperts("backward", placement, gradients);
         const below = zerosLike(tokens, tokens.length);
         for (let row = 0; row < kept.length; row++) {
           addScaled(below, tokenOf(row) * width, 1, back, row * width, width);
@@ -180,14 +180,14 @@ export class ExpertParallel {
   }
 
   async #combine(
-    places: Places,
+    placement: Placement,
     tokens: number,
     { choices, weights }: Routes,
     outputs: readonly ParameterArray[],
   ): Promise<Combined> {
     const { width } = this.#options;
-    const { kept } = places;
-    const back = await this.#fromExperts("combine", places, outputs);
+    const { kept } = placement;
+    const back = await this.#fromExperts("combine", placement, outputs);
     const rowOf = new Int32Array(tokens * choices).fill(-1);
     for (let row = 0; row < kept.length; row++) rowOf[kept[row] as number] = row;
     const output = zerosLike(back, tokens * width);
@@ -213,16 +213,16 @@ export class ExpertParallel {
           byWeights[pair] = slope;
           addScaled(byRows, row * width, weights[pair] as number, gradient, token, width);
         }
-        return { outputs: await this.#toExperts(places, byRows), weights: byWeights };
+        return { outputs: await this.#toExperts(placement, byRows), weights: byWeights };
       },
     };
   }
 
   /** Sends rows in the order of experts; gives those of this rank's experts, apart. */
-  async #toExperts(places: Places, sent: ParameterArray): Promise<ParameterArray[]> {
+  async #toExperts(placement: Placement, sent: ParameterArray): Promise<ParameterArray[]> {
     const { width } = this.#options;
-    const arrived = await this.#exchange(sent, places.sendRows, places.recvRows);
-    const { order, rows } = arrivalOrder(places);
+    const arrived = await this.#exchange(sent, placement.sendRows, placement.recvRows);
+    const { order, rows } = arrivalOrder(placement);
     let at = 0;
     return rows.map((count) => {
       const own = zerosLike(arrived, count * width);
@@ -237,11 +237,11 @@ export class ExpertParallel {
   /** The way back of `#toExperts`. */
   async #fromExperts(
     action: string,
-    places: Places,
+    placement: Placement,
     given: readonly ParameterArray[],
   ): Promise<ParameterArray> {
     const { width, dtype } = this.#options;
-    const { order, rows } = arrivalOrder(places);
+    const { order, rows } = arrivalOrder(placement);
     if (!Array.isArray(given) || given.length !== rows.length) {
       const found = Array.isArray(given) ? `${given.length} of them` : textOf(given);
       const needed = `${rows.length}, one for each expert of this rank`;
@@ -275,7 +275,7 @@ export class ExpertParallel {
         leaving.set(array.subarray(row * width, (row + 1) * width), to);
       }
     }
-    return await this.#exchange(leaving, places.recvRows, places.sendRows);
+    return await this.#exchange(leaving, placement.recvRows, placement.sendRows);
   }
 
   async #exchange(

@@ -1,11 +1,11 @@
 /**
- * The assignment of places with experts. An expert takes as many rows as its capacity, of all ranks together: those of rank 0 first,
+ * The assignment of rows to experts. An expert takes as many rows as its capacity, of all ranks together: those of rank 0 first,
  * in the order of tokens and choices, then those of rank 1. So what is dropped does not depend on how tokens are divided.
  */
 import { type Part, partOf } from "../tensor/split.ts";
 
 /** The rows that one rank sends and receives. */
-export interface Places {
+export interface Placement {
   /** This rank's (token, choice) pairs that found a place, by expert, in their order. */
   readonly kept: Int32Array;
   /** Rows that each rank keeps for each expert. */
@@ -20,12 +20,12 @@ export interface Places {
 }
 
 /** Divides the experts' capacity; `counts` are what each rank asks for, by expert. */
-export function placesOf(
+export function placementOf(
   chosen: Int32Array,
   counts: readonly (readonly number[])[],
   capacity: number,
   rank: number,
-): Places {
+): Placement {
   const size = counts.length;
   const asked = counts[rank] as readonly number[];
   const experts = asked.length;
@@ -77,7 +77,7 @@ function firstOfEach(chosen: Int32Array, keeps: readonly number[]): Int32Array {
  * For every row in the order of experts and then ranks, its place in the order of ranks and then experts, in which rows
  * arrive: `own` are this rank's experts.
  */
-export function arrivalOrder({ keptBy, own }: Places): { order: Int32Array; rows: number[] } {
+export function arrivalOrder({ keptBy, own }: Placement): { order: Int32Array; rows: number[] } {
   const begins: number[][] = [];
   let total = 0;
   for (const table of keptBy) {

@@ -1,20 +1,20 @@
-/** The messages between server and worker: three numbers, and the values or gradients of all parameters. */
+/** The protocol between server and worker: a header of three numbers, and the values or gradients of all parameters. */
 import type { Communicator } from "../../api/index.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 
-/** Requests of a worker. */
-export const asks = { pull: 0, push: 1, leave: 2 } as const;
+/** Kinds of requests of a worker. */
+export const requestKinds = { pull: 0, push: 1, leave: 2 } as const;
 
-/** Answers of the server. */
-export const answers = { accepted: 0, stale: 1, future: 2, nonFinite: 3, notPulled: 4 } as const;
+/** Status of a reply of the server. */
+export const replyCodes = { accepted: 0, stale: 1, future: 2, nonFinite: 3, notPulled: 4 } as const;
 
-/** A kind or an answer, a version, and a staleness. */
-export type Words = readonly [number, number, number];
+/** The kind of a request or the code of a reply, a version, and a staleness. */
+export type MessageHeader = readonly [number, number, number];
 
 const dtypes: readonly ParameterDType[] = ["float32", "float64"];
 
 /** One worker's connection with the server: a communicator of the two, on which neither waits for other workers. */
-export class Line {
+export class Connection {
   readonly #comm: Communicator;
   readonly #peer: number;
 
@@ -23,17 +23,17 @@ export class Line {
     this.#peer = 1 - pair.rank;
   }
 
-  async say(words: Words): Promise<void> {
-    await this.#send("float64", Float64Array.from(words));
+  async sendHeader(header: MessageHeader): Promise<void> {
+    await this.#send("float64", Float64Array.from(header));
   }
 
-  async hear(): Promise<Words> {
+  async recvHeader(): Promise<MessageHeader> {
     const [first = 0, second = 0, third = 0] = await this.#recv("float64", 3);
     return [first, second, third];
   }
 
   /** Sends values or gradients, a message for each dtype that the parameters have. */
-  async give(set: ParameterSet, what: "values" | "gradients"): Promise<void> {
+  async sendArrays(set: ParameterSet, what: "values" | "gradients"): Promise<void> {
     for (const dtype of dtypes) {
       const array = set[what](dtype);
       if (array.length > 0) await this.#send(dtype, array);
@@ -41,13 +41,13 @@ export class Line {
   }
 
   /** Receives values or gradients as long as the parameters are. */
-  async take(set: ParameterSet): Promise<Map<ParameterDType, ParameterArray>> {
-    const taken = new Map<ParameterDType, ParameterArray>();
+  async recvArrays(set: ParameterSet): Promise<Map<ParameterDType, ParameterArray>> {
+    const received = new Map<ParameterDType, ParameterArray>();
     for (const dtype of dtypes) {
       const { length } = set.values(dtype);
-      if (length > 0) taken.set(dtype, await this.#recv(dtype, length));
+      if (length > 0) received.set(dtype, await this.#recv(dtype, length));
     }
-    return taken;
+    return received;
   }
 
   async close(): Promise<void> {

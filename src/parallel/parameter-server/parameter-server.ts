@@ -14,13 +14,13 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
 import type { UpdateRule } from "../optimizers/rule.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
-import { answers, asks, Line } from "./line.ts";
+import { Connection, replyCodes, requestKinds } from "./line.ts";
 import { type AcceptedPush, Service } from "./service.ts";
 import { type ServerReport, ServerStore } from "./store.ts";
 
@@ -38,7 +38,7 @@ export interface ParameterServerOptions {
    */
   readonly mode?: "block" | "reject" | undefined;
   /**
-   * Called for every push that was applied, in order. Where it returns a promise, the server waits for it before it answers the
+   * Called for every push that was applied, in order. Where it returns a promise, the server waits for it before it replies to the
    * worker and goes on, so it may save: `state` is that of this very version.
    */
   readonly onAccepted?: ((push: AcceptedPush) => unknown) | undefined;
@@ -64,24 +64,24 @@ export class ParameterServer implements RankStateful {
   readonly parameters: ParameterSet;
   readonly #comm: Communicator;
   readonly #options: Complete<ParameterServerOptions>;
-  readonly #lines: ReadonlyMap<number, Line>;
+  readonly #connections: ReadonlyMap<number, Connection>;
   /** On the server alone. */
   readonly #store: ServerStore | undefined;
-  #gone = false;
-  /** The request of this worker that has no answer yet. */
-  #asking: string | undefined;
+  #hasLeft = false;
+  /** The request of this worker that has no reply yet. */
+  #pending: string | undefined;
 
   private constructor(
     comm: Communicator,
     parameters: ParameterSet,
     options: Complete<ParameterServerOptions>,
-    lines: ReadonlyMap<number, Line>,
+    connections: ReadonlyMap<number, Connection>,
   ) {
     this.isServer = comm.rank === options.server;
     this.parameters = parameters;
     this.#comm = comm;
     this.#options = options;
-    this.#lines = lines;
+    this.#connections = connections;
     this.#store = this.isServer ? new ServerStore(parameters, options.rule) : undefined;
   }
 
@@ -127,7 +127,7 @@ export class ParameterServer implements RankStateful {
       throw invalid("ParameterServer.create", "mode", `"${String(mode)}"`, '"block" or "reject"');
     }
     // Apart from each other: a parameter may have the name of an option.
-    await assertAgreed(comm, {
+    await assertSameOnRanks(comm, {
       action: "ParameterServer.create",
       kind: "option",
       lines: new Map(
@@ -135,7 +135,7 @@ export class ParameterServer implements RankStateful {
       ),
       hint: "give every rank the same options",
     });
-    await assertAgreed(comm, {
+    await assertSameOnRanks(comm, {
       action: "ParameterServer.create",
       kind: "parameter",
       lines: new Map(
@@ -143,7 +143,7 @@ export class ParameterServer implements RankStateful {
       ),
       hint: "declare the same parameters on every rank, in any order",
     });
-    const lines = new Map<number, Line>();
+    const connections = new Map<number, Connection>();
     for (let worker = 0; worker < comm.size; worker++) {
       if (worker === server) continue;
       const isOurs = comm.rank === server || comm.rank === worker;
@@ -151,13 +151,13 @@ export class ParameterServer implements RankStateful {
         color: isOurs ? 0 : undefined,
         key: comm.rank === server ? 0 : 1,
       });
-      if (pair !== undefined) lines.set(worker, new Line(pair));
+      if (pair !== undefined) connections.set(worker, new Connection(pair));
     }
     return new ParameterServer(
       comm,
       parameters,
       { rule, server, staleness, mode, onAccepted },
-      lines,
+      connections,
     );
   }
 
@@ -169,10 +169,10 @@ export class ParameterServer implements RankStateful {
    */
   async serve(): Promise<ServerReport> {
     this.#assertRole("serve", true);
-    this.#gone = true;
+    this.#hasLeft = true;
     const store = this.#store as ServerStore;
-    const report = await new Service(store, this.#lines, this.#options).run();
-    for (const line of this.#lines.values()) await line.close();
+    const report = await new Service(store, this.#connections, this.#options).run();
+    for (const connection of this.#connections.values()) await connection.close();
     return report;
   }
 
@@ -182,10 +182,10 @@ export class ParameterServer implements RankStateful {
    * - **Cost**: 48 bytes and the values.
    */
   pull(): Promise<number> {
-    return this.#ask("pull", async (line) => {
-      await line.say([asks.pull, 0, 0]);
-      const [, version] = await line.hear();
-      for (const [dtype, values] of await line.take(this.parameters)) {
+    return this.#request("pull", async (connection) => {
+      await connection.sendHeader([requestKinds.pull, 0, 0]);
+      const [, version] = await connection.recvHeader();
+      for (const [dtype, values] of await connection.recvArrays(this.parameters)) {
         this.parameters.values(dtype).set(values);
       }
       return version;
@@ -204,16 +204,16 @@ export class ParameterServer implements RankStateful {
    * @throws NonFiniteGradientError for infinities or NaN. Nothing was applied.
    */
   push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
-    return this.#ask("push", async (line) => {
+    return this.#request("push", async (connection) => {
       if (!Number.isSafeInteger(version) || version < 0) {
         throw invalid("ParameterServer.push", "version", String(version), "one that pull gave");
       }
       if (gradients !== undefined) this.#take(gradients);
-      await line.say([asks.push, version, 0]);
-      await line.give(this.parameters, "gradients");
-      const [answer, now, staleness] = await line.hear();
-      if (answer === answers.nonFinite) throw this.#nonFinite();
-      if (answer === answers.future) {
+      await connection.sendHeader([requestKinds.push, version, 0]);
+      await connection.sendArrays(this.parameters, "gradients");
+      const [code, now, staleness] = await connection.recvHeader();
+      if (code === replyCodes.nonFinite) throw this.#nonFinite();
+      if (code === replyCodes.future) {
         throw invalid(
           "ParameterServer.push",
           "version",
@@ -221,7 +221,7 @@ export class ParameterServer implements RankStateful {
           `at most ${now}, the server's`,
         );
       }
-      if (answer === answers.notPulled) {
+      if (code === replyCodes.notPulled) {
         throw invalid(
           "ParameterServer.push",
           "version",
@@ -229,16 +229,16 @@ export class ParameterServer implements RankStateful {
           "a pull first",
         );
       }
-      return { accepted: answer === answers.accepted, version: now, staleness };
+      return { accepted: code === replyCodes.accepted, version: now, staleness };
     });
   }
 
   /** Ends the requests of this worker at the server. Nothing may follow. */
   leave(): Promise<void> {
-    return this.#ask("leave", async (line) => {
-      this.#gone = true;
-      await line.say([asks.leave, 0, 0]);
-      await line.close();
+    return this.#request("leave", async (connection) => {
+      this.#hasLeft = true;
+      await connection.sendHeader([requestKinds.leave, 0, 0]);
+      await connection.close();
     });
   }
 
@@ -276,22 +276,22 @@ export class ParameterServer implements RankStateful {
     this.restore({ ...served, values: { ...served.values, server } });
   }
 
-  /** Makes a request of this worker: one at a time, since answers come in the order of requests. */
-  async #ask<T>(action: string, request: (line: Line) => Promise<T>): Promise<T> {
+  /** Makes a request of this worker: one at a time, since replies come in the order of requests. */
+  async #request<T>(action: string, exchange: (connection: Connection) => Promise<T>): Promise<T> {
     this.#assertRole(action, false);
-    if (this.#asking !== undefined) {
+    if (this.#pending !== undefined) {
       throw invalid(
         `ParameterServer.${action}`,
         "request",
-        `a ${this.#asking} that is not answered yet`,
+        `a ${this.#pending} that is not answered yet`,
         "one at a time",
       );
     }
-    this.#asking = action;
+    this.#pending = action;
     try {
-      return await request(this.#lines.get(this.#comm.rank) as Line);
+      return await exchange(this.#connections.get(this.#comm.rank) as Connection);
     } finally {
-      this.#asking = undefined;
+      this.#pending = undefined;
     }
   }
 
@@ -305,7 +305,7 @@ export class ParameterServer implements RankStateful {
   }
 
   #assertPresent(action: string): void {
-    if (!this.#gone) return;
+    if (!this.#hasLeft) return;
     const { rank, size, name } = this.#comm;
     throw new CommClosedError(
       {

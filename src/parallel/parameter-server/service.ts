@@ -1,7 +1,7 @@
-/** The server's side: receives from all workers at once, answers in the order of arrival, and delays the rest. */
+/** The server's side: receives from all workers at once, replies in the order of arrival, and defers the rest. */
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import { Admission } from "./admission.ts";
-import { answers, asks, type Line } from "./line.ts";
+import { type Connection, replyCodes, requestKinds } from "./line.ts";
 import type { ServerReport, ServerStore } from "./store.ts";
 
 /** A push that was applied. */
@@ -25,7 +25,7 @@ export interface ServicePolicy {
 
 interface Request {
   readonly worker: number;
-  readonly ask: number;
+  readonly kind: number;
   readonly version: number;
   readonly gradients: ReadonlyMap<ParameterDType, ParameterArray>;
 }
@@ -33,49 +33,54 @@ interface Request {
 /** Serves until every worker has left. */
 export class Service {
   readonly #store: ServerStore;
-  readonly #lines: ReadonlyMap<number, Line>;
+  readonly #connections: ReadonlyMap<number, Connection>;
   readonly #policy: ServicePolicy;
   readonly #admission: Admission;
-  readonly #arrived: Request[] = [];
-  #held: Request[] = [];
+  readonly #received: Request[] = [];
+  #deferred: Request[] = [];
   #wake: (() => void) | undefined;
   #failure: { readonly error: unknown } | undefined;
 
-  constructor(store: ServerStore, lines: ReadonlyMap<number, Line>, policy: ServicePolicy) {
+  constructor(
+    store: ServerStore,
+    connections: ReadonlyMap<number, Connection>,
+    policy: ServicePolicy,
+  ) {
     this.#store = store;
-    this.#lines = lines;
+    this.#connections = connections;
     this.#policy = policy;
     this.#admission = new Admission(policy.staleness);
   }
 
   async run(): Promise<ServerReport> {
-    const present = new Set(this.#lines.keys());
-    for (const worker of present) this.#listen(worker);
+    const present = new Set(this.#connections.keys());
+    for (const worker of present) this.#receiveFrom(worker);
     while (present.size > 0) {
       const request = await this.#next();
-      if (request.ask === asks.leave) {
+      if (request.kind === requestKinds.leave) {
         present.delete(request.worker);
         this.#admission.release(request.worker);
-      } else if (!(await this.#answered(request))) {
+      } else if (!(await this.#tryReply(request))) {
         this.#store.count("held");
-        this.#held.push(request);
+        this.#deferred.push(request);
       }
-      await this.#answerHeld();
+      await this.#retryDeferred();
     }
     return this.#store.report;
   }
 
-  /** Hears the next request of a worker, whenever it comes. */
-  #listen(worker: number): void {
-    const line = this.#lines.get(worker) as Line;
-    const heard = async (): Promise<Request> => {
-      const [ask, version] = await line.hear();
-      const gradients = ask === asks.push ? await line.take(this.#store.set) : new Map();
-      return { worker, ask, version, gradients };
+  /** Receives the next request of a worker, whenever it comes. */
+  #receiveFrom(worker: number): void {
+    const connection = this.#connections.get(worker) as Connection;
+    const receive = async (): Promise<Request> => {
+      const [kind, version] = await connection.recvHeader();
+      const gradients =
+        kind === requestKinds.push ? await connection.recvArrays(this.#store.set) : new Map();
+      return { worker, kind, version, gradients };
     };
-    heard().then(
+    receive().then(
       (request) => {
-        this.#arrived.push(request);
+        this.#received.push(request);
         this.#wake?.();
       },
       (error: unknown) => {
@@ -86,63 +91,63 @@ export class Service {
   }
 
   async #next(): Promise<Request> {
-    while (this.#arrived.length === 0 && this.#failure === undefined) {
+    while (this.#received.length === 0 && this.#failure === undefined) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
     if (this.#failure !== undefined) throw this.#failure.error;
-    return this.#arrived.shift() as Request;
+    return this.#received.shift() as Request;
   }
 
-  /** The longest waiting worker comes first; work that one answer makes possible is done too. */
-  async #answerHeld(): Promise<void> {
-    for (let at = 0; at < this.#held.length; at++) {
-      if (!(await this.#answered(this.#held[at] as Request))) continue;
-      this.#held.splice(at, 1);
+  /** The longest waiting worker comes first; requests that one reply unblocks are served too. */
+  async #retryDeferred(): Promise<void> {
+    for (let at = 0; at < this.#deferred.length; at++) {
+      if (!(await this.#tryReply(this.#deferred[at] as Request))) continue;
+      this.#deferred.splice(at, 1);
       at = -1;
     }
   }
 
-  /** Answers a request and listens again; `false` where it has to wait. */
-  async #answered(request: Request): Promise<boolean> {
-    const { worker, ask } = request;
-    const line = this.#lines.get(worker) as Line;
-    if (ask === asks.pull) {
+  /** Replies to a request and receives the next one; `false` where it has to wait. */
+  async #tryReply(request: Request): Promise<boolean> {
+    const { worker, kind } = request;
+    const connection = this.#connections.get(worker) as Connection;
+    if (kind === requestKinds.pull) {
       if (this.#policy.mode === "block") {
         this.#admission.release(worker);
         if (!this.#admission.mayPull()) return false;
         this.#admission.pull(worker, this.#store.version);
       }
-      await line.say([answers.accepted, this.#store.version, 0]);
-      await line.give(this.#store.set, "values");
+      await connection.sendHeader([replyCodes.accepted, this.#store.version, 0]);
+      await connection.sendArrays(this.#store.set, "values");
     } else {
-      const answer = this.#judged(request);
-      if (answer === undefined) return false;
+      const code = this.#replyTo(request);
+      if (code === undefined) return false;
       const staleness = this.#store.version - request.version;
-      if (answer === answers.accepted) await this.#apply(request, staleness);
-      else this.#store.count(answer === answers.stale ? "rejected" : "refused");
+      if (code === replyCodes.accepted) await this.#apply(request, staleness);
+      else this.#store.count(code === replyCodes.stale ? "rejected" : "refused");
       this.#admission.release(worker);
-      await line.say([answer, this.#store.version, staleness]);
+      await connection.sendHeader([code, this.#store.version, staleness]);
     }
-    this.#listen(worker);
+    this.#receiveFrom(worker);
     return true;
   }
 
-  /** The answer to a push; `undefined` where it has to wait. */
-  #judged({ worker, version, gradients }: Request): number | undefined {
+  /** The reply to a push; `undefined` where it has to wait. */
+  #replyTo({ worker, version, gradients }: Request): number | undefined {
     const { mode, staleness } = this.#policy;
     const present = this.#store.version;
-    if (version > present) return answers.future;
+    if (version > present) return replyCodes.future;
     for (const array of gradients.values()) {
-      if (!array.every((each: number) => Number.isFinite(each))) return answers.nonFinite;
+      if (!array.every((each: number) => Number.isFinite(each))) return replyCodes.nonFinite;
     }
     if (mode === "reject") {
       const isStale = present - version > staleness;
-      return isStale ? answers.stale : answers.accepted;
+      return isStale ? replyCodes.stale : replyCodes.accepted;
     }
-    if (this.#admission.leaseOf(worker) !== version) return answers.notPulled;
-    return this.#admission.mayPush(worker, present) ? answers.accepted : undefined;
+    if (this.#admission.leaseOf(worker) !== version) return replyCodes.notPulled;
+    return this.#admission.mayPush(worker, present) ? replyCodes.accepted : undefined;
   }
 
   async #apply({ worker, version, gradients }: Request, staleness: number): Promise<void> {

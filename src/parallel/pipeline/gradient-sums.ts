@@ -4,12 +4,12 @@ import { invalid } from "../../api/option-kinds.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
-/** Adds up the gradients of backward, and reports the sums as soon as the last micro-batch has brought its part. */
+/** Adds up the gradients of backward, and reports the sums as soon as the last micro-batch has added its part. */
 export class GradientSums {
   readonly #take: TakeGradient;
   readonly #sums = new Map<string, ParameterArray>();
-  /** Names that the present micro-batch has brought. */
-  readonly #brought = new Set<string>();
+  /** Names that the present micro-batch has reported. */
+  readonly #received = new Set<string>();
   #last = false;
 
   constructor(take: TakeGradient) {
@@ -19,7 +19,7 @@ export class GradientSums {
   /** Opens a micro-batch, and gives the receiver of its gradients. */
   begin(last: boolean): TakeGradient {
     this.#last = last;
-    this.#brought.clear();
+    this.#received.clear();
     return (name, gradient) => this.#add(name, gradient);
   }
 
@@ -30,9 +30,9 @@ export class GradientSums {
   }
 
   #add(name: string, gradient: ParameterArray): void {
-    if (this.#brought.has(name))
+    if (this.#received.has(name))
       throw invalid("PipelineParallel", name, "a second gradient in the same micro-batch", "one");
-    this.#brought.add(name);
+    this.#received.add(name);
     const sum = this.#sums.get(name);
     if (sum === undefined) {
       if (this.#last) this.#take(name, gradient);

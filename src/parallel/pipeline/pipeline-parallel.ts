@@ -13,17 +13,17 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { TakeGradient } from "../layers/layer.ts";
-import { Life } from "../life.ts";
+import { CallGuard } from "../life.ts";
 import type { ParameterDType } from "../parameter-set.ts";
 import type { Visit } from "../visit.ts";
 import { actionsOf, type PipelineSchedule, passesOf } from "./schedule.ts";
 import type { Stage } from "./stage.ts";
-import { StageRun, type VirtualWork } from "./stage-run.ts";
-import { Wires } from "./wires.ts";
+import { StageStep, type VirtualWork } from "./stage-run.ts";
+import { StageTransfers } from "./wires.ts";
 
 /** Options of `PipelineParallel.create`. */
 export interface PipelineOptions {
@@ -49,8 +49,8 @@ export class PipelineParallel<Batch> {
   readonly #comm: Communicator;
   readonly #stage: Stage<Batch>;
   readonly #work: VirtualWork | undefined;
-  readonly #wires: Wires;
-  readonly #life: Life;
+  readonly #transfers: StageTransfers;
+  readonly #guard: CallGuard;
 
   private constructor(comm: Communicator, stage: Stage<Batch>, options: PipelineOptions) {
     const { schedule = "1f1b", dtype = "float32", work } = options;
@@ -58,8 +58,8 @@ export class PipelineParallel<Batch> {
     this.#comm = comm;
     this.#stage = stage;
     this.#work = work;
-    this.#wires = new Wires(comm, dtype);
-    this.#life = new Life("PipelineParallel", comm, () => this.#wires.dispose());
+    this.#transfers = new StageTransfers(comm, dtype);
+    this.#guard = new CallGuard("PipelineParallel", comm, () => this.#transfers.dispose());
   }
 
   /**
@@ -98,7 +98,7 @@ export class PipelineParallel<Batch> {
         "nanoseconds of at least 0",
       );
     }
-    await assertAgreed(comm, {
+    await assertSameOnRanks(comm, {
       action: "PipelineParallel.create",
       kind: "option",
       lines: new Map([
@@ -149,7 +149,7 @@ export class PipelineParallel<Batch> {
       throw invalid("PipelineParallel", "take", textOf(take), "a function");
     let begun = false;
     const act = async (): Promise<PipelineStep> => {
-      await assertAgreed(this.#comm, {
+      await assertSameOnRanks(this.#comm, {
         action: "PipelineParallel.backward",
         kind: "number of",
         lines: new Map([["micro-batches", String(microBatches.length)]]),
@@ -158,7 +158,7 @@ export class PipelineParallel<Batch> {
       begun = true;
       return await this.#run(microBatches, take, visit);
     };
-    return await this.#life.during("backward", "step", act, () => !begun);
+    return await this.#guard.run("backward", "step", act, () => !begun);
   }
 
   async #run(
@@ -171,32 +171,33 @@ export class PipelineParallel<Batch> {
     const passes = (rounds: number) => passesOf(this.schedule, { rank, size, rounds });
     const rounds = (await visit?.passes(count, passes)) ?? count;
     const [comm, stage, work] = [this.#comm, this.#stage, this.#work];
-    const run = new StageRun({ comm, stage, work, batches: microBatches, take, visit });
-    const place = { rank, size, microBatches: count, rounds };
-    for (const action of actionsOf(this.schedule, place)) await run.do(action, this.#wires);
-    run.finish();
-    return { ...(await toldByLast(this.#comm, run.told)), held: run.held };
+    const step = new StageStep({ comm, stage, work, batches: microBatches, take, visit });
+    const position = { rank, size, microBatches: count, rounds };
+    for (const action of actionsOf(this.schedule, position))
+      await step.run(action, this.#transfers);
+    step.finish();
+    return { ...(await broadcastTotals(this.#comm, step.totals)), held: step.held };
   }
 
   /** Gives the buffers of messages back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    this.#life.dispose();
+    this.#guard.dispose();
   }
 }
 
 /** The loss of the last stage, on every rank. Costs a broadcast of 24 bytes. */
-async function toldByLast(
+async function broadcastTotals(
   comm: Communicator,
   { loss, samples, weight }: Complete<MicroBatch>,
 ): Promise<Complete<MicroBatch>> {
   const buffer = comm.alloc("float64", 3).copyFrom(Float64Array.of(loss, samples, weight));
   try {
     await comm.broadcast({ recv: buffer, root: comm.size - 1 });
-    const told = await buffer.toHost();
+    const totals = await buffer.toHost();
     return {
-      loss: told[0] as number,
-      samples: told[1] as number,
-      weight: told[2] as number,
+      loss: totals[0] as number,
+      samples: totals[1] as number,
+      weight: totals[2] as number,
     };
   } finally {
     buffer.dispose();

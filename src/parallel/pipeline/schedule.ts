@@ -10,13 +10,13 @@ import type { Direction } from "../visit.ts";
 export type PipelineSchedule = "gpipe" | "1f1b";
 
 /** The next work of a stage. Numbers are those of micro-batches. */
-export type Action =
+export type ScheduleAction =
   | { readonly kind: "forward"; readonly microBatch: number }
   | { readonly kind: "backward"; readonly microBatch: number }
-  | Exchange;
+  | StageExchange;
 
-/** Messages that are under way together. */
-export interface Exchange {
+/** Messages of one group. */
+export interface StageExchange {
   readonly kind: "exchange";
   /** Receives the stage's input. */
   readonly input?: number | undefined;
@@ -29,7 +29,7 @@ export interface Exchange {
 }
 
 /** The stage, the number of stages and of micro-batches. */
-export interface Place {
+export interface StagePosition {
   readonly rank: number;
   readonly size: number;
   readonly microBatches: number;
@@ -38,15 +38,15 @@ export interface Place {
 }
 
 /** Everything that a stage does in a step, in order. */
-export function actionsOf(schedule: PipelineSchedule, place: Place): Action[] {
-  const { rank, size, microBatches } = place;
+export function actionsOf(schedule: PipelineSchedule, position: StagePosition): ScheduleAction[] {
+  const { rank, size, microBatches } = position;
   const real = (at: number | undefined): number | undefined =>
     at !== undefined && at < microBatches ? at : undefined;
-  const all = schedule === "gpipe" ? gpipe(place) : oneForwardOneBackward(place);
-  return all.flatMap((action): Action[] => {
+  const all = schedule === "gpipe" ? gpipe(position) : oneForwardOneBackward(position);
+  return all.flatMap((action): ScheduleAction[] => {
     if (action.kind !== "exchange") return [action];
     const { input, output, above, below } = action;
-    const own: Exchange = {
+    const own: StageExchange = {
       kind: "exchange",
       ...(rank > 0 && { input: real(input), below: real(below) }),
       ...(rank < size - 1 && { output: real(output), above: real(above) }),
@@ -59,14 +59,14 @@ export function actionsOf(schedule: PipelineSchedule, place: Place): Action[] {
 /** The order in which a stage goes through its layers. */
 export function passesOf(
   schedule: PipelineSchedule,
-  place: Omit<Place, "microBatches">,
+  position: Omit<StagePosition, "microBatches">,
 ): Direction[] {
-  return actionsOf(schedule, { ...place, microBatches: place.rounds }).flatMap(({ kind }) =>
+  return actionsOf(schedule, { ...position, microBatches: position.rounds }).flatMap(({ kind }) =>
     kind === "exchange" ? [] : [kind],
   );
 }
 
-function gpipe({ rounds }: Place): Action[] {
+function gpipe({ rounds }: StagePosition): ScheduleAction[] {
   const all = Array.from({ length: rounds }, (_, microBatch) => microBatch);
   return [...all.flatMap(forwardAlone), ...all.flatMap(backwardAlone)];
 }
@@ -75,9 +75,9 @@ function gpipe({ rounds }: Place): Action[] {
  * A stage is ahead of the last one by as many micro-batches as there are stages after it. Once it is, each forward is
  * followed by the backward of the micro-batch that comes back.
  */
-function oneForwardOneBackward({ rank, size, rounds }: Place): Action[] {
+function oneForwardOneBackward({ rank, size, rounds }: StagePosition): ScheduleAction[] {
   const ahead = Math.min(size - 1 - rank, rounds);
-  const actions: Action[] = [];
+  const actions: ScheduleAction[] = [];
   for (let at = 0; at < ahead; at++) actions.push(...forwardAlone(at));
   if (ahead < rounds) actions.push({ kind: "exchange", input: ahead });
   for (let at = ahead; at < rounds; at++) {
@@ -94,7 +94,7 @@ function oneForwardOneBackward({ rank, size, rounds }: Place): Action[] {
   return actions;
 }
 
-function forwardAlone(microBatch: number): Action[] {
+function forwardAlone(microBatch: number): ScheduleAction[] {
   return [
     { kind: "exchange", input: microBatch },
     { kind: "forward", microBatch },
@@ -102,7 +102,7 @@ function forwardAlone(microBatch: number): Action[] {
   ];
 }
 
-function backwardAlone(microBatch: number): Action[] {
+function backwardAlone(microBatch: number): ScheduleAction[] {
   return [
     { kind: "exchange", above: microBatch },
     { kind: "backward", microBatch },

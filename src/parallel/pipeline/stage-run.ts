@@ -1,4 +1,4 @@
-/** One step of one stage: its passes under way, and its gradients so far. */
+/** One step of one stage: its unfinished passes, and its gradients so far. */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
@@ -6,9 +6,9 @@ import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { everythingIsHere, type Visit } from "../visit.ts";
 import { GradientSums } from "./gradient-sums.ts";
-import type { Action, Exchange } from "./schedule.ts";
+import type { ScheduleAction, StageExchange } from "./schedule.ts";
 import type { Stage, StagePass } from "./stage.ts";
-import type { Wires } from "./wires.ts";
+import type { StageTransfers } from "./wires.ts";
 
 /** The time of a stage on the virtual clock. */
 export interface VirtualWork {
@@ -17,7 +17,7 @@ export interface VirtualWork {
 }
 
 /** The parts of a step of a stage. */
-export interface StepParts<Batch> {
+export interface StageStepParts<Batch> {
   readonly comm: Communicator;
   readonly stage: Stage<Batch>;
   readonly work: VirtualWork | undefined;
@@ -27,11 +27,11 @@ export interface StepParts<Batch> {
   readonly visit: Visit | undefined;
 }
 
-/** Does the actions of a schedule. */
-export class StageRun<Batch> {
-  readonly told = { loss: 0, samples: 0, weight: 0 };
+/** Runs the actions of a schedule. */
+export class StageStep<Batch> {
+  readonly totals = { loss: 0, samples: 0, weight: 0 };
   held = 0;
-  readonly #parts: StepParts<Batch>;
+  readonly #parts: StageStepParts<Batch>;
   readonly #sums: GradientSums;
   readonly #inputs = new Map<number, ParameterArray>();
   readonly #inputLengths = new Map<number, number>();
@@ -39,16 +39,16 @@ export class StageRun<Batch> {
   readonly #above = new Map<number, ParameterArray>();
   readonly #below = new Map<number, ParameterArray>();
 
-  constructor(parts: StepParts<Batch>) {
+  constructor(parts: StageStepParts<Batch>) {
     this.#parts = parts;
     this.#sums = new GradientSums(parts.take);
   }
 
-  /** Computes, or exchanges over the wires. */
-  async do(action: Action, wires: Wires): Promise<void> {
+  /** Computes, or exchanges with the neighbours. */
+  async run(action: ScheduleAction, transfers: StageTransfers): Promise<void> {
     if (action.kind === "forward") await this.#forward(action.microBatch);
     else if (action.kind === "backward") await this.#backward(action.microBatch);
-    else await this.#exchange(action, wires);
+    else await this.#exchange(action, transfers);
   }
 
   finish(): void {
@@ -70,7 +70,7 @@ export class StageRun<Batch> {
         "a StagePass",
       );
     }
-    if (comm.rank === comm.size - 1) this.#tell(pass.told, at);
+    if (comm.rank === comm.size - 1) this.#addTotals(pass.told, at);
     else assertArray("output", pass.output, at);
     this.#passes.set(at, pass);
     this.held = Math.max(this.held, this.#passes.size);
@@ -112,9 +112,12 @@ export class StageRun<Batch> {
     this.#below.set(at, given);
   }
 
-  async #exchange({ input, output, above, below }: Exchange, wires: Wires): Promise<void> {
+  async #exchange(
+    { input, output, above, below }: StageExchange,
+    transfers: StageTransfers,
+  ): Promise<void> {
     const outputOf = (at: number): ParameterArray => this.#passes.get(at)?.output as ParameterArray;
-    const received = await wires.exchange({
+    const received = await transfers.exchange({
       toNext: output === undefined ? undefined : outputOf(output),
       toPrevious: below === undefined ? undefined : this.#below.get(below),
       fromNext: above === undefined ? undefined : outputOf(above).length,
@@ -141,8 +144,8 @@ export class StageRun<Batch> {
     return length;
   }
 
-  #tell(told: MicroBatch | undefined, at: number): void {
-    const { loss, samples, weight = samples } = told ?? {};
+  #addTotals(totals: MicroBatch | undefined, at: number): void {
+    const { loss, samples, weight = samples } = totals ?? {};
     if (typeof loss !== "number") {
       throw invalid(
         "PipelineParallel",
@@ -167,9 +170,9 @@ export class StageRun<Batch> {
         "a number of at least 0",
       );
     }
-    this.told.loss += loss;
-    this.told.samples += samples as number;
-    this.told.weight += weight as number;
+    this.totals.loss += loss;
+    this.totals.samples += samples as number;
+    this.totals.weight += weight as number;
   }
 }
 

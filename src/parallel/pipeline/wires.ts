@@ -1,10 +1,10 @@
-/** The messages of a stage to its neighbours: arrays in the pipeline's dtype, each way at once. */
+/** The transfers of a stage to and from its neighbours: arrays in the pipeline's dtype, each way at once. */
 import type { Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 
-/** Messages that are under way together; of those that come, the number of elements. */
-export interface Messages {
+/** Messages of one group: arrays to send, and the number of elements to receive. */
+export interface StageMessages {
   readonly toNext?: ParameterArray | undefined;
   readonly toPrevious?: ParameterArray | undefined;
   readonly fromNext?: number | undefined;
@@ -12,16 +12,16 @@ export interface Messages {
 }
 
 /** The received arrays. */
-export interface Received {
+export interface ReceivedMessages {
   readonly fromNext?: ParameterArray | undefined;
   readonly fromPrevious?: ParameterArray | undefined;
 }
 
-/** The messages of one rank, in buffers that are kept and grow with the longest message. */
-export class Wires {
+/** The transfers of one rank, in buffers that are kept and grow with the longest message. */
+export class StageTransfers {
   readonly #comm: Communicator;
   readonly #dtype: ParameterDType;
-  readonly #buffers = new Map<keyof Messages, DeviceBuffer<ParameterDType>>();
+  readonly #buffers = new Map<keyof StageMessages, DeviceBuffer<ParameterDType>>();
 
   constructor(comm: Communicator, dtype: ParameterDType) {
     this.#comm = comm;
@@ -29,24 +29,29 @@ export class Wires {
   }
 
   /** Sends and receives all of them as one group; resolves when all are done. */
-  async exchange(messages: Messages): Promise<Received> {
+  async exchange(messages: StageMessages): Promise<ReceivedMessages> {
     const { toNext, toPrevious, fromNext, fromPrevious } = messages;
     const [next, previous] = [this.#comm.rank + 1, this.#comm.rank - 1];
-    const out = {
+    const outgoing = {
       next: toNext && this.#filled("toNext", toNext),
       previous: toPrevious && this.#filled("toPrevious", toPrevious),
     };
-    const come = {
+    const incoming = {
       next: fromNext === undefined ? undefined : this.#buffer("fromNext", fromNext),
       previous: fromPrevious === undefined ? undefined : this.#buffer("fromPrevious", fromPrevious),
     };
     await this.#comm.group(() => {
-      if (out.next !== undefined) this.#comm.send({ send: out.next, peer: next });
-      if (out.previous !== undefined) this.#comm.send({ send: out.previous, peer: previous });
-      if (come.next !== undefined) this.#comm.recv({ recv: come.next, peer: next });
-      if (come.previous !== undefined) this.#comm.recv({ recv: come.previous, peer: previous });
+      if (outgoing.next !== undefined) this.#comm.send({ send: outgoing.next, peer: next });
+      if (outgoing.previous !== undefined)
+        this.#comm.send({ send: outgoing.previous, peer: previous });
+      if (incoming.next !== undefined) this.#comm.recv({ recv: incoming.next, peer: next });
+      if (incoming.previous !== undefined)
+        this.#comm.recv({ recv: incoming.previous, peer: previous });
     });
-    return { fromNext: await come.next?.toHost(), fromPrevious: await come.previous?.toHost() };
+    return {
+      fromNext: await incoming.next?.toHost(),
+      fromPrevious: await incoming.previous?.toHost(),
+    };
   }
 
   /** Gives the buffers back. */
@@ -55,11 +60,11 @@ export class Wires {
     this.#buffers.clear();
   }
 
-  #filled(wire: "toNext" | "toPrevious", array: ParameterArray): DeviceBuffer<ParameterDType> {
+  #filled(slot: "toNext" | "toPrevious", array: ParameterArray): DeviceBuffer<ParameterDType> {
     const found = array instanceof Float32Array ? "float32" : "float64";
     if (found !== this.#dtype) {
       const { rank, size, name } = this.#comm;
-      const what = wire === "toNext" ? "output" : "gradient by the input";
+      const what = slot === "toNext" ? "output" : "gradient by the input";
       throw invalid(
         "PipelineParallel",
         `${what} of stage ${rank}`,
@@ -69,15 +74,15 @@ export class Wires {
         { rank, size, comm: name, field: "dtype" },
       );
     }
-    return this.#buffer(wire, array.length).copyFrom(array);
+    return this.#buffer(slot, array.length).copyFrom(array);
   }
 
-  #buffer(wire: keyof Messages, length: number): DeviceBuffer<ParameterDType> {
-    let buffer = this.#buffers.get(wire);
+  #buffer(slot: keyof StageMessages, length: number): DeviceBuffer<ParameterDType> {
+    let buffer = this.#buffers.get(slot);
     if (buffer === undefined || buffer.length < length) {
       buffer?.dispose();
       buffer = this.#comm.alloc(this.#dtype, length);
-      this.#buffers.set(wire, buffer);
+      this.#buffers.set(slot, buffer);
     }
     return buffer.subarray(0, length);
   }

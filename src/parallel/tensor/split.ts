@@ -1,9 +1,9 @@
 /** Tensors cut along an axis into a part for each rank, and put together again. */
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks } from "../agreement.ts";
 import { assertCommunicator } from "../handles.ts";
-import { allNumbers, gatherRanks } from "../host-calls.ts";
+import { gatherArrays, gatherNumbers } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
 
@@ -92,7 +92,7 @@ export async function gatherTensor(
   assertTensor("gatherTensor", part, axis);
   const { shape, data } = part;
   const dtype = data instanceof Float32Array ? "float32" : "float64";
-  await assertAgreed(comm, {
+  await assertSameOnRanks(comm, {
     action: "gatherTensor",
     kind: "the part's",
     lines: new Map([
@@ -102,10 +102,12 @@ export async function gatherTensor(
     ]),
     hint: "parts may differ along the gathered axis alone",
   });
-  const extents = (await allNumbers(comm, [shape[axis] as number])).map(([each]) => each as number);
+  const extents = (await gatherNumbers(comm, [shape[axis] as number])).map(
+    ([each]) => each as number,
+  );
   const inner = elementsOf(shape.slice(axis + 1));
   const outer = elementsOf(shape.slice(0, axis));
-  const all = await gatherRanks(
+  const all = await gatherArrays(
     comm,
     data,
     extents.map((extent) => outer * extent * inner),

@@ -4,10 +4,10 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertAgreed } from "../agreement.ts";
-import { joinNorms } from "../divided.ts";
+import { assertSameOnRanks } from "../agreement.ts";
+import { combineNorms } from "../divided.ts";
 import { assertCommunicator, assertHasFunctions } from "../handles.ts";
-import { allNumbers, sumOverRanks } from "../host-calls.ts";
+import { gatherNumbers, sumOverRanks } from "../host-calls.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { elementsOf } from "../state.ts";
 
@@ -66,25 +66,25 @@ export class TensorParallel<Batch> {
     assertPart(part);
     const { shape, output } = part;
     const dtype = output instanceof Float32Array ? "float32" : "float64";
-    await assertAgreed(this.#comm, {
+    await assertSameOnRanks(this.#comm, {
       action: "TensorParallel.step",
       kind: "partial",
       lines: new Map([["output", `${dtype} [${shape.join(", ")}]`]]),
       hint: "every shard computes a part of the sum of the same shape",
     });
-    const told = [
+    const mine = [
       part.samples === 0 ? 0 : part.loss * part.samples,
       part.gradientNorm,
       part.samples,
     ];
-    const all = await allNumbers(this.#comm, told);
+    const all = await gatherNumbers(this.#comm, mine);
     const column = (at: number): number[] => all.map((each) => each[at] as number);
     const total = (at: number): number => column(at).reduce((sum, each) => sum + each, 0);
     const [loss, samples] = [total(0), total(2)];
     if (samples === 0)
       throw invalid("TensorParallel.step", "samples", "0 on all ranks", "at least one");
     const sum = await sumOverRanks(this.#comm, output);
-    const gradientNorm = joinNorms(column(1));
+    const gradientNorm = combineNorms(column(1));
     return { output: sum, shape: [...shape], loss: loss / samples, gradientNorm, samples };
   }
 }

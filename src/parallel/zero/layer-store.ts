@@ -1,56 +1,56 @@
 /** One layer on one rank: what is gathered, computed with and freed together. */
 import type { Parameter, ParameterArray } from "../parameter-set.ts";
-import { type StripContext, StripStore } from "./strip-store.ts";
+import { FlatParameterHandle, type ShardingContext } from "./strip-store.ts";
 import type { LayerPlan } from "./strips.ts";
 
 /** The memory of a layer. */
-export class LayerStore {
+export class LayerShards {
   readonly name: string;
   readonly parameters: ReadonlySet<Parameter>;
-  readonly strips: readonly StripStore[];
+  readonly flatParameters: readonly FlatParameterHandle[];
   /** The state of the values: readable, on their way, or neither. */
   #values: "here" | "coming" | "away";
 
-  constructor(plan: LayerPlan, context: StripContext) {
+  constructor(plan: LayerPlan, context: ShardingContext) {
     this.name = plan.name;
     this.parameters = new Set(plan.parameters);
-    this.strips = plan.strips.map((strip) => new StripStore(strip, context));
+    this.flatParameters = plan.flatParameters.map((flat) => new FlatParameterHandle(flat, context));
     this.#values = context.stage === 3 ? "away" : "here";
   }
 
   /** Posts the gathering of the values, unless they are here or on their way. */
-  fetch(): void {
+  startGather(): void {
     if (this.#values !== "away") return;
     this.#values = "coming";
-    for (const strip of this.strips) strip.fetch();
+    for (const flat of this.flatParameters) flat.startGather();
   }
 
   /** Resolves when the values can be read. */
-  async arrive(): Promise<void> {
-    this.fetch();
+  async finishGather(): Promise<void> {
+    this.startGather();
     if (this.#values === "here") return;
-    for (const strip of this.strips) await strip.arrive();
+    for (const flat of this.flatParameters) await flat.finishGather();
     this.#values = "here";
   }
 
   /** The values can no longer be read. */
   release(): void {
     if (this.#values !== "here") return;
-    for (const strip of this.strips) strip.release();
+    for (const flat of this.flatParameters) flat.release();
     this.#values = "away";
   }
 
-  add(parameter: Parameter, gradient: ParameterArray, scale: number): void {
-    for (const strip of this.strips) strip.add(parameter, gradient, scale);
+  addGradient(parameter: Parameter, gradient: ParameterArray, scale: number): void {
+    for (const flat of this.flatParameters) flat.addGradient(parameter, gradient, scale);
   }
 
   /** Posts the sum of the gradients. */
-  scatter(): void {
-    for (const strip of this.strips) strip.scatter();
+  startReduce(): void {
+    for (const flat of this.flatParameters) flat.startReduce();
   }
 
-  /** Resolves when this rank has its stretches of the sums. */
-  async collect(): Promise<void> {
-    for (const strip of this.strips) await strip.collect();
+  /** Resolves when this rank has its ranges of the sums. */
+  async finishReduce(): Promise<void> {
+    for (const flat of this.flatParameters) await flat.finishReduce();
   }
 }

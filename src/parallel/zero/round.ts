@@ -9,52 +9,52 @@
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { allWords, assertAgreed } from "../agreement.ts";
+import { assertSameOnRanks, gatherWords } from "../agreement.ts";
 import type { Parameter, ParameterArray } from "../parameter-set.ts";
 import type { Direction } from "../visit.ts";
-import type { LayerStore } from "./layer-store.ts";
+import type { LayerShards } from "./layer-store.ts";
 import type { ShardingStage } from "./strip-store.ts";
-import { Way } from "./way.ts";
+import { LayerTraversal } from "./way.ts";
 
 /** The inputs of a round. */
-export interface RoundOptions {
+export interface MicroBatchStepOptions {
   readonly comm: Communicator;
   readonly stage: ShardingStage;
   readonly prefetch: boolean;
-  /** Gradients of this round complete the sums. */
+  /** Gradients of this micro-batch complete the sums. */
   readonly last: boolean;
   /** Every rank has a micro-batch in it. */
-  readonly full: boolean;
+  readonly onAllRanks: boolean;
 }
 
-/** The way of one micro-batch through the layers. */
-export class Round {
-  readonly #layers: readonly LayerStore[];
-  readonly #options: RoundOptions;
-  #way: Way<LayerStore>;
+/** One micro-batch through the layers. */
+export class MicroBatchStep {
+  readonly #layers: readonly LayerShards[];
+  readonly #options: MicroBatchStepOptions;
+  #traversal: LayerTraversal<LayerShards>;
   /** The way is another one than once forward and back. */
-  #announced = false;
+  #hasCustomPasses = false;
   /** Parameters with gradients from this pass. */
   readonly #ready = new Set<Parameter>();
   /** Sums under way, in the order in which they were posted. */
-  readonly #summing: LayerStore[] = [];
+  readonly #reducing: LayerShards[] = [];
   /** Layers with sums that this pass has not posted yet: those up to here. */
-  #unsummed: number;
+  #unreduced: number;
   #position = -1;
   /** The layer that is being visited and has not arrived. */
-  #arriving: string | undefined;
+  #gathering: string | undefined;
 
-  constructor(layers: readonly LayerStore[], options: RoundOptions) {
+  constructor(layers: readonly LayerShards[], options: MicroBatchStepOptions) {
     this.#layers = layers;
     this.#options = options;
-    this.#way = new Way(layers, ["forward", "backward"]);
-    this.#unsummed = layers.length;
+    this.#traversal = new LayerTraversal(layers, ["forward", "backward"]);
+    this.#unreduced = layers.length;
   }
 
   /** Takes another way; as `Visit.passes`. */
   async passes(count: number, passesOf: (count: number) => readonly Direction[]): Promise<number> {
-    const { comm, full } = this.#options;
-    if (this.#position >= 0 || this.#ready.size > 0 || this.#announced) {
+    const { comm, onAllRanks } = this.#options;
+    if (this.#position >= 0 || this.#ready.size > 0 || this.#hasCustomPasses) {
       throw invalid(
         "ShardedParallel.step",
         "passes",
@@ -62,7 +62,7 @@ export class Round {
         "them once, before all visits",
       );
     }
-    if (!full) {
+    if (!onAllRanks) {
       const hint =
         "a pipeline without a micro-batch takes part too: step([[]], …) in place of step([], …)";
       throw invalid(
@@ -73,41 +73,41 @@ export class Round {
         hint,
       );
     }
-    const most = largest((await allWords(comm, [count])).map(([each]) => each as number));
+    const most = largest((await gatherWords(comm, [count])).map(([each]) => each as number));
     const passes = passesOf(most);
     assertPasses(passes, most);
-    await assertAgreed(comm, {
+    await assertSameOnRanks(comm, {
       action: "ShardedParallel.step",
       kind: "order of",
       lines: new Map([["passes", passes.join(" ")]]),
       hint: "give the pipelines of all data parallel lines the same schedule and stages",
     });
-    this.#announced = true;
-    this.#way = new Way(this.#layers, passes);
+    this.#hasCustomPasses = true;
+    this.#traversal = new LayerTraversal(this.#layers, passes);
     return most;
   }
 
   /** Goes on to the next layer on the way; resolves when its values can be read. */
   async visit(name: string): Promise<void> {
     const at = this.#position + 1;
-    const layer = this.#way.layerAt(at);
-    this.#assertArrived(`a visit of "${name}"`);
-    if (layer?.name !== name) throw this.#strayed(name, layer);
-    this.#arriving = name;
+    const layer = this.#traversal.layerAt(at);
+    this.#assertGathered(`a visit of "${name}"`);
+    if (layer?.name !== name) throw this.#unexpectedVisit(name, layer);
+    this.#gathering = name;
     // Everything is posted before anything is awaited, in one order.
     if (at % this.#layers.length === 0) this.#endPass();
     this.#position = at;
-    if (this.#way.isBack(at)) this.#sumDownTo(this.#way.indexAt(at) + 1);
+    if (this.#traversal.isBackward(at)) this.#reduceDownTo(this.#traversal.indexAt(at) + 1);
     if (this.#options.stage === 3) {
-      const left = this.#way.layerAt(at - 1);
+      const left = this.#traversal.layerAt(at - 1);
       if (left !== layer) left?.release();
-      layer.fetch();
-      if (this.#options.prefetch) this.#way.layerAt(at + 1)?.fetch();
+      layer.startGather();
+      if (this.#options.prefetch) this.#traversal.layerAt(at + 1)?.startGather();
     }
     // A layer visited on two passes back in a row has one sum under way at a time.
-    await this.#collectBut(this.#summing.includes(layer) ? 0 : 1);
-    await layer.arrive();
-    this.#arriving = undefined;
+    await this.#finishReductions(this.#reducing.includes(layer) ? 0 : 1);
+    await layer.finishGather();
+    this.#gathering = undefined;
   }
 
   /** Makes the next pass for nothing. */
@@ -123,7 +123,7 @@ export class Round {
       );
     }
     for (let at = first; at < first + this.#layers.length; at++) {
-      const layer = this.#way.layerAt(at);
+      const layer = this.#traversal.layerAt(at);
       if (layer === undefined)
         throw invalid("ShardedParallel.step", "passes", "one more skipped", "those that were told");
       await this.visit(layer.name);
@@ -132,30 +132,32 @@ export class Round {
 
   /** Takes a gradient up. */
   ready(parameter: Parameter, gradient: ParameterArray, scale: number): void {
-    const layer = this.#layers.find((each) => each.parameters.has(parameter)) as LayerStore;
+    const layer = this.#layers.find((each) => each.parameters.has(parameter)) as LayerShards;
     this.#assertExpected(parameter, layer);
     this.#ready.add(parameter);
-    layer.add(parameter, gradient, scale);
-    while (this.#unsummed > 0 && this.#isComplete(this.#layers[this.#unsummed - 1])) {
-      if (!this.#sums) return;
-      this.#sumDownTo(this.#unsummed - 1);
+    layer.addGradient(parameter, gradient, scale);
+    while (this.#unreduced > 0 && this.#isComplete(this.#layers[this.#unreduced - 1])) {
+      if (!this.#reducesNow) return;
+      this.#reduceDownTo(this.#unreduced - 1);
     }
   }
 
   /** Makes the calls of a rank that has no micro-batch. */
-  async idle(): Promise<void> {
+  async runEmpty(): Promise<void> {
     if (this.#options.stage < 3) return;
-    for (const _ of this.#way.passes) await this.skip();
+    for (const _ of this.#traversal.passes) await this.skip();
   }
 
   /** Posts and takes what is left. */
   async finish(): Promise<void> {
-    this.#assertArrived("the end of backward");
-    const { length } = this.#way;
-    const needsVisits = this.#options.stage === 3 || this.#announced || this.#position >= 0;
+    this.#assertGathered("the end of backward");
+    const { length } = this.#traversal;
+    const needsVisits = this.#options.stage === 3 || this.#hasCustomPasses || this.#position >= 0;
     if (needsVisits && this.#position !== length - 1) {
-      const next = this.#way.layerAt(this.#position + 1) as LayerStore;
-      const passes = this.#announced ? `in ${this.#way.passes.length} passes` : "forward and back";
+      const next = this.#traversal.layerAt(this.#position + 1) as LayerShards;
+      const passes = this.#hasCustomPasses
+        ? `in ${this.#traversal.passes.length} passes`
+        : "forward and back";
       throw invalid(
         "ShardedParallel.step",
         next.name,
@@ -164,44 +166,46 @@ export class Round {
         `await visit("${next.name}") is next`,
       );
     }
-    this.#sumDownTo(0);
-    await this.#collectBut(0);
+    this.#reduceDownTo(0);
+    await this.#finishReductions(0);
   }
 
   /** Before stage 2, only the last pass back of the last micro-batch is followed by sums. */
-  get #sums(): boolean {
+  get #reducesNow(): boolean {
     const { stage, last } = this.#options;
     if (stage > 1) return true;
-    const { passes } = this.#way;
-    return last && (this.#position < 0 || this.#way.passAt(this.#position) === passes.length - 1);
+    const { passes } = this.#traversal;
+    return (
+      last && (this.#position < 0 || this.#traversal.passAt(this.#position) === passes.length - 1)
+    );
   }
 
   /** Sums that a pass back leaves to the next one. */
   #endPass(): void {
-    if (this.#position < 0 || !this.#way.isBack(this.#position)) return;
-    this.#sumDownTo(0);
-    this.#unsummed = this.#layers.length;
+    if (this.#position < 0 || !this.#traversal.isBackward(this.#position)) return;
+    this.#reduceDownTo(0);
+    this.#unreduced = this.#layers.length;
     this.#ready.clear();
   }
 
-  #isComplete(layer: LayerStore | undefined): boolean {
+  #isComplete(layer: LayerShards | undefined): boolean {
     return [...(layer?.parameters ?? [])].every((each) => this.#ready.has(each));
   }
 
-  #sumDownTo(index: number): void {
-    while (this.#sums && this.#unsummed > index) {
-      const layer = this.#layers[--this.#unsummed] as LayerStore;
-      layer.scatter();
-      this.#summing.push(layer);
+  #reduceDownTo(index: number): void {
+    while (this.#reducesNow && this.#unreduced > index) {
+      const layer = this.#layers[--this.#unreduced] as LayerShards;
+      layer.startReduce();
+      this.#reducing.push(layer);
     }
   }
 
-  async #collectBut(left: number): Promise<void> {
-    while (this.#summing.length > left) await this.#summing.shift()?.collect();
+  async #finishReductions(left: number): Promise<void> {
+    while (this.#reducing.length > left) await this.#reducing.shift()?.finishReduce();
   }
 
-  #assertArrived(found: string): void {
-    const name = this.#arriving;
+  #assertGathered(found: string): void {
+    const name = this.#gathering;
     if (name === undefined) return;
     throw invalid(
       "ShardedParallel.step",
@@ -211,7 +215,7 @@ export class Round {
     );
   }
 
-  #assertExpected(parameter: Parameter, layer: LayerStore): void {
+  #assertExpected(parameter: Parameter, layer: LayerShards): void {
     const { name } = parameter;
     if (this.#ready.has(parameter)) {
       const hint = "add up the parts of a parameter that is used twice, then call ready once";
@@ -223,9 +227,9 @@ export class Round {
         hint,
       );
     }
-    const present = this.#way.layerAt(this.#position);
-    const back = this.#position >= 0 && this.#way.isBack(this.#position);
-    const unvisited = this.#position < 0 && this.#options.stage < 3 && !this.#announced;
+    const present = this.#traversal.layerAt(this.#position);
+    const back = this.#position >= 0 && this.#traversal.isBackward(this.#position);
+    const unvisited = this.#position < 0 && this.#options.stage < 3 && !this.#hasCustomPasses;
     if (unvisited || (back && present === layer)) return;
     throw invalid(
       "ShardedParallel.step",
@@ -235,7 +239,7 @@ export class Round {
     );
   }
 
-  #strayed(name: string, layer: LayerStore | undefined): InvalidArgumentError {
+  #unexpectedVisit(name: string, layer: LayerShards | undefined): InvalidArgumentError {
     const needed = layer === undefined ? "no more visits" : `"${layer.name}"`;
     const order = this.#layers.map((each) => each.name).join(", ");
     const hint = `layers are visited in the order ${order}, and then back`;

@@ -1,7 +1,7 @@
 /**
- * The state of sharded training, as checkpoints keep it: every rank its own stretches of values and optimizer state.
+ * The state of sharded training, as checkpoints keep it: every rank its own ranges of values and optimizer state.
  *
- * Stretches of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
+ * Ranges of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
  * cuts them again.
  */
 
@@ -9,10 +9,10 @@ import { invalid } from "../../api/option-kinds.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { assertState, type State, type StateTensor, type StateValue } from "../state.ts";
-import type { Stretch } from "./strips.ts";
+import type { ShardRange } from "./strips.ts";
 
-/** A stretch of a parameter with its live memory. */
-export interface LiveStretch extends Trainable, Omit<Stretch, "parameter"> {
+/** A range of a parameter with its live memory. */
+export interface LiveShard extends Trainable, Omit<ShardRange, "parameter"> {
   /** Elements of the whole parameter. */
   readonly whole: number;
 }
@@ -20,11 +20,11 @@ export interface LiveStretch extends Trainable, Omit<Stretch, "parameter"> {
 /** This rank's part of the state; shares memory with it. */
 export function shardState(
   step: number,
-  stretches: readonly LiveStretch[],
+  ranges: readonly LiveShard[],
   optimizer: Optimizer,
 ): State {
   const own = optimizer.state();
-  const values = stretches.map(({ name, dtype, shape, value }): [string, StateTensor] => [
+  const values = ranges.map(({ name, dtype, shape, value }): [string, StateTensor] => [
     `value/${name}`,
     { dtype, shape, data: value },
   ]);
@@ -33,35 +33,30 @@ export function shardState(
     tensor,
   ]);
   return {
-    values: { step, optimizer: own.values, lengths: lengthsOf(stretches) },
+    values: { step, optimizer: own.values, lengths: lengthsOf(ranges) },
     tensors: Object.fromEntries([...values, ...slots]),
   };
 }
 
-/** Elements of the whole parameters: a part of one, as tensor axes make them, is not taken for a stretch of another. */
-function lengthsOf(stretches: readonly LiveStretch[]): Record<string, number> {
-  return Object.fromEntries(stretches.map(({ name, whole }) => [name, whole]));
+/** Elements of the whole parameters: a part of one, as tensor axes make them, is not taken for a range of another. */
+function lengthsOf(ranges: readonly LiveShard[]): Record<string, number> {
+  return Object.fromEntries(ranges.map(({ name, whole }) => [name, whole]));
 }
 
-/** Refuses stretches of a parameter that is longer or shorter; older saves hold no lengths. */
-function assertLengths({ values }: State, stretches: readonly LiveStretch[]): void {
+/** Refuses ranges of a parameter that is longer or shorter; older saves hold no lengths. */
+function assertLengths({ values }: State, ranges: readonly LiveShard[]): void {
   const lengths = (values["lengths"] ?? {}) as Readonly<Record<string, StateValue>>;
-  for (const { name, whole } of stretches) {
+  for (const { name, whole } of ranges) {
     const found = Object.hasOwn(lengths, name) ? lengths[name] : whole;
     if (found === whole) continue;
-    throw invalid(
-      "restore",
-      name,
-      `a stretch of ${String(found)} elements`,
-      `a stretch of ${whole}`,
-    );
+    throw invalid("restore", name, `a range of ${String(found)} elements`, `a range of ${whole}`);
   }
 }
 
 /** Takes over a part that `shardState` gave; gives the step. Nothing is changed where it does not fit. */
 export function restoreShards(
   state: State,
-  stretches: readonly LiveStretch[],
+  ranges: readonly LiveShard[],
   optimizer: Optimizer,
 ): number {
   assertState("restore", state);
@@ -69,7 +64,7 @@ export function restoreShards(
   if (!Number.isSafeInteger(step) || (step as number) < 0) {
     throw invalid("restore", "step", String(step), "the state of a ShardedParallel");
   }
-  for (const { name, dtype, shape } of stretches) {
+  for (const { name, dtype, shape } of ranges) {
     const found = state.tensors[`value/${name}`];
     const [finds, needs] = [
       found && text(found.dtype, found.data.length),
@@ -77,8 +72,8 @@ export function restoreShards(
     ];
     if (finds !== needs) throw invalid("restore", name, finds ?? "nothing", needs);
   }
-  assertLengths(state, stretches);
-  const known = new Set(stretches.map(({ name }) => `value/${name}`));
+  assertLengths(state, ranges);
+  const known = new Set(ranges.map(({ name }) => `value/${name}`));
   const slots = Object.entries(state.tensors).filter(([name]) => !known.has(name));
   optimizer.restore({
     values: (values ?? {}) as Record<string, StateValue>,
@@ -86,25 +81,25 @@ export function restoreShards(
       slots.map(([name, tensor]) => [name.replace(/^optimizer\//, ""), tensor]),
     ),
   });
-  for (const { name, value } of stretches) {
+  for (const { name, value } of ranges) {
     value.set(state.tensors[`value/${name}`]?.data as ParameterArray);
   }
   return step as number;
 }
 
 /** This rank's part of the state that other ranks, in their order, had parts of. */
-export function recut(
+export function reshardStates(
   states: readonly State[],
-  stretches: readonly LiveStretch[],
+  ranges: readonly LiveShard[],
   own: State,
 ): State {
-  const ofParameter = new Map(stretches.map((stretch) => [stretch.name, stretch]));
-  for (const state of states) assertLengths(state, stretches);
+  const ofParameter = new Map(ranges.map((range) => [range.name, range]));
+  for (const state of states) assertLengths(state, ranges);
   const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
     const name = key.startsWith("value/")
       ? key.slice("value/".length)
       : key.slice("optimizer/".length, key.lastIndexOf("/"));
-    const { begin, end, whole, dtype } = ofParameter.get(name) as LiveStretch;
+    const { begin, end, whole, dtype } = ofParameter.get(name) as LiveShard;
     // Other stages of a pipeline have other parameters.
     const parts = states.flatMap(
       ({ tensors: theirs }) => (theirs[key]?.data as ParameterArray) ?? [],
@@ -122,7 +117,7 @@ export function recut(
   });
   const { values } = states[0] ?? own;
   const optimizer = optimizerOf(states, [...ofParameter.keys()]);
-  const lengths = lengthsOf(stretches);
+  const lengths = lengthsOf(ranges);
   return { values: { ...values, optimizer, lengths }, tensors: Object.fromEntries(tensors) };
 }
 

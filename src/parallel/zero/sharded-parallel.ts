@@ -9,24 +9,24 @@
 import type { Communicator } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
 import {
-  addTold,
+  addReport,
   assertGradient,
   assertStepArguments,
   type MicroBatch,
   type Ready,
   runMicroBatch,
 } from "../data-parallel/backward.ts";
-import { concludeStep, leavesInStep, type StepStats } from "../data-parallel/conclusion.ts";
-import { startTogether } from "../data-parallel/start.ts";
+import { finishStep, leavesInStep, type StepStats } from "../data-parallel/conclusion.ts";
+import { syncParameters } from "../data-parallel/start.ts";
 import { exchangeSteps, type RankStep } from "../data-parallel/step-exchange.ts";
 import { assertCommunicator, assertParameters } from "../handles.ts";
-import { allNumbers } from "../host-calls.ts";
-import { Life } from "../life.ts";
+import { gatherNumbers } from "../host-calls.ts";
+import { CallGuard } from "../life.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
 import type { Visit } from "../visit.ts";
-import { LayerStore } from "./layer-store.ts";
+import { LayerShards } from "./layer-store.ts";
 import { MemoryMeter, type ShardedMemory } from "./memory.ts";
 import {
   layerName,
@@ -36,8 +36,8 @@ import {
   shardedLines,
   shardedSettingsOf,
 } from "./options.ts";
-import { Round } from "./round.ts";
-import { type LiveStretch, recut, restoreShards, shardState } from "./shard-state.ts";
+import { MicroBatchStep } from "./round.ts";
+import { type LiveShard, reshardStates, restoreShards, shardState } from "./shard-state.ts";
 import { layersOf } from "./strips.ts";
 
 /** Trains one model on all ranks of a communicator, each of which holds a part of its state. Made by `ShardedParallel.create`. */
@@ -46,10 +46,10 @@ export class ShardedParallel implements RankStateful {
   readonly #comm: Communicator;
   readonly #settings: ShardedSettings;
   readonly #meter = new MemoryMeter();
-  readonly #layers: readonly LayerStore[];
-  readonly #stretches: readonly LiveStretch[];
+  readonly #layers: readonly LayerShards[];
+  readonly #ranges: readonly LiveShard[];
   readonly #optimizer: Optimizer;
-  readonly #life: Life;
+  readonly #guard: CallGuard;
   #step = 0;
   /** Restored: each rank has its own part of the values alone. */
   #restored = false;
@@ -64,12 +64,12 @@ export class ShardedParallel implements RankStateful {
     this.parameters = parameters;
     this.#comm = comm;
     this.#settings = settings;
-    this.#life = new Life("ShardedParallel", comm, () => this.#dispose());
+    this.#guard = new CallGuard("ShardedParallel", comm, () => this.#dispose());
     const context = { comm, set: parameters, stage, meter: this.#meter };
     const plans = layersOf(inUse, layerOf, divided, comm.size);
-    this.#layers = plans.map((plan) => new LayerStore(plan, context));
-    this.#stretches = this.#layers.flatMap(liveStretches);
-    this.#optimizer = new Optimizer(this.#stretches, ({ name }) =>
+    this.#layers = plans.map((plan) => new LayerShards(plan, context));
+    this.#ranges = this.#layers.flatMap(liveShards);
+    this.#optimizer = new Optimizer(this.#ranges, ({ name }) =>
       ruleOf(settings, parameters.get(name)),
     );
     this.#meter.add("optimizer", this.#optimizer.stateBytes);
@@ -97,7 +97,7 @@ export class ShardedParallel implements RankStateful {
     assertCommunicator("ShardedParallel.create", comm);
     assertParameters("ShardedParallel.create", parameters);
     const settings = shardedSettingsOf(options, comm.size);
-    const inUse = await startTogether(comm, parameters, {
+    const inUse = await syncParameters(comm, parameters, {
       trainer: "ShardedParallel",
       settings,
       options: shardedLines(settings),
@@ -120,7 +120,7 @@ export class ShardedParallel implements RankStateful {
   /** The rate of the next update: of the named parameter, or of the first one. */
   learningRate(name?: string): number {
     if (name !== undefined) {
-      // One without elements is in no strip, and may be so on this rank alone where the model is divided unevenly.
+      // One without elements is in no flat parameter, and may be so on this rank alone where the model is divided unevenly.
       const parameter = this.parameters.get(name);
       if (parameter.length === 0) {
         return ruleOf(this.#settings, parameter).schedule(this.#optimizer.steps);
@@ -157,25 +157,25 @@ export class ShardedParallel implements RankStateful {
     let inStep = false;
     const act = async (): Promise<StepStats> => {
       const began = this.#settings.now();
-      const ranks = await this.#summed(microBatches, backward);
+      const ranks = await this.#reduceGradients(microBatches, backward);
       inStep = true;
-      const concluded = await concludeStep(
+      const concluded = await finishStep(
         {
           action: "ShardedParallel.step",
           parameters: this.parameters,
-          gradients: this.#stretches,
-          cutOver: this.#comm,
+          gradients: this.#ranges,
+          shardedOver: this.#comm,
           settings: this.#settings,
         },
         ranks,
       );
       this.#optimizer.step();
       inStep = false;
-      await this.#renew();
+      await this.#regatherValues();
       this.#step++;
       return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
     };
-    return await this.#life.during("step", "step", act, (error) => inStep && leavesInStep(error));
+    return await this.#guard.run("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
   /**
@@ -183,7 +183,7 @@ export class ShardedParallel implements RankStateful {
    * memory until `releaseValues` or the next step.
    */
   async gatherValues(): Promise<void> {
-    await this.#life.during("gatherValues", "gatherValues", () => this.#gather());
+    await this.#guard.run("gatherValues", "gatherValues", () => this.#gatherAll());
     this.#restored = false;
   }
 
@@ -193,7 +193,7 @@ export class ShardedParallel implements RankStateful {
    * @throws CommClosedError while a step is running, which gives back what it takes itself.
    */
   releaseValues(): void {
-    this.#life.assertIdle("releaseValues");
+    this.#guard.assertIdle("releaseValues");
     this.#releaseLayers();
   }
 
@@ -202,7 +202,7 @@ export class ShardedParallel implements RankStateful {
    * number of ranks may load; the model itself is not needed there.
    */
   state(): State {
-    return shardState(this.#step, this.#stretches, this.#optimizer);
+    return shardState(this.#step, this.#ranges, this.#optimizer);
   }
 
   /**
@@ -212,68 +212,79 @@ export class ShardedParallel implements RankStateful {
    * @throws CommClosedError while a step is running.
    */
   restore(state: State): void {
-    this.#life.assertIdle("restore");
-    this.#step = restoreShards(state, this.#stretches, this.#optimizer);
+    this.#guard.assertIdle("restore");
+    this.#step = restoreShards(state, this.#ranges, this.#optimizer);
     for (const layer of this.#layers) layer.release();
     this.#restored = true;
   }
 
   /** Puts the parts of other ranks together and takes this rank's own. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
-    this.#life.assertIdle("reshard");
-    this.restore(recut(states, this.#stretches, this.state()));
+    this.#guard.assertIdle("reshard");
+    this.restore(reshardStates(states, this.#ranges, this.state()));
   }
 
   /** Gives the buffers of calls back, when a step that is running has ended; the communicator stays open. */
   [Symbol.dispose](): void {
-    this.#life.dispose();
+    this.#guard.dispose();
   }
 
   #dispose(): void {
-    for (const { strips } of this.#layers) for (const strip of strips) strip.dispose();
+    for (const { flatParameters } of this.#layers)
+      for (const flat of flatParameters) flat.dispose();
   }
 
   #releaseLayers(): void {
     if (this.#settings.stage === 3) for (const layer of this.#layers) layer.release();
   }
 
-  /** Runs backward and sums the gradients into this rank's stretches. */
-  async #summed<B>(
+  /** Runs backward and sums the gradients into this rank's ranges. */
+  async #reduceGradients<B>(
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready, visit: Visit) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<RankStep[]> {
     const { stage, prefetch } = this.#settings;
-    for (const { strips } of this.#layers) for (const strip of strips) strip.clear();
+    for (const { flatParameters } of this.#layers)
+      for (const flat of flatParameters) flat.clearGradients();
     this.#releaseLayers();
-    const told = await allNumbers(this.#comm, [microBatches.length, this.#restored ? 1 : 0]);
-    if (stage < 3 && told.some(([, restored]) => restored === 1)) await this.#gather();
+    const announced = await gatherNumbers(this.#comm, [
+      microBatches.length,
+      this.#restored ? 1 : 0,
+    ]);
+    if (stage < 3 && announced.some(([, restored]) => restored === 1)) await this.#gatherAll();
     this.#restored = false;
-    const rounds = largest(told.map(([count]) => count as number));
+    const steps = largest(announced.map(([count]) => count as number));
     const sums = { loss: 0, samples: 0, weight: 0 };
     const used = new Set<Parameter>();
-    for (let at = 0; at < rounds; at++) {
-      const last = at === rounds - 1;
-      const full = told.every(([count]) => (count as number) > at);
-      const round = new Round(this.#layers, { comm: this.#comm, stage, prefetch, last, full });
+    for (let at = 0; at < steps; at++) {
+      const last = at === steps - 1;
+      const onAllRanks = announced.every(([count]) => (count as number) > at);
+      const step = new MicroBatchStep(this.#layers, {
+        comm: this.#comm,
+        stage,
+        prefetch,
+        last,
+        onAllRanks,
+      });
       const takes = {
         ready: (name: string, gradient: Parameters<Ready>[1], scale: number): void => {
           const parameter = this.parameters.get(name);
           assertGradient(parameter, gradient, scale);
-          round.ready(parameter, gradient, scale);
+          step.ready(parameter, gradient, scale);
           used.add(parameter);
         },
       };
       if (at < microBatches.length) {
-        const visit: Visit = Object.assign((layer: string) => seen(round.visit(layer)), {
-          passes: (...told: Parameters<Visit["passes"]>) => round.passes(...told),
-          skip: () => seen(round.skip()),
+        const visit: Visit = Object.assign((layer: string) => ignoreRejection(step.visit(layer)), {
+          passes: (...order: Parameters<Visit["passes"]>) => step.passes(...order),
+          skip: () => ignoreRejection(step.skip()),
         });
         const batch = microBatches[at] as B;
-        addTold(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
+        addReport(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
       } else {
-        await round.idle();
+        await step.runEmpty();
       }
-      await round.finish();
+      await step.finish();
     }
     this.#releaseLayers();
     const flags = [...this.parameters].map((parameter) => used.has(parameter));
@@ -281,31 +292,31 @@ export class ShardedParallel implements RankStateful {
   }
 
   /** After an update: all ranks' new values, where they are held whole. */
-  async #renew(): Promise<void> {
+  async #regatherValues(): Promise<void> {
     if (this.#settings.stage === 3) return;
     for (const layer of this.#layers) layer.release();
-    await this.#gather();
+    await this.#gatherAll();
   }
 
   /** All layers' values, one layer ahead. */
-  async #gather(): Promise<void> {
+  async #gatherAll(): Promise<void> {
     for (const [at, layer] of this.#layers.entries()) {
-      layer.fetch();
-      this.#layers[at + 1]?.fetch();
-      await layer.arrive();
+      layer.startGather();
+      this.#layers[at + 1]?.startGather();
+      await layer.finishGather();
     }
   }
 }
 
 /** The promise; a failure of it that is not awaited ends nothing but the step, which finds visits missing. */
-function seen(visit: Promise<void>): Promise<void> {
+function ignoreRejection(visit: Promise<void>): Promise<void> {
   visit.catch(() => undefined);
   return visit;
 }
 
-function liveStretches({ strips }: LayerStore): LiveStretch[] {
-  return strips.flatMap(({ stretches, shard, gradientShard }) =>
-    stretches.map(({ parameter: { name, dtype, length }, begin, end, at }) => {
+function liveShards({ flatParameters }: LayerShards): LiveShard[] {
+  return flatParameters.flatMap(({ ranges, shard, gradientShard }) =>
+    ranges.map(({ parameter: { name, dtype, length }, begin, end, at }) => {
       const [from, to] = [at, at + end - begin];
       const value = shard.subarray(from, to);
       const gradient = gradientShard.subarray(from, to);

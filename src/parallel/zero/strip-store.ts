@@ -1,15 +1,15 @@
-/** One strip on one rank: its share of values and gradients, and the whole of either while that is needed. */
+/** One flat parameter on one rank: its share of values and gradients, and the whole of either while that is needed. */
 import { bytesOf, type CommOp, type Communicator, type DeviceBuffer } from "../../api/index.ts";
 import { releaseAfter } from "../life.ts";
 import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import type { MemoryMeter } from "./memory.ts";
-import { type Stretch, type Strip, stretchesOf } from "./strips.ts";
+import { type FlatParameter, type ShardRange, shardRangesOf } from "./strips.ts";
 
 /** The sharded parts: 1 optimizer state, 2 gradients as well, 3 parameter values as well. */
 export type ShardingStage = 1 | 2 | 3;
 
-/** The common parts of one trainer's strips. */
-export interface StripContext {
+/** The common parts of one trainer's flat parameters. */
+export interface ShardingContext {
   readonly comm: Communicator;
   readonly set: ParameterSet;
   readonly stage: ShardingStage;
@@ -22,113 +22,113 @@ interface Transfer {
   readonly buffer: DeviceBuffer<ParameterDType>;
 }
 
-/** The memory of a strip. The trainer decides when; this does it. */
-export class StripStore {
-  readonly strip: Strip;
-  readonly stretches: readonly Stretch[];
+/** The memory of a flat parameter. The trainer decides when; this does it. */
+export class FlatParameterHandle {
+  readonly flat: FlatParameter;
+  readonly ranges: readonly ShardRange[];
   /** This rank's values; padding behind them. */
   readonly shard: ParameterArray;
-  /** This rank's stretch of the summed gradients. */
+  /** This rank's range of the summed gradients. */
   readonly gradientShard: ParameterArray;
-  readonly #context: StripContext;
-  #whole: ParameterArray | undefined;
-  #gradient: ParameterArray | undefined;
-  #gathering: Transfer | undefined;
-  #scattering: Transfer | undefined;
+  readonly #context: ShardingContext;
+  #fullValues: ParameterArray | undefined;
+  #fullGradient: ParameterArray | undefined;
+  #gather: Transfer | undefined;
+  #reduction: Transfer | undefined;
 
   /** Takes the values over from the set, which is left without. */
-  constructor(strip: Strip, context: StripContext) {
+  constructor(flat: FlatParameter, context: ShardingContext) {
     const { comm, stage } = context;
-    this.strip = strip;
-    this.stretches = stretchesOf(strip, comm.rank);
+    this.flat = flat;
+    this.ranges = shardRangesOf(flat, comm.rank);
     this.#context = context;
-    const own = comm.rank * strip.share;
-    const whole = this.#allocate("values", strip.share * comm.size);
-    for (const { parameter, begin } of strip.parameters) whole.set(parameter.value, begin);
+    const own = comm.rank * flat.shardLength;
+    const whole = this.#allocate("values", flat.shardLength * comm.size);
+    for (const { parameter, begin } of flat.parameters) whole.set(parameter.value, begin);
     if (stage === 3) {
-      this.shard = this.#allocate("values", strip.share);
-      this.shard.set(whole.subarray(own, own + strip.share));
+      this.shard = this.#allocate("values", flat.shardLength);
+      this.shard.set(whole.subarray(own, own + flat.shardLength));
       this.#free("values", whole);
     } else {
-      this.#whole = whole;
-      this.shard = whole.subarray(own, own + strip.share);
+      this.#fullValues = whole;
+      this.shard = whole.subarray(own, own + flat.shardLength);
     }
     if (stage === 1) {
-      this.#gradient = this.#allocate("gradients", whole.length);
-      this.gradientShard = this.#gradient.subarray(own, own + strip.share);
+      this.#fullGradient = this.#allocate("gradients", whole.length);
+      this.gradientShard = this.#fullGradient.subarray(own, own + flat.shardLength);
     } else {
-      this.gradientShard = this.#allocate("gradients", strip.share);
+      this.gradientShard = this.#allocate("gradients", flat.shardLength);
     }
-    this.#place(this.#whole);
+    this.#bindValues(this.#fullValues);
   }
 
   /** Posts the gathering of all ranks' values. */
-  fetch(): void {
+  startGather(): void {
     const { comm } = this.#context;
     const buffer = this.#buffer();
     const send = this.#ownPart(buffer).copyFrom(this.shard);
-    this.#gathering = { op: comm.allGather({ send, recv: buffer }), buffer };
-    assertPosted(this.#gathering.op);
+    this.#gather = { op: comm.allGather({ send, recv: buffer }), buffer };
+    assertPosted(this.#gather.op);
   }
 
   /** Takes what was gathered; from then on the parameters' values can be read. */
-  async arrive(): Promise<void> {
-    const { op, buffer } = this.#gathering as Transfer;
+  async finishGather(): Promise<void> {
+    const { op, buffer } = this.#gather as Transfer;
     await op;
-    this.#whole ??= this.#allocate("values", buffer.length);
-    await buffer.copyTo(this.#whole);
-    this.#gathering = undefined;
+    this.#fullValues ??= this.#allocate("values", buffer.length);
+    await buffer.copyTo(this.#fullValues);
+    this.#gather = undefined;
     this.#dispose(buffer);
-    this.#place(this.#whole);
+    this.#bindValues(this.#fullValues);
   }
 
   /** The values can no longer be read; at stage 3 the memory is given back. */
   release(): void {
-    this.#place(undefined);
-    if (this.#context.stage < 3 || this.#whole === undefined) return;
-    this.#free("values", this.#whole);
-    this.#whole = undefined;
+    this.#bindValues(undefined);
+    if (this.#context.stage < 3 || this.#fullValues === undefined) return;
+    this.#free("values", this.#fullValues);
+    this.#fullValues = undefined;
   }
 
   /** Forgets the gradients of the last step. */
-  clear(): void {
+  clearGradients(): void {
     this.gradientShard.fill(0);
-    this.#gradient?.fill(0);
+    this.#fullGradient?.fill(0);
   }
 
   /** Adds to a parameter's gradient on this rank. */
-  add(parameter: Parameter, gradient: ParameterArray, scale: number): void {
-    const placed = this.strip.parameters.find((each) => each.parameter === parameter);
+  addGradient(parameter: Parameter, gradient: ParameterArray, scale: number): void {
+    const placed = this.flat.parameters.find((each) => each.parameter === parameter);
     if (placed === undefined) return;
-    const all = this.#wholeGradient();
+    const all = this.#allocatedGradient();
     for (let at = 0, to = placed.begin; at < gradient.length; at++, to++) {
       all[to] = (all[to] as number) + scale * (gradient[at] as number);
     }
   }
 
-  /** Posts the sum of all ranks' gradients, of which each keeps its stretch. */
-  scatter(): void {
+  /** Posts the sum of all ranks' gradients, of which each keeps its range. */
+  startReduce(): void {
     const { comm, stage } = this.#context;
-    const gradient = this.#wholeGradient();
+    const gradient = this.#allocatedGradient();
     const buffer = this.#buffer().copyFrom(gradient);
     if (stage > 1) {
       this.#free("gradients", gradient);
-      this.#gradient = undefined;
+      this.#fullGradient = undefined;
     }
     const recv = this.#ownPart(buffer);
-    this.#scattering = { op: comm.reduceScatter({ send: buffer, recv, op: "sum" }), buffer };
-    assertPosted(this.#scattering.op);
+    this.#reduction = { op: comm.reduceScatter({ send: buffer, recv, op: "sum" }), buffer };
+    assertPosted(this.#reduction.op);
   }
 
-  /** Takes this rank's stretch of the sum: adds it to that of earlier micro-batches. */
-  async collect(): Promise<void> {
-    const { op, buffer } = this.#scattering as Transfer;
+  /** Takes this rank's range of the sum: adds it to that of earlier micro-batches. */
+  async finishReduce(): Promise<void> {
+    const { op, buffer } = this.#reduction as Transfer;
     await op;
     const sum = await this.#ownPart(buffer).toHost();
-    this.#scattering = undefined;
+    this.#reduction = undefined;
     this.#dispose(buffer);
     const mine = this.gradientShard;
-    // At stage 1 micro-batches were added up before the sum, and the stretch still holds this rank's own part of it.
+    // At stage 1 micro-batches were added up before the sum, and the range still holds this rank's own part of it.
     if (this.#context.stage === 1) mine.set(sum);
     else
       for (let at = 0; at < mine.length; at++)
@@ -137,20 +137,23 @@ export class StripStore {
 
   /** Gives buffers back that a failed step left, once the calls that have them are done. */
   dispose(): void {
-    for (const transfer of [this.#gathering, this.#scattering]) {
+    for (const transfer of [this.#gather, this.#reduction]) {
       if (transfer !== undefined) releaseAfter(transfer.op, () => this.#dispose(transfer.buffer));
     }
-    this.#gathering = undefined;
-    this.#scattering = undefined;
+    this.#gather = undefined;
+    this.#reduction = undefined;
   }
 
-  #wholeGradient(): ParameterArray {
-    this.#gradient ??= this.#allocate("gradients", this.strip.share * this.#context.comm.size);
-    return this.#gradient;
+  #allocatedGradient(): ParameterArray {
+    this.#fullGradient ??= this.#allocate(
+      "gradients",
+      this.flat.shardLength * this.#context.comm.size,
+    );
+    return this.#fullGradient;
   }
 
-  #place(whole: ParameterArray | undefined): void {
-    for (const { parameter, begin } of this.strip.parameters) {
+  #bindValues(whole: ParameterArray | undefined): void {
+    for (const { parameter, begin } of this.flat.parameters) {
       const value = whole?.subarray(begin, begin + parameter.length);
       this.#context.set.place(parameter.name, value);
     }
@@ -158,16 +161,16 @@ export class StripStore {
 
   #buffer(): DeviceBuffer<ParameterDType> {
     const { comm, meter } = this.#context;
-    const { dtype, share } = this.strip;
-    const buffer = comm.alloc<ParameterDType>(dtype, share * comm.size);
+    const { dtype, shardLength } = this.flat;
+    const buffer = comm.alloc<ParameterDType>(dtype, shardLength * comm.size);
     meter.add("exchange", buffer.byteLength);
     return buffer;
   }
 
   #ownPart(buffer: DeviceBuffer<ParameterDType>): DeviceBuffer<ParameterDType> {
     const { rank } = this.#context.comm;
-    const { share } = this.strip;
-    return buffer.subarray(rank * share, (rank + 1) * share);
+    const { shardLength } = this.flat;
+    return buffer.subarray(rank * shardLength, (rank + 1) * shardLength);
   }
 
   #dispose(buffer: DeviceBuffer<ParameterDType>): void {
@@ -176,7 +179,7 @@ export class StripStore {
   }
 
   #allocate(use: "values" | "gradients", length: number): ParameterArray {
-    const { dtype } = this.strip;
+    const { dtype } = this.flat;
     this.#context.meter.add(use, length * bytesOf(dtype));
     return dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
   }
@@ -186,7 +189,7 @@ export class StripStore {
   }
 }
 
-/** A call that could not be made must not be followed by the next: it would meet the others' call of this strip. */
+/** A call that could not be made must not be followed by the next: it would meet the others' call of this flat parameter. */
 function assertPosted(op: CommOp): void {
   if (op.status === "failed") throw op.error;
 }

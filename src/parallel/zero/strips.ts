@@ -1,39 +1,39 @@
 /**
- * The cut of parameters into shards: layer by layer, each rank holding an equal stretch of each.
+ * The cut of parameters into shards: layer by layer, each rank holding an equal range of each.
  *
- * The parameters of a layer follow one another in strips, one for each dtype (and, in a divided model, for each number of
- * ranks that have them). A strip is padded to a multiple of the ranks; rank r holds the r-th part of it, wherever that cuts
+ * The parameters of a layer follow one another in flat parameters, one for each dtype (and, in a divided model, for each number of
+ * ranks that have them). A flat parameter is padded to a multiple of the ranks; rank r holds the r-th part of it, wherever that cuts
  * the parameters. Padding is zeros, never seen outside and never saved.
  */
-import { byCopies, type Divided } from "../divided.ts";
+import { type Divided, groupByCopies } from "../divided.ts";
 import type { Parameter, ParameterDType } from "../parameter-set.ts";
 
-/** Where a parameter lies in its strip. */
-export interface InStrip {
+/** Where a parameter lies in its flat parameter. */
+export interface FlatPosition {
   readonly parameter: Parameter;
-  /** First element in the strip. */
+  /** First element in the flat parameter. */
   readonly begin: number;
 }
 
 /** Parameters that are cut together. */
-export interface Strip {
+export interface FlatParameter {
   readonly dtype: ParameterDType;
-  readonly parameters: readonly InStrip[];
+  readonly parameters: readonly FlatPosition[];
   /** Elements of all its parameters; at least 1. */
   readonly length: number;
   /** Elements that each rank holds, padding included. */
-  readonly share: number;
+  readonly shardLength: number;
 }
 
 /** Values that are gathered, computed with and freed together. */
 export interface LayerPlan {
   readonly name: string;
   readonly parameters: readonly Parameter[];
-  readonly strips: readonly Strip[];
+  readonly flatParameters: readonly FlatParameter[];
 }
 
-/** A stretch of a parameter that a rank holds. */
-export interface Stretch {
+/** A range of a parameter that a rank holds. */
+export interface ShardRange {
   readonly parameter: Parameter;
   /** First element in the parameter. */
   readonly begin: number;
@@ -57,31 +57,38 @@ export function layersOf(
   }
   return [...layers].map(([name, parameters]) => {
     const alike = (["float32", "float64"] as const).flatMap((dtype) =>
-      byCopies(
+      groupByCopies(
         parameters.filter((each) => each.dtype === dtype),
         divided,
-      ).map(([, of]) => stripOf(dtype, of, size)),
+      ).map(([, of]) => flatParameterOf(dtype, of, size)),
     );
-    return { name, parameters, strips: alike.filter(({ length }) => length > 0) };
+    return { name, parameters, flatParameters: alike.filter(({ length }) => length > 0) };
   });
 }
 
-function stripOf(dtype: ParameterDType, parameters: readonly Parameter[], size: number): Strip {
+function flatParameterOf(
+  dtype: ParameterDType,
+  parameters: readonly Parameter[],
+  size: number,
+): FlatParameter {
   let length = 0;
   const placed = parameters.map((parameter) => {
     const begin = length;
     length += parameter.length;
     return { parameter, begin };
   });
-  return { dtype, parameters: placed, length, share: Math.ceil(length / size) };
+  return { dtype, parameters: placed, length, shardLength: Math.ceil(length / size) };
 }
 
-/** The stretches of a strip's parameters that a rank holds; empty ones too, so that every rank knows every parameter. */
-export function stretchesOf({ parameters, share }: Strip, rank: number): Stretch[] {
-  const first = rank * share;
+/** The ranges of a flat parameter's parameters that a rank holds; empty ones too, so that every rank knows every parameter. */
+export function shardRangesOf(
+  { parameters, shardLength }: FlatParameter,
+  rank: number,
+): ShardRange[] {
+  const first = rank * shardLength;
   return parameters.map(({ parameter, begin }) => {
     const inside = (at: number): number => Math.min(Math.max(at - begin, 0), parameter.length);
-    const [from, end] = [inside(first), inside(first + share)];
-    return { parameter, begin: from, end, at: Math.min(Math.max(begin - first, 0), share) };
+    const [from, end] = [inside(first), inside(first + shardLength)];
+    return { parameter, begin: from, end, at: Math.min(Math.max(begin - first, 0), shardLength) };
   });
 }

@@ -1,8 +1,8 @@
-/** The way of a micro-batch through the layers: passes forward and back, one after the other, layer by layer. */
+/** The traversal of a micro-batch through the layers: passes forward and back, one after the other, layer by layer. */
 import type { Direction } from "../visit.ts";
 
 /** The order of visits to layers. Visits are counted from 0. */
-export class Way<Layer> {
+export class LayerTraversal<Layer> {
   readonly passes: readonly Direction[];
   readonly #layers: readonly Layer[];
 
@@ -25,11 +25,11 @@ export class Way<Layer> {
   indexAt(visit: number): number {
     if (visit < 0 || visit >= this.length) return -1;
     const place = visit % this.#layers.length;
-    return this.isBack(visit) ? this.#layers.length - 1 - place : place;
+    return this.isBackward(visit) ? this.#layers.length - 1 - place : place;
   }
 
   /** True for a visit on a pass back. */
-  isBack(visit: number): boolean {
+  isBackward(visit: number): boolean {
     return this.passes[this.passAt(visit)] === "backward";
   }
 
