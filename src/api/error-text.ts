@@ -130,3 +130,14 @@ export function numbersText(numbers: readonly number[]): string {
   }
   return parts.join(", ");
 }
+
+/** Ranks with another value than the most common one; of equally common values the one seen first is the norm. */
+export function outliers(values: readonly string[]): number[] {
+  const counts = new Map<string, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  let norm = values[0] ?? "";
+  for (const [value, count] of counts) {
+    if (count > (counts.get(norm) ?? 0)) norm = value;
+  }
+  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
+}

@@ -1,6 +1,6 @@
 /** A model that is itself divided over ranks, as the trainers of its data parallel lines see it. */
 import type { Communicator } from "../api/index.ts";
-import { gatherNumbers } from "./host-calls.ts";
+import { gatherNumbers } from "./host-collectives.ts";
 
 /** The ranks that hold one model together, and what of it several of them have. */
 export interface Divided {

@@ -9,16 +9,14 @@ export {
   Checkpoints,
   type SavedCheckpoint,
 } from "./checkpoint/checkpoints.ts";
-export { directoryFiles } from "./checkpoint/directory-files.ts";
-export { type CheckpointFiles, memoryFiles } from "./checkpoint/files.ts";
+export { type CheckpointFiles, directoryFiles, memoryFiles } from "./checkpoint/files.ts";
 export { decodeTensors, encodeTensors, type TensorFile } from "./checkpoint/safetensors.ts";
-export type { CheckpointParts } from "./checkpoint/states-of.ts";
-export type { MicroBatch, Ready } from "./data-parallel/backward.ts";
-export type { StepStats } from "./data-parallel/conclusion.ts";
+export type { CheckpointParts } from "./checkpoint/states.ts";
+export type { Direction, MicroBatch, Ready, Visit, VisitLayer } from "./data-parallel/backward.ts";
 export { DataParallel } from "./data-parallel/data-parallel.ts";
-export type { HalfDType } from "./data-parallel/half.ts";
+export type { StepStats } from "./data-parallel/finish-step.ts";
 export type { DataParallelOptions } from "./data-parallel/options.ts";
-export type { Wire } from "./data-parallel/wire.ts";
+export type { HalfDType, Wire } from "./data-parallel/wire.ts";
 export type { Divided } from "./divided.ts";
 export { CheckpointError, NonFiniteGradientError, UnusedParametersError } from "./errors.ts";
 export {
@@ -29,15 +27,27 @@ export {
   type Load,
 } from "./experts/expert-parallel.ts";
 export { type Routes, routeTopK, type TopKOptions, type TopKRoutes } from "./experts/routing.ts";
-export { type CrossEntropyArgs, crossEntropy } from "./losses/cross-entropy.ts";
-export type { Loss, Reduction } from "./losses/loss.ts";
-export { type MseArgs, mse } from "./losses/mse.ts";
+export type { Loss, Reduction } from "./losses.ts";
+export { type CrossEntropyArgs, crossEntropy, type MseArgs, mse } from "./losses.ts";
 export { Mesh } from "./mesh.ts";
-export { type AdamWOptions, adamW } from "./optimizers/adamw.ts";
-export { type LionOptions, lion } from "./optimizers/lion.ts";
 export { Optimizer, type StepOptions, type Trainable } from "./optimizers/optimizer.ts";
-export type { LearningRate, Update, UpdateRule } from "./optimizers/rule.ts";
-export { type SgdOptions, sgd } from "./optimizers/sgd.ts";
+export type { LearningRate, Update, UpdateRule } from "./optimizers/rules.ts";
+export {
+  type AdamWOptions,
+  adamW,
+  type LionOptions,
+  lion,
+  type SgdOptions,
+  sgd,
+} from "./optimizers/rules.ts";
+export {
+  type CosineOptions,
+  constant,
+  cosine,
+  type Schedule,
+  type WarmUpOptions,
+  warmUp,
+} from "./optimizers/schedules.ts";
 export {
   ParameterServer,
   type ParameterServerOptions,
@@ -64,18 +74,9 @@ export {
   type PipelineStep,
 } from "./pipeline/pipeline-parallel.ts";
 export type { PipelineSchedule } from "./pipeline/schedule.ts";
-export type { Stage, StagePass } from "./pipeline/stage.ts";
-export type { VirtualWork } from "./pipeline/stage-run.ts";
+export type { Stage, StagePass, VirtualWork } from "./pipeline/stage.ts";
 export { Random } from "./random.ts";
 export { type SampledBatch, Sampler, type SamplerOptions } from "./sampler.ts";
-export {
-  type CosineOptions,
-  constant,
-  cosine,
-  type Schedule,
-  type WarmUpOptions,
-  warmUp,
-} from "./schedules.ts";
 export type { RankStateful, State, Stateful, StateTensor, StateValue } from "./state.ts";
 export {
   gatherTensor,
@@ -86,8 +87,6 @@ export {
   type Tensor,
 } from "./tensor/split.ts";
 export { type Shard, type ShardStep, TensorParallel } from "./tensor/tensor-parallel.ts";
-export type { Direction, Visit, VisitLayer } from "./visit.ts";
-export type { HeldBytes, MemoryUse, ShardedMemory } from "./zero/memory.ts";
+export type { HeldBytes, MemoryUse, ShardedMemory, ShardingStage } from "./zero/flat-parameters.ts";
 export type { ParameterShape, ShardedParallelOptions } from "./zero/options.ts";
 export { ShardedParallel } from "./zero/sharded-parallel.ts";
-export type { ShardingStage } from "./zero/strip-store.ts";

@@ -5,8 +5,8 @@
  */
 import type { Communicator, InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertSameOnRanks } from "./agreement.ts";
-import { assertCommunicator } from "./handles.ts";
+import { assertCommunicator } from "./argument-checks.ts";
+import { assertSameOnRanks } from "./rank-comparison.ts";
 
 /**
  * A mesh over all ranks of a communicator. Made by `Mesh.create`.

@@ -5,7 +5,7 @@
  */
 import type { CallDigest, CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
-import { type ErrorText, numbersText, rankRows, ranksText } from "../error-text.ts";
+import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
 import type { Meeting } from "./messages.ts";
@@ -78,17 +78,6 @@ function differingField(
 function differing(field: string, values: readonly string[]): Mismatch | undefined {
   if (values.every((value) => value === values[0])) return undefined;
   return { field, values, ranks: outliers(values) };
-}
-
-/** Ranks with another value than the most common one; of equally common values the one seen first is the norm. */
-function outliers(values: readonly string[]): number[] {
-  const counts = new Map<string, number>();
-  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  let norm = values[0] ?? "";
-  for (const [value, count] of counts) {
-    if (count > (counts.get(norm) ?? 0)) norm = value;
-  }
-  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
 /** The field of a call that holds the lengths of its blocks. */

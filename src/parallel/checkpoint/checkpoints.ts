@@ -7,24 +7,32 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
-import { assertCommunicator } from "../handles.ts";
+import { assertCommunicator } from "../argument-checks.ts";
+import { onAllRanks, onThisRank, withFileName } from "./failures.ts";
 import { assertFiles, type CheckpointFiles } from "./files.ts";
-import { completeSaves, nextSave, prune } from "./folders.ts";
-import { loadStates, type PartNames } from "./load.ts";
+import { loadStates, type PartNames, restoreOnAllRanks } from "./load.ts";
 import {
+  completeSaves,
   type FileEntry,
   format,
   type Manifest,
   manifestPath,
+  nextSave,
+  prune,
   rankPath,
   sha256Of,
   writeManifest,
 } from "./manifest.ts";
 import { encodeRankFile, type RankContent, rankContent } from "./rank-file.ts";
-import { restoreOnAllRanks } from "./restore.ts";
-import { assertShared, sharedParts } from "./shared-state.ts";
-import { assertCount, assertParts, byName, type CheckpointParts, statesOf } from "./states-of.ts";
-import { onAllRanks, onThisRank, withFileName } from "./together.ts";
+import {
+  assertCount,
+  assertParts,
+  assertShared,
+  byName,
+  type CheckpointParts,
+  sharedParts,
+  statesOf,
+} from "./states.ts";
 
 const AS_BEFORE = "earlier saves are as they were";
 

@@ -1,8 +1,10 @@
 /**
- * The operations of a file system that checkpoints need, and nothing more: so that they also work where there is none.
+ * The operations of a file system that checkpoints need, and nothing more: in memory, and in a directory of Node.
  *
  * Paths are relative, their parts parted by `/`.
  */
+
+import { UnsupportedError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** Where checkpoints are kept. All ranks see the same files. */
@@ -65,4 +67,164 @@ export function memoryFiles(): CheckpointFiles {
       }
     },
   };
+}
+
+// Checkpoints in a directory, in Node: the one place of `twinccl/parallel` that needs it.
+//
+// Node's modules are loaded on use, so that this file loads anywhere. A written file is flushed to disk, and
+// so is the folder after a file or a folder in it got its name.
+
+interface Handle {
+  writeFile(bytes: Uint8Array): Promise<void>;
+  sync(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** The used part of `node:fs/promises`. */
+interface FileSystem {
+  mkdir(path: string, options: { readonly recursive: true }): Promise<string | undefined>;
+  open(path: string, flags: string): Promise<Handle>;
+  readFile(path: string, options: { readonly flag: number }): Promise<Uint8Array>;
+  realpath(path: string): Promise<string>;
+  lstat(path: string): Promise<{ isFile(): boolean }>;
+  /** The last two are not there on every system. */
+  readonly constants: {
+    readonly O_RDONLY: number;
+    readonly O_NOFOLLOW?: number;
+    readonly O_NONBLOCK?: number;
+  };
+  readdir(path: string): Promise<string[]>;
+  rename(from: string, to: string): Promise<void>;
+  rm(path: string, options: { readonly recursive: true; readonly force: true }): Promise<void>;
+}
+
+/** The used part of `node:path`. */
+interface Paths {
+  resolve(path: string): string;
+  dirname(path: string): string;
+  join(...paths: string[]): string;
+  readonly sep: string;
+}
+
+interface Runtime {
+  readonly process?: { readonly getBuiltinModule?: (name: string) => unknown };
+}
+
+/**
+ * Keeps checkpoints in a directory, which is made when the first is written. Processes of a job must see the same one.
+ *
+ * The directory may be a link. Only regular files in it are read, and no link below it is followed: `read` rejects with an
+ * `InvalidArgumentError` before it opens anything else.
+ *
+ * @throws InvalidArgumentError for what is no path: an empty text would be the root of the file system.
+ * @throws UnsupportedError where there is no Node.
+ * @example
+ * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
+ */
+export function directoryFiles(directory: string): CheckpointFiles {
+  if (typeof directory !== "string" || directory === "") {
+    throw invalid(
+      "directoryFiles",
+      "directory",
+      textOf(directory),
+      "a path",
+      'such as "run-7"; of a file: URL, fileURLToPath gives it',
+    );
+  }
+  const runtime = (globalThis as Runtime).process;
+  const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
+  const paths = runtime?.getBuiltinModule?.("node:path") as Paths | undefined;
+  if (fs === undefined || paths === undefined) {
+    throw new UnsupportedError({
+      headline: "directoryFiles: this runtime has no node:fs, needs Node 20.16 or later",
+      hint: "keep checkpoints in memoryFiles(), or write a CheckpointFiles of your own",
+    });
+  }
+  const at = (path: string): string => (path === "" ? directory : `${directory}/${path}`);
+  return {
+    write: async (path, bytes) => {
+      await makeFolder(fs, paths, at(parent(path)));
+      const file = await fs.open(at(path), "w");
+      try {
+        await file.writeFile(bytes);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await syncFolder(fs, at(parent(path)));
+    },
+    rename: async (from, to) => {
+      await fs.rename(at(from), at(to));
+      await syncFolder(fs, at(parent(to)));
+    },
+    read: async (path) => {
+      await assertInside(fs, paths, directory, path);
+      // Between the look and the opening a link or a FIFO may have taken its place.
+      const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = fs.constants;
+      return await fs.readFile(at(path), { flag: O_RDONLY | O_NOFOLLOW | O_NONBLOCK });
+    },
+    list: async (folder) => {
+      try {
+        return await fs.readdir(at(folder));
+      } catch (error) {
+        if ((error as { readonly code?: string }).code === "ENOENT") return [];
+        throw error;
+      }
+    },
+    remove: (path) => fs.rm(at(path), { recursive: true, force: true }),
+  };
+}
+
+/** Refuses all but regular files, and a path with another real one, through a link or `..`: nothing of it is opened. */
+async function assertInside(
+  fs: FileSystem,
+  paths: Paths,
+  directory: string,
+  path: string,
+): Promise<void> {
+  const real = await fs.realpath(`${directory}/${path}`);
+  const root = paths.join(await fs.realpath(directory), paths.sep);
+  const isInside = real === root + path.replaceAll("/", paths.sep);
+  if (isInside && (await fs.lstat(real)).isFile()) return;
+  const found = isInside ? "what is no file" : `what is at ${JSON.stringify(real)}`;
+  throw invalid(
+    "directoryFiles",
+    JSON.stringify(path),
+    found,
+    "a regular file, not behind a link",
+    "put the file itself there; the directory may be a link, what lies in it may not",
+    { field: "path" },
+  );
+}
+
+function parent(path: string): string {
+  return path.split("/").slice(0, -1).join("/");
+}
+
+/** Makes a folder and those it lies in, where they are missing, so that they outlive a crash. */
+async function makeFolder(fs: FileSystem, paths: Paths, folder: string): Promise<void> {
+  const first = await fs.mkdir(folder, { recursive: true });
+  if (first === undefined) return;
+  // A folder's name is kept by the one above it.
+  for (let made = paths.resolve(folder); ; made = paths.dirname(made)) {
+    await syncFolder(fs, paths.dirname(made));
+    if (made === paths.resolve(first) || made === paths.dirname(made)) return;
+  }
+}
+
+/** Makes names in a folder outlive a crash, where the system lets a folder be opened (Windows does not). */
+async function syncFolder(fs: FileSystem, folder: string): Promise<void> {
+  let handle: Handle;
+  try {
+    handle = await fs.open(folder, "r");
+  } catch (error) {
+    const { code } = error as { readonly code?: string };
+    if (code === "EISDIR" || code === "EPERM" || code === "EACCES") return;
+    throw error;
+  }
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
 }

@@ -1,15 +1,9 @@
-/**
- * The manifest of a checkpoint: what is in it, and which files with which checksums are it.
- *
- * A checkpoint exists from the moment its manifest has its name. The manifest carries a checksum of itself, so that it is
- * whole or refused.
- */
+/** The manifests of saves, and the folders that hold them. */
 import { bytesOf, type DType, isDType } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
 import { elementsOf, type StateValue } from "../state.ts";
+import { FileFault, withFileName } from "./failures.ts";
 import type { CheckpointFiles } from "./files.ts";
-import { isPartName } from "./states-of.ts";
-import { FileFault, withFileName } from "./together.ts";
 
 /** A tensor as the manifest lists it. */
 export interface TensorEntry {
@@ -53,12 +47,12 @@ export interface Manifest {
 const DAMAGED = "it is damaged: load an earlier save by its number, or remove this folder";
 
 /** The folder of a save. */
-export function folderOf(save: number): string {
+function folderOf(save: number): string {
   return `save-${String(save).padStart(8, "0")}`;
 }
 
 /** The save a folder is for; `undefined` for a name that `folderOf` does not give. */
-export function saveOf(folder: string): number | undefined {
+function saveOf(folder: string): number | undefined {
   const save = Number(/^save-(\d{8,})$/.exec(folder)?.[1] ?? 0);
   return isCount(save, 1) && folderOf(save) === folder ? save : undefined;
 }
@@ -207,6 +201,11 @@ function needNames(
   }
 }
 
+/** Names of parts have no "/": it parts them from the names of their tensors. */
+export function isPartName(name: unknown): boolean {
+  return typeof name === "string" && name !== "" && !name.includes("/");
+}
+
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -219,4 +218,44 @@ function isCount(value: unknown, least: number): boolean {
 export async function sha256Of(bytes: Uint8Array): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>);
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// The folders of saves: which there are, which number comes next, which are no longer kept.
+
+/** The numbers of all saves, complete or not, ascending. */
+async function saves(files: CheckpointFiles): Promise<number[]> {
+  const numbers = (await files.list("")).map(saveOf);
+  return numbers.filter((each) => each !== undefined).sort((a, b) => a - b);
+}
+
+/** The numbers of the saves that have a manifest, ascending. */
+export async function committedSaves(files: CheckpointFiles): Promise<number[]> {
+  const committed: number[] = [];
+  for (const save of await saves(files)) {
+    if ((await files.list(folderOf(save))).includes("manifest.json")) committed.push(save);
+  }
+  return committed;
+}
+
+/** The manifests of all complete saves, oldest first. */
+export async function completeSaves(files: CheckpointFiles): Promise<Manifest[]> {
+  const manifests: Manifest[] = [];
+  for (const save of await committedSaves(files)) manifests.push(await readManifest(files, save));
+  return manifests;
+}
+
+/** A number that no save has had, interrupted ones included. */
+export async function nextSave(files: CheckpointFiles): Promise<number> {
+  return ((await saves(files)).at(-1) ?? 0) + 1;
+}
+
+/** Removes complete saves but the newest `keep`, and interrupted ones before `newest`. */
+export async function prune(files: CheckpointFiles, newest: number, keep: number): Promise<void> {
+  const kept = (await committedSaves(files)).slice(-keep);
+  for (const save of await saves(files)) {
+    if (save >= newest || kept.includes(save)) continue;
+    // Without its manifest first: a removal that is interrupted leaves no save that looks complete.
+    await files.remove(manifestPath(save));
+    await files.remove(folderOf(save));
+  }
 }

@@ -10,8 +10,8 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertParameters } from "../handles.ts";
-import { CallGuard } from "../life.ts";
+import { assertCommunicator, assertParameters } from "../argument-checks.ts";
+import { CallGuard } from "../call-guard.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
 import {
@@ -23,12 +23,16 @@ import {
   runBackward,
 } from "./backward.ts";
 import { bucketsOf } from "./buckets.ts";
-import { finishStep, leavesInStep, type StepStats } from "./conclusion.ts";
+import {
+  exchangeSteps,
+  finishStep,
+  leavesInStep,
+  type RankStep,
+  type StepStats,
+} from "./finish-step.ts";
 import { type DataParallelOptions, type Settings, settingLines, settingsOf } from "./options.ts";
-import { residualState, restoreResiduals, sumOfResiduals } from "./residuals.ts";
-import { syncParameters } from "./start.ts";
-import { exchangeSteps, type RankStep } from "./step-exchange.ts";
-import { exchangeOf } from "./wire.ts";
+import { syncParameters } from "./sync-parameters.ts";
+import { exchangeOf, residualState, restoreResiduals, sumOfResiduals } from "./wire.ts";
 
 /** Trains one model on all ranks of a communicator. Made by `DataParallel.create`. */
 export class DataParallel implements RankStateful {

@@ -6,8 +6,8 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
+import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
 import type { Divided } from "../divided.ts";
-import { assertCommunicator, assertHasFunctions } from "../handles.ts";
 import type { Wire } from "./wire.ts";
 
 /** Options of `DataParallel.create`; the same on every rank. */

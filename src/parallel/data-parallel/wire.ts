@@ -5,10 +5,11 @@
  * bucket into them when it is issued and out of them when it is collected.
  */
 import type { CommOp, Communicator, DeviceBuffer } from "../../api/index.ts";
-import { releaseAfter } from "../life.ts";
+import { invalid } from "../../api/option-kinds.ts";
+import { releaseAfter } from "../call-guard.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
-import { type HalfDType, halfBits, halfValue } from "./half.ts";
-import { largestIndexes } from "./top-k.ts";
+import type { State, StateTensor } from "../state.ts";
+import type { ActiveBucket } from "./backward.ts";
 
 /** The format of gradients in messages: `"full"`, a 16-bit float, or the given share of largest elements with error feedback. */
 export type Wire = "full" | HalfDType | { readonly topK: number };
@@ -177,4 +178,190 @@ class TopExchange implements BucketExchange {
       for (const buffer of [...this.#values, ...this.#places]) buffer.dispose();
     });
   }
+}
+
+// 16-bit floats for the wire: rounding to nearest, ties to even, and back.
+//
+// bfloat16 is the upper half of a float32. To round twice on the way from float64 would be wrong near ties, so the value
+// is first brought to float32 by rounding to odd: truncated, with the last bit set when anything was lost.
+
+/** The short formats that gradients can travel in. */
+export type HalfDType = "float16" | "bfloat16";
+
+const float = new Float32Array(1);
+const word = new Uint32Array(float.buffer);
+
+/** The bits of float32 next to `x` towards zero, with the last bit set when `x` lies beyond it. */
+function oddBits(x: number): number {
+  float[0] = x;
+  const near = float[0] as number;
+  let bits = word[0] as number;
+  if (near === x || Number.isNaN(x)) return bits;
+  // Never for zero: a magnitude that rounds to zero is not larger than what it came from.
+  if (Math.abs(near) > Math.abs(x)) bits -= 1;
+  return bits | 1;
+}
+
+/** The bits of `x` rounded to a 16-bit float; a NaN is the quiet one, what is too large becomes infinite. */
+export function halfBits(dtype: HalfDType, x: number): number {
+  const bits = oddBits(x);
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return dtype === "float16" ? 0x7e00 : 0x7fc0;
+  if (dtype === "bfloat16") return sign | roundShift(magnitude, 16);
+  if (magnitude >= 0x47800000) return sign | 0x7c00;
+  // Normal: rebias the exponent from 127 to 15 and drop 13 bits; the carry of rounding reaches infinity by itself.
+  if (magnitude >= 0x38800000) return sign | roundShift(magnitude - 0x38000000, 13);
+  // Subnormal: whole multiples of 2^-24; the hidden bit is moved to where it belongs.
+  const shift = 126 - (magnitude >>> 23);
+  if (shift > 25) return sign | 0;
+  return sign | roundShift((magnitude & 0x7fffff) | 0x800000, shift);
+}
+
+/** The value of a 16-bit float. */
+export function halfValue(dtype: HalfDType, bits: number): number {
+  if (dtype === "bfloat16") {
+    word[0] = bits << 16;
+    return float[0] as number;
+  }
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >>> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0x1f) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  return sign * (1024 + fraction) * 2 ** (exponent - 25);
+}
+
+/** `value` without its last `shift` bits, rounded to nearest, ties to even. */
+function roundShift(value: number, shift: number): number {
+  const kept = value >>> shift;
+  const lost = value - kept * 2 ** shift;
+  const half = 2 ** (shift - 1);
+  return kept + (lost > half || (lost === half && (kept & 1) === 1) ? 1 : 0);
+}
+
+// The k elements of the largest magnitude, found without sorting all of them.
+
+/**
+ * Indexes of the `k` elements of the largest magnitude, ascending. Of equal magnitudes the lower indexes are taken; a NaN
+ * counts as infinitely large, so that it is never left behind unseen.
+ */
+export function largestIndexes(values: Float32Array | Float64Array, k: number): Uint32Array {
+  const magnitudes = Float64Array.from(values, magnitude);
+  const least = k === 0 ? Number.POSITIVE_INFINITY : nthLargest(magnitudes, k);
+  const chosen = new Uint32Array(k);
+  let above = 0;
+  for (const value of values) if (magnitude(value) > least) above++;
+  // Those above the k-th all belong to it; the rest is filled with its equals, from the left.
+  let equals = k - above;
+  let count = 0;
+  for (let at = 0; at < values.length && count < k; at++) {
+    const size = magnitude(values[at] as number);
+    if (size < least || (size === least && equals === 0)) continue;
+    if (size === least) equals--;
+    chosen[count++] = at;
+  }
+  return chosen;
+}
+
+function magnitude(value: number): number {
+  return Number.isNaN(value) ? Number.POSITIVE_INFINITY : Math.abs(value);
+}
+
+/** The n-th largest value, n from 1; reorders the values (Hoare's selection, pivot in the middle). */
+function nthLargest(values: Float64Array, n: number): number {
+  const target = n - 1;
+  let low = 0;
+  let high = values.length - 1;
+  while (low < high) {
+    const pivot = values[(low + high) >>> 1] as number;
+    let left = low;
+    let right = high;
+    while (left <= right) {
+      while ((values[left] as number) > pivot) left++;
+      while ((values[right] as number) < pivot) right--;
+      if (left > right) break;
+      const swapped = values[left] as number;
+      values[left++] = values[right] as number;
+      values[right--] = swapped;
+    }
+    if (target <= right) high = right;
+    else if (target >= left) low = left;
+    else break;
+  }
+  return values[target] as number;
+}
+
+// Gradients that ranks have not sent so far (`topK`), as state: by parameter, so that buckets may be cut differently later.
+
+/** The residuals of all parameters; none where everything is sent. */
+export function residualState(buckets: readonly ActiveBucket[]): Record<string, StateTensor> {
+  return Object.fromEntries(
+    residualsOf(buckets).map(({ name, dtype, shape, data }) => [name, { dtype, shape, data }]),
+  );
+}
+
+/**
+ * Takes over residuals; parameters that the state has none of start without.
+ *
+ * @throws InvalidArgumentError for one of another dtype or shape, or one that would be lost here; nothing is changed.
+ */
+export function restoreResiduals(buckets: readonly ActiveBucket[], state: State): void {
+  const mine = new Map(residualsOf(buckets).map((each) => [each.name, each]));
+  for (const [name, found] of Object.entries(state.tensors)) {
+    const own = mine.get(name);
+    const needs = own === undefined ? "none" : text(own);
+    const isOwed = found.data.some((each) => Number(each) !== 0);
+    if (text(found) === needs || (own === undefined && !isOwed)) continue;
+    throw invalid(
+      "restore",
+      `residual of "${name}"`,
+      text(found),
+      needs,
+      own === undefined
+        ? "it would be lost: create the trainer with the parameter and a topK, as the saved one was"
+        : "it is owed to the parameter as it was",
+      { field: name },
+    );
+  }
+  const found = new Map(Object.entries(state.tensors));
+  for (const [name, { data }] of mine) {
+    const owed = found.get(name);
+    if (owed === undefined) data.fill(0);
+    else data.set(owed.data as ParameterArray);
+  }
+}
+
+function text({ dtype, shape, data }: StateTensor): string {
+  return `${dtype} [${shape.join(", ")}] of ${data.length}`;
+}
+
+/** The state of one of `size` ranks, made of those of another number of ranks: unsent gradients are owed further on. */
+export function sumOfResiduals(states: readonly State[], rank: number, size: number): State {
+  const [first] = states;
+  const sums = new Map<string, StateTensor>();
+  for (const { tensors } of states.filter((_, at) => at % size === rank)) {
+    for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
+      const sum = (sums.get(name)?.data ?? data.slice().fill(0 as never)) as ParameterArray;
+      for (let at = 0; at < sum.length; at++) {
+        sum[at] = (sum[at] as number) + ((data as ParameterArray)[at] as number);
+      }
+      sums.set(name, { dtype, shape, data: sum });
+    }
+  }
+  return { values: first?.values ?? {}, tensors: Object.fromEntries(sums) };
+}
+
+function residualsOf(buckets: readonly ActiveBucket[]): (StateTensor & {
+  readonly name: string;
+  readonly data: ParameterArray;
+})[] {
+  return buckets.flatMap(({ bucket, exchange }) =>
+    exchange.residual === undefined
+      ? []
+      : bucket.parameters.map(({ parameter: { name, dtype, shape, length }, begin }) => {
+          const data = (exchange.residual as ParameterArray).subarray(begin, begin + length);
+          return { name, dtype, shape, data };
+        }),
+  );
 }

@@ -5,6 +5,7 @@
  * An expert sees its rows in one order, by rank and then by token, so its outputs and the gradients of its parameters have
  * the bits of a run with all tokens on one rank, tokens that are dropped included.
  */
+
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import {
   assertOptions,
@@ -13,12 +14,13 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertSameOnRanks, gatherWords } from "../agreement.ts";
-import { assertCommunicator, factsOf } from "../handles.ts";
+import { assertCommunicator, factsOf } from "../argument-checks.ts";
+import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import { type Part, partOf } from "../tensor/split.ts";
-import { arrivalOrder, type Placement, placementOf } from "./places.ts";
+import { arrivalOrder, type Placement, placementOf } from "./placement.ts";
 import type { Routes } from "./routing.ts";
 
 /** Options of `ExpertParallel.create`; the same on every rank. */

@@ -33,9 +33,13 @@ export {
   shardedSequence,
   visitedSequence,
 } from "../tensor/sharded.ts";
+export {
+  type ShardedTransformer,
+  shardedTransformer,
+  type TransformerStage,
+  transformerStage,
+} from "./divided-transformer.ts";
 export { type MlpBatch, type MlpOptions, mlp, mlpStage } from "./mlp.ts";
 export { addTo, type Model, type ModelOptions, type StagePlace } from "./model.ts";
-export { type ShardedTransformer, shardedTransformer } from "./sharded-transformer.ts";
+export type { TokenBatch, TransformerShape } from "./transformer.ts";
 export { type Transformer, transformer } from "./transformer.ts";
-export type { TokenBatch, TransformerShape } from "./transformer-parts.ts";
-export { type TransformerStage, transformerStage } from "./transformer-stage.ts";

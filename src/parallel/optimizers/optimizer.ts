@@ -6,7 +6,7 @@
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
-import { parametersHint } from "../handles.ts";
+import { parametersHint } from "../argument-checks.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import {
   assertState,
@@ -16,7 +16,7 @@ import {
   type StateTensor,
   type StateValue,
 } from "../state.ts";
-import type { UpdateRule } from "./rule.ts";
+import type { UpdateRule } from "./rules.ts";
 
 /** The parts of a parameter that an optimizer needs: a whole one of a `ParameterSet`, or any contiguous range of elements. */
 export interface Trainable {

@@ -14,13 +14,13 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertSameOnRanks } from "../agreement.ts";
+import { assertCommunicator, assertParameters } from "../argument-checks.ts";
 import { NonFiniteGradientError } from "../errors.ts";
-import { assertCommunicator, assertParameters } from "../handles.ts";
-import type { UpdateRule } from "../optimizers/rule.ts";
+import type { UpdateRule } from "../optimizers/rules.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
-import { Connection, replyCodes, requestKinds } from "./line.ts";
+import { Connection, replyCodes, requestKinds } from "./protocol.ts";
 import { type AcceptedPush, Service } from "./service.ts";
 import { type ServerReport, ServerStore } from "./store.ts";
 

@@ -2,7 +2,7 @@
 
 import { invalid } from "../../api/option-kinds.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
-import type { UpdateRule } from "../optimizers/rule.ts";
+import type { UpdateRule } from "../optimizers/rules.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import type { State, Stateful, StateTensor, StateValue } from "../state.ts";
 

@@ -13,17 +13,15 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertSameOnRanks } from "../agreement.ts";
-import type { MicroBatch } from "../data-parallel/backward.ts";
-import { assertCommunicator, assertHasFunctions } from "../handles.ts";
+import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
+import { CallGuard } from "../call-guard.ts";
+import type { MicroBatch, Visit } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
-import { CallGuard } from "../life.ts";
 import type { ParameterDType } from "../parameter-set.ts";
-import type { Visit } from "../visit.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import { actionsOf, type PipelineSchedule, passesOf } from "./schedule.ts";
-import type { Stage } from "./stage.ts";
-import { StageStep, type VirtualWork } from "./stage-run.ts";
-import { StageTransfers } from "./wires.ts";
+import { type Stage, StageStep, type VirtualWork } from "./stage.ts";
+import { StageTransfers } from "./stage-transfers.ts";
 
 /** Options of `PipelineParallel.create`. */
 export interface PipelineOptions {

@@ -4,7 +4,7 @@
  * Messages between two neighbours belong to one exchange on both sides, so that neither waits for the other to send
  * first, although every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
  */
-import type { Direction } from "../visit.ts";
+import type { Direction } from "../data-parallel/backward.ts";
 
 /** `gpipe`: all micro-batches forward, then all backward. `1f1b`: backward as soon as one can be (PipeDream-Flush). */
 export type PipelineSchedule = "gpipe" | "1f1b";

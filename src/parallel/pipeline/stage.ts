@@ -1,8 +1,17 @@
-/** One stage of a pipeline: what a rank computes between what the stage before sends and what the next one needs. */
-import type { MicroBatch } from "../data-parallel/backward.ts";
+/** A stage of a pipeline: its interface, and one step of it with its unfinished passes and the sums of its gradients. */
+
+import type { Communicator } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
+import {
+  everythingIsHere,
+  type MicroBatch,
+  type Visit,
+  type VisitLayer,
+} from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import type { VisitLayer } from "../visit.ts";
+import type { ScheduleAction, StageExchange } from "./schedule.ts";
+import type { StageTransfers } from "./stage-transfers.ts";
 
 /** One forward pass of a stage. Several are under way at once; each keeps what its own backward needs. */
 export interface StagePass {
@@ -37,4 +46,228 @@ export interface Stage<Batch> {
     input: ParameterArray | undefined,
     visit: VisitLayer,
   ): StagePass | PromiseLike<StagePass>;
+}
+
+// One step of one stage: its unfinished passes, and its gradients so far.
+
+/** The time of a stage on the virtual clock. */
+export interface VirtualWork {
+  readonly forwardNs: number;
+  readonly backwardNs: number;
+}
+
+/** The parts of a step of a stage. */
+export interface StageStepParts<Batch> {
+  readonly comm: Communicator;
+  readonly stage: Stage<Batch>;
+  readonly work: VirtualWork | undefined;
+  readonly batches: readonly Batch[];
+  readonly take: TakeGradient;
+  /** Left out where the stage has all its values: then the gradients of all micro-batches are reported as one. */
+  readonly visit: Visit | undefined;
+}
+
+/** Runs the actions of a schedule. */
+export class StageStep<Batch> {
+  readonly totals = { loss: 0, samples: 0, weight: 0 };
+  held = 0;
+  readonly #parts: StageStepParts<Batch>;
+  readonly #sums: GradientSums;
+  readonly #inputs = new Map<number, ParameterArray>();
+  readonly #inputLengths = new Map<number, number>();
+  readonly #passes = new Map<number, StagePass>();
+  readonly #above = new Map<number, ParameterArray>();
+  readonly #below = new Map<number, ParameterArray>();
+
+  constructor(parts: StageStepParts<Batch>) {
+    this.#parts = parts;
+    this.#sums = new GradientSums(parts.take);
+  }
+
+  /** Computes, or exchanges with the neighbours. */
+  async run(action: ScheduleAction, transfers: StageTransfers): Promise<void> {
+    if (action.kind === "forward") await this.#forward(action.microBatch);
+    else if (action.kind === "backward") await this.#backward(action.microBatch);
+    else await this.#exchange(action, transfers);
+  }
+
+  finish(): void {
+    this.#sums.finish();
+  }
+
+  async #forward(at: number): Promise<void> {
+    const { comm, stage, work, batches, visit } = this.#parts;
+    if (at >= batches.length) return visit?.skip();
+    const input = this.#inputs.get(at);
+    this.#inputs.delete(at);
+    if (work !== undefined) comm.work(work.forwardNs, `forward ${at}`);
+    const pass = await stage.forward(batches[at] as Batch, input, visit ?? everythingIsHere);
+    if (typeof pass?.backward !== "function") {
+      throw invalid(
+        "PipelineParallel",
+        `forward of micro-batch ${at}`,
+        "no pass with a backward",
+        "a StagePass",
+      );
+    }
+    if (comm.rank === comm.size - 1) this.#addTotals(pass.told, at);
+    else assertArray("output", pass.output, at);
+    this.#passes.set(at, pass);
+    this.held = Math.max(this.held, this.#passes.size);
+  }
+
+  async #backward(at: number): Promise<void> {
+    const { comm, work, batches, visit } = this.#parts;
+    if (at >= batches.length) return visit?.skip();
+    const pass = this.#passes.get(at) as StagePass;
+    const above = this.#above.get(at);
+    this.#above.delete(at);
+    if (work !== undefined) comm.work(work.backwardNs, `backward ${at}`);
+    const isLast = at === batches.length - 1;
+    const take = visit === undefined ? this.#sums.begin(isLast) : this.#parts.take;
+    let open = true;
+    const below = await pass.backward(above, (name, gradient) => {
+      if (!open)
+        throw invalid(
+          "PipelineParallel",
+          `gradient of "${name}"`,
+          "it after its micro-batch",
+          "it before",
+        );
+      take(name, gradient);
+    });
+    open = false;
+    this.#passes.delete(at);
+    if (comm.rank === 0) return;
+    const given = assertArray("gradient by the input", below, at);
+    const needed = this.#inputLengths.get(at) as number;
+    if (given.length !== needed) {
+      throw invalid(
+        "PipelineParallel",
+        `gradient by the input of micro-batch ${at}`,
+        `${given.length} elements`,
+        `${needed}, as the input has`,
+      );
+    }
+    this.#below.set(at, given);
+  }
+
+  async #exchange(
+    { input, output, above, below }: StageExchange,
+    transfers: StageTransfers,
+  ): Promise<void> {
+    const outputOf = (at: number): ParameterArray => this.#passes.get(at)?.output as ParameterArray;
+    const received = await transfers.exchange({
+      toNext: output === undefined ? undefined : outputOf(output),
+      toPrevious: below === undefined ? undefined : this.#below.get(below),
+      fromNext: above === undefined ? undefined : outputOf(above).length,
+      fromPrevious: input === undefined ? undefined : this.#inputLength(input),
+    });
+    if (below !== undefined) this.#below.delete(below);
+    if (received.fromNext !== undefined) this.#above.set(above as number, received.fromNext);
+    if (received.fromPrevious !== undefined) {
+      this.#inputs.set(input as number, received.fromPrevious);
+    }
+  }
+
+  #inputLength(at: number): number {
+    const length = this.#parts.stage.inputLength(this.#parts.batches[at] as Batch);
+    if (!Number.isSafeInteger(length) || length < 0) {
+      throw invalid(
+        "PipelineParallel",
+        `inputLength of micro-batch ${at}`,
+        String(length),
+        "an integer of at least 0",
+      );
+    }
+    this.#inputLengths.set(at, length);
+    return length;
+  }
+
+  #addTotals(totals: MicroBatch | undefined, at: number): void {
+    const { loss, samples, weight = samples } = totals ?? {};
+    if (typeof loss !== "number") {
+      throw invalid(
+        "PipelineParallel",
+        `told of micro-batch ${at}`,
+        typeof loss,
+        "the last stage's loss, a number",
+      );
+    }
+    if (!Number.isSafeInteger(samples) || (samples as number) < 0) {
+      throw invalid(
+        "PipelineParallel",
+        `told.samples of micro-batch ${at}`,
+        String(samples),
+        "an integer of at least 0",
+      );
+    }
+    if (!Number.isFinite(weight) || (weight as number) < 0) {
+      throw invalid(
+        "PipelineParallel",
+        `told.weight of micro-batch ${at}`,
+        String(weight),
+        "a number of at least 0",
+      );
+    }
+    this.totals.loss += loss;
+    this.totals.samples += samples as number;
+    this.totals.weight += weight as number;
+  }
+}
+
+function assertArray(what: string, array: ParameterArray | undefined, at: number): ParameterArray {
+  if (array instanceof Float32Array || array instanceof Float64Array) return array;
+  const needed = "a Float32Array or Float64Array";
+  throw invalid("PipelineParallel", `${what} of micro-batch ${at}`, typeof array, needed);
+}
+
+// The gradients of one stage, added up over micro-batches in their order, and reported once each.
+
+/** Adds up the gradients of backward, and reports the sums as soon as the last micro-batch has added its part. */
+export class GradientSums {
+  readonly #take: TakeGradient;
+  readonly #sums = new Map<string, ParameterArray>();
+  /** Names that the present micro-batch has reported. */
+  readonly #received = new Set<string>();
+  #last = false;
+
+  constructor(take: TakeGradient) {
+    this.#take = take;
+  }
+
+  /** Opens a micro-batch, and gives the receiver of its gradients. */
+  begin(last: boolean): TakeGradient {
+    this.#last = last;
+    this.#received.clear();
+    return (name, gradient) => this.#add(name, gradient);
+  }
+
+  /** Reports the sums that the last micro-batch added nothing to. */
+  finish(): void {
+    for (const [name, sum] of this.#sums) this.#take(name, sum);
+    this.#sums.clear();
+  }
+
+  #add(name: string, gradient: ParameterArray): void {
+    if (this.#received.has(name))
+      throw invalid("PipelineParallel", name, "a second gradient in the same micro-batch", "one");
+    this.#received.add(name);
+    const sum = this.#sums.get(name);
+    if (sum === undefined) {
+      if (this.#last) this.#take(name, gradient);
+      else this.#sums.set(name, gradient.slice());
+      return;
+    }
+    if (sum.length !== gradient.length) {
+      const needed = `${sum.length}, as in the micro-batches before`;
+      throw invalid("PipelineParallel", name, `a gradient of ${gradient.length} elements`, needed);
+    }
+    for (let at = 0; at < sum.length; at++) {
+      sum[at] = (sum[at] as number) + (gradient[at] as number);
+    }
+    if (!this.#last) return;
+    this.#sums.delete(name);
+    this.#take(name, sum);
+  }
 }

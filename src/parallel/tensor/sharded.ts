@@ -7,8 +7,9 @@
  * anything element-wise or head-wise between them. One all-reduce forward, one backward, however much lies between.
  */
 import type { Communicator } from "../../api/index.ts";
-import { assertCommunicator } from "../handles.ts";
-import { sumOverRanks } from "../host-calls.ts";
+import { assertCommunicator } from "../argument-checks.ts";
+import { everythingIsHere } from "../data-parallel/backward.ts";
+import { sumOverRanks } from "../host-collectives.ts";
 import {
   type Extent,
   type Layer,
@@ -19,7 +20,6 @@ import {
 } from "../layers/layer.ts";
 import { type LinearParts, linear, sumOfRows } from "../layers/linear.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { everythingIsHere } from "../visit.ts";
 
 /** One forward pass of a sharded layer. */
 export interface ShardedPass {

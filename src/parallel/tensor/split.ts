@@ -1,10 +1,10 @@
 /** Tensors cut along an axis into a part for each rank, and put together again. */
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertSameOnRanks } from "../agreement.ts";
-import { assertCommunicator } from "../handles.ts";
-import { gatherArrays, gatherNumbers } from "../host-calls.ts";
+import { assertCommunicator } from "../argument-checks.ts";
+import { gatherArrays, gatherNumbers } from "../host-collectives.ts";
 import type { ParameterArray } from "../parameter-set.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import { elementsOf } from "../state.ts";
 
 /** Elements in row-major order, and their shape. */

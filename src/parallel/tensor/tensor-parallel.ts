@@ -4,11 +4,11 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertSameOnRanks } from "../agreement.ts";
+import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
 import { combineNorms } from "../divided.ts";
-import { assertCommunicator, assertHasFunctions } from "../handles.ts";
-import { gatherNumbers, sumOverRanks } from "../host-calls.ts";
+import { gatherNumbers, sumOverRanks } from "../host-collectives.ts";
 import type { ParameterArray } from "../parameter-set.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import { elementsOf } from "../state.ts";
 
 /** The computing of a shard, and the calls of all of them. */

@@ -1,9 +1,9 @@
 /** The options of `ShardedParallel`. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
-import type { UpdateRule } from "../optimizers/rule.ts";
+import type { UpdateRule } from "../optimizers/rules.ts";
 import type { Parameter } from "../parameter-set.ts";
-import type { ShardingStage } from "./strip-store.ts";
+import type { ShardingStage } from "./flat-parameters.ts";
 
 /** The properties that a rule is chosen by. */
 export type ParameterShape = Pick<Parameter, "name" | "dtype" | "shape">;

@@ -9,7 +9,7 @@ import { invalid } from "../../api/option-kinds.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 import { assertState, type State, type StateTensor, type StateValue } from "../state.ts";
-import type { ShardRange } from "./strips.ts";
+import type { ShardRange } from "./flat-parameters.ts";
 
 /** A range of a parameter with its live memory. */
 export interface LiveShard extends Trainable, Omit<ShardRange, "parameter"> {

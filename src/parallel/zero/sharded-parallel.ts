@@ -8,6 +8,8 @@
 
 import type { Communicator } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
+import { assertCommunicator, assertParameters } from "../argument-checks.ts";
+import { CallGuard } from "../call-guard.ts";
 import {
   addReport,
   assertGradient,
@@ -15,19 +17,22 @@ import {
   type MicroBatch,
   type Ready,
   runMicroBatch,
+  type Visit,
 } from "../data-parallel/backward.ts";
-import { finishStep, leavesInStep, type StepStats } from "../data-parallel/conclusion.ts";
-import { syncParameters } from "../data-parallel/start.ts";
-import { exchangeSteps, type RankStep } from "../data-parallel/step-exchange.ts";
-import { assertCommunicator, assertParameters } from "../handles.ts";
-import { gatherNumbers } from "../host-calls.ts";
-import { CallGuard } from "../life.ts";
+import {
+  exchangeSteps,
+  finishStep,
+  leavesInStep,
+  type RankStep,
+  type StepStats,
+} from "../data-parallel/finish-step.ts";
+import { syncParameters } from "../data-parallel/sync-parameters.ts";
+import { gatherNumbers } from "../host-collectives.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import type { RankStateful, State } from "../state.ts";
-import type { Visit } from "../visit.ts";
-import { LayerShards } from "./layer-store.ts";
-import { MemoryMeter, type ShardedMemory } from "./memory.ts";
+import { LayerShards, layersOf, MemoryMeter, type ShardedMemory } from "./flat-parameters.ts";
+import { MicroBatchStep } from "./micro-batch-step.ts";
 import {
   layerName,
   ruleOf,
@@ -36,9 +41,7 @@ import {
   shardedLines,
   shardedSettingsOf,
 } from "./options.ts";
-import { MicroBatchStep } from "./round.ts";
 import { type LiveShard, reshardStates, restoreShards, shardState } from "./shard-state.ts";
-import { layersOf } from "./strips.ts";
 
 /** Trains one model on all ranks of a communicator, each of which holds a part of its state. Made by `ShardedParallel.create`. */
 export class ShardedParallel implements RankStateful {

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { bytesOf, dtypes } from "twinccl";
 import { expect, test } from "vitest";
-import { piecesOf } from "../../../src/parallel/checkpoint/cut.ts";
+import { piecesOf } from "../../../src/parallel/checkpoint/rank-file.ts";
 
 const tensors = fc.array(
   fc.record({

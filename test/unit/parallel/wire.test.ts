@@ -5,8 +5,7 @@ import { type Communicator, createWorld } from "twinccl";
 import { DataParallel, type DataParallelOptions, ParameterSet, type State } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { halfBits, halfValue } from "../../../src/parallel/data-parallel/half.ts";
-import { largestIndexes } from "../../../src/parallel/data-parallel/top-k.ts";
+import { halfBits, halfValue, largestIndexes } from "../../../src/parallel/data-parallel/wire.ts";
 import { naiveRun, type Sample, SmallNetwork } from "../../support/small-network.ts";
 
 const memory = new DataView(new ArrayBuffer(8));

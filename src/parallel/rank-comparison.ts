@@ -1,58 +1,17 @@
 /**
- * Do all ranks describe the same thing? Found out together, and refused by name on every rank.
+ * Comparison of descriptions between ranks: differences are refused by name on every rank.
  *
- * A description is a table of named lines. Ranks compare a digest first, so that agreement costs a few bytes; only when it
+ * A description is a table of named lines. Ranks compare a digest first, so that equality costs a few bytes; only when it
  * differs do they exchange the lines, which show the differing name and its ranks.
  */
 
-import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
+import { numbersText, outliers, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
-import { largest } from "../api/largest.ts";
-
-/** Every rank's text, by rank. Costs two all-gathers. */
-export async function gatherTexts(comm: Communicator, text: string): Promise<string[]> {
-  const bytes = new TextEncoder().encode(text);
-  const lengths = await gatherWords(comm, [bytes.length]);
-  const counts = lengths.map(([length]) => length as number);
-  const total = counts.reduce((sum, each) => sum + each, 0);
-  const send = comm.alloc("uint8", bytes.length).copyFrom(bytes);
-  const recv = comm.alloc("uint8", total);
-  try {
-    await comm.allGatherv({ send, recv, recvCounts: counts });
-    const all = await recv.toHost();
-    let end = 0;
-    return counts.map((count) => {
-      end += count;
-      return new TextDecoder().decode(all.subarray(end - count, end));
-    });
-  } finally {
-    send.dispose();
-    recv.dispose();
-  }
-}
-
-/** Every rank's words, by rank; all ranks give as many. Costs one all-gather. */
-export async function gatherWords(
-  comm: Communicator,
-  words: readonly number[],
-): Promise<number[][]> {
-  const send = comm.alloc("uint32", words.length).copyFrom(Uint32Array.from(words));
-  const recv = comm.alloc("uint32", words.length * comm.size);
-  try {
-    await comm.allGather({ send, recv });
-    const all = [...(await recv.toHost())];
-    return Array.from({ length: comm.size }, (_, rank) =>
-      all.slice(rank * words.length, (rank + 1) * words.length),
-    );
-  } finally {
-    send.dispose();
-    recv.dispose();
-  }
-}
+import { gatherTexts, gatherWords } from "./host-collectives.ts";
 
 /** The compared values. */
 export interface Description {
-  /** The user of the agreement, such as `DataParallel`. */
+  /** The caller, for errors, such as `DataParallel`. */
   readonly action: string;
   /** The kind of a name, such as `parameter`. */
   readonly kind: string;
@@ -101,14 +60,6 @@ function rankMismatch(
     },
     { rank, size, comm: comm.name, ranks, field: name, values },
   );
-}
-
-/** Ranks with another value than the most common one; of equally common ones the first is the norm. */
-function outliers(values: readonly string[]): number[] {
-  const count = (value: string): number => values.filter((each) => each === value).length;
-  const most = largest(values.map(count));
-  const norm = values.find((value) => count(value) === most);
-  return values.flatMap((value, rank) => (value === norm ? [] : [rank]));
 }
 
 /** 96 bits of a text: its length and two independent multiplicative hashes. */

@@ -2,7 +2,7 @@
  * Learning rates over time, as pure functions of the number of updates done: a schedule has no state to keep, and resuming
  * at a step gives the rates that an uninterrupted run has there.
  */
-import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;

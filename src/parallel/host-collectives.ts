@@ -1,4 +1,4 @@
-/** Collectives on host arrays: copied to the backend's memory, called, and copied back, so that they run on every backend. */
+/** Collectives on host arrays and texts: copied to the backend's memory, called, and copied back, so that they run on every backend. */
 import type { Communicator } from "../api/index.ts";
 import type { ParameterArray } from "./parameter-set.ts";
 
@@ -45,4 +45,45 @@ export async function gatherNumbers(
   const counts = new Array<number>(comm.size).fill(numbers.length);
   const all = [...(await gatherArrays(comm, Float64Array.from(numbers), counts))];
   return counts.map((count, rank) => all.slice(rank * count, (rank + 1) * count));
+}
+
+/** Every rank's text, by rank. Costs two all-gathers. */
+export async function gatherTexts(comm: Communicator, text: string): Promise<string[]> {
+  const bytes = new TextEncoder().encode(text);
+  const lengths = await gatherWords(comm, [bytes.length]);
+  const counts = lengths.map(([length]) => length as number);
+  const total = counts.reduce((sum, each) => sum + each, 0);
+  const send = comm.alloc("uint8", bytes.length).copyFrom(bytes);
+  const recv = comm.alloc("uint8", total);
+  try {
+    await comm.allGatherv({ send, recv, recvCounts: counts });
+    const all = await recv.toHost();
+    let end = 0;
+    return counts.map((count) => {
+      end += count;
+      return new TextDecoder().decode(all.subarray(end - count, end));
+    });
+  } finally {
+    send.dispose();
+    recv.dispose();
+  }
+}
+
+/** Every rank's words, by rank; all ranks give as many. Costs one all-gather. */
+export async function gatherWords(
+  comm: Communicator,
+  words: readonly number[],
+): Promise<number[][]> {
+  const send = comm.alloc("uint32", words.length).copyFrom(Uint32Array.from(words));
+  const recv = comm.alloc("uint32", words.length * comm.size);
+  try {
+    await comm.allGather({ send, recv });
+    const all = [...(await recv.toHost())];
+    return Array.from({ length: comm.size }, (_, rank) =>
+      all.slice(rank * words.length, (rank + 1) * words.length),
+    );
+  } finally {
+    send.dispose();
+    recv.dispose();
+  }
 }

@@ -1,7 +1,40 @@
-/** Cross entropy of logits with target classes, weighted by class or not, as `torch.nn.functional.cross_entropy`. */
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
-import type { ParameterArray } from "../parameter-set.ts";
-import { assertLength, assertList, assertReduction, type Loss, type Reduction } from "./loss.ts";
+/** Losses: cross entropy and mean squared error, with their gradients by the prediction. */
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import type { ParameterArray } from "./parameter-set.ts";
+
+/** A loss over some samples, and their weight. */
+export interface Loss {
+  /** The mean, or the sum on request. */
+  readonly value: number;
+  /**
+   * The divisor of the mean: elements, rows or their weights. The means of several batches, and their gradients, join to
+   * those of all samples when each is weighted by this.
+   */
+  readonly weight: number;
+}
+
+/** The kind of value and gradient: mean or sum; `DataParallel` takes sums and divides once. */
+export type Reduction = "mean" | "sum";
+
+/** Refuses a reduction that is none: anything else would pass for a sum. */
+function assertReduction(loss: string, reduction: Reduction): void {
+  if (reduction === "mean" || reduction === "sum") return;
+  throw invalid(loss, "reduction", textOf(reduction), '"mean" or "sum"');
+}
+
+/** Refuses what has no length. */
+function assertList(loss: string, field: string, list: ArrayLike<number>): void {
+  if (typeof list === "object" && typeof list?.length === "number") return;
+  throw invalid(loss, field, textOf(list), "an array of numbers");
+}
+
+/** Refuses an array of the wrong length. */
+function assertLength(loss: string, field: string, found: number, needed: number): void {
+  if (found === needed) return;
+  throw invalid(loss, field, `${found} elements`, `${needed}`);
+}
+
+// Cross entropy of logits with target classes, weighted by class or not, as `torch.nn.functional.cross_entropy`.
 
 /** Arguments of `crossEntropy`. */
 export interface CrossEntropyArgs {
@@ -18,7 +51,7 @@ export interface CrossEntropyArgs {
   readonly reduction?: Reduction | undefined;
 }
 
-const kinds: OptionKinds<CrossEntropyArgs> = {
+const crossEntropyKinds: OptionKinds<CrossEntropyArgs> = {
   ...{ logits: true, targets: true, classes: true },
   ...{ weights: true, gradient: true, reduction: true },
 };
@@ -34,7 +67,7 @@ const kinds: OptionKinds<CrossEntropyArgs> = {
  * const { value, weight } = crossEntropy({ logits, targets, classes: 10, gradient, reduction: "sum" });
  */
 export function crossEntropy(args: CrossEntropyArgs): Loss {
-  assertOptions("crossEntropy", args, kinds);
+  assertOptions("crossEntropy", args, crossEntropyKinds);
   const { logits, targets, classes, weights, gradient, reduction = "mean" } = args;
   assertReduction("crossEntropy", reduction);
   const weight = totalWeight(args);
@@ -91,4 +124,49 @@ function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntro
   }
   if (weight > 0) return weight;
   throw invalid("crossEntropy", "weights", "0 for every target", "a weight above 0 for one");
+}
+
+// Mean squared error, as `torch.nn.functional.mse_loss` with its mean.
+
+/** Arguments of `mse`. */
+export interface MseArgs {
+  readonly prediction: ParameterArray;
+  /** As long as the prediction. */
+  readonly target: ArrayLike<number>;
+  /** Takes the loss's gradient by the prediction; as long as the prediction, which it may be. Overwritten. */
+  readonly gradient?: ParameterArray | undefined;
+  /** `mean` when left out; `sum` does not divide by n. */
+  readonly reduction?: Reduction | undefined;
+}
+
+const mseKinds: OptionKinds<MseArgs> = {
+  ...{ prediction: true, target: true, gradient: true, reduction: true },
+};
+
+/**
+ * Σ (prediction − target)² / n, with its gradient 2 (prediction − target) / n. `weight` is n, the number of elements.
+ * Summed in float64 in the order of the elements.
+ *
+ * @throws InvalidArgumentError for lengths that differ, no elements, or a reduction that is none; nothing is written.
+ * @example
+ * const { value } = mse({ prediction, target, gradient });
+ */
+export function mse(args: MseArgs): Loss {
+  assertOptions("mse", args, mseKinds);
+  const { prediction, target, gradient, reduction = "mean" } = args;
+  assertList("mse", "prediction", prediction);
+  assertList("mse", "target", target);
+  assertReduction("mse", reduction);
+  const count = prediction.length;
+  assertLength("mse", "prediction", count, Math.max(1, count));
+  assertLength("mse", "target", target.length, count);
+  if (gradient !== undefined) assertLength("mse", "gradient", gradient.length, count);
+  const divisor = reduction === "mean" ? count : 1;
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    const difference = (prediction[i] as number) - (target[i] as number);
+    sum += difference * difference;
+    if (gradient !== undefined) gradient[i] = (2 * difference) / divisor;
+  }
+  return { value: sum / divisor, weight: count };
 }

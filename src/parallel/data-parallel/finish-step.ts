@@ -1,14 +1,17 @@
-/** The end of a step: from the summed gradients and the reports of all ranks, the same on every rank. */
+/** The end of a step: from the summed gradients and the reports of all ranks to the clipped mean, the same on every rank. */
 import { ranksText } from "../../api/error-text.ts";
 import { type Communicator, InvalidArgumentError, type Row } from "../../api/index.ts";
-import { gatherTexts } from "../agreement.ts";
-import { type NamedGradient, normOverRanks } from "../divided.ts";
+import {
+  combineNorms,
+  type Divided,
+  groupByCopies,
+  type NamedGradient,
+  normOverRanks,
+} from "../divided.ts";
 import { NonFiniteGradientError, UnusedParametersError } from "../errors.ts";
-import { gatherNumbers } from "../host-calls.ts";
+import { gatherNumbers, gatherTexts } from "../host-collectives.ts";
 import type { ParameterSet } from "../parameter-set.ts";
-import { clipGradients, divideGradients, nonFinite, shareOfNorm } from "./mean-gradient.ts";
 import type { Settings } from "./options.ts";
-import type { RankStep } from "./step-exchange.ts";
 
 /** The result of a step; everything but `stepMs` is the same on all ranks. */
 export interface StepStats {
@@ -185,4 +188,116 @@ function nonFiniteError(
     },
     { parameters: names, field: names[0] },
   );
+}
+
+// The treatment of a step's summed gradients: divide, measure, refuse or clip. The same on every rank.
+
+/** Divides the summed gradients by the weight of all samples; one rounding each. */
+function divideGradients(parameters: Iterable<NamedGradient>, weight: number): void {
+  for (const { gradient } of parameters) {
+    for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) / weight;
+  }
+}
+
+/** The Euclidean norm of all gradients together, summed in double precision in the order of names. */
+function gradientNorm(parameters: Iterable<NamedGradient>): number {
+  const all = [...parameters];
+  const plain = Math.sqrt(sumOfSquares(all, 1));
+  if (Number.isNaN(plain) || (plain > 1e-150 && plain < 1e150)) return plain;
+  // The squares may have left the range of doubles: measure in units of the largest element.
+  let most = 0;
+  for (const { gradient } of all) {
+    for (const each of gradient) most = Math.max(most, Math.abs(each));
+  }
+  if (most === 0 || most === Number.POSITIVE_INFINITY) return most;
+  return Math.sqrt(sumOfSquares(all, most)) * most;
+}
+
+/** This rank's share in the norm of a divided model: what several ranks have counts once among them. */
+function shareOfNorm(parameters: Iterable<NamedGradient>, divided: Divided | undefined): number {
+  if (divided === undefined) return gradientNorm(parameters);
+  return combineNorms(
+    groupByCopies(parameters, divided).map(([copies, of]) => gradientNorm(of) / Math.sqrt(copies)),
+  );
+}
+
+function sumOfSquares(parameters: readonly NamedGradient[], unit: number): number {
+  let sum = 0;
+  for (const { gradient } of parameters) {
+    for (const each of gradient) sum += (each / unit) * (each / unit);
+  }
+  return sum;
+}
+
+/** The names of parameters with an infinity or a NaN in their gradient. */
+function nonFinite(parameters: Iterable<NamedGradient>): string[] {
+  return [...parameters]
+    .filter(({ gradient }) => !gradient.every((each) => Number.isFinite(each)))
+    .map(({ name }) => name);
+}
+
+/**
+ * Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done: also by a norm
+ * that is not finite, which would leave nothing of them.
+ */
+function clipGradients(parameters: Iterable<NamedGradient>, norm: number, most: number): number {
+  if (!(norm > most) || norm === Number.POSITIVE_INFINITY) return 1;
+  const factor = most / norm;
+  for (const { gradient } of parameters) {
+    for (let at = 0; at < gradient.length; at++) gradient[at] = (gradient[at] as number) * factor;
+  }
+  return factor;
+}
+
+// The messages of ranks at the end of a step: their loss and samples, and the parameters that got no gradient.
+
+/** One rank's part of a step. */
+export interface RankStep {
+  /** Sum of the losses of its samples. */
+  readonly loss: number;
+  readonly samples: number;
+  /** The divisor of the mean; the samples where they count alike. */
+  readonly weight: number;
+  /** One flag for each parameter, in the order of names: it got a gradient. */
+  readonly used: readonly boolean[];
+}
+
+/** Every rank's part, by rank. Costs one all-gather of 24 bytes and a bit for every parameter. */
+export async function exchangeSteps(comm: Communicator, mine: RankStep): Promise<RankStep[]> {
+  const parameters = mine.used.length;
+  const bytes = 24 + Math.ceil(parameters / 8);
+  const out = new Uint8Array(bytes);
+  const numbers = new DataView(out.buffer);
+  numbers.setFloat64(0, mine.loss);
+  numbers.setFloat64(8, mine.samples);
+  numbers.setFloat64(16, mine.weight);
+  for (const [at, used] of mine.used.entries()) {
+    const byte = 24 + (at >> 3);
+    if (used) out[byte] = (out[byte] as number) | (1 << (at & 7));
+  }
+  const send = comm.alloc("uint8", bytes).copyFrom(out);
+  const recv = comm.alloc("uint8", bytes * comm.size);
+  try {
+    await comm.allGather({ send, recv });
+    const all = await recv.toHost();
+    return Array.from({ length: comm.size }, (_, rank) =>
+      decoded(all.subarray(rank * bytes, (rank + 1) * bytes), parameters),
+    );
+  } finally {
+    send.dispose();
+    recv.dispose();
+  }
+}
+
+function decoded(bytes: Uint8Array, parameters: number): RankStep {
+  const numbers = new DataView(bytes.buffer, bytes.byteOffset);
+  return {
+    loss: numbers.getFloat64(0),
+    samples: numbers.getFloat64(8),
+    weight: numbers.getFloat64(16),
+    used: Array.from(
+      { length: parameters },
+      (_, at) => (((bytes[24 + (at >> 3)] as number) >> (at & 7)) & 1) === 1,
+    ),
+  };
 }

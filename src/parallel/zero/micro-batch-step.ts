@@ -9,12 +9,11 @@
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertSameOnRanks, gatherWords } from "../agreement.ts";
+import type { Direction } from "../data-parallel/backward.ts";
+import { gatherWords } from "../host-collectives.ts";
 import type { Parameter, ParameterArray } from "../parameter-set.ts";
-import type { Direction } from "../visit.ts";
-import type { LayerShards } from "./layer-store.ts";
-import type { ShardingStage } from "./strip-store.ts";
-import { LayerTraversal } from "./way.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
+import type { LayerShards, ShardingStage } from "./flat-parameters.ts";
 
 /** The inputs of a round. */
 export interface MicroBatchStepOptions {
@@ -257,4 +256,44 @@ function assertPasses(passes: readonly Direction[], count: number): void {
   if (under === 0 && passes.length === 2 * count) return;
   const needed = `${count} forward, and each back after it`;
   throw invalid("ShardedParallel.step", "passes", `the order ${passes.join(" ")}`, needed);
+}
+
+// The traversal of a micro-batch through the layers: passes forward and back, one after the other, layer by layer.
+
+/** The order of visits to layers. Visits are counted from 0. */
+export class LayerTraversal<Layer> {
+  readonly passes: readonly Direction[];
+  readonly #layers: readonly Layer[];
+
+  constructor(layers: readonly Layer[], passes: readonly Direction[]) {
+    this.passes = passes;
+    this.#layers = layers;
+  }
+
+  /** Number of visits. */
+  get length(): number {
+    return this.passes.length * this.#layers.length;
+  }
+
+  /** The layer of a visit; `undefined` before the first and after the last. */
+  layerAt(visit: number): Layer | undefined {
+    return this.#layers[this.indexAt(visit)];
+  }
+
+  /** The place of that layer among all of them; -1 where there is none. */
+  indexAt(visit: number): number {
+    if (visit < 0 || visit >= this.length) return -1;
+    const place = visit % this.#layers.length;
+    return this.isBackward(visit) ? this.#layers.length - 1 - place : place;
+  }
+
+  /** True for a visit on a pass back. */
+  isBackward(visit: number): boolean {
+    return this.passes[this.passAt(visit)] === "backward";
+  }
+
+  /** Number of the pass of a visit. */
+  passAt(visit: number): number {
+    return Math.floor(visit / this.#layers.length);
+  }
 }

@@ -1,8 +1,9 @@
 /** Work that may fail on some ranks and must then fail on all, so that none goes on alone. */
+
 import { rankRows } from "../../api/error-text.ts";
 import type { Communicator } from "../../api/index.ts";
-import { gatherTexts } from "../agreement.ts";
 import { CheckpointError } from "../errors.ts";
+import { gatherTexts } from "../host-collectives.ts";
 
 /** The failure of a rank, as the others receive it. */
 interface FailureReport {

@@ -1,9 +1,9 @@
 /** The start of training: all ranks have the same model, the root's values, and one order of use. */
 import type { Communicator } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertSameOnRanks } from "../agreement.ts";
 import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import type { Settings } from "./options.ts";
 
 /** The properties that ranks must have in common. */

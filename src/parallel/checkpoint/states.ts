@@ -1,7 +1,9 @@
-/** The states of parts as they are at this moment, checked to survive being written. */
-import { bytesOf, isDType } from "../../api/index.ts";
+/** The states of a job's parts: copied, checked, and compared between ranks before they are saved. */
+
+import { bytesOf, type Communicator, isDType } from "../../api/index.ts";
 import { nearest } from "../../api/nearest.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { assertSameOnRanks } from "../rank-comparison.ts";
 import {
   elementsOf,
   type RankStateful,
@@ -10,6 +12,8 @@ import {
   type StateTensor,
   type StateValue,
 } from "../state.ts";
+import { isPartName, type Manifest, sha256Of } from "./manifest.ts";
+import type { States } from "./rank-file.ts";
 
 /** The state in a checkpoint, by names that stay the same between saving and loading. */
 export interface CheckpointParts {
@@ -34,11 +38,6 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
     return [name, { values: kept, tensors }];
   });
   return Object.fromEntries(states);
-}
-
-/** Names of parts have no "/": it parts them from the names of their tensors. */
-export function isPartName(name: unknown): boolean {
-  return typeof name === "string" && name !== "" && !name.includes("/");
 }
 
 /**
@@ -126,4 +125,58 @@ function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+// State that all ranks share: listed as the manifest has it, and compared before it is saved.
+
+/** Bytes that are hashed at once: in several threads, and within what Node hashes, which is less than 2 GiB. */
+const PIECE_BYTES = 2 ** 24;
+
+/** The shared parts as lines of the manifest. */
+export function sharedParts(shared: States): Manifest["shared"] {
+  return Object.entries(shared).map(([part, { values, tensors }]) => {
+    const entries = byName(Object.entries(tensors));
+    return [
+      part,
+      { values, tensors: entries.map(([name, { dtype, shape }]) => [name, { dtype, shape }]) },
+    ];
+  });
+}
+
+/** Refuses to save what ranks do not share. All checksums are begun at once, of the tensors as they are now. */
+export async function assertShared(
+  comm: Communicator,
+  step: number,
+  shared: States,
+  perRank: readonly string[],
+): Promise<void> {
+  const lines = new Map<string, string>([["step", String(step)]]);
+  for (const part of perRank) lines.set(`perRank ${part}`, "present");
+  const digests: Promise<void>[] = [];
+  for (const [part, { values, tensors }] of Object.entries(shared)) {
+    lines.set(`${part}: values`, JSON.stringify(values));
+    for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
+      const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+      const take = (sha256: string): void => {
+        lines.set(`${part}/${name}`, `${dtype} [${shape.join(", ")}] ${sha256}`);
+      };
+      digests.push(fingerprint(bytes).then(take));
+    }
+  }
+  await Promise.all(digests);
+  await assertSameOnRanks(comm, {
+    action: "save",
+    kind: "shared state",
+    lines,
+    hint: "ranks have gone apart: what differs belongs to perRank, or the run is wrong",
+  });
+}
+
+/** The checksum of a tensor, of its pieces' checksums where it has several. Taken of the bytes as they are now. */
+async function fingerprint(bytes: Uint8Array): Promise<string> {
+  if (bytes.length <= PIECE_BYTES) return sha256Of(bytes);
+  const pieces = Array.from({ length: Math.ceil(bytes.length / PIECE_BYTES) }, (_, at) =>
+    sha256Of(bytes.subarray(at * PIECE_BYTES, (at + 1) * PIECE_BYTES)),
+  );
+  return sha256Of(new TextEncoder().encode((await Promise.all(pieces)).join()));
 }

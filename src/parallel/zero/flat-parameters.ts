@@ -1,9 +1,99 @@
-/** One flat parameter on one rank: its share of values and gradients, and the whole of either while that is needed. */
+/**
+ * The cut of parameters into shards, and their memory on one rank: layer by layer, each rank holding an equal range of each.
+ *
+ * The parameters of a layer follow one another in flat parameters, one for each dtype (and, in a divided model, for each
+ * number of ranks that have them). A flat parameter is padded to a multiple of the ranks; rank r holds the r-th part of it,
+ * wherever that cuts the parameters. Padding is zeros, never seen outside and never saved.
+ */
+
 import { bytesOf, type CommOp, type Communicator, type DeviceBuffer } from "../../api/index.ts";
-import { releaseAfter } from "../life.ts";
+import { releaseAfter } from "../call-guard.ts";
+import { type Divided, groupByCopies } from "../divided.ts";
 import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
-import type { MemoryMeter } from "./memory.ts";
-import { type FlatParameter, type ShardRange, shardRangesOf } from "./strips.ts";
+
+/** Where a parameter lies in its flat parameter. */
+export interface FlatPosition {
+  readonly parameter: Parameter;
+  /** First element in the flat parameter. */
+  readonly begin: number;
+}
+
+/** Parameters that are cut together. */
+export interface FlatParameter {
+  readonly dtype: ParameterDType;
+  readonly parameters: readonly FlatPosition[];
+  /** Elements of all its parameters; at least 1. */
+  readonly length: number;
+  /** Elements that each rank holds, padding included. */
+  readonly shardLength: number;
+}
+
+/** Values that are gathered, computed with and freed together. */
+export interface LayerPlan {
+  readonly name: string;
+  readonly parameters: readonly Parameter[];
+  readonly flatParameters: readonly FlatParameter[];
+}
+
+/** A range of a parameter that a rank holds. */
+export interface ShardRange {
+  readonly parameter: Parameter;
+  /** First element in the parameter. */
+  readonly begin: number;
+  /** Exclusive. */
+  readonly end: number;
+  /** First element in the rank's share. */
+  readonly at: number;
+}
+
+/** The layers of a model with parameters in their order of use; a layer's place is that of its first one. */
+export function layersOf(
+  inUse: readonly Parameter[],
+  layerOf: (name: string) => string,
+  divided: Divided | undefined,
+  size: number,
+): LayerPlan[] {
+  const layers = new Map<string, Parameter[]>();
+  for (const parameter of inUse) {
+    const name = layerOf(parameter.name);
+    layers.set(name, [...(layers.get(name) ?? []), parameter]);
+  }
+  return [...layers].map(([name, parameters]) => {
+    const alike = (["float32", "float64"] as const).flatMap((dtype) =>
+      groupByCopies(
+        parameters.filter((each) => each.dtype === dtype),
+        divided,
+      ).map(([, of]) => flatParameterOf(dtype, of, size)),
+    );
+    return { name, parameters, flatParameters: alike.filter(({ length }) => length > 0) };
+  });
+}
+
+function flatParameterOf(
+  dtype: ParameterDType,
+  parameters: readonly Parameter[],
+  size: number,
+): FlatParameter {
+  let length = 0;
+  const placed = parameters.map((parameter) => {
+    const begin = length;
+    length += parameter.length;
+    return { parameter, begin };
+  });
+  return { dtype, parameters: placed, length, shardLength: Math.ceil(length / size) };
+}
+
+/** The ranges of a flat parameter's parameters that a rank holds; empty ones too, so that every rank knows every parameter. */
+function shardRangesOf({ parameters, shardLength }: FlatParameter, rank: number): ShardRange[] {
+  const first = rank * shardLength;
+  return parameters.map(({ parameter, begin }) => {
+    const inside = (at: number): number => Math.min(Math.max(at - begin, 0), parameter.length);
+    const [from, end] = [inside(first), inside(first + shardLength)];
+    return { parameter, begin: from, end, at: Math.min(Math.max(begin - first, 0), shardLength) };
+  });
+}
+
+// One flat parameter on one rank: its share of values and gradients, and the whole of either while that is needed.
 
 /** The sharded parts: 1 optimizer state, 2 gradients as well, 3 parameter values as well. */
 export type ShardingStage = 1 | 2 | 3;
@@ -192,4 +282,106 @@ export class FlatParameterHandle {
 /** A call that could not be made must not be followed by the next: it would meet the others' call of this flat parameter. */
 function assertPosted(op: CommOp): void {
   if (op.status === "failed") throw op.error;
+}
+
+// One layer on one rank: what is gathered, computed with and freed together.
+
+/** The memory of a layer. */
+export class LayerShards {
+  readonly name: string;
+  readonly parameters: ReadonlySet<Parameter>;
+  readonly flatParameters: readonly FlatParameterHandle[];
+  /** The state of the values: readable, on their way, or neither. */
+  #values: "here" | "coming" | "away";
+
+  constructor(plan: LayerPlan, context: ShardingContext) {
+    this.name = plan.name;
+    this.parameters = new Set(plan.parameters);
+    this.flatParameters = plan.flatParameters.map((flat) => new FlatParameterHandle(flat, context));
+    this.#values = context.stage === 3 ? "away" : "here";
+  }
+
+  /** Posts the gathering of the values, unless they are here or on their way. */
+  startGather(): void {
+    if (this.#values !== "away") return;
+    this.#values = "coming";
+    for (const flat of this.flatParameters) flat.startGather();
+  }
+
+  /** Resolves when the values can be read. */
+  async finishGather(): Promise<void> {
+    this.startGather();
+    if (this.#values === "here") return;
+    for (const flat of this.flatParameters) await flat.finishGather();
+    this.#values = "here";
+  }
+
+  /** The values can no longer be read. */
+  release(): void {
+    if (this.#values !== "here") return;
+    for (const flat of this.flatParameters) flat.release();
+    this.#values = "away";
+  }
+
+  addGradient(parameter: Parameter, gradient: ParameterArray, scale: number): void {
+    for (const flat of this.flatParameters) flat.addGradient(parameter, gradient, scale);
+  }
+
+  /** Posts the sum of the gradients. */
+  startReduce(): void {
+    for (const flat of this.flatParameters) flat.startReduce();
+  }
+
+  /** Resolves when this rank has its ranges of the sums. */
+  async finishReduce(): Promise<void> {
+    for (const flat of this.flatParameters) await flat.finishReduce();
+  }
+}
+
+// The memory of sharded training, counted where it is allocated and freed.
+
+/** The uses of memory. */
+export type MemoryUse = "values" | "gradients" | "optimizer" | "exchange";
+
+/** Bytes of one use. */
+export interface HeldBytes {
+  readonly nowBytes: number;
+  /** The most since the trainer was made. */
+  readonly peakBytes: number;
+}
+
+/**
+ * Bytes that a rank holds: parameter values, their gradients, the optimizer's state, and buffers of calls under way, padding
+ * included. `total` peaks when the sum does.
+ */
+export type ShardedMemory = Readonly<Record<MemoryUse | "total", HeldBytes>>;
+
+/** Counts bytes by use. */
+export class MemoryMeter {
+  readonly #held = new Map<MemoryUse | "total", { nowBytes: number; peakBytes: number }>();
+
+  /** Allocated so many bytes; freed them where negative. */
+  add(use: MemoryUse, bytes: number): void {
+    for (const each of [use, "total"] as const) {
+      const held = this.#held.get(each) ?? { nowBytes: 0, peakBytes: 0 };
+      held.nowBytes += bytes;
+      held.peakBytes = Math.max(held.peakBytes, held.nowBytes);
+      this.#held.set(each, held);
+    }
+  }
+
+  report(): ShardedMemory {
+    const of = (use: MemoryUse | "total"): HeldBytes => ({
+      nowBytes: 0,
+      peakBytes: 0,
+      ...this.#held.get(use),
+    });
+    return {
+      values: of("values"),
+      gradients: of("gradients"),
+      optimizer: of("optimizer"),
+      exchange: of("exchange"),
+      total: of("total"),
+    };
+  }
 }
