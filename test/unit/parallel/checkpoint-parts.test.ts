@@ -150,11 +150,15 @@ describe("a save", () => {
   });
 
   const refused: [string, Partial<State>, RegExp][] = [
-    ["a map", { values: { a: { deep: new Map() as never } } }, /a.deep is a Map, needs values/],
-    ["a date", { values: { a: new Date(0) as never } }, /a is a Date/],
-    ["a function", { values: { a: (() => 1) as never } }, /a is function/],
-    ["a hole", { values: { a: new Array<number>(2) } }, /a.0 is undefined/],
-    ["an integer beyond JSON", { values: { a: 1n as never } }, /a is bigint/],
+    [
+      "a map",
+      { values: { a: { deep: new Map() as never } } },
+      /found a Map as a.deep, needs values/,
+    ],
+    ["a date", { values: { a: new Date(0) as never } }, /found a Date as a/],
+    ["a function", { values: { a: (() => 1) as never } }, /found function as a/],
+    ["a hole", { values: { a: new Array<number>(2) } }, /found undefined as a.0/],
+    ["an integer beyond JSON", { values: { a: 1n as never } }, /found bigint as a/],
     [
       "more data than its shape has",
       { tensors: { t: { dtype: "float32", shape: [3], data: new Float32Array(5) } } },
@@ -163,12 +167,12 @@ describe("a save", () => {
     [
       "fewer data",
       { tensors: { t: { dtype: "float32", shape: [3, 2], data: new Float32Array(5) } } },
-      /"t" is 5 elements/,
+      /"t" with 5 elements/,
     ],
     [
       "data of another width",
       { tensors: { t: { dtype: "float32", shape: [2], data: new Float64Array(2) } } },
-      /"t" is 2 elements of 8 bytes/,
+      /"t" with 2 elements of 8 bytes/,
     ],
   ];
   test.each(refused)("refuses %s, in either kind of part", async (_, state, message) => {

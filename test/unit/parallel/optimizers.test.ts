@@ -272,7 +272,7 @@ describe("refuses", () => {
   test("a name that is taken, or that no parameter has", () => {
     expect(() => new Optimizer([at(4), at(4)], sgd({ learningRate: 1 }))).toThrow(/taken/);
     const optimizer = new Optimizer([at(4)], sgd({ learningRate: 1 }));
-    expect(() => optimizer.step({ skip: ["v"] })).toThrow('"v"');
+    expect(() => optimizer.step({ skip: ["v"] })).toThrow("v: found a name that no");
     expect(optimizer.steps).toBe(0);
   });
   test("options that are none", () => {
