@@ -264,7 +264,11 @@ export interface Piece {
 /** Tensors begin, and files end, at multiples of so many bytes: a multiple of every element's width. */
 const UNIT_BYTES = 8;
 
-/** The pieces that lie in the file of a rank; tensors in the order given. A tensor without elements lies in the first file. */
+/**
+ * The pieces that lie in the file of a rank; tensors in the order given. A tensor without elements lies in the first file.
+ *
+ * @internal
+ */
 export function piecesOf(
   tensors: readonly (readonly [string, Pick<StateTensor, "dtype" | "shape">])[],
   rank: number,

@@ -202,7 +202,11 @@ function oddBits(x: number): number {
   return bits | 1;
 }
 
-/** The bits of `x` rounded to a 16-bit float; a NaN is the quiet one, what is too large becomes infinite. */
+/**
+ * The bits of `x` rounded to a 16-bit float; a NaN is the quiet one, what is too large becomes infinite.
+ *
+ * @internal
+ */
 export function halfBits(dtype: HalfDType, x: number): number {
   const bits = oddBits(x);
   const sign = (bits >>> 16) & 0x8000;
@@ -218,7 +222,11 @@ export function halfBits(dtype: HalfDType, x: number): number {
   return sign | roundShift((magnitude & 0x7fffff) | 0x800000, shift);
 }
 
-/** The value of a 16-bit float. */
+/**
+ * The value of a 16-bit float.
+ *
+ * @internal
+ */
 export function halfValue(dtype: HalfDType, bits: number): number {
   if (dtype === "bfloat16") {
     word[0] = bits << 16;
@@ -245,6 +253,8 @@ function roundShift(value: number, shift: number): number {
 /**
  * Indexes of the `k` elements of the largest magnitude, ascending. Of equal magnitudes the lower indexes are taken; a NaN
  * counts as infinitely large, so that it is never left behind unseen.
+ *
+ * @internal
  */
 export function largestIndexes(values: Float32Array | Float64Array, k: number): Uint32Array {
   const magnitudes = Float64Array.from(values, magnitude);

@@ -394,5 +394,5 @@ test("what JSON would change is refused before anything is written", async () =>
   };
   expect(await refused(Number.NaN)).toMatch(/p: found NaN as deep.0.value/);
   expect(await refused(-0)).toMatch(/found -0 as deep.0.value/);
-  expect(await refused(1, "a/b")).toMatch(/part "a\/b": found that name/);
+  expect(await refused(1, "a/b")).toMatch(/a\/b: found the name/);
 });
