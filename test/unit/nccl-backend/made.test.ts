@@ -25,7 +25,7 @@ test("those that were handed over count, and wait for nobody", () => {
     [from1, 1],
     [to2, 1],
   ];
-  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ posted: counts, waiting: [] });
 });
 
 test("those that wait count, by the first of each pair, until they are handed over", () => {
@@ -41,10 +41,10 @@ test("those that wait count, by the first of each pair, until they are handed ov
     [to1, 1],
     [to2, 0],
   ];
-  expect(made.messageCounts()).toEqual({ made: counts, waiting: expect.arrayContaining(first) });
+  expect(made.messageCounts()).toEqual({ posted: counts, waiting: expect.arrayContaining(first) });
   expect(made.messageCounts().waiting).toHaveLength(2);
   made.messagesSubmitted(open);
-  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ posted: counts, waiting: [] });
 });
 
 test("those that were refused are the next again", () => {
@@ -57,5 +57,5 @@ test("those that were refused are the next again", () => {
     [to1, 1],
     [to2, 0],
   ];
-  expect(made.messageCounts()).toEqual({ made: counts, waiting: [] });
+  expect(made.messageCounts()).toEqual({ posted: counts, waiting: [] });
 });
