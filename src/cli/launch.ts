@@ -1,6 +1,6 @@
 /** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
 import { statSync } from "node:fs";
-import { shownBy } from "../backends/nccl/process/visible-devices.ts";
+import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../backends/nccl/rendezvous/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/run-job.ts";
@@ -88,7 +88,7 @@ function graceOf(parsed: Parsed<typeof options>): number {
 
 function requireDevices(size: number, list: string | undefined): void {
   if (list === undefined) return;
-  const devices = shownBy(list).length;
+  const devices = parseVisibleDevices(list).length;
   if (size <= devices) return;
   throw new UsageError(
     `--one-gpu-each: ${size} ranks, but CUDA_VISIBLE_DEVICES="${list}" lists ${devices} devices`,

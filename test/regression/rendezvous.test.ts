@@ -149,7 +149,7 @@ test("a wait of a rank that names a longer time than timers hold ended after 1 m
   const waits = [
     { kind: "get", id: 2, generation: 0, key: "k", timeoutMs, needs: undefined },
     { kind: "exchange", id: 3, generation: 0, key: "x", value: new Uint8Array(1), timeoutMs },
-    { kind: "meet", id: 4, generation: 0, meetings: [{ key: "m", ranks: [0, 1] }], timeoutMs },
+    { kind: "barrier", id: 4, generation: 0, barriers: [{ key: "m", ranks: [0, 1] }], timeoutMs },
     { kind: "rejoin", id: 5, generation: 0, without: undefined, settleMs: timeoutMs, timeoutMs },
   ] as const satisfies readonly Request[];
   const soon = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 20));

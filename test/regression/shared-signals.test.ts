@@ -2,7 +2,7 @@
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { CommError, CommInfo } from "../../src/api/index.ts";
-import { Comparisons, type StoreWaits } from "../../src/backends/nccl/job/cross-check.ts";
+import { CrossCheck, type StoreWaits } from "../../src/backends/nccl/job/cross-check.ts";
 import { inWorld } from "../support/in-world.ts";
 
 /** More than the listeners that Node.js takes for a leak. */
@@ -113,13 +113,13 @@ test("ranks of several processes that wait long for each other listen once at a 
   vi.useFakeTimers();
   const { controller, listeners, most } = counted();
   let asked = 0;
-  const comparisons = new Comparisons(
+  const comparisons = new CrossCheck(
     { rank: 0, size: 2, exchange: () => new Promise(() => undefined) },
     "once",
     {
       keyOf: () => "world",
-      compares: () => undefined,
-      behind: async () => {
+      onCompare: () => undefined,
+      notSubmitted: async () => {
         asked++;
         return [1];
       },

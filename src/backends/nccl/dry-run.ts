@@ -22,7 +22,7 @@ import type { NcclCommunicator } from "./calls/communicator.ts";
 import { stepsOf } from "./calls/nccl-steps.ts";
 import { dtypeRefusal } from "./device/nccl-types.ts";
 import { isSingleRankCopy, singleRankRefusal } from "./device/single-rank.ts";
-import { type BusPlace, inBusOrder } from "./discovery/bus-order.ts";
+import { type BusAddress, inBusOrder } from "./discovery/bus-order.ts";
 import {
   hasLoadDefect,
   isPlanned,
@@ -32,12 +32,12 @@ import {
 import { type Libraries, versionText } from "./discovery/libraries.ts";
 
 /** The parts that answers depend on. */
-export interface Known {
+export interface DryRunFacts {
   readonly libraries: Libraries;
   /** Compute capabilities of the devices here. */
   readonly capabilities: readonly number[];
   /** The GPUs of all ranks; left out where they are unknown. */
-  readonly places?: readonly BusPlace[] | undefined;
+  readonly places?: readonly BusAddress[] | undefined;
   /** The pinned plan of every communicator. */
   readonly pin?: NcclPin | undefined;
   /** Why NCCL does not take its usual plans in this process; left out where it does. */
@@ -45,18 +45,18 @@ export interface Known {
 }
 
 /** Answers for one world. */
-export class Answers {
+export class DryRun {
   readonly #libraries: Libraries;
   /** The least compute capability of the devices here. */
   readonly #capability: number;
   readonly #size: number;
   readonly #pin: NcclPin;
-  readonly #places: readonly BusPlace[] | undefined;
+  readonly #places: readonly BusAddress[] | undefined;
   /** Why nothing is claimed about NCCL's plans. */
   readonly #unclaimed: string | undefined;
   #planner: Planner | undefined;
 
-  constructor({ libraries, capabilities, places, pin = {}, unusual }: Known, size: number) {
+  constructor({ libraries, capabilities, places, pin = {}, unusual }: DryRunFacts, size: number) {
     this.#libraries = libraries;
     this.#capability = capabilities.reduce(
       (least, each) => Math.min(least, each),
@@ -95,7 +95,7 @@ export class Answers {
   /** NCCL's own estimate, in nanoseconds; nothing runs. */
   estimateNs(question: Question, comm: NcclCommunicator): number {
     const { nccl } = this.#libraries;
-    const calls = comm.info.local.map((rank) => phantomCall(question, rank, comm.size));
+    const calls = comm.info.local.map((rank) => placeholderCall(question, rank, comm.size));
     if (isSingleRankCopy(calls[0] as RankCall, comm.size)) return 0;
     const parts = calls.map((call) => comm.callArgs(call));
     try {
@@ -144,7 +144,7 @@ const recvAddress = 0x7e00_0000_0000n;
  *
  * @throws UnsupportedError for a call that NCCL does not estimate: messages, and what is made of them.
  */
-function phantomCall(question: Question, rank: number, ranks: number): RankCall {
+function placeholderCall(question: Question, rank: number, ranks: number): RankCall {
   const { collective, dtype = "float32", count = 0, root = 0, op = "sum" } = question;
   if (!estimated.has(collective)) {
     throw new UnsupportedError({

@@ -6,7 +6,7 @@ import { assertOptions } from "../../api/option-kinds.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
-import { openHere, setupOf } from "./open.ts";
+import { openLocal, sessionSetup } from "./open.ts";
 import {
   assertCompareCalls,
   assertDevices,
@@ -16,9 +16,9 @@ import {
   type NcclOptions,
   ncclOptionKinds,
 } from "./options.ts";
-import { isToldByVariables } from "./process/pinned-start.ts";
+import { needsVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
-import { startsDone } from "./process/start-variables.ts";
+import { whenStartsDone } from "./process/start-variables.ts";
 import { launcherEnvironment } from "./rendezvous/index.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
@@ -61,13 +61,13 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
       if (devices === undefined) warnOfManyWorlds(request.size);
-      await startsDone(isToldByVariables(pin));
-      const setup = setupOf(options, { pin, size: places.length, plans, libraries });
-      return openHere(setup, places, request.name);
+      await whenStartsDone(needsVariables(pin));
+      const setup = sessionSetup(options, { pin, size: places.length, plans, libraries });
+      return openLocal(setup, places, request.name);
     },
     join: (request) =>
       join(options, request, (libraries, size) =>
-        setupOf(options, { pin, size, plans, libraries }),
+        sessionSetup(options, { pin, size, plans, libraries }),
       ),
   };
 }

@@ -9,15 +9,15 @@ import {
 import { invalid } from "../../api/option-kinds.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
-import { openHere, openJoined, type Setup } from "./open.ts";
+import { openJoined, openLocal, type Setup } from "./open.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
-import { connectAtStart } from "./process/start-variables.ts";
-import { type OwnDevice, ownDevice, type WantedDevice } from "./process/visible-devices.ts";
+import { disableRuntimeConnect } from "./process/start-variables.ts";
+import { type ProcessDevice, processDevice, type WantedDevice } from "./process/visible-devices.ts";
 import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** The process's role for its GPUs. */
-export interface Seeing {
-  readonly own: OwnDevice;
+export interface DeviceAccess {
+  readonly own: ProcessDevice;
   readonly look: typeof visibleDevices;
 }
 
@@ -26,7 +26,7 @@ export async function join(
   options: NcclOptions,
   request: JoinRequest,
   setupOf: (libraries: Libraries, size: number) => Setup,
-  { own, look }: Seeing = { own: ownDevice, look: visibleDevices },
+  { own, look }: DeviceAccess = { own: processDevice, look: visibleDevices },
 ): Promise<Session> {
   const environment = launcherEnvironment(launcherVariables());
   const size = environment?.size ?? 1;
@@ -41,15 +41,15 @@ export async function join(
   }
   const wanted = wantedDevice(options, environment?.localRank ?? 0);
   if (size > 1) {
-    own.show(wanted);
-    connectAtStart();
+    own.restrictTo(wanted);
+    disableRuntimeConnect();
   }
   const { libraries, visible } = await look(options);
-  const device = own.numberAmong(visible, wanted);
+  const device = own.indexAmong(visible, wanted);
   if (device === undefined) throw notVisible(wanted, visible, own, environment?.rank ?? 0, size);
   const place = { device, stream: ownStream(options) };
   const setup = setupOf(libraries, size);
-  if (environment === undefined || size === 1) return openHere(setup, [place], request.name);
+  if (environment === undefined || size === 1) return openLocal(setup, [place], request.name);
   const { jobId, rank } = environment;
   const { timeoutMs, signal } = request;
   const membership = await rendezvousFor(environment).join({
@@ -84,12 +84,14 @@ function wantedDevice({ devices }: NcclOptions, localRank: number): WantedDevice
 function notVisible(
   { device, isNamed }: WantedDevice,
   visible: number,
-  { shown }: OwnDevice,
+  { restrictedTo }: ProcessDevice,
   rank: number,
   size: number,
 ): BackendUnavailableError {
-  const isOther = shown !== undefined && visible === 1;
-  const found = isOther ? `its process took device ${shown} before` : `${visible} are visible`;
+  const isOther = restrictedTo !== undefined && visible === 1;
+  const found = isOther
+    ? `its process took device ${restrictedTo} before`
+    : `${visible} are visible`;
   const hint = isOther
     ? "CUDA shows a process that has connected its own GPU alone: name the same one, or start another process"
     : isNamed

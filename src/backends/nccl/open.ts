@@ -17,7 +17,7 @@ import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import type { CompareCalls } from "./job/cross-check.ts";
 import { Job } from "./job/job.ts";
-import { type Lives, openTogether } from "./job/rebuild.ts";
+import { type GenerationOpener, openOnAllRanks } from "./job/rebuild.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedConfig, startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import type { PlanRecord } from "./process/plan-log.ts";
@@ -44,11 +44,15 @@ export interface Setup {
 }
 
 /** All ranks of a world, one per device. */
-export function openHere(setup: Setup, found: readonly RankPlacement[], name: string): NcclSession {
+export function openLocal(
+  setup: Setup,
+  found: readonly RankPlacement[],
+  name: string,
+): NcclSession {
   const { pin = {} } = setup;
   const ranks = found.map((_, rank) => rank);
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
-  const here = devicesHere(setup, found, info);
+  const here = openDevices(setup, found, info);
   const { nccl, cuda } = setup.libraries;
   try {
     const places = busIds(cuda, found, pin);
@@ -72,15 +76,15 @@ export async function openJoined(
 ): Promise<NcclSession> {
   const end = performance.now() + timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
-  const { here, world, places } = await openTogether(membership, leftMs, signal, {
+  const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
     open: (givenUp) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, givenUp }),
-    giveBack: async ({ here: taken, world: made }) => {
+    undo: async ({ here: taken, world: made }) => {
       await made.abort();
       taken.giveBack();
     },
   });
   setup.readPlans?.(name);
-  const lives: Lives = {
+  const lives: GenerationOpener = {
     open: (next, boundMs) =>
       openJoined(setup, own, next, {
         name,
@@ -95,7 +99,7 @@ export async function openJoined(
 }
 
 /** Longest time of an opening, and its cancellation. */
-interface OwnRequest {
+interface OpenBounds {
   readonly name: string;
   readonly leftMs: () => number;
   readonly timeoutMs: number;
@@ -107,7 +111,7 @@ async function openOwn(
   setup: Setup,
   own: RankPlacement,
   membership: Membership,
-  request: OwnRequest,
+  request: OpenBounds,
 ) {
   const { name, leftMs, givenUp } = request;
   const { rank, size } = membership;
@@ -127,11 +131,12 @@ async function openOwn(
   };
   const ranks = Array.from({ length: size }, (_, each) => each);
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
-  const here = devicesHere(setup, [own], info);
+  const here = openDevices(setup, [own], info);
   const [local] = here.locals as [LocalRank];
   try {
     const opening = startPinnedJob(pin, places, {
-      meet: (which) => share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
+      agreeOnId: (which) =>
+        share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
       begin: (id) => {
         const begun = initOne(nccl, here.current, info, local, id, setup.config);
         return abortedIfLate(begun, givenUp);
@@ -139,7 +144,7 @@ async function openOwn(
       share: (graphs) => share("graphs", graphs),
       givenUp,
     });
-    const world = await within(request, opening, membership);
+    const world = await withStartDeadline(request, opening, membership);
     return { here, world, places };
   } catch (error) {
     here.giveBack();
@@ -157,7 +162,7 @@ function abortedIfLate(
 }
 
 /** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
-function devicesHere({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
+function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
@@ -222,8 +227,8 @@ function refuseShared(places: readonly string[], rank: number): void {
 }
 
 /** NCCL's own initialisation has no deadline: when it takes too long, or is given up, it is left behind. */
-async function within<T extends { abort(): Promise<void> }>(
-  { leftMs, timeoutMs, givenUp }: OwnRequest,
+async function withStartDeadline<T extends { abort(): Promise<void> }>(
+  { leftMs, timeoutMs, givenUp }: OpenBounds,
   opening: Promise<T>,
   { rank, size }: Membership,
 ): Promise<T> {
@@ -264,7 +269,7 @@ function withHostNames(text: string): string {
 }
 
 /** The session to open: so many ranks, with the pinned plan. */
-interface Opening {
+interface SetupRequest {
   readonly pin: NcclPin;
   readonly size: number;
   readonly plans: PlanRecord;
@@ -277,9 +282,9 @@ interface Opening {
  *
  * @throws InvalidArgumentError, UnsupportedError for settings that differ from those that NCCL has read in this process.
  */
-export function setupOf(
+export function sessionSetup(
   { timeoutMs, compareCalls, staging, nvls = false, readPlan = false }: NcclOptions,
-  { pin, size, plans, libraries }: Opening,
+  { pin, size, plans, libraries }: SetupRequest,
 ): Setup {
   assertRingSize(pin, size);
   processSettings.settleNvls(nvls);

@@ -27,18 +27,18 @@ import type { CurrentDevice, RankPlacement } from "./device/device.ts";
 import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
-import { Answers, type Known } from "./dry-run.ts";
+import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedVariables } from "./process/pinned-start.ts";
-import { startWithVariables, unpinned, withVariables } from "./process/start-variables.ts";
+import { startWithVariables, whenUnpinned, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** Longest time for work under way to end when a session closes, and after its communicators were aborted. */
 const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** The parts of a session. */
-interface SessionParts extends Known {
+interface SessionParts extends DryRunFacts {
   readonly current: CurrentDevice;
   readonly progress: Progress;
   /** The communicator of all ranks. */
@@ -82,7 +82,7 @@ export class NcclSession implements Session {
   /** Errors of giving memory back; `close` throws them. */
   #failure: { readonly error: unknown } | undefined;
   #closing: Promise<void> | undefined;
-  readonly #answers: Answers;
+  readonly #dryRun: DryRun;
 
   constructor(parts: SessionParts) {
     const { world, job, timeoutMs, libraries } = parts;
@@ -90,7 +90,7 @@ export class NcclSession implements Session {
     this.#progress = parts.progress;
     this.#arrays = parts.staging === "copy" ? new HostArrays(this) : undefined;
     this.#submitter = new Submitter(parts, this.#arrays);
-    this.#answers = new Answers(parts, world.size);
+    this.#dryRun = new DryRun(parts, world.size);
     this.capabilities = {
       hostArrays: parts.staging === "copy",
       virtualTime: false,
@@ -104,11 +104,12 @@ export class NcclSession implements Session {
     this.initialRanks = job?.initialRanks ?? world.info.ranks;
     this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
     this.#add(world);
-    const { comparisons, firstUses } = job ?? {};
-    if (comparisons?.areMade === true) this.compare = comparisons.compare.bind(comparisons);
+    const { crossCheck, firstContacts } = job ?? {};
+    if (crossCheck?.isEnabled === true) this.compare = crossCheck.compare.bind(crossCheck);
     const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
-    this.peerBarrier = firstUses && ((set) => firstUses.call(open(set.comm), set));
-    this.exchangeBarrier = firstUses && ((info, halves) => firstUses.messages(open(info), halves));
+    this.peerBarrier = firstContacts && ((set) => firstContacts.forCall(open(set.comm), set));
+    this.exchangeBarrier =
+      firstContacts && ((info, halves) => firstContacts.forMessages(open(info), halves));
     this.peers = job;
     this.#ends = new CommunicatorEnds(job);
     job?.onLost((rank) => this.#ends.lost(rank));
@@ -151,15 +152,15 @@ export class NcclSession implements Session {
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
-    return this.#answers.refusal(question, comm);
+    return this.#dryRun.refusal(question, comm);
   }
 
   explain(question: Question, comm: CommInfo, rank: number): Explanation {
-    return this.#answers.explain(question, comm, rank);
+    return this.#dryRun.explain(question, comm, rank);
   }
 
   estimate(question: Question, info: CommInfo): number {
-    return this.#answers.estimateNs(question, this.#comm(info));
+    return this.#dryRun.estimateNs(question, this.#comm(info));
   }
 
   wakeOrder(set: CallSet | undefined): readonly number[] {
@@ -225,13 +226,13 @@ export class NcclSession implements Session {
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
-    const made = childrenOf(this.#parts, parent, set, children);
+    const made = createChildren(this.#parts, parent, set, children);
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
         abortAll(comms);
         throw this.#aborted(set.comm);
       }
-      this.#parts.job?.born(set.comm, set.number, children);
+      this.#parts.job?.addChildren(set.comm, set.number, children);
       for (const comm of comms) this.#add(comm);
       this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));
     };
@@ -273,7 +274,7 @@ export class NcclSession implements Session {
       const hint = "close it and connect again";
       throw new UnsupportedError({ headline: "rebuild: this job has one process", hint });
     }
-    job.handOver();
+    job.beginRebuild();
     // Ranks that are gone, or left out, end nothing with the others.
     this.#ends.detach();
     // Memory that could not be given back is reported once, and delays no rank.
@@ -344,14 +345,14 @@ export class NcclSession implements Session {
   /** A communicator takes calls. Where other processes may ask, they are counted. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
-    comm.counters = this.#parts.job?.madeOn(comm.info);
+    comm.counters = this.#parts.job?.countersOf(comm.info);
   }
 
   /** A communicator takes no more calls. */
   #retire(comm: NcclCommunicator, reason?: unknown): void {
     comm.markOver(reason);
     this.#comms.delete(comm.info.id);
-    this.#parts.job?.over(comm.info);
+    this.#parts.job?.retire(comm.info);
   }
 
   #comm(info: CommInfo): NcclCommunicator {
@@ -404,7 +405,7 @@ function closedBefore(session: Closable): void {
 }
 
 /** Makes them: here, or, where other members live in other processes, on a thread on which NCCL waits for these. */
-function childrenOf(
+function createChildren(
   { libraries, current, config, pin = {}, job }: SessionParts,
   parent: NcclCommunicator,
   { calls }: CallSet,
@@ -416,7 +417,7 @@ function childrenOf(
     // Where it has to wait, the parent may be over by then, and its handles with it: nothing is made of it.
     const splitHere = () =>
       parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
-    return unpinned(() => withVariables(variables, splitHere));
+    return whenUnpinned(() => withVariables(variables, splitHere));
   }
   let begun: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {

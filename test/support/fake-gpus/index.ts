@@ -3,7 +3,7 @@ import type { Backend } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
 import { placesFor } from "../../../src/backends/nccl/devices.ts";
 import type { Libraries } from "../../../src/backends/nccl/discovery/libraries.ts";
-import { openHere, type Setup } from "../../../src/backends/nccl/open.ts";
+import { openLocal, type Setup } from "../../../src/backends/nccl/open.ts";
 import type { NcclSession } from "../../../src/backends/nccl/session.ts";
 import { fakeCuda } from "./cuda.ts";
 import { Machine, type MachineOptions } from "./machine.ts";
@@ -48,7 +48,7 @@ export function fakeGpus(
       probe: () => ({ ok: true, reason: "fake GPUs" }),
       async open(request) {
         const options = { ...(devices && { devices }), ...(streams && { streams }) };
-        const session = openHere(setup, placesFor(options, request), request.name);
+        const session = openLocal(setup, placesFor(options, request), request.name);
         sessions.push(session);
         return session;
       },

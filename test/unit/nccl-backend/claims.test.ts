@@ -5,8 +5,8 @@
 import { type Communicator, createWorld, type Explanation, type Session } from "twinccl";
 import type { nccl as ncclBackend } from "twinccl/nccl";
 import { describe, expect, test, vi } from "vitest";
-import { Answers } from "../../../src/backends/nccl/dry-run.ts";
-import { openHere } from "../../../src/backends/nccl/open.ts";
+import { DryRun } from "../../../src/backends/nccl/dry-run.ts";
+import { openLocal } from "../../../src/backends/nccl/open.ts";
 import { PlanRecord } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 import { withVariables } from "../../../src/backends/nccl/process/start-variables.ts";
@@ -23,7 +23,7 @@ async function said(gpus: FakeGpus, size: number, unusual?: string) {
     backend: {
       name: "nccl",
       probe: () => ({ ok: true, reason: "fake GPUs" }),
-      open: async ({ name }): Promise<Session> => openHere(setup, devices, name),
+      open: async ({ name }): Promise<Session> => openLocal(setup, devices, name),
     },
     size,
   });
@@ -95,7 +95,7 @@ test("one other GPU among known ones is enough", () => {
   const places = ["0000:10:00.0", "0000:11:00.0"];
   const info = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
   const claimOf = (capabilities: readonly number[]) =>
-    new Answers({ libraries, capabilities, places }, 2).explain(sum, info, 0).claim;
+    new DryRun({ libraries, capabilities, places }, 2).explain(sum, info, 0).claim;
   expect(claimOf([9, 9])).toMatch(same);
   expect(claimOf([9, 12])).toMatch(/not for 12\.0/);
 });
@@ -154,10 +154,10 @@ describe("options and environment reach what is claimed", () => {
     const stubbed = { NCCL_NVLS_ENABLE: undefined, ...env };
     for (const [name, value] of Object.entries(stubbed)) vi.stubEnv(name, value);
     try {
-      const { setupOf } = await import("../../../src/backends/nccl/open.ts");
+      const { sessionSetup } = await import("../../../src/backends/nccl/open.ts");
       const { libraries } = cleanGpus().setup;
       const opening = { pin: {}, size: 2, plans: new PlanRecord(), libraries };
-      return setupOf({ ...options }, opening).unusual;
+      return sessionSetup({ ...options }, opening).unusual;
     } finally {
       vi.unstubAllEnvs();
     }

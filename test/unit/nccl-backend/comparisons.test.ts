@@ -317,13 +317,13 @@ test.each([
   ["always", ["a 0", "b 1", "a 2", "b 3", "b 4"]],
 ] as const)("%s: what is asked of the other ranks", async (compareCalls, asked) => {
   const told: string[] = [];
-  const { comparisons } = alone(compareCalls, (key, words) => {
+  const { crossCheck } = alone(compareCalls, (key, words) => {
     told.push(`${words} ${key.split(" ").at(-1)}`);
   });
   // The second call is the only one that ranks differ in.
   for (const [number, kind] of ["a", "b", "a", "b", "b"].entries()) {
     const judge = () => (number === 1 ? "they differ" : undefined);
-    const compared = comparisons.compare(world, number, () => ({ kind, details: kind }), judge);
+    const compared = crossCheck.compare(world, number, () => ({ kind, details: kind }), judge);
     if (number === 1 && compareCalls !== "off") expect(await compared).toBe("they differ");
     else expect(await compared).toBeUndefined();
   }
@@ -336,14 +336,14 @@ test("communicators of splits are compared by their own ranks, and kept apart", 
   const half = { ...world, id: 1, name: "world/0", ranks: [0], local: [0] };
   const turned = { ...world, id: 2, name: "world/0", ranks: [1, 0], local: [1] };
   const again = { ...world, id: 9, name: "world/0" };
-  job.born(world, 0, [half]);
-  job.born(half, 0, [{ ...half, id: 5 }]);
-  job.born(world, 1, [turned]);
-  job.born(world, 2, [again]);
+  job.addChildren(world, 0, [half]);
+  job.addChildren(half, 0, [{ ...half, id: 5 }]);
+  job.addChildren(world, 1, [turned]);
+  job.addChildren(world, 2, [again]);
   const seen: (readonly string[])[] = [];
   for (const comm of [world, half, turned, again]) {
     const judge = (words: readonly string[]): void => void seen.push(words);
-    await job.comparisons.compare(comm, 0, () => ({ kind: "k", details: "w" }), judge);
+    await job.crossCheck.compare(comm, 0, () => ({ kind: "k", details: "w" }), judge);
   }
   expect(keys).toEqual(["call world 0", "call world/1.0 0", "call world/2.0 0"]);
   const inOrder = ["w of 0", "w of 1"];

@@ -2,17 +2,17 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
-import { connectAtStart } from "../../../src/backends/nccl/process/start-variables.ts";
+import { disableRuntimeConnect } from "../../../src/backends/nccl/process/start-variables.ts";
 
 test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])("they are where nothing is said: %j", (given) => {
   const env: NodeJS.ProcessEnv = { ...given };
-  connectAtStart(env);
+  disableRuntimeConnect(env);
   expect(env).toEqual({ NCCL_RUNTIME_CONNECT: "0" });
 });
 
 test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => {
   const env = { NCCL_RUNTIME_CONNECT: value };
-  connectAtStart(env);
+  disableRuntimeConnect(env);
   expect(env).toEqual({ NCCL_RUNTIME_CONNECT: value });
 });
 

@@ -45,12 +45,12 @@ const calls: [string, (comm: Communicator, options?: object) => PromiseLike<unkn
 
 /** Has a rank hear that the others have come only when the function returned is called. */
 function hearLate({ membership }: Joined): () => void {
-  const meet = membership.meet.bind(membership);
+  const meet = membership.awaitBarriers.bind(membership);
   let hear = (): void => undefined;
   const heard = new Promise<void>((resolve) => {
     hear = resolve;
   });
-  membership.meet = async (meetings) => {
+  membership.awaitBarriers = async (meetings) => {
     const together = await meet(meetings);
     await heard;
     return together;
@@ -85,7 +85,7 @@ test.each(calls)(
   async (_, call) => {
     const ranks = await joinAll(2);
     const gone = new RendezvousError({ headline: "the store is gone" }, { address: "nowhere" });
-    for (const { membership } of ranks) membership.meet = () => Promise.reject(gone);
+    for (const { membership } of ranks) membership.awaitBarriers = () => Promise.reject(gone);
     expect(await onAll(ranks, ({ comm }) => codeOf(call(comm)))).toEqual(["done", "done"]);
     await closeAll(ranks);
   },
@@ -128,7 +128,7 @@ test("keys of splits of splits stay short, and differ", () => {
   let parent = comm(0);
   for (let depth = 1; depth < 100; depth++) {
     const children = [comm(2 * depth), comm(2 * depth + 1)];
-    keys.born(parent, 10 ** 6, children);
+    keys.add(parent, 10 ** 6, children);
     for (const child of children) seen.add(keys.of(child));
     parent = children[depth % 2] as typeof parent;
   }

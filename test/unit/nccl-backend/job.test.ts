@@ -31,16 +31,16 @@ const call = (rank: number) => ({ rank }) as RankCall;
 
 /** A process makes calls up to number `last` on a communicator. */
 function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
-  job.madeOn(comm).submitted = last + 1;
+  job.countersOf(comm).submitted = last + 1;
 }
 
 async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
   return (await job.missingRanks(comm, number)).ranks;
 }
 
-const isQuestion = (key: string): boolean => /^roll call \d+$/.test(key);
+const isQuestion = (key: string): boolean => /^query \d+$/.test(key);
 
-describe("a roll call", () => {
+describe("a status query", () => {
   test("names the ranks that have not made the call", async () => {
     const [asker, behind, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
@@ -57,14 +57,14 @@ describe("a roll call", () => {
     const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
     for (const job of [asker, meets]) made(job, comm, 4);
-    meets.madeOn(comm).atBarrier = 4;
+    meets.countersOf(comm).atBarrier = 4;
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
     made(there, comm, 4);
     for (const job of [asker, meets, there]) {
       expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
     }
     expect(await asker.missingRanks(comm, 3)).toEqual({ ranks: [], haveDiverged: false });
-    meets.madeOn(comm).atBarrier = undefined;
+    meets.countersOf(comm).atBarrier = undefined;
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
   });
 
@@ -73,7 +73,7 @@ describe("a roll call", () => {
     // Alike in name and ranks, and another one.
     const [first, second] = [0, 1].map((call) => {
       const child = { ...world(2, 1), name: "world/0" };
-      for (const job of [asker, other]) job.born(world(2), call, [child]);
+      for (const job of [asker, other]) job.addChildren(world(2), call, [child]);
       return child;
     }) as [ReturnType<typeof world>, ReturnType<typeof world>];
     made(other, second, 7);
@@ -91,7 +91,7 @@ describe("a roll call", () => {
   test("is answered by a rank that goes on to the next life, until that one begins", async () => {
     const [asker, ahead] = (await jobs(2)) as [Job, Job];
     made(ahead, world(2), 9);
-    ahead.handOver();
+    ahead.beginRebuild();
     expect(await missing(asker, world(2), 9)).toEqual([]);
     expect(await missing(asker, world(2), 10)).toEqual([1]);
   });
@@ -100,12 +100,12 @@ describe("a roll call", () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const children = Array.from({ length: 70 }, (_, call) => {
       const child = { ...world(2, 1 + call), name: "world/0" };
-      for (const job of [asker, other]) job.born(world(2), call, [child]);
+      for (const job of [asker, other]) job.addChildren(world(2), call, [child]);
       return child;
     });
     for (const child of children) {
       made(other, child, 0);
-      other.over(child);
+      other.retire(child);
     }
     const [first, last] = [children[0], children.at(-1)] as [Comm, Comm];
     expect(await missing(asker, last, 0)).toEqual([]);
@@ -118,11 +118,11 @@ describe("a roll call", () => {
     const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
     const end = { direction: "recv", peer: 0, call: call(1) } as const;
-    other.madeOn(comm).messagesSubmitted([{ ...end, number: 3 }]);
+    other.countersOf(comm).messagesSubmitted([{ ...end, number: 3 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
-    other.madeOn(comm).messagesSubmitted([{ ...end, number: 4 }]);
+    other.countersOf(comm).messagesSubmitted([{ ...end, number: 4 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([]);
-    other.madeOn(comm).messagesFailed([{ ...end, number: 4 }]);
+    other.countersOf(comm).messagesFailed([{ ...end, number: 4 }]);
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
   });
 
@@ -142,9 +142,9 @@ describe("a roll call", () => {
   test("goes on after words that the store did not take", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const many = { ...world(2, 1), name: "world/0" };
-    for (const job of [asker, other]) job.born(world(2), 0, [many]);
+    for (const job of [asker, other]) job.addChildren(world(2), 0, [many]);
     made(other, many, 0);
-    const ends = vi.spyOn(other.madeOn(many), "messageCounts");
+    const ends = vi.spyOn(other.countersOf(many), "messageCounts");
     ends.mockReturnValue({ posted: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     expect(await asker.missingEnds(many, [half])).toEqual([1]);

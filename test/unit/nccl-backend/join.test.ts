@@ -7,7 +7,7 @@ import { type CommError, type ConnectedCommunicator, connect } from "twinccl";
 import type { NcclOptions } from "twinccl/nccl";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { join } from "../../../src/backends/nccl/join.ts";
-import { OwnDevice } from "../../../src/backends/nccl/process/visible-devices.ts";
+import { ProcessDevice } from "../../../src/backends/nccl/process/visible-devices.ts";
 import { type FakeGpus, librariesOf, migOf, uuidOf } from "../../support/fake-gpus/index.ts";
 import { place } from "../nccl-rendezvous/stores.ts";
 import { cleanGpus } from "./gpus.ts";
@@ -17,13 +17,13 @@ afterEach(() => vi.unstubAllEnvs());
 /** A process: its own list of devices, and its own CUDA. */
 class Process {
   readonly env: NodeJS.ProcessEnv;
-  readonly #own: OwnDevice;
+  readonly #own: ProcessDevice;
   readonly #gpus: FakeGpus;
   readonly #libraries: FakeGpus["setup"]["libraries"];
 
   constructor(gpus: FakeGpus, list: string | undefined, gpusHere = gpus.machine.devices) {
     this.env = list === undefined ? {} : { CUDA_VISIBLE_DEVICES: list };
-    this.#own = new OwnDevice(this.env, () => gpusHere);
+    this.#own = new ProcessDevice(this.env, () => gpusHere);
     this.#gpus = gpus;
     this.#libraries = librariesOf(gpus, this.env);
   }

@@ -97,7 +97,7 @@ class Job {
         return this.#values.get(key);
       },
       exchange,
-      meet: async (meetings, { signal } = {}) => {
+      awaitBarriers: async (meetings, { signal } = {}) => {
         for (const { key } of meetings) this.#come(key).add(rank);
         do {
           await new Promise((resolve) => setImmediate(resolve));

@@ -59,11 +59,11 @@ function noting(member: Membership, compared: string[], met: string[]): Membersh
     if (key.startsWith("call ")) compared.push(key);
     return member.exchange(key, ...rest);
   };
-  const meet: Membership["meet"] = (meetings, ...rest) => {
+  const awaitBarriers: Membership["awaitBarriers"] = (meetings, ...rest) => {
     met.push(...meetings.map(({ key }) => key));
-    return member.meet(meetings, ...rest);
+    return member.awaitBarriers(meetings, ...rest);
   };
-  const noted: Partial<Membership> = { exchange, meet };
+  const noted: Partial<Membership> = { exchange, awaitBarriers };
   return new Proxy(member, {
     get(target, name) {
       const value = Reflect.get(target, name, target) as unknown;

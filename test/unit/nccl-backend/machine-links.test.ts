@@ -2,16 +2,16 @@
 import { describe, expect, test } from "vitest";
 import { nvlsState, p2pState } from "../../../src/backends/nccl/discovery/examine.ts";
 import { linkKinds } from "../../../src/backends/nccl/discovery/link-kinds.ts";
-import type { FarEnd } from "../../../src/backends/nccl/result/nvml.ts";
+import type { LinkEnd } from "../../../src/backends/nccl/result/nvml.ts";
 
 /** Bus ids as CUDA writes them, and the same places as NVML's numbers make them. */
 const busIds = ["0000:1B:00.0", "00000000:43:00.0", "0000:b7:1F.0"];
 const places = ["0:1b:0", "0:43:0", "0:b7:1f"];
-const toGpu = (index: number): FarEnd => ({ kind: "gpu", place: places[index] });
-const toSwitch: FarEnd = { kind: "switch", place: "0:c4:0" };
-const toProcessor: FarEnd = { kind: "other", place: "6:0:0" };
+const toGpu = (index: number): LinkEnd => ({ kind: "gpu", place: places[index] });
+const toSwitch: LinkEnd = { kind: "switch", place: "0:c4:0" };
+const toProcessor: LinkEnd = { kind: "other", place: "6:0:0" };
 
-const kindsOf = (links: readonly (readonly FarEnd[] | undefined)[], level?: number) =>
+const kindsOf = (links: readonly (readonly LinkEnd[] | undefined)[], level?: number) =>
   linkKinds(
     links.map((each, index) => ({ pciBusId: busIds[index] as string, links: each })),
     () => level,
@@ -31,7 +31,7 @@ describe("the kind of a link", () => {
   });
 
   test("is, on switches, the number that both have", () => {
-    const links = (count: number) => Array<FarEnd>(count).fill(toSwitch);
+    const links = (count: number) => Array<LinkEnd>(count).fill(toSwitch);
     expect(kindsOf([links(18), links(17), []], 30)).toEqual([
       ["X", "NV17", "PHB"],
       ["NV17", "X", "PHB"],
@@ -53,14 +53,14 @@ describe("the kind of a link", () => {
   });
 
   test("is not known where links lead somewhere that is not known", () => {
-    const unknown: FarEnd = { kind: undefined, place: undefined };
+    const unknown: LinkEnd = { kind: undefined, place: undefined };
     expect(kindsOf([[unknown], [unknown]], 50)[0]).toEqual(["X", null]);
     expect(kindsOf([[unknown], [toProcessor]], 50)[0]).toEqual(["X", "SYS"]);
     expect(kindsOf([undefined, []], 50)[0]).toEqual(["X", null]);
   });
 
   test("needs no kind of what lies at the place of a GPU, as older drivers tell none", () => {
-    const at = (index: number): FarEnd => ({ kind: undefined, place: places[index] });
+    const at = (index: number): LinkEnd => ({ kind: undefined, place: places[index] });
     expect(kindsOf([[at(2)], [at(2)], [at(0), at(1)]], 20)).toEqual([
       ["X", "PXB", "NV1"],
       ["PXB", "X", "NV1"],

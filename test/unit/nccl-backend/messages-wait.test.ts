@@ -1,7 +1,7 @@
 /** The ranks that keep messages waiting, found from report to report. */
 import { expect, test, vi } from "vitest";
 import type { Message, MessageCounts } from "../../../src/backends/nccl/calls/call-counters.ts";
-import { keepWaiting } from "../../../src/backends/nccl/job/missing-ranks.ts";
+import { blockingRanks } from "../../../src/backends/nccl/job/missing-ranks.ts";
 
 /** A message of a world of four: `"0>1 #2"` is the third from 0 to 1. */
 function message(text: string): Message {
@@ -24,7 +24,7 @@ function lacking(
   words: Readonly<Record<number, MessageCounts>>,
 ) {
   const of = vi.fn(async (each: number) => words[each] ?? says([]));
-  return keepWaiting(4, of, rank, together.map(message)).then((ranks) => ({ ranks, of }));
+  return blockingRanks(4, of, rank, together.map(message)).then((ranks) => ({ ranks, of }));
 }
 
 test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, readonly number[]]>([

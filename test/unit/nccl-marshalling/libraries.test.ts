@@ -6,7 +6,7 @@ import { BackendUnavailableError } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { examine } from "../../../src/backends/nccl/discovery/examine.ts";
-import { loadLibraries, places } from "../../../src/backends/nccl/discovery/libraries.ts";
+import { loadLibraries, candidatesOf } from "../../../src/backends/nccl/discovery/libraries.ts";
 import { ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
@@ -28,10 +28,10 @@ describe("places", () => {
 
   test("an option is the only place, then the variable", () => {
     const env = { TWIN_LIBRARY: "/by/variable.so" };
-    expect(places({ ...wish, option: "/by/option.so" }, env)).toEqual([
+    expect(candidatesOf({ ...wish, option: "/by/option.so" }, env)).toEqual([
       { path: "/by/option.so", why: "option" },
     ]);
-    expect(places(wish, env)).toEqual([{ path: "/by/variable.so", why: "TWIN_LIBRARY" }]);
+    expect(candidatesOf(wish, env)).toEqual([{ path: "/by/variable.so", why: "TWIN_LIBRARY" }]);
   });
 
   test("else the loader's path, then files in CUDA's folders", () => {
@@ -42,7 +42,7 @@ describe("places", () => {
     mkdirSync(join(home, "other", "lib"), { recursive: true });
     writeFileSync(join(home, "other", "lib64"), "no folder");
     const env = { CUDA_HOME: home, CUDA_PATH: join(home, "other"), TWIN_LIBRARY: "" };
-    const all = places(wish, env);
+    const all = candidatesOf(wish, env);
     expect(all.filter(({ why }) => why !== "usual folder")).toEqual([
       { path: "libtwin.so.2", why: "loader path" },
       { path: "libtwin.so", why: "loader path" },
@@ -61,7 +61,7 @@ describe("places", () => {
     // No machine has such a library there.
     const usual = all.filter(({ why }) => why === "usual folder");
     expect(usual.map(({ path }) => path)).toContain("/usr/local/cuda/lib64");
-    for (const { lacks } of usual) expect(lacks).toMatch(/^no such folder$|^holds no /);
+    for (const { fault } of usual) expect(fault).toMatch(/^no such folder$|^holds no /);
   });
 });
 

@@ -3,10 +3,10 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { graphFile, graphTopology, h200x8 } from "../../../src/algorithms/index.ts";
-import { setupOf } from "../../../src/backends/nccl/open.ts";
+import { sessionSetup } from "../../../src/backends/nccl/open.ts";
 import {
   graphsWithRing,
-  isToldByVariables,
+  needsVariables,
   pinnedConfig,
   pinnedVariables,
   startPinned,
@@ -15,9 +15,9 @@ import {
 import { PlanLogFile, PlanRecord } from "../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../src/backends/nccl/process/process-settings.ts";
 import {
-  startsDone,
   startWithVariables,
-  unpinned,
+  whenStartsDone,
+  whenUnpinned,
   withVariables,
 } from "../../../src/backends/nccl/process/start-variables.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
@@ -52,7 +52,7 @@ describe("variables", () => {
 
   test("of a start on another thread are seen by none that has none", async () => {
     const own = (): string | undefined => process.env["NCCL_ALGO"];
-    expect(unpinned(own)).toBeUndefined();
+    expect(whenUnpinned(own)).toBeUndefined();
     let end = (): void => undefined;
     const ending = new Promise<void>((resolve) => {
       end = resolve;
@@ -63,7 +63,7 @@ describe("variables", () => {
     });
     await new Promise((resolve) => setImmediate(resolve));
     expect(own()).toBe("Ring");
-    const others = Promise.all([unpinned(own), startWithVariables({}, async () => own())]);
+    const others = Promise.all([whenUnpinned(own), startWithVariables({}, async () => own())]);
     end();
     expect(await pinned).toBe("Ring");
     expect(await others).toEqual([undefined, undefined]);
@@ -96,9 +96,9 @@ describe("variables", () => {
   test("of others alone keep a start that has none waiting, and all starts one that has some", async () => {
     const [[long, endLong], [pinned, endPinned]] = [held(), held()];
     void startWithVariables({}, () => long);
-    await startsDone(false);
+    await whenStartsDone(false);
     let mayBegin = false;
-    const withOwn = startsDone(true).then(() => {
+    const withOwn = whenStartsDone(true).then(() => {
       mayBegin = true;
     });
     await new Promise((resolve) => setImmediate(resolve));
@@ -106,7 +106,7 @@ describe("variables", () => {
     endLong();
     await withOwn;
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => pinned);
-    const without = startsDone(false).then(() => process.env["NCCL_ALGO"]);
+    const without = whenStartsDone(false).then(() => process.env["NCCL_ALGO"]);
     await new Promise((resolve) => setImmediate(resolve));
     expect(process.env["NCCL_ALGO"]).toBe("Ring");
     endPinned();
@@ -117,12 +117,12 @@ describe("variables", () => {
     const [long, end] = held();
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
     for (const hasOwn of [false, true]) {
-      const error = await startsDone(hasOwn, 20).catch((thrown: unknown) => thrown);
+      const error = await whenStartsDone(hasOwn, 20).catch((thrown: unknown) => thrown);
       expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
       expect((error as Error).message).toContain("were still starting after 20 ms");
     }
     end();
-    await startsDone(true);
+    await whenStartsDone(true);
   });
 
   test("are put back when the start fails", async () => {
@@ -179,8 +179,8 @@ function fakeStarts(found: string) {
 
 test("what is told by variables is known", () => {
   const told = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
-  expect(told.map(isToldByVariables)).toEqual([true, true, true]);
-  expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(isToldByVariables)).not.toContain(true);
+  expect(told.map(needsVariables)).toEqual([true, true, true]);
+  expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(needsVariables)).not.toContain(true);
 });
 
 describe("a pinned ring", () => {
@@ -226,7 +226,7 @@ describe("a pinned ring", () => {
     const shared = new TextEncoder().encode(found);
     const which: string[] = [];
     await startPinnedJob(pin, places, {
-      meet: async (each) => {
+      agreeOnId: async (each) => {
         which.push(each);
         return new Uint8Array(1);
       },
@@ -241,7 +241,7 @@ describe("a pinned ring", () => {
   test("of a job leaves no communicator behind whose graphs are not heard of", async () => {
     const fake = fakeStarts(found);
     const starting = startPinnedJob(pin, places, {
-      meet: async () => new Uint8Array(1),
+      agreeOnId: async () => new Uint8Array(1),
       begin: async () => fake.start(),
       share: () => Promise.reject(new Error("rank 0 is lost")),
     });
@@ -254,7 +254,7 @@ describe("a pinned ring", () => {
     const fake = fakeStarts(found);
     let met: (id: Uint8Array) => void = () => undefined;
     const waiting = startPinnedJob({ algorithm: "Tree" }, places, {
-      meet: () => {
+      agreeOnId: () => {
         return new Promise<Uint8Array>((resolve) => {
           met = resolve;
         });
@@ -452,8 +452,8 @@ test("a ring of another size than the world's is refused before anything is sett
   const before = process.env["NCCL_BUFFSIZE"];
   vi.stubEnv("NCCL_NVLS_ENABLE", "0");
   onTestFinished(() => void vi.unstubAllEnvs());
-  expect(() => setupOf({}, opening)).toThrow(/rings: found 2 ranks, needs all 3 of the world/);
+  expect(() => sessionSetup({}, opening)).toThrow(/rings: found 2 ranks, needs all 3 of the world/);
   expect(process.env["NCCL_BUFFSIZE"]).toBe(before);
   const nothing = { ...opening, pin: {}, size: 2 };
-  expect(() => setupOf({}, nothing)).not.toThrow();
+  expect(() => sessionSetup({}, nothing)).not.toThrow();
 });

@@ -2,7 +2,7 @@
 import { type Backend, createWorld } from "twinccl";
 import type { NcclPin } from "twinccl/nccl";
 import { expect, test } from "vitest";
-import { openHere } from "../../../src/backends/nccl/open.ts";
+import { openLocal } from "../../../src/backends/nccl/open.ts";
 import { pinnedConfig } from "../../../src/backends/nccl/process/pinned-start.ts";
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { fakeGpus } from "../../support/fake-gpus/index.ts";
@@ -40,7 +40,7 @@ function pinned(pin: NcclPin, fails = false) {
     name: "nccl",
     probe: () => ({ ok: true, reason: "fake GPUs" }),
     open: async ({ size, name }) =>
-      openHere(
+      openLocal(
         {
           ...setup,
           libraries: { ...setup.libraries, nccl: calls },

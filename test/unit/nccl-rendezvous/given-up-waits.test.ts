@@ -81,7 +81,9 @@ describe("where the store is silent and keeps the connection", () => {
   test("a rank is not kept in a meeting that it gives up", async () => {
     const { member } = await silenced();
     const giveUp = new AbortController();
-    const meeting = errorOf(member.meet([{ key: "k", ranks: [0] }], { signal: giveUp.signal }));
+    const meeting = errorOf(
+      member.awaitBarriers([{ key: "k", ranks: [0] }], { signal: giveUp.signal }),
+    );
     giveUp.abort();
     expect(await within(15_000, meeting)).toMatchObject({ code: "ERR_COMM_ABORTED" });
     await member.leave();

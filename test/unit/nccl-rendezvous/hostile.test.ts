@@ -8,9 +8,9 @@ import {
   encodeChallenge,
   encodeHello,
   encodeProof,
+  FrameSeal,
   freshNonce,
   isProof,
-  Seal,
 } from "../../../src/backends/nccl/rendezvous/connection.ts";
 import {
   decodeReply,
@@ -69,7 +69,7 @@ function speaker(
     socket.write(framed(encodeHello(hello)));
     socket.once("data", (chunk) => {
       const exchanged = { hello, nonce: decodeChallenge(chunk.subarray(4)) };
-      const seal = new Seal("rank", secret, exchanged);
+      const seal = new FrameSeal("rank", secret, exchanged);
       const frames = bodies.map((body) => framed(seal.seal(body)));
       socket.write(Buffer.concat([framed(encodeProof("rank", secret, exchanged)), ...frames]));
       if (last !== undefined) void later.then(() => socket.write(framed(seal.seal(last))));
@@ -231,12 +231,15 @@ describe("the proof", () => {
   });
 
   test("and frames: only the next one of the other end fits", () => {
-    const [out, back] = [new Seal("rank", secret, exchanged), new Seal("store", secret, exchanged)];
+    const [out, back] = [
+      new FrameSeal("rank", secret, exchanged),
+      new FrameSeal("store", secret, exchanged),
+    ];
     const first = out.seal(bytes("one"));
     const second = out.seal(bytes("one"));
     expect(first.equals(second)).toBe(false);
     const open = (frames: readonly Buffer[]) => {
-      const seal = new Seal("rank", secret, exchanged);
+      const seal = new FrameSeal("rank", secret, exchanged);
       return frames.map((frame) => seal.open(frame)?.toString());
     };
     expect(open([first, second])).toEqual(["one", "one"]);
@@ -319,7 +322,7 @@ describe("after the proof", () => {
     ],
     [
       "that it stands beside a connection that there is not",
-      [encodeRequest({ kind: "beside", nonce: freshNonce() })],
+      [encodeRequest({ kind: "liveness", nonce: freshNonce() })],
       "beside no connection",
     ],
     ["a second join", [encodeRequest(join), encodeRequest(late)], undefined],
@@ -370,12 +373,12 @@ describe("messages", () => {
       without: fc.option(ranks, { nil: undefined }),
     }),
     fc.record({
-      ...{ kind: of("meet"), id, generation, timeoutMs },
-      meetings: fc.array(fc.record({ key, ranks }), { maxLength: 4 }),
+      ...{ kind: of("barrier"), id, generation, timeoutMs },
+      barriers: fc.array(fc.record({ key, ranks }), { maxLength: 4 }),
     }),
     fc.record({ kind: of("cancel"), id }),
     fc.record({ kind: of("leave") }),
-    fc.record({ kind: of("beside"), nonce: fc.uint8Array({ minLength: 32, maxLength: 32 }) }),
+    fc.record({ kind: of("liveness"), nonce: fc.uint8Array({ minLength: 32, maxLength: 32 }) }),
   );
   const replies: fc.Arbitrary<Reply> = fc.oneof(
     fc.record({

@@ -136,7 +136,7 @@ describe("what is asked of a generation that is over", () => {
       { kind: "set", id: 3, generation: 0, key, value: bytes("old") },
       { kind: "get", id: 4, generation: 0, key, timeoutMs: 10, needs: undefined },
       { kind: "exchange", id: 5, generation: 0, key, value: bytes("old"), timeoutMs: 10 },
-      { kind: "meet", id: 6, generation: 0, meetings: [], timeoutMs: 10 },
+      { kind: "barrier", id: 6, generation: 0, barriers: [], timeoutMs: 10 },
       rejoin(7, 0, []),
     ] as const) {
       ask(store, zero, request as Request);
@@ -151,11 +151,11 @@ describe("what is asked of a generation that is over", () => {
 test("who waits in a generation that others leave behind is told who went on", () => {
   const { store, peers } = joined(3);
   const [zero, one, two] = peers as [Noting, Noting, Noting];
-  const meetings = [{ key: "m", ranks: [0, 1] }];
+  const barriers = [{ key: "m", ranks: [0, 1] }];
   for (const request of [
     { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: undefined },
     { kind: "exchange", id: 3, generation: 0, key: "e", value: bytes("0"), timeoutMs: 10 },
-    { kind: "meet", id: 4, generation: 0, meetings, timeoutMs: 10 },
+    { kind: "barrier", id: 4, generation: 0, barriers, timeoutMs: 10 },
   ] as const) {
     ask(store, zero, request);
   }

@@ -1,7 +1,7 @@
 /** The small store among the ranks of a generation: keys, exchanges, waits. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { Generation, type Seat } from "../../../src/backends/nccl/rendezvous/generation.ts";
+import { Generation, type Member } from "../../../src/backends/nccl/rendezvous/generation.ts";
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
 import type { Reply } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
@@ -81,7 +81,7 @@ describe("keys", () => {
     const replies: Reply[] = [];
     const peer = { label: "rank", send: (reply: Reply) => void replies.push(reply) };
     const seats = [0, 1].map(
-      (initialRank): Seat => ({ peer, initialRank, state: "here", reason: "" }),
+      (initialRank): Member => ({ peer, initialRank, state: "here", reason: "" }),
     );
     const generation = new Generation(0, seats);
     const key = (at: number) => `${at}`.padEnd(limits.keyBytes, "-");

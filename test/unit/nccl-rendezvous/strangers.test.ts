@@ -8,8 +8,8 @@ import {
   encodeHello,
   encodeProof,
   FramedSocket,
+  FrameSeal,
   freshNonce,
-  Seal,
 } from "../../../src/backends/nccl/rendezvous/connection.ts";
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
 import { encodeRequest } from "../../../src/backends/nccl/rendezvous/protocol.ts";
@@ -39,7 +39,7 @@ async function greeting({ server, jobId }: Place) {
 
 /** One that knows the secret says something. */
 function say({ secret }: Place, { socket, exchanged }: Awaited<ReturnType<typeof greeting>>) {
-  const seal = new Seal("rank", secret, exchanged);
+  const seal = new FrameSeal("rank", secret, exchanged);
   return (request: Parameters<typeof encodeRequest>[0]): void => {
     const proof = framed(encodeProof("rank", secret, exchanged));
     socket.write(Buffer.concat([proof, framed(seal.seal(encodeRequest(request)))]));
@@ -75,7 +75,7 @@ describe("a connection is ended by the store", () => {
     await expect.poll(() => at.server.dropped.size).toBe(1);
     const stranger = await greeting(at);
     const { nonce } = which === "its own" ? stranger.exchanged : ended.exchanged;
-    say(at, stranger)({ kind: "beside", nonce });
+    say(at, stranger)({ kind: "liveness", nonce });
     await within(15_000, stranger.ended);
     expect([...at.server.dropped.keys()][1]).toBe("sent what is no message: beside no connection");
   });

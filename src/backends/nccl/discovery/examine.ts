@@ -9,7 +9,13 @@ import { cudaDriverTable, cudaTable } from "../sys/cuda.ts";
 import { ncclTable } from "../sys/nccl.ts";
 import { nvmlTable } from "../sys/nvml.ts";
 import type { Bound } from "../sys/prototype.ts";
-import { firstLoadable, type LibraryPaths, type Trial, versionText, wishes } from "./libraries.ts";
+import {
+  firstLoadable,
+  type LibraryPaths,
+  librarySearches,
+  type Trial,
+  versionText,
+} from "./libraries.ts";
 import { linkKinds } from "./link-kinds.ts";
 
 /** A library that was looked for. */
@@ -78,7 +84,7 @@ export async function examine(
       return undefined;
     }
   };
-  const wished = wishes(paths);
+  const wished = librarySearches(paths);
   const trials = {
     cudart: [] as Trial[],
     nccl: [] as Trial[],

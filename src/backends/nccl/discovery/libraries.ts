@@ -21,7 +21,7 @@ export interface LibraryPaths {
 }
 
 /** One path that was tried. */
-export interface Trial extends Place {
+export interface Trial extends LibraryCandidate {
   readonly ok: boolean;
   /** The loader's words where it failed. */
   readonly reason: string;
@@ -40,9 +40,9 @@ export interface Libraries {
 const oldestNccl = 21800;
 
 /** The search for each library. NVML and the driver's own library are used by `examine` alone. */
-export function wishes(
+export function librarySearches(
   paths: LibraryPaths,
-): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibraryWish>> {
+): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibrarySearch>> {
   return {
     cudart: {
       names: ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
@@ -73,13 +73,13 @@ export function wishes(
 
 /** Tries the places of one library, up to the first that loads. */
 export async function firstLoadable<T extends PrototypeTable>(
-  wish: LibraryWish,
+  wish: LibrarySearch,
   table: T,
   trials: Trial[],
 ): Promise<Bound<T> | undefined> {
-  for (const { lacks, ...place } of places(wish)) {
-    if (lacks !== undefined) {
-      trials.push({ ...place, ok: false, reason: lacks });
+  for (const { fault, ...place } of candidatesOf(wish)) {
+    if (fault !== undefined) {
+      trials.push({ ...place, ok: false, reason: fault });
       continue;
     }
     try {
@@ -116,7 +116,7 @@ export function loadLibraries(paths: LibraryPaths = {}): Promise<Libraries> {
 
 async function load(paths: LibraryPaths): Promise<Libraries> {
   const trials: Trial[] = [];
-  const wished = wishes(paths);
+  const wished = librarySearches(paths);
   const cudart = await firstLoadable(wished.cudart, cudaTable, trials);
   if (cudart === undefined) throw notFound("libcudart", wished.cudart, trials);
   const libnccl = await firstLoadable(wished.nccl, ncclTable, trials);
@@ -148,7 +148,7 @@ export function versionText(code: number): string {
 
 function notFound(
   library: string,
-  { names, variable }: LibraryWish,
+  { names, variable }: LibrarySearch,
   trials: readonly Trial[],
 ): BackendUnavailableError {
   return new BackendUnavailableError({
@@ -164,15 +164,15 @@ function reasonOf(error: unknown): string {
 }
 
 /** A path that is handed to the loader, or a bare name that the loader resolves itself. */
-interface Place {
+interface LibraryCandidate {
   readonly path: string;
   readonly why: string;
   /** Why there is nothing to load, where that was seen already: of a folder without such a file. */
-  readonly lacks?: string;
+  readonly fault?: string;
 }
 
 /** The caller's and the environment's settings for one library. */
-interface LibraryWish {
+interface LibrarySearch {
   /** File names, newest first, such as `libcudart.so.13`. */
   readonly names: readonly string[];
   /** The path that an option of `nccl()` gave. */
@@ -201,7 +201,10 @@ const pythonTimeoutMs = 2000;
  *
  * @internal
  */
-export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env): Place[] {
+export function candidatesOf(
+  wish: LibrarySearch,
+  env: NodeJS.ProcessEnv = process.env,
+): LibraryCandidate[] {
   const { names, option, variable, wheels } = wish;
   if (option !== undefined) return [{ path: option, why: "option" }];
   const named = env[variable];
@@ -214,10 +217,10 @@ export function places(wish: LibraryWish, env: NodeJS.ProcessEnv = process.env):
   ];
 }
 
-function inWheels(names: readonly string[], wheels: readonly string[]): Place[] {
+function inWheels(names: readonly string[], wheels: readonly string[]): LibraryCandidate[] {
   const folders = sitePackages().flatMap((site) => wheels.map((wheel) => join(site, wheel)));
   if (folders.length > 0) return filesIn(folders, names, "pip wheel");
-  return [{ path: pythons.join(", "), why: "pip wheel", lacks: "no Python lists its folders" }];
+  return [{ path: pythons.join(", "), why: "pip wheel", fault: "no Python lists its folders" }];
 }
 
 function cudaHomes(env: NodeJS.ProcessEnv): string[] {
@@ -227,12 +230,16 @@ function cudaHomes(env: NodeJS.ProcessEnv): string[] {
   );
 }
 
-function filesIn(folders: readonly string[], names: readonly string[], why: string): Place[] {
-  return folders.flatMap((folder): Place[] => {
+function filesIn(
+  folders: readonly string[],
+  names: readonly string[],
+  why: string,
+): LibraryCandidate[] {
+  return folders.flatMap((folder): LibraryCandidate[] => {
     const files = filesOf(folder);
-    if (typeof files === "string") return [{ path: folder, why, lacks: files }];
+    if (typeof files === "string") return [{ path: folder, why, fault: files }];
     const found = names.filter((name) => files.has(name));
-    if (found.length === 0) return [{ path: folder, why, lacks: `holds no ${names.join(", ")}` }];
+    if (found.length === 0) return [{ path: folder, why, fault: `holds no ${names.join(", ")}` }];
     return found.map((name) => ({ path: join(folder, name), why }));
   });
 }

@@ -1,12 +1,12 @@
 /** The link of each pair of GPUs, in the words of `nvidia-smi topo -m`. */
-import { type FarEnd, pciPlace } from "../result/nvml.ts";
+import { type LinkEnd, pciPlace } from "../result/nvml.ts";
 
 /** A GPU with its links. */
 export interface LinkedGpu {
   /** As CUDA and NVML write it, such as `0000:1B:00.0`. */
   readonly pciBusId: string;
   /** The other ends of its NVLinks that are up; `undefined` where they are not known. */
-  readonly links: readonly FarEnd[] | undefined;
+  readonly links: readonly LinkEnd[] | undefined;
 }
 
 /** By `nvmlGpuTopologyLevel_t`. Two GPUs of one board share a PCIe switch. */
@@ -52,7 +52,7 @@ export function linkKinds(
 
 interface Ends {
   readonly place: string;
-  readonly links: readonly FarEnd[] | undefined;
+  readonly links: readonly LinkEnd[] | undefined;
 }
 
 /** `NV#` or null, which stands for what is not known; `undefined` where no NVLink connects the two. */
@@ -63,12 +63,12 @@ function nvLinkKind(one: Ends, other: Ends, gpus: ReadonlySet<string>): string |
   const [here, there] = [one.links, other.links].map(switched) as [number, number];
   const count = direct + Math.min(here, there);
   if (count > 0) return `NV${count}`;
-  const isUnknown = ({ kind, place }: FarEnd): boolean =>
+  const isUnknown = ({ kind, place }: LinkEnd): boolean =>
     kind === undefined && !gpus.has(place ?? "");
   return one.links.some(isUnknown) && other.links.some(isUnknown) ? null : undefined;
 }
 
-function switched(links: readonly FarEnd[]): number {
+function switched(links: readonly LinkEnd[]): number {
   return links.filter(({ kind }) => kind === "switch").length;
 }
 

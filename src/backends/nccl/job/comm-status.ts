@@ -13,20 +13,20 @@ import { type Membership, WentOnError } from "../rendezvous/index.ts";
 const now = { timeoutMs: 1, idle: true } as const;
 
 /** The first that aborted it. */
-interface Aborted {
+interface AbortRecord {
   readonly rank: number;
   readonly why: string;
 }
 
 /** One that closed it, and what it had made by then. */
-interface Closed {
+interface CloseRecord {
   readonly rank: number;
   readonly submitted: number;
   readonly posted: readonly (readonly [pair: number, count: number])[];
 }
 
 /** Says and looks on behalf of one process; `keyOf` names a communicator alike in every process. */
-export class OverElsewhere {
+export class CommStatus {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
 
@@ -36,18 +36,22 @@ export class OverElsewhere {
   }
 
   /** This process has aborted its end. */
-  aborted(comm: CommInfo, reason: unknown): void {
+  reportAborted(comm: CommInfo, reason: unknown): void {
     const text = String(reason instanceof Error ? reason.message : reason);
     const why = (text.split("\n", 1)[0] as string).slice(0, 1000);
-    const said: Aborted = { rank: this.#membership.rank, why };
+    const said: AbortRecord = { rank: this.#membership.rank, why };
     // One was faster, or there is no store to say it to.
     this.#set(`aborted ${this.#keyOf(comm)}`, said).catch(() => undefined);
   }
 
   /** This process has closed its end, and the others did not come to it. */
-  async closed(comm: CommInfo, made: CallCounters): Promise<void> {
+  async reportClosed(comm: CommInfo, made: CallCounters): Promise<void> {
     const { rank, size } = this.#membership;
-    const said: Closed = { rank, submitted: made.submitted, posted: made.messageCounts().posted };
+    const said: CloseRecord = {
+      rank,
+      submitted: made.submitted,
+      posted: made.messageCounts().posted,
+    };
     for (let index = 0; index < size; index++) {
       try {
         await this.#set(closedKey(this.#keyOf(comm), index), said);
@@ -59,21 +63,21 @@ export class OverElsewhere {
   }
 
   /** The end of a communicator without calls that this process waits for. */
-  async of(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
+  async endOf(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
     try {
-      return await this.#endOf(comm, own);
+      return await this.#findEnd(comm, own);
     } catch (error) {
       if (error instanceof WentOnError) return { nextGeneration: error.ranks };
       throw error;
     }
   }
 
-  async #endOf(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
+  async #findEnd(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
     const key = this.#keyOf(comm);
-    const aborted = await this.#get<Aborted>(`aborted ${key}`);
+    const aborted = await this.#get<AbortRecord>(`aborted ${key}`);
     if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };
     for (let index = 0; index < comm.ranks.length; index++) {
-      const closed = await this.#get<Closed>(closedKey(key, index));
+      const closed = await this.#get<CloseRecord>(closedKey(key, index));
       if (closed === undefined) return undefined;
       if (own?.dependsOn(comm.ranks.indexOf(closed.rank), closed) === true) {
         return { rank: closed.rank, aborted: undefined };
@@ -83,7 +87,7 @@ export class OverElsewhere {
   }
 
   /** True where another process has ended a communicator alone, or the others went on without this process. */
-  async any(comm: CommInfo): Promise<boolean> {
+  async isEndedElsewhere(comm: CommInfo): Promise<boolean> {
     const key = this.#keyOf(comm);
     const said = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
     try {
@@ -94,7 +98,7 @@ export class OverElsewhere {
     }
   }
 
-  #set(key: string, words: Aborted | Closed): Promise<void> {
+  #set(key: string, words: AbortRecord | CloseRecord): Promise<void> {
     return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(words)));
   }
 

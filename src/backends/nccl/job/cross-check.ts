@@ -16,28 +16,28 @@ export type CompareCalls = "off" | "once" | "always";
 const [firstAskMs, mostAskMs] = [500, 600_000];
 
 /** The job's side of comparisons. */
-interface ComparedJob {
+interface CrossCheckHost {
   /** A name for the communicator that all processes give it, and give no other. */
   readonly keyOf: (comm: CommInfo) => string;
   /** Notes that this rank compares a call with the others': they may ask. */
-  readonly compares: (comm: CommInfo, number: number) => void;
+  readonly onCompare: (comm: CommInfo, number: number) => void;
   /** World ranks that have not handed a call over, or do not say. */
-  readonly behind: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  readonly notSubmitted: (comm: CommInfo, number: number) => Promise<readonly number[]>;
   readonly waits: StoreWaits;
 }
 
 /** The comparisons of one process. */
-export class Comparisons {
+export class CrossCheck {
   readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
   readonly #mode: CompareCalls;
-  readonly #job: ComparedJob;
+  readonly #job: CrossCheckHost;
   /** Kinds of calls that the ranks of a communicator have agreed on: the same ones in every process. */
-  readonly #agreed = new WeakMap<CommInfo, Set<string>>();
+  readonly #matched = new WeakMap<CommInfo, Set<string>>();
 
   constructor(
     membership: Pick<Membership, "rank" | "size" | "exchange">,
     mode: CompareCalls,
-    job: ComparedJob,
+    job: CrossCheckHost,
   ) {
     this.#membership = membership;
     this.#mode = mode;
@@ -45,7 +45,7 @@ export class Comparisons {
   }
 
   /** True where calls of some communicator are compared. */
-  get areMade(): boolean {
+  get isEnabled(): boolean {
     return this.#mode !== "off";
   }
 
@@ -56,11 +56,11 @@ export class Comparisons {
     own: () => CallDigest,
     judge: (words: readonly string[]) => Fault | undefined,
   ): Promise<Fault | undefined> | undefined {
-    if (!this.areMade || comm.ranks.length !== this.#membership.size) return undefined;
+    if (!this.isEnabled || comm.ranks.length !== this.#membership.size) return undefined;
     const { kind, details } = own();
-    const agreed = this.#agreedOn(comm);
+    const agreed = this.#matchedKinds(comm);
     if (this.#mode === "once" && agreed.has(kind)) return undefined;
-    return this.#tell(comm, number, details).then((told) => {
+    return this.#exchangeDetails(comm, number, details).then((told) => {
       const fault = judge(told);
       // Only what all ranks know to be agreed on may be let through by each of them.
       if (fault === undefined) agreed.add(kind);
@@ -68,34 +68,34 @@ export class Comparisons {
     });
   }
 
-  #agreedOn(comm: CommInfo): Set<string> {
-    let agreed = this.#agreed.get(comm);
+  #matchedKinds(comm: CommInfo): Set<string> {
+    let agreed = this.#matched.get(comm);
     if (agreed === undefined) {
       agreed = new Set();
-      this.#agreed.set(comm, agreed);
+      this.#matched.set(comm, agreed);
     }
     return agreed;
   }
 
   /** The words of all ranks, by rank of the communicator. */
-  async #tell(comm: CommInfo, number: number, words: string): Promise<string[]> {
+  async #exchangeDetails(comm: CommInfo, number: number, words: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
-    this.#job.compares(comm, number);
-    const asking = this.#job.waits.on(comm, (bounds) => {
+    this.#job.onCompare(comm, number);
+    const asking = this.#job.waits.run(comm, (bounds) => {
       const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
       if (this.#mode === "always") return exchange;
       exchange.catch(() => undefined);
-      return Promise.race([exchange, this.#watch(comm, number, bounds.signal)]);
+      return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
     });
-    const told = await asking.catch((error) => Promise.reject(willNotCome(comm, error)));
+    const told = await asking.catch((error) => Promise.reject(peerLostError(comm, error)));
     return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
   }
 
   /** Rejects once another rank has let its call through: it agreed on that one before, and this rank's is another. */
-  async #watch(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
+  async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
     for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
       await pause(askMs, over);
-      const behind = over.aborted ? [] : await this.#job.behind(comm, number);
+      const behind = over.aborted ? [] : await this.#job.notSubmitted(comm, number);
       // No caller is left.
       if (over.aborted) return new Promise<never>(() => undefined);
       const own = comm.ranks.indexOf(this.#membership.rank);
@@ -155,7 +155,7 @@ export class StoreWaits {
   readonly #open = new Map<number, Set<AbortController>>();
 
   /** Waits on behalf of a communicator; what is left of it ends with `wait`. */
-  async on<T>({ id }: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
+  async run<T>({ id }: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
     const over = new AbortController();
     const open = this.#open.get(id) ?? new Set();
     this.#open.set(id, open.add(over));
@@ -169,13 +169,13 @@ export class StoreWaits {
   }
 
   /** The communicator is over. */
-  giveUp({ id }: CommInfo): void {
+  cancel({ id }: CommInfo): void {
     for (const wait of this.#open.get(id) ?? []) wait.abort();
   }
 }
 
 /** The store names ranks of the job; the error of a call names those of its communicator. Any other error stays as it was. */
-export function willNotCome(comm: CommInfo, error: unknown): unknown {
+export function peerLostError(comm: CommInfo, error: unknown): unknown {
   const { code, ranks = [] } = error as Partial<CommError>;
   if (code !== "ERR_COMM_REMOTE") return error;
   const own = ranks.map((rank) => comm.ranks.indexOf(rank));

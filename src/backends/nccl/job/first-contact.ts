@@ -19,44 +19,44 @@ import type { NcclCommunicator } from "../calls/communicator.ts";
 import { connectsAll, peersOf } from "../calls/nccl-steps.ts";
 import { isDisposed } from "../calls/windows.ts";
 import { keepAlive, settlesWithin } from "../common/async.ts";
-import type { Meeting, Membership } from "../rendezvous/index.ts";
+import type { Barrier, Membership } from "../rendezvous/index.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
-import { willNotCome } from "./cross-check.ts";
+import { peerLostError } from "./cross-check.ts";
 
 /** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
-const meetMs = 2 ** 31 - 1;
+const longestWaitMs = 2 ** 31 - 1;
 
 /** The ranks that this process's rank of a communicator has met: all, or some, by rank. They are connected both ways. */
-interface Met {
+interface ConnectedPeers {
   all: boolean;
   readonly peers: Set<number>;
 }
 
 /** A connection: its threads, its ranks, and the calls that may use memory that is not registered. */
-interface FirstUse {
+interface FirstContact {
   readonly comm: NcclCommunicator;
   /** The rank of this process in the communicator. */
   readonly rank: number;
-  readonly fresh: Met;
+  readonly fresh: ConnectedPeers;
   readonly rows: readonly RankCall[];
   /** Of the collective call that it is part of. */
   readonly number?: number;
 }
 
 /** The first uses of one process's connections. */
-export class FirstUses {
-  readonly #membership: Pick<Membership, "meet">;
+export class FirstContacts {
+  readonly #membership: Pick<Membership, "awaitBarriers">;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #met = new WeakMap<CommInfo, Met>();
+  readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
   /** `keyOf` names a communicator alike in every process. */
-  constructor(membership: Pick<Membership, "meet">, keyOf: (comm: CommInfo) => string) {
+  constructor(membership: Pick<Membership, "awaitBarriers">, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;
   }
 
   /** `Session.peerBarrier`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
-  call(
+  forCall(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
   ): PeerBarrier | undefined {
@@ -71,50 +71,50 @@ export class FirstUses {
     // It is refused when it is handed over; the others are not to wait in NCCL for memory that is gone.
     if (lacksWindows && rows.some(isDisposed)) return undefined;
     const { rank } = calls[0] as RankCall;
-    const fresh = this.#fresh(info, all, peers);
-    const meetings = this.#meetings(info, rank, fresh);
+    const fresh = this.#unconnected(info, all, peers);
+    const barriers = this.#barriers(info, rank, fresh);
     if (lacksWindows) {
-      meetings.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
+      barriers.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
-    if (meetings.length === 0) return undefined;
+    if (barriers.length === 0) return undefined;
     comm.countSubmitted(number);
-    const first: FirstUse = { comm, rank, fresh, rows, number };
-    return (givenUp) => this.#convene(first, meetings, givenUp);
+    const first: FirstContact = { comm, rank, fresh, rows, number };
+    return (givenUp) => this.#connect(first, barriers, givenUp);
   }
 
   /** `Session.exchangeBarrier`. */
-  messages(
+  forMessages(
     comm: NcclCommunicator | undefined,
     halves: readonly RemoteTransfer[],
   ): PeerBarrier | undefined {
     if (comm === undefined) return undefined;
     const { info } = comm;
-    const met = this.#met.get(info);
+    const met = this.#connected.get(info);
     const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
       // One without elements is not sent.
-      call.count > 0 && peer !== call.rank && !hasMet(met, peer);
+      call.count > 0 && peer !== call.rank && !isConnected(met, peer);
     const first = halves.filter(isFirst);
     const [some] = first;
     if (some === undefined) return undefined;
     comm.counters?.awaitPeers(halves);
     const { rank } = some.call;
-    const fresh: Met = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
-    const use: FirstUse = { comm, rank, fresh, rows: [] };
-    const meetings = this.#meetings(info, rank, fresh);
-    return (givenUp) => this.#convene(use, meetings, givenUp);
+    const fresh: ConnectedPeers = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
+    const use: FirstContact = { comm, rank, fresh, rows: [] };
+    const barriers = this.#barriers(info, rank, fresh);
+    return (givenUp) => this.#connect(use, barriers, givenUp);
   }
 
   /** Ranks that this rank has not met before. */
-  #fresh(comm: CommInfo, all: boolean, peers: readonly number[]): Met {
-    const met = this.#met.get(comm);
+  #unconnected(comm: CommInfo, all: boolean, peers: readonly number[]): ConnectedPeers {
+    const met = this.#connected.get(comm);
     const isNew = all && met?.all !== true;
-    return { all: isNew, peers: new Set(peers.filter((peer) => !hasMet(met, peer))) };
+    return { all: isNew, peers: new Set(peers.filter((peer) => !isConnected(met, peer))) };
   }
 
-  #meetings(comm: CommInfo, rank: number, { all, peers }: Met): Meeting[] {
+  #barriers(comm: CommInfo, rank: number, { all, peers }: ConnectedPeers): Barrier[] {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
-    const meetings = Array.from(peers, (peer): Meeting => {
+    const barriers = Array.from(peers, (peer): Barrier => {
       const [low, high] = [Math.min(rank, peer), Math.max(rank, peer)];
       // Without direction: the first sender may be the one that makes the other's receive only afterwards.
       return {
@@ -122,39 +122,43 @@ export class FirstUses {
         ranks: [ranks[low] as number, ranks[high] as number],
       };
     });
-    return all ? [...meetings, { key: `all ${key}`, ranks }] : meetings;
+    return all ? [...barriers, { key: `all ${key}`, ranks }] : barriers;
   }
 
-  async #convene(
-    { comm, rank, fresh, rows, number }: FirstUse,
-    meetings: readonly Meeting[],
+  async #connect(
+    { comm, rank, fresh, rows, number }: FirstContact,
+    barriers: readonly Barrier[],
     givenUp: AbortSignal,
   ): Promise<boolean> {
     const { info, counters } = comm;
     if (counters !== undefined) counters.atBarrier = number;
-    if (!(await this.#meet(info, meetings, givenUp))) return false;
+    if (!(await this.#awaitBarriers(info, barriers, givenUp))) return false;
     if (counters !== undefined) counters.atBarrier = undefined;
-    if (!(await connectOnce(comm, { ...fresh, rank, rows }, givenUp))) return false;
-    const met = this.#met.get(info) ?? { all: false, peers: new Set() };
-    this.#met.set(info, met);
+    if (!(await connectAndRegister(comm, { ...fresh, rank, rows }, givenUp))) return false;
+    const met = this.#connected.get(info) ?? { all: false, peers: new Set() };
+    this.#connected.set(info, met);
     met.all ||= fresh.all;
     for (const peer of fresh.peers) met.peers.add(peer);
     return true;
   }
 
-  async #meet(comm: CommInfo, meetings: readonly Meeting[], signal: AbortSignal): Promise<boolean> {
+  async #awaitBarriers(
+    comm: CommInfo,
+    barriers: readonly Barrier[],
+    signal: AbortSignal,
+  ): Promise<boolean> {
     try {
-      return await this.#membership.meet(meetings, { timeoutMs: meetMs, signal });
+      return await this.#membership.awaitBarriers(barriers, { timeoutMs: longestWaitMs, signal });
     } catch (error) {
       if (signal.aborted) return false;
       // Without the store no rank can be queried: NCCL gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
-      throw willNotCome(comm, error);
+      throw peerLostError(comm, error);
     }
   }
 }
 
-function hasMet(met: Met | undefined, peer: number): boolean {
+function isConnected(met: ConnectedPeers | undefined, peer: number): boolean {
   return met !== undefined && (met.all || met.peers.has(peer));
 }
 
@@ -165,7 +169,7 @@ const graceMs = 1000;
 const longestMs = 2 ** 31 - 1;
 
 /** A first use. */
-interface First {
+interface ConnectRequest {
   /** The rank of this process. */
   readonly rank: number;
   /** True where it connects all ranks; else this rank with these. */
@@ -176,14 +180,18 @@ interface First {
 }
 
 /** Connects ranks and registers memory. True when that is done; false when it was given up, and is left alone. */
-function connectOnce(comm: NcclCommunicator, first: First, givenUp: AbortSignal): Promise<boolean> {
+function connectAndRegister(
+  comm: NcclCommunicator,
+  first: ConnectRequest,
+  givenUp: AbortSignal,
+): Promise<boolean> {
   let isLeft = false;
   const isOver = (): boolean => isLeft || comm.isOver;
   const work = comm
     .connect(endsOf(comm.size, first))
     .then(() => comm.windows.registerInBackground(first.rows, isOver));
   const inTime = async (): Promise<boolean> => {
-    await unlessFired(work, givenUp);
+    await untilFired(work, givenUp);
     isLeft = givenUp.aborted && !(await settlesWithin(graceMs, work));
     return !isLeft && work;
   };
@@ -195,7 +203,7 @@ function connectOnce(comm: NcclCommunicator, first: First, givenUp: AbortSignal)
 }
 
 /** This rank's ends of a byte each way between it and each of its new peers. */
-function endsOf(size: number, { rank, all, peers }: First): ConnectEnd[] {
+function endsOf(size: number, { rank, all, peers }: ConnectRequest): ConnectEnd[] {
   const met = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
   return met
     .filter((peer) => peer !== rank)
@@ -206,7 +214,7 @@ function endsOf(size: number, { rank, all, peers }: First): ConnectEnd[] {
 }
 
 /** Resolves when the work is done, or the signal has fired. */
-async function unlessFired(work: Promise<boolean>, signal: AbortSignal): Promise<void> {
+async function untilFired(work: Promise<boolean>, signal: AbortSignal): Promise<void> {
   const over = new AbortController();
   const fired = new Promise<void>((resolve) => {
     if (signal.aborted) resolve();

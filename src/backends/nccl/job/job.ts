@@ -13,115 +13,116 @@ import {
 import { CallCounters } from "../calls/call-counters.ts";
 import type { RemoteEnds } from "../calls/communicator-ends.ts";
 import type { Membership } from "../rendezvous/index.ts";
-import { OverElsewhere } from "./comm-status.ts";
-import { type CompareCalls, Comparisons, StoreWaits } from "./cross-check.ts";
-import { FirstUses } from "./first-contact.ts";
-import { WhoIsMissing } from "./missing-ranks.ts";
-import { type Lives, nextLife } from "./rebuild.ts";
+import { CommStatus } from "./comm-status.ts";
+import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
+import { FirstContacts } from "./first-contact.ts";
+import { MissingRankFinder } from "./missing-ranks.ts";
+import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
 
 /** Of so many communicators that are over it is remembered what was made on them. */
-const mostOver = 64;
+const mostRetired = 64;
 
 /** A membership as a session sees it. */
 export class Job implements PeerProcesses, RemoteEnds {
   readonly #membership: Membership;
   /** That of this life, until one of a later life was tried. */
   #newest: Membership;
-  readonly #lives: Lives;
-  readonly #whoIsMissing: WhoIsMissing;
+  readonly #opener: GenerationOpener;
+  readonly #missingRanks: MissingRankFinder;
   readonly #keys = new CommunicatorKeys();
   /** The calls that this process has made: by communicator, and by its key. */
-  readonly #made = new WeakMap<CommInfo, CallCounters>();
-  readonly #madeByKey = new Map<string, CallCounters>();
-  readonly #over: string[] = [];
-  #handedOver = false;
+  readonly #counters = new WeakMap<CommInfo, CallCounters>();
+  readonly #countersByKey = new Map<string, CallCounters>();
+  readonly #retired: string[] = [];
+  #isRebuilding = false;
   /** This process is to be in the job no more, unless a later life has begun. */
-  #leaves = false;
-  readonly #overElsewhere: OverElsewhere;
-  readonly comparisons: Comparisons;
-  readonly firstUses: FirstUses;
+  #isLeaving = false;
+  readonly #commStatus: CommStatus;
+  readonly crossCheck: CrossCheck;
+  readonly firstContacts: FirstContacts;
   readonly #waits = new StoreWaits();
 
-  constructor(membership: Membership, lives: Lives, compareCalls: CompareCalls = "off") {
+  constructor(membership: Membership, lives: GenerationOpener, compareCalls: CompareCalls = "off") {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
-    this.comparisons = new Comparisons(membership, compareCalls, {
+    this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,
-      compares: (comm, number) => this.#compares(comm, number),
-      behind: (comm, number) => this.#whoIsMissing.behind(comm, number),
+      onCompare: (comm, number) => this.#noteCompared(comm, number),
+      notSubmitted: (comm, number) => this.#missingRanks.notSubmitted(comm, number),
       waits: this.#waits,
     });
-    this.firstUses = new FirstUses(membership, keyOf);
-    this.#overElsewhere = new OverElsewhere(membership, keyOf);
+    this.firstContacts = new FirstContacts(membership, keyOf);
+    this.#commStatus = new CommStatus(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
-    this.#lives = lives;
-    this.#whoIsMissing = new WhoIsMissing(membership, keyOf, this.#madeByKey);
+    this.#opener = lives;
+    this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#countersByKey);
   }
 
   /** The calls that this process has made on a communicator, by the same object every time. */
-  madeOn(comm: CommInfo): CallCounters {
-    let made = this.#made.get(comm);
+  countersOf(comm: CommInfo): CallCounters {
+    let made = this.#counters.get(comm);
     if (made === undefined) {
       made = new CallCounters(comm.ranks.length);
-      this.#made.set(comm, made);
-      this.#madeByKey.set(this.#keys.of(comm), made);
+      this.#counters.set(comm, made);
+      this.#countersByKey.set(this.#keys.of(comm), made);
     }
     return made;
   }
 
   /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
-  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
-    this.#keys.born(parent, number, children);
+  addChildren(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    this.#keys.add(parent, number, children);
   }
 
   /** A communicator takes no more calls: what they wait for ends. Others may ask what was made on it, if it is one of the last. */
-  over(comm: CommInfo): void {
-    this.#waits.giveUp(comm);
-    const made = this.#made.get(comm);
+  retire(comm: CommInfo): void {
+    this.#waits.cancel(comm);
+    const made = this.#counters.get(comm);
     if (made !== undefined) made.isOver = true;
-    this.#over.push(this.#keys.of(comm));
-    if (this.#over.length > mostOver) this.#madeByKey.delete(this.#over.shift() as string);
+    this.#retired.push(this.#keys.of(comm));
+    if (this.#retired.length > mostRetired)
+      this.#countersByKey.delete(this.#retired.shift() as string);
   }
 
   /** A call is compared with those of the others. */
-  #compares(comm: CommInfo, number: number): void {
-    const made = this.#madeByKey.get(this.#keys.of(comm));
+  #noteCompared(comm: CommInfo, number: number): void {
+    const made = this.#countersByKey.get(this.#keys.of(comm));
     if (made !== undefined) made.compared = number + 1;
   }
 
   /** Ranks that have not come to a call, by their own words. */
   missingRanks(comm: CommInfo, number: number): Promise<MissingRanks> {
-    return this.#whoIsMissing.ofCall(comm, number);
+    return this.#missingRanks.forCall(comm, number);
   }
 
   /** World ranks without which messages that were made together cannot go on; `undefined` where no rank can be queried. */
   missingEnds(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
-    return this.#whoIsMissing.ofMessages(comm, halves);
+    return this.#missingRanks.forMessages(comm, halves);
   }
 
   /** This process's end of a communicator was aborted. */
   aborted(comm: CommInfo, why: unknown): void {
-    this.#overElsewhere.aborted(comm, why);
+    this.#commStatus.reportAborted(comm, why);
   }
 
   /** This process has closed its end of a communicator, and the others did not come to it. */
   async reportClosedAlone(comm: CommInfo): Promise<void> {
-    const made = this.#made.get(comm);
-    if (made !== undefined) await this.#overElsewhere.closed(comm, made);
+    const made = this.#counters.get(comm);
+    if (made !== undefined) await this.#commStatus.reportClosed(comm, made);
   }
 
   /** True where another process has ended a communicator alone, so that calls of this process never end. */
   isEndedElsewhere(comm: CommInfo): Promise<boolean> {
-    return this.#overElsewhere.any(comm);
+    return this.#commStatus.isEndedElsewhere(comm);
   }
 
   /** The end of a communicator without calls that this process waits for. */
   async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
-    const own = this.#madeByKey.get(this.#keys.of(comm));
-    const ended = await this.#overElsewhere.of(comm, own);
+    const own = this.#countersByKey.get(this.#keys.of(comm));
+    const ended = await this.#commStatus.endOf(comm, own);
     if (ended !== undefined || own?.disconnected !== true) return ended;
     // A rank that closed it, without waiting for the others, has left no word.
-    const rank = await this.#whoIsMissing.closer(comm, own);
+    const rank = await this.#missingRanks.findCloser(comm, own);
     return rank === undefined ? undefined : { rank, aborted: undefined };
   }
 
@@ -147,39 +148,39 @@ export class Job implements PeerProcesses, RemoteEnds {
   }
 
   /** The membership goes on in the next life, so that closing the session does not end it. */
-  handOver(): void {
-    if (this.#handedOver) {
+  beginRebuild(): void {
+    if (this.#isRebuilding) {
       throw new CommClosedError({
         headline: "rebuild: this life of the job was rebuilt already, or is about to be",
         hint: "use the communicator that the first rebuild() gives",
       });
     }
-    this.#handedOver = true;
+    this.#isRebuilding = true;
   }
 
   /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
   async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
     const { initialRanks } = this;
-    const given = closed.catch(warnOfRest);
+    const given = closed.catch(warnOfLeftovers);
     try {
-      return await nextLife(this.#lives, {
+      return await rebuildJob(this.#opener, {
         ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: given },
-        came: (membership) => {
+        onMembership: (membership) => {
           this.#newest = membership;
         },
       });
     } catch (error) {
       await given;
-      this.#handedOver = false;
-      if (this.#leaves) await this.leave();
+      this.#isRebuilding = false;
+      if (this.#isLeaving) await this.leave();
       throw error;
     }
   }
 
   async leave(): Promise<void> {
-    this.#leaves = true;
-    if (this.#handedOver) return;
-    this.#whoIsMissing.end();
+    this.#isLeaving = true;
+    if (this.#isRebuilding) return;
+    this.#missingRanks.end();
     await this.#newest.leave();
   }
 
@@ -194,7 +195,7 @@ export class Job implements PeerProcesses, RemoteEnds {
 }
 
 /** Parts of a life that could not be given back stay; its ranks go on. */
-function warnOfRest(error: unknown): void {
+function warnOfLeftovers(error: unknown): void {
   process.emitWarning(`rebuild: not all of the life before could be given back: ${error}`, {
     type: "TwincclClose",
   });
@@ -221,7 +222,7 @@ export class CommunicatorKeys {
   }
 
   /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
-  born(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+  add(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     for (const [index, child] of children.entries()) {
       this.#keys.set(child, short(`${this.of(parent)}/${number}.${index}`));
     }

@@ -20,7 +20,7 @@ import { type Membership, pause } from "../rendezvous/index.ts";
 const pausesMs = [250, 1_000];
 
 /** The opening of this process's sessions. */
-export interface Lives {
+export interface GenerationOpener {
   /** Opens the session in one life of the job, within that time. */
   open(membership: Membership, timeoutMs: number): Promise<Session>;
   /** Longest time for all tries to open the next life, from the survivors' first meeting. */
@@ -28,7 +28,7 @@ export interface Lives {
 }
 
 /** The survivors, and their generation. */
-interface Departure {
+interface RebuildRequest {
   /** The newest generation that this process is in. */
   readonly from: Membership;
   /** Ranks of it to go on without. */
@@ -38,7 +38,7 @@ interface Departure {
   /** Resolves when the life before is given back on this process. */
   readonly closed: Promise<void>;
   /** Gets each membership on the way, of which the last is the newest. */
-  readonly came: (membership: Membership) => void;
+  readonly onMembership: (membership: Membership) => void;
 }
 
 /** A process that is there, but in a call, hears of the rebuild within two seconds; it may be busy for some more. */
@@ -55,12 +55,12 @@ const settleMs = 10_000;
  * @throws BackendUnavailableError when they came together and no try opened; its cause is that of the last.
  *   InvalidArgumentError at once: what is wrong with an argument stays wrong.
  */
-export async function nextLife(
-  lives: Lives,
-  { from, without, initialRanks, closed, came }: Departure,
+export async function rebuildJob(
+  lives: GenerationOpener,
+  { from, without, initialRanks, closed, onMembership }: RebuildRequest,
 ): Promise<Session> {
   let membership = await from.rejoin({ without, settleMs });
-  came(membership);
+  onMembership(membership);
   await closed;
   const end = performance.now() + lives.timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
@@ -79,7 +79,7 @@ export async function nextLife(
     try {
       // All present ranks take part, however late they notice.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
-      came(membership);
+      onMembership(membership);
     } catch (error) {
       throw notOpened(failures, membership, initialRanks, error);
     }
@@ -120,30 +120,30 @@ function firstLine(error: unknown): string {
 const failureKey = "opening failed";
 
 /** A failure as the others get it. */
-interface Told {
+interface OpeningFailure {
   readonly rank: number;
   readonly code: string | undefined;
   readonly text: string;
 }
 
 /** One rank's end. */
-interface OwnEnd<T> {
+interface RankOpening<T> {
   /** Opens it; rejects soon when it is given up. */
   open(givenUp: AbortSignal): Promise<T>;
   /** Gives back what was opened, since not all ranks could. */
-  giveBack(opened: T): Promise<void>;
+  undo(opened: T): Promise<void>;
 }
 
 /** Opens this rank's end. Rejects on every rank as soon as one cannot open its own, or is lost meanwhile. */
-export async function openTogether<T>(
+export async function openOnAllRanks<T>(
   membership: Membership,
   leftMs: () => number,
   signal: AbortSignal | undefined,
-  { open, giveBack }: OwnEnd<T>,
+  { open, undo }: RankOpening<T>,
 ): Promise<T> {
   const over = new AbortController();
   const givenUp = signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]);
-  const others = failureOfOthers(membership, leftMs(), over.signal);
+  const others = remoteFailure(membership, leftMs(), over.signal);
   const opening = open(givenUp);
   try {
     const opened = await Promise.race([opening, others]);
@@ -151,9 +151,9 @@ export async function openTogether<T>(
     await Promise.race([membership.exchange("opened", new Uint8Array(0), wait), others]);
     return opened;
   } catch (error) {
-    tell(membership, error);
+    reportFailure(membership, error);
     over.abort(error);
-    await opening.then(giveBack).catch(() => undefined);
+    await opening.then(undo).catch(() => undefined);
     throw error;
   } finally {
     over.abort();
@@ -161,7 +161,7 @@ export async function openTogether<T>(
 }
 
 /** Rejects when another rank says that it failed, or is lost; else it is never heard of. */
-function failureOfOthers(
+function remoteFailure(
   membership: Membership,
   timeoutMs: number,
   signal: AbortSignal,
@@ -178,16 +178,16 @@ function failureOfOthers(
 }
 
 /** The first failure counts; it is not waited for. */
-function tell(membership: Membership, error: unknown): void {
+function reportFailure(membership: Membership, error: unknown): void {
   const { code, message } = error as Partial<CommError>;
   const text = String(message ?? error).split("\n")[0] ?? "";
-  const told: Told = { rank: membership.rank, code, text: text.slice(0, 1000) };
+  const told: OpeningFailure = { rank: membership.rank, code, text: text.slice(0, 1000) };
   const value = new TextEncoder().encode(JSON.stringify(told));
   membership.set(failureKey, value).catch(() => undefined);
 }
 
 function errorOf(value: Uint8Array, { rank: own, size, jobId, generation }: Membership): CommError {
-  const { rank, code, text } = JSON.parse(new TextDecoder().decode(value)) as Told;
+  const { rank, code, text } = JSON.parse(new TextDecoder().decode(value)) as OpeningFailure;
   const words = {
     headline: `connect: rank ${rank} of generation ${generation + 1} could not open its end: ${text}`,
     hint: `look at the output of rank ${rank}`,

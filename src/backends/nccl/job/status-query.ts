@@ -15,40 +15,45 @@ const [answerMs, allMs] = [1000, 3000];
 const newMs = 250;
 
 /** The length of a wait for a question, which is then repeated: any rank may send one, whatever ranks are lost. */
-const anybodys: GetOptions = { timeoutMs: 600_000, idle: true, needs: [] };
+const queryWait: GetOptions = { timeoutMs: 600_000, idle: true, needs: [] };
 
 /** The answers of ranks to a question; `undefined` of one without an answer. */
-export type Answers = (rank: number) => Promise<string | undefined>;
+export type RankAnswers = (rank: number) => Promise<string | undefined>;
 
 /** Asks and answers on behalf of one process. */
-export class RollCall {
+export class StatusQuery {
   readonly #membership: Membership;
-  readonly #words: (about?: string) => string;
+  readonly #status: (about?: string) => string;
   readonly #end = new AbortController();
   #next = 0;
 
   /** `words` are what this process says to a question, and when it leaves. */
   constructor(membership: Membership, words: (about?: string) => string) {
     this.#membership = membership;
-    this.#words = words;
-    void this.#answer();
+    this.#status = words;
+    void this.#answerQueries();
   }
 
   /** Asks all; what `hear` makes of the answers. `undefined` where the store does not answer. */
-  async ask<T>(about: string, hear: (answers: Answers) => Promise<T>): Promise<T | undefined> {
+  async query<T>(
+    about: string,
+    hear: (answers: RankAnswers) => Promise<T>,
+  ): Promise<T | undefined> {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), allMs).unref();
     const signal = AbortSignal.any([over.signal, this.#end.signal]);
     // Each rank's answers listen to it: with many ranks Node.js would warn of a leak.
     setMaxListeners(0, signal);
     try {
-      const key = await this.#put(about, signal);
+      const key = await this.#post(about, signal);
       if (key === undefined) return undefined;
       return await hear(async (rank) => {
-        if (rank === this.#membership.rank) return this.#words(about);
+        if (rank === this.#membership.rank) return this.#status(about);
         // One that is lost says nothing; the others go on, and so do their answers.
         const its = { needs: [rank] };
-        const words = [`${key} ${rank}`, lastWords(rank)].map((at) => this.#get(at, signal, its));
+        const words = [`${key} ${rank}`, finalStatusKey(rank)].map((at) =>
+          this.#get(at, signal, its),
+        );
         return Promise.any(words).catch(() => undefined);
       });
     } finally {
@@ -61,19 +66,19 @@ export class RollCall {
   end(): void {
     if (this.#end.signal.aborted) return;
     this.#end.abort();
-    this.#set(lastWords(this.#membership.rank), this.#words()).catch(() => undefined);
+    this.#set(finalStatusKey(this.#membership.rank), this.#status()).catch(() => undefined);
   }
 
   /**
    * The key of a new question: other ranks may send the same at this moment, and the answers serve all of them.
    * `undefined` where that cannot be done.
    */
-  async #put(about: string, signal: AbortSignal): Promise<string | undefined> {
+  async #post(about: string, signal: AbortSignal): Promise<string | undefined> {
     const ended = new Promise<undefined>((resolve) => {
       signal.addEventListener("abort", () => resolve(undefined), { once: true });
     });
     for (let number = this.#next; !signal.aborted; number++) {
-      const key = question(number);
+      const key = queryKey(number);
       const isSet = this.#set(key, `${about} ${Date.now()}`).then(
         () => true,
         (error: { field?: string }) => (error.field === "key" ? false : undefined),
@@ -81,20 +86,20 @@ export class RollCall {
       const outcome = await Promise.race([isSet, ended]);
       if (outcome !== false) return outcome && key;
       const taken = await this.#get(key, signal).catch(() => "");
-      if (isAskedNow(taken, about)) return key;
+      if (isSameQuery(taken, about)) return key;
     }
     return undefined;
   }
 
-  async #answer(): Promise<void> {
+  async #answerQueries(): Promise<void> {
     const { signal } = this.#end;
     while (!signal.aborted) {
-      const key = question(this.#next);
+      const key = queryKey(this.#next);
       try {
-        const about = await this.#get(key, signal, anybodys);
+        const about = await this.#get(key, signal, queryWait);
         this.#next++;
         // Where the store takes no more this question stays without an answer.
-        await this.#set(`${key} ${this.#membership.rank}`, this.#words(about)).catch(
+        await this.#set(`${key} ${this.#membership.rank}`, this.#status(about)).catch(
           () => undefined,
         );
       } catch (error) {
@@ -115,16 +120,16 @@ export class RollCall {
 }
 
 /** True when a question is the same and new: one that was sent while this thread was busy has answers of then. */
-function isAskedNow(asked: string, about: string): boolean {
+function isSameQuery(asked: string, about: string): boolean {
   const at = asked.lastIndexOf(" ");
   return asked.slice(0, at) === about && Math.abs(Date.now() - Number(asked.slice(at))) < newMs;
 }
 
-function question(number: number): string {
-  return `roll call ${number}`;
+function queryKey(number: number): string {
+  return `query ${number}`;
 }
 
 /** Where a process that leaves says what it has made. */
-function lastWords(rank: number): string {
-  return `made ${rank}`;
+function finalStatusKey(rank: number): string {
+  return `final status ${rank}`;
 }

@@ -29,7 +29,7 @@ export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
 }
 
 /** True when NCCL gets it by variables while it starts. */
-export function isToldByVariables(pin: NcclPin): boolean {
+export function needsVariables(pin: NcclPin): boolean {
   return pin.rings !== undefined || Object.keys(pinnedVariables(pin)).length > 0;
 }
 
@@ -38,7 +38,7 @@ class GraphFolder {
   readonly #path = privateFolder("twinccl-graph-");
 
   /** Has rank 0 write the graphs that NCCL finds. */
-  get dumping(): Variables {
+  get dumpVariables(): Variables {
     return { NCCL_GRAPH_DUMP_FILE: join(this.#path, "found.xml") };
   }
 
@@ -49,7 +49,7 @@ class GraphFolder {
   }
 
   /** Has NCCL take these graphs. */
-  taking(xml: string): Variables {
+  takeVariables(xml: string): Variables {
     const path = join(this.#path, "wanted.xml");
     withFiles(`${path} cannot be written`, () => writeFileSync(path, xml, { mode: 0o600 }));
     return { NCCL_GRAPH_FILE: path };
@@ -77,17 +77,17 @@ export function startPinned<C extends { destroy(): void }>(
     let xml: string;
     if ("xml" in rings) xml = rings.xml;
     else {
-      withVariables(folder.dumping, start).destroy();
+      withVariables(folder.dumpVariables, start).destroy();
       xml = graphsWithRing(folder.found(), rings, places);
     }
-    return withVariables({ ...variables, ...folder.taking(xml) }, start);
+    return withVariables({ ...variables, ...folder.takeVariables(xml) }, start);
   } finally {
     folder.remove();
   }
 }
 
 /** The started parts of a rank of a job. */
-interface StartedInJob {
+interface JobCommunicator {
   /** Ends it with the other ranks, for which it waits on another thread, until that is called off. */
   end(calledOff: AbortSignal): Promise<unknown>;
   abort(): Promise<void>;
@@ -96,7 +96,7 @@ interface StartedInJob {
 /** The start of one rank of a job. */
 export interface JobStart<C> {
   /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
-  readonly meet: (which: "first" | "pinned") => Promise<Uint8Array>;
+  readonly agreeOnId: (which: "first" | "pinned") => Promise<Uint8Array>;
   /** Has NCCL start. */
   readonly begin: (id: Uint8Array) => Promise<C>;
   /** Hands rank 0's bytes to all. */
@@ -106,15 +106,15 @@ export interface JobStart<C> {
 }
 
 /** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
-export async function startPinnedJob<C extends StartedInJob>(
+export async function startPinnedJob<C extends JobCommunicator>(
   pin: NcclPin,
   places: readonly string[],
-  { meet, begin, share, givenUp }: JobStart<C>,
+  { agreeOnId, begin, share, givenUp }: JobStart<C>,
 ): Promise<C> {
   const variables = pinnedVariables(pin);
   const { rings } = pin;
   const start = async (which: "first" | "pinned", under: Variables): Promise<C> => {
-    const id = await meet(which);
+    const id = await agreeOnId(which);
     return startWithVariables(under, () => begin(id), givenUp);
   };
   if (rings === undefined || places.length === 1) return start("pinned", variables);
@@ -123,7 +123,7 @@ export async function startPinnedJob<C extends StartedInJob>(
     let xml: string;
     if ("xml" in rings) xml = rings.xml;
     else {
-      const first = await start("first", folder.dumping);
+      const first = await start("first", folder.dumpVariables);
       const sharing = share(() => new TextEncoder().encode(folder.found()));
       const found = await sharing.catch(async (error) => {
         await first.abort();
@@ -133,7 +133,7 @@ export async function startPinnedJob<C extends StartedInJob>(
       givenUp?.throwIfAborted();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }
-    return await start("pinned", { ...variables, ...folder.taking(xml) });
+    return await start("pinned", { ...variables, ...folder.takeVariables(xml) });
   } finally {
     folder.remove();
   }

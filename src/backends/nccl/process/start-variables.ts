@@ -19,7 +19,7 @@ export function isSetForStart(name: string): boolean {
 
 /** Runs `body` under the variables; they are as before afterwards, also when it throws. */
 export function withVariables<T>(variables: Variables, body: () => T): T {
-  const putBack = set(variables);
+  const putBack = setVariables(variables);
   try {
     return body();
   } finally {
@@ -40,7 +40,7 @@ export function startWithVariables<T>(
   const hasOwn = Object.keys(variables).length > 0;
   const start = (hasOwn ? starts : pinned).then(async () => {
     givenUp?.throwIfAborted();
-    const putBack = set(variables);
+    const putBack = setVariables(variables);
     try {
       return await unlessAborted(body(), givenUp);
     } finally {
@@ -64,7 +64,7 @@ function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined):
 }
 
 /** Runs `body` now, or when no variables are set any more for a start on another thread. */
-export function unpinned<T>(body: () => T): T | Promise<T> {
+export function whenUnpinned<T>(body: () => T): T | Promise<T> {
   return forStart.size === 0 ? body() : pinned.then(body);
 }
 
@@ -73,7 +73,7 @@ export function unpinned<T>(body: () => T): T | Promise<T> {
  *
  * @throws CommTimeoutError when those that are in its way take longer than a bound.
  */
-export async function startsDone(hasOwn: boolean, boundMs = 60_000): Promise<void> {
+export async function whenStartsDone(hasOwn: boolean, boundMs = 60_000): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     const text = {
@@ -90,7 +90,7 @@ export async function startsDone(hasOwn: boolean, boundMs = 60_000): Promise<voi
 }
 
 /** Gives each variable its value; the function returned gives each the value that it had, or none, unless it has another by then. */
-function set(variables: Variables): () => void {
+function setVariables(variables: Variables): () => void {
   const names = Object.keys(variables);
   if (names.length > 0) assertReachesNccl(names);
   const before = names.map((name) => [name, process.env[name]] as const);
@@ -125,7 +125,7 @@ const connectVariable = "NCCL_RUNTIME_CONNECT";
  *
  * @throws UnsupportedError on a worker thread, from which variables do not reach NCCL.
  */
-export function connectAtStart(env: Record<string, string | undefined> = process.env): void {
+export function disableRuntimeConnect(env: Record<string, string | undefined> = process.env): void {
   // NCCL takes an empty value for none.
   if ((env[connectVariable] ?? "") !== "") return;
   assertReachesNccl([connectVariable]);

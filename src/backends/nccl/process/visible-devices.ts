@@ -15,11 +15,11 @@ export interface WantedDevice {
 }
 
 /** The process's handling of the variable that CUDA reads once, at its first use. */
-export class OwnDevice {
+export class ProcessDevice {
   readonly #env: NodeJS.ProcessEnv;
   readonly #countGpus: () => number;
   #isSettled = false;
-  #shown: number | undefined;
+  #restrictedTo: number | undefined;
 
   constructor(env = process.env, countGpus = gpusHere) {
     this.#env = env;
@@ -27,26 +27,27 @@ export class OwnDevice {
   }
 
   /** The device, by its number when the process started, that alone is shown since; `undefined` where all still are. */
-  get shown(): number | undefined {
-    return this.#shown;
+  get restrictedTo(): number | undefined {
+    return this.#restrictedTo;
   }
 
   /**
    * Makes the device the only visible one, so that NCCL can be started on another thread, where no device is set, and be
    * left behind at a deadline. Where CUDA was used before, nothing changes. Later calls change nothing either.
    */
-  show({ device }: WantedDevice): void {
+  restrictTo({ device }: WantedDevice): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
     const name = device === 0 ? undefined : this.#nameOf(device);
     if (name === undefined) return;
     this.#env[variable] = name;
-    this.#shown = device;
+    this.#restrictedTo = device;
   }
 
   /** Its number among those that are visible now; `undefined` where it is none of them. */
-  numberAmong(visible: number, { device, isNamed }: WantedDevice): number | undefined {
-    if (visible === 1 && this.#shown !== undefined) return device === this.#shown ? 0 : undefined;
+  indexAmong(visible: number, { device, isNamed }: WantedDevice): number | undefined {
+    if (visible === 1 && this.#restrictedTo !== undefined)
+      return device === this.#restrictedTo ? 0 : undefined;
     if (visible === 1 && !isNamed) return 0;
     return device < visible ? device : undefined;
   }
@@ -55,13 +56,13 @@ export class OwnDevice {
   #nameOf(device: number): string | undefined {
     const list = this.#env[variable];
     const count = this.#countGpus();
-    if (list !== undefined) return shownBy(list, count)[device];
+    if (list !== undefined) return parseVisibleDevices(list, count)[device];
     return count === 0 || device < count ? String(device) : undefined;
   }
 }
 
 /** That of this process. */
-export const ownDevice = new OwnDevice();
+export const processDevice = new ProcessDevice();
 
 /** GPUs that the driver shows here, a container's own alone; 0 where it shows them otherwise. Asking CUDA would be its first use. */
 function gpusHere(): number {
@@ -76,7 +77,7 @@ function gpusHere(): number {
  * The devices that a list shows, as it names them: those before the first entry that is none. Behind that one CUDA hides
  * everything. Numbers from `gpus` on are none either, where it is known how many there are.
  */
-export function shownBy(list: string, gpus = 0): readonly string[] {
+export function parseVisibleDevices(list: string, gpus = 0): readonly string[] {
   const entries = list.split(",").map((entry) => entry.trim());
   const isNone = (entry: string): boolean =>
     entry === "" ||

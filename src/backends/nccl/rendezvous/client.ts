@@ -5,9 +5,9 @@ import { CommClosedError } from "../../../api/index.ts";
 import { invariant } from "../../../api/invariant.ts";
 import { invalid } from "../../../api/option-kinds.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
-import type { FramedSocket, Seal } from "./connection.ts";
-import { type Concerned, failureError, placeError, signalError } from "./errors.ts";
-import { limits, longestMs } from "./limits.ts";
+import type { FramedSocket, FrameSeal } from "./connection.ts";
+import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
+import { limits, longestWaitMs } from "./limits.ts";
 import {
   decodeReply,
   encodeRequest,
@@ -17,30 +17,30 @@ import {
   WireError,
 } from "./protocol.ts";
 import {
+  type Barrier,
   defaultWaitMs,
   type GetOptions,
   type LostPeer,
-  type Meeting,
   type Membership,
   type RejoinOptions,
   type WaitOptions,
 } from "./rendezvous.ts";
 
 /** A request without the number that the session gives it. */
-type Asked = {
+type RequestArgs = {
   [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
-}[Exclude<Request["kind"], "cancel" | "leave" | "beside">];
+}[Exclude<Request["kind"], "cancel" | "leave" | "liveness">];
 
 /** The answer of a request that worked. */
 type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;
 
 /** A loss: in one generation, or of the store itself. */
-interface News {
+interface LossNotice {
   readonly generation: number | "all";
   readonly peer: LostPeer;
 }
 
-interface Pending {
+interface PendingRequest {
   answered(answer: Answer): void;
   failed(failure: Failure): void;
   /** The session is over. */
@@ -55,21 +55,21 @@ const withdrawnMs = 1_000;
 const farewellMs = 1_000;
 
 /** A session. It keeps the process alive only while a request waits that is not idle. */
-export class Session {
+export class RendezvousSession {
   readonly #framed: FramedSocket;
-  readonly #incoming: Seal;
-  readonly #outgoing: Seal;
-  readonly #pending = new Map<number, Pending>();
+  readonly #incoming: FrameSeal;
+  readonly #outgoing: FrameSeal;
+  readonly #pending = new Map<number, PendingRequest>();
   /** Number of them that keep the process alive. */
-  #holding = 0;
-  readonly #listeners = new Set<(news: News) => void>();
-  readonly #news: News[] = [];
+  #activeCount = 0;
+  readonly #listeners = new Set<(news: LossNotice) => void>();
+  readonly #losses: LossNotice[] = [];
   #nextId = 1;
   #over: "left" | { readonly reason: string } | undefined;
   #leaving: Promise<void> | undefined;
   #farewell: (() => void) | undefined;
 
-  constructor(framed: FramedSocket, incoming: Seal, outgoing: Seal) {
+  constructor(framed: FramedSocket, incoming: FrameSeal, outgoing: FrameSeal) {
     this.#framed = framed;
     this.#incoming = incoming;
     this.#outgoing = outgoing;
@@ -85,24 +85,24 @@ export class Session {
   }
 
   /** Calls a listener with all news so far, then with every later one; gives a way to stop that. */
-  onNews(listener: (news: News) => void): () => void {
-    for (const news of this.#news) listener(news);
+  onLoss(listener: (news: LossNotice) => void): () => void {
+    for (const news of this.#losses) listener(news);
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /** Sends a request and gives its answer, or the error that it failed with. */
-  ask(
-    asked: Asked,
+  request(
+    args: RequestArgs,
     timeoutMs: number,
     signal: AbortSignal | undefined,
-    who: Concerned,
+    context: ErrorContext,
     idle = false,
   ): Promise<Answer> {
-    const { kind } = asked;
+    const { kind } = args;
     const holds = idle ? 0 : 1;
-    if (signal?.aborted === true) return Promise.reject(signalError(kind, who, signal));
-    if (this.#over !== undefined) return Promise.reject(this.#overError(kind, who));
+    if (signal?.aborted === true) return Promise.reject(signalError(kind, context, signal));
+    if (this.#over !== undefined) return Promise.reject(this.#overError(kind, context));
     const id = this.#nextId;
     this.#nextId = (id % 0xffff_ffff) + 1;
     return new Promise<Answer>((resolve, reject) => {
@@ -111,24 +111,24 @@ export class Session {
         clearTimeout(timer);
         clearImmediate(turn);
         signal?.removeEventListener("abort", giveUp);
-        this.#holding -= holds;
-        if (this.#holding === 0) this.#framed.socket.unref();
+        this.#activeCount -= holds;
+        if (this.#activeCount === 0) this.#framed.socket.unref();
         then();
       };
       const giveUp = (): void => {
         this.#send({ kind: "cancel", id });
         const over = (): void =>
-          settle(() => reject(signalError(kind, who, signal as AbortSignal)));
-        // Others that a meeting has let go will not hear of it: the store says whether there are any.
+          settle(() => reject(signalError(kind, context, signal as AbortSignal)));
+        // Others that a barrier has let go will not hear of it: the store says whether there are any.
         clearTimeout(timer);
         clearImmediate(turn);
-        if (kind === "meet") timer = setTimeout(over, withdrawnMs).unref();
+        if (kind === "barrier") timer = setTimeout(over, withdrawnMs).unref();
         else over();
       };
       const silent = (): void => {
         const what = `${kind}: the store did not answer within ${timeoutMs} ms`;
         const hint = "the process that hosts it may be blocked or stopped";
-        settle(() => reject(placeError(what, hint, who)));
+        settle(() => reject(storeError(what, hint, context)));
       };
       // Where this process was stopped, the answer may be in its socket, which is read after the timers. The turn keeps
       // the process alive, but only that long; one without a reference would wait for whatever wakes the process next.
@@ -136,16 +136,16 @@ export class Session {
         turn = setImmediate(silent);
       };
       let turn: NodeJS.Immediate | undefined;
-      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestMs)).unref();
+      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestWaitMs)).unref();
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#pending.set(id, {
         answered: (answer) => settle(() => resolve(answer)),
-        failed: (failure) => settle(() => reject(failureError(kind, failure, who))),
-        over: () => settle(() => reject(this.#overError(kind, who))),
+        failed: (failure) => settle(() => reject(failureError(kind, failure, context))),
+        over: () => settle(() => reject(this.#overError(kind, context))),
       });
-      this.#holding += holds;
-      if (this.#holding > 0) this.#framed.socket.ref();
-      this.#send({ ...asked, id } as Request);
+      this.#activeCount += holds;
+      if (this.#activeCount > 0) this.#framed.socket.ref();
+      this.#send({ ...args, id } as Request);
     });
   }
 
@@ -190,7 +190,7 @@ export class Session {
         return;
       case "lost": {
         const { generation, rank, atMs, reason } = reply;
-        this.#tell({ generation, peer: { rank, atMs, reason } });
+        this.#notify({ generation, peer: { rank, atMs, reason } });
         return;
       }
       case "closing":
@@ -211,7 +211,7 @@ export class Session {
     this.#farewell?.();
     if (this.#over !== undefined) return;
     this.#end({ reason });
-    this.#tell({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
+    this.#notify({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
   }
 
   #end(over: "left" | { readonly reason: string }): void {
@@ -219,19 +219,24 @@ export class Session {
     for (const pending of [...this.#pending.values()]) pending.over();
   }
 
-  #overError(request: string, who: Concerned): Error {
+  #overError(request: string, context: ErrorContext): Error {
     if (this.#over === "left") {
-      const headline = `${request}: this rank has left the job "${who.jobId}"`;
-      const facts = { rank: who.rank, size: who.size, comm: who.jobId, collective: request };
+      const headline = `${request}: this rank has left the job "${context.jobId}"`;
+      const facts = {
+        rank: context.rank,
+        size: context.size,
+        comm: context.jobId,
+        collective: request,
+      };
       return new CommClosedError({ headline, hint: "connect() joins the job again" }, facts);
     }
     const what = `${request}: the store is gone: ${this.#over?.reason}`;
     const hint = "its host ended; a store hosted by the launcher outlives every rank";
-    return placeError(what, hint, who);
+    return storeError(what, hint, context);
   }
 
-  #tell(news: News): void {
-    this.#news.push(news);
+  #notify(news: LossNotice): void {
+    this.#losses.push(news);
     for (const listener of this.#listeners) listener(news);
   }
 }
@@ -242,8 +247,8 @@ const processLabel = `process ${process.pid} on ${hostname()}`;
 const defaultSettleMs = 2_000;
 
 /** The common part of all memberships of a process in a job. */
-export interface Connection {
-  readonly session: Session;
+export interface StoreConnection {
+  readonly session: RendezvousSession;
   readonly address: string;
   readonly jobId: string;
   /** The other part of leaving: the store that this process hosts. */
@@ -252,14 +257,14 @@ export interface Connection {
 
 /** Asks the store to join, and waits for all ranks. */
 export async function joinStore(
-  connection: Connection,
+  connection: StoreConnection,
   { rank, size, generation, deadlineMs, signal }: JoinArguments,
 ): Promise<Membership> {
   const { session, address, jobId } = connection;
   const label = processLabel;
   const timeoutMs = deadlineMs;
-  const asked = { kind: "join", generation, size, timeoutMs, label } as const;
-  const answer = await session.ask(asked, deadlineMs, signal, { address, jobId, rank, size });
+  const args = { kind: "join", generation, size, timeoutMs, label } as const;
+  const answer = await session.request(args, deadlineMs, signal, { address, jobId, rank, size });
   return new StoreMembership(connection, answer);
 }
 
@@ -269,13 +274,13 @@ class StoreMembership implements Membership {
   readonly generation: number;
   readonly initialRanks: readonly number[];
   readonly lost: LostPeer[] = [];
-  readonly #connection: Connection;
+  readonly #connection: StoreConnection;
   readonly #listeners = new Set<(peer: LostPeer) => void>();
-  readonly #stopNews: () => void;
+  readonly #stopListening: () => void;
   /** A later membership of this process has taken the place of this one. */
   #isOver = false;
 
-  constructor(connection: Connection, joined: Answer) {
+  constructor(connection: StoreConnection, joined: Answer) {
     invariant(joined.kind === "joined", "a join is answered with a place");
     this.#connection = connection;
     this.rank = joined.rank;
@@ -283,10 +288,10 @@ class StoreMembership implements Membership {
     this.generation = joined.generation;
     this.initialRanks = joined.initialRanks;
     const host = joined.hosted ? joined.initialRanks.indexOf(0) : -1;
-    this.#stopNews = connection.session.onNews(({ generation, peer }) => {
-      if (generation === this.generation) this.#tell(peer);
+    this.#stopListening = connection.session.onLoss(({ generation, peer }) => {
+      if (generation === this.generation) this.#notify(peer);
       // With the store its host is lost.
-      else if (generation === "all") this.#tell({ ...peer, rank: host < 0 ? undefined : host });
+      else if (generation === "all") this.#notify({ ...peer, rank: host < 0 ? undefined : host });
     });
   }
 
@@ -304,15 +309,15 @@ class StoreMembership implements Membership {
     shortText("set", "key", key, limits.keyBytes);
     valueBytes("set", value);
     const { generation } = this;
-    await this.#ask({ kind: "set", generation, key, value }, defaultWaitMs, undefined);
+    await this.#request({ kind: "set", generation, key, value }, defaultWaitMs, undefined);
   }
 
   async get(key: string, options: GetOptions = {}): Promise<Uint8Array> {
     shortText("get", "key", key, limits.keyBytes);
     const timeoutMs = milliseconds("get", "timeoutMs", options.timeoutMs);
     const { needs } = options;
-    const asked = { kind: "get", generation: this.generation, key, timeoutMs, needs } as const;
-    const answer = await this.#ask(asked, timeoutMs, options.signal, options.idle);
+    const args = { kind: "get", generation: this.generation, key, timeoutMs, needs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "value", "a get is answered with a value");
     return answer.value;
   }
@@ -321,27 +326,27 @@ class StoreMembership implements Membership {
     shortText("exchange", "key", key, limits.keyBytes);
     valueBytes("exchange", value);
     const timeoutMs = milliseconds("exchange", "timeoutMs", options.timeoutMs);
-    const asked = { kind: "exchange", generation: this.generation, key, value, timeoutMs } as const;
-    const answer = await this.#ask(asked, timeoutMs, options.signal, options.idle);
+    const args = { kind: "exchange", generation: this.generation, key, value, timeoutMs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "values", "an exchange is answered with values");
     return [...answer.values];
   }
 
-  async meet(meetings: readonly Meeting[], options: WaitOptions = {}): Promise<boolean> {
-    if (meetings.length > limits.meetings) {
-      throw invalid("meet", "meetings", String(meetings.length), `at most ${limits.meetings}`);
+  async awaitBarriers(barriers: readonly Barrier[], options: WaitOptions = {}): Promise<boolean> {
+    if (barriers.length > limits.barriers) {
+      throw invalid("barrier", "barriers", String(barriers.length), `at most ${limits.barriers}`);
     }
-    for (const { key, ranks } of meetings) {
-      shortText("meet", "key", key, limits.keyBytes);
+    for (const { key, ranks } of barriers) {
+      shortText("barrier", "key", key, limits.keyBytes);
       if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
       const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
-      throw invalid("meet", "ranks", `[${ranks.join(", ")}]`, needs);
+      throw invalid("barrier", "ranks", `[${ranks.join(", ")}]`, needs);
     }
     const { generation } = this;
-    const timeoutMs = milliseconds("meet", "timeoutMs", options.timeoutMs);
+    const timeoutMs = milliseconds("barrier", "timeoutMs", options.timeoutMs);
     if (options.signal?.aborted === true) return false;
-    const asked = { kind: "meet", generation, meetings, timeoutMs } as const;
-    return (await this.#ask(asked, timeoutMs, options.signal, options.idle)).kind === "done";
+    const args = { kind: "barrier", generation, barriers, timeoutMs } as const;
+    return (await this.#request(args, timeoutMs, options.signal, options.idle)).kind === "done";
   }
 
   async rejoin(options: RejoinOptions = {}): Promise<Membership> {
@@ -349,11 +354,11 @@ class StoreMembership implements Membership {
     const without = this.#without(options.without);
     const settleMs = milliseconds("rejoin", "settleMs", options.settleMs, defaultSettleMs);
     const timeoutMs = milliseconds("rejoin", "deadlineMs", options.deadlineMs);
-    const asked = { kind: "rejoin", generation, without, settleMs, timeoutMs } as const;
-    const answer = await this.#ask(asked, timeoutMs, options.signal);
+    const args = { kind: "rejoin", generation, without, settleMs, timeoutMs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal);
     this.#isOver = true;
     // The session goes on; listeners of this generation must not be kept.
-    this.#stopNews();
+    this.#stopListening();
     this.#listeners.clear();
     return new StoreMembership(this.#connection, answer);
   }
@@ -364,15 +369,15 @@ class StoreMembership implements Membership {
     await this.#connection.left();
   }
 
-  #ask(
-    asked: Parameters<Session["ask"]>[0],
+  #request(
+    args: Parameters<RendezvousSession["request"]>[0],
     timeoutMs: number,
     signal: AbortSignal | undefined,
     idle?: boolean,
   ): Promise<Answer> {
     const { address, jobId, session } = this.#connection;
-    const who: Concerned = { address, jobId, rank: this.rank, size: this.size };
-    return session.ask(asked, timeoutMs, signal, who, idle);
+    const context: ErrorContext = { address, jobId, rank: this.rank, size: this.size };
+    return session.request(args, timeoutMs, signal, context, idle);
   }
 
   #without(ranks: readonly number[] | undefined): readonly number[] | undefined {
@@ -388,7 +393,7 @@ class StoreMembership implements Membership {
     return Number.isInteger(rank) && (rank as number) >= 0 && (rank as number) < this.size;
   }
 
-  #tell(peer: LostPeer): void {
+  #notify(peer: LostPeer): void {
     this.lost.push(peer);
     for (const listener of this.#listeners) listener(peer);
   }

@@ -5,20 +5,20 @@
 import { createConnection, type Socket } from "node:net";
 import { RendezvousError } from "../../../api/index.ts";
 import type { JoinArguments } from "./checks.ts";
-import { type Connection, joinStore, Session } from "./client.ts";
+import { joinStore, RendezvousSession, type StoreConnection } from "./client.ts";
 import {
   decodeChallenge,
   encodeHello,
   encodeProof,
   FramedSocket,
+  FrameSeal,
   faultOf,
   freshNonce,
   isProof,
   isRefusal,
-  Seal,
-  standBeside,
+  linkLiveness,
 } from "./connection.ts";
-import { type Concerned, placeError, StillInUseError, signalError } from "./errors.ts";
+import { type ErrorContext, StillInUseError, signalError, storeError } from "./errors.ts";
 import { limits, replyFrameBytes } from "./limits.ts";
 import { encodeRequest } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";
@@ -31,13 +31,13 @@ interface Target {
 }
 
 /** Why an attempt failed; only a fault that waiting may cure is tried again. */
-interface Fault {
+interface ConnectFault {
   readonly reason: string;
   readonly final: boolean;
 }
 
 /** The outcome of an attempt. */
-type Outcome = Session | Fault;
+type Outcome = RendezvousSession | ConnectFault;
 
 const firstPauseMs = 10;
 const longestPauseMs = 500;
@@ -45,25 +45,25 @@ const longestPauseMs = 500;
 /** A session with the store of the target. */
 export async function connectSession(
   target: Target,
-  who: Concerned,
+  context: ErrorContext,
   deadlineMs: number,
   signal: AbortSignal | undefined,
-): Promise<Session> {
+): Promise<RendezvousSession> {
   const end = performance.now() + deadlineMs;
   let pauseMs = firstPauseMs;
   for (;;) {
-    if (wasGivenUp(signal)) throw signalError("join", who, signal);
+    if (isCancelled(signal)) throw signalError("join", context, signal);
     const leftMs = end - performance.now();
-    const outcome = await attempt(target, who, Math.min(leftMs, limits.handshakeMs), signal);
-    if (outcome instanceof Session) return outcome;
-    if (wasGivenUp(signal)) throw signalError("join", who, signal);
-    if (outcome.final) throw placeError(outcome.reason, finalHint, who);
+    const outcome = await tryConnect(target, context, Math.min(leftMs, limits.handshakeMs), signal);
+    if (outcome instanceof RendezvousSession) return outcome;
+    if (isCancelled(signal)) throw signalError("join", context, signal);
+    if (outcome.final) throw storeError(outcome.reason, finalHint, context);
     if (performance.now() + pauseMs >= end) {
       const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
-      throw placeError(
+      throw storeError(
         what,
         "see whether its host, the launcher or rank 0, runs and listens there",
-        who,
+        context,
       );
     }
     await pause(pauseMs, signal);
@@ -71,7 +71,7 @@ export async function connectSession(
   }
 }
 
-function wasGivenUp(signal: AbortSignal | undefined): signal is AbortSignal {
+function isCancelled(signal: AbortSignal | undefined): signal is AbortSignal {
   return signal?.aborted === true;
 }
 
@@ -79,17 +79,17 @@ const finalHint =
   "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
 
 /** One way to the store, without another when there is none. */
-export async function attempt(
+export async function tryConnect(
   target: Target,
-  who: Concerned,
+  context: ErrorContext,
   timeoutMs: number,
   signal: AbortSignal | undefined,
 ): Promise<Outcome> {
   const end = performance.now() + timeoutMs;
-  const spoken = await prove(target, who, timeoutMs, signal);
+  const spoken = await authenticate(target, context, timeoutMs, signal);
   if ("reason" in spoken) return spoken;
-  const session = new Session(spoken.framed, spoken.incoming, spoken.outgoing);
-  const silent = await prove(target, who, end - performance.now(), signal);
+  const session = new RendezvousSession(spoken.framed, spoken.incoming, spoken.outgoing);
+  const silent = await authenticate(target, context, end - performance.now(), signal);
   if ("reason" in silent) {
     session.destroy();
     return silent;
@@ -99,29 +99,29 @@ export async function attempt(
     framed.destroy();
     return { reason: "the connection ended", final: false };
   }
-  framed.write(outgoing.seal(encodeRequest({ kind: "beside", nonce: spoken.nonce })));
-  standBeside(framed, spoken.framed);
+  framed.write(outgoing.seal(encodeRequest({ kind: "liveness", nonce: spoken.nonce })));
+  linkLiveness(framed, spoken.framed);
   return session;
 }
 
 /** A connection with ends that have proven to each other that they know the secret. */
-interface Proven {
+interface AuthenticatedSocket {
   readonly framed: FramedSocket;
-  readonly incoming: Seal;
-  readonly outgoing: Seal;
+  readonly incoming: FrameSeal;
+  readonly outgoing: FrameSeal;
   /** The store's. */
   readonly nonce: Uint8Array;
 }
 
-function prove(
+function authenticate(
   target: Target,
-  who: Concerned,
+  context: ErrorContext,
   timeoutMs: number,
   signal: AbortSignal | undefined,
-): Promise<Proven | Fault> {
+): Promise<AuthenticatedSocket | ConnectFault> {
   return new Promise((resolve) => {
     let framed: FramedSocket | undefined;
-    const settle = (outcome: Proven | Fault): void => {
+    const settle = (outcome: AuthenticatedSocket | ConnectFault): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
       stopConnecting();
@@ -135,7 +135,7 @@ function prove(
     const stopConnecting = connectFirst(
       target,
       (socket) => {
-        framed = shakeHands(socket, target.secret, who, settle);
+        framed = shakeHands(socket, target.secret, context, settle);
       },
       again,
     );
@@ -181,8 +181,8 @@ function connectFirst(
 function shakeHands(
   socket: Socket,
   secret: string,
-  { jobId, rank }: Concerned,
-  settle: (outcome: Proven | Fault) => void,
+  { jobId, rank }: ErrorContext,
+  settle: (outcome: AuthenticatedSocket | ConnectFault) => void,
 ): FramedSocket {
   const never = (reason: string): void => settle({ reason, final: true });
   const hello = { jobId, rank, nonce: freshNonce() };
@@ -201,8 +201,8 @@ function shakeHands(
           return never("what answers does not know the secret");
         }
         framed.mostBytes = replyFrameBytes;
-        const incoming = new Seal("store", secret, exchanged);
-        settle({ framed, incoming, outgoing: new Seal("rank", secret, exchanged), nonce });
+        const incoming = new FrameSeal("store", secret, exchanged);
+        settle({ framed, incoming, outgoing: new FrameSeal("rank", secret, exchanged), nonce });
       } catch (error) {
         never(`what answers is no store of this version: ${(error as Error).message}`);
       }
@@ -238,12 +238,12 @@ const longestRetryMs = 500;
  *
  * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
  */
-export async function enter(
-  place: Omit<Connection, "session">,
-  asked: JoinArguments,
-  reach: (deadlineMs: number) => Promise<Session>,
+export async function joinWithRetry(
+  place: Omit<StoreConnection, "session">,
+  args: JoinArguments,
+  reach: (deadlineMs: number) => Promise<RendezvousSession>,
 ): Promise<Membership> {
-  const end = performance.now() + asked.deadlineMs;
+  const end = performance.now() + args.deadlineMs;
   const leftMs = (): number => Math.max(0, Math.round(end - performance.now()));
   let refusal: unknown;
   for (let pauseMs = firstRetryMs; ; pauseMs = Math.min(2 * pauseMs, longestRetryMs)) {
@@ -255,13 +255,13 @@ export async function enter(
         : error;
     });
     try {
-      return await joinStore({ ...place, session }, { ...asked, deadlineMs: leftMs() });
+      return await joinStore({ ...place, session }, { ...args, deadlineMs: leftMs() });
     } catch (error) {
       const mayReturn = error instanceof StillInUseError || session.hasEnded;
       session.destroy();
       if (!mayReturn || leftMs() <= pauseMs) throw error;
       refusal = error;
     }
-    await pause(pauseMs, asked.signal);
+    await pause(pauseMs, args.signal);
   }
 }

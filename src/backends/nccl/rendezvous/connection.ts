@@ -143,7 +143,7 @@ interface Hello {
 }
 
 /** The common knowledge of both ends after hello and challenge. */
-export interface Exchanged {
+export interface HandshakeData {
   readonly hello: Hello;
   /** The store's nonce. */
   readonly nonce: Uint8Array;
@@ -187,7 +187,7 @@ export function decodeChallenge(frame: Uint8Array): Uint8Array {
 }
 
 /** The frame with which one end proves that it knows the secret. */
-export function encodeProof(role: Role, secret: string, exchanged: Exchanged): Buffer {
+export function encodeProof(role: Role, secret: string, exchanged: HandshakeData): Buffer {
   const proof = mac(secret, [role, "proof"], exchanged);
   return new Writer().byte(proofKind(role)).bytes(proof).end();
 }
@@ -197,7 +197,7 @@ export function isProof(
   frame: Uint8Array,
   role: Role,
   secret: string,
-  exchanged: Exchanged,
+  exchanged: HandshakeData,
 ): boolean {
   const reader = readerOf(frame, proofKind(role));
   const found = reader.bytes(64);
@@ -215,12 +215,12 @@ export function isRefusal(frame: Uint8Array): boolean {
 }
 
 /** Authenticates the frames of one direction of a connection, in order. */
-export class Seal {
+export class FrameSeal {
   readonly #key: Buffer;
   #number = 0n;
 
   /** For frames that `role` sends. */
-  constructor(role: Role, secret: string, exchanged: Exchanged) {
+  constructor(role: Role, secret: string, exchanged: HandshakeData) {
     this.#key = mac(secret, [role, "frames"], exchanged);
   }
 
@@ -251,7 +251,7 @@ function proofKind(role: Role): number {
   return role === "rank" ? plain.rankProof : plain.storeProof;
 }
 
-function mac(secret: string, purpose: readonly string[], { hello, nonce }: Exchanged): Buffer {
+function mac(secret: string, purpose: readonly string[], { hello, nonce }: HandshakeData): Buffer {
   const writer = new Writer().text(label);
   for (const word of purpose) writer.text(word);
   writer.text(hello.jobId).number(hello.rank).bytes(hello.nonce).bytes(nonce);
@@ -274,7 +274,7 @@ function nonceOf(reader: Reader): Uint8Array {
 const ownEndMs = 1_000;
 
 /** From now on the end of the silent connection is that of the spoken one too, and the other way round. */
-export function standBeside(silent: FramedSocket, spoken: FramedSocket): void {
+export function linkLiveness(silent: FramedSocket, spoken: FramedSocket): void {
   silent.socket.unref();
   silent.listener = {
     frame: () => {

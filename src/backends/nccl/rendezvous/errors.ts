@@ -11,7 +11,7 @@ import {
 import type { Failure } from "./protocol.ts";
 
 /** The rank of an error. */
-export interface Concerned {
+export interface ErrorContext {
   readonly address: string;
   readonly jobId: string;
   readonly rank: number;
@@ -34,16 +34,22 @@ export class WentOnError extends CommClosedError {
 }
 
 /** The error of a request that the store failed. */
-export function failureError(request: string, failure: Failure, who: Concerned): CommError {
+export function failureError(request: string, failure: Failure, context: ErrorContext): CommError {
   const { code, ranks, joined } = failure;
-  const facts = { rank: who.rank, size: who.size, comm: who.jobId, ranks, collective: request };
+  const facts = {
+    rank: context.rank,
+    size: context.size,
+    comm: context.jobId,
+    ranks,
+    collective: request,
+  };
   const forms = request === "join" || request === "rejoin";
   const text = { headline: failure.headline, hint: failure.hint };
   if (forms && (code === "timeout" || code === "refused" || code === "in use")) {
-    const headline = `rendezvous at ${who.address} of job "${who.jobId}": ${failure.headline}`;
+    const headline = `rendezvous at ${context.address} of job "${context.jobId}": ${failure.headline}`;
     const missing = code === "refused" ? [] : ranks;
     const Kind = code === "in use" ? StillInUseError : RendezvousError;
-    return new Kind({ ...text, headline }, { ...facts, address: who.address, joined, missing });
+    return new Kind({ ...text, headline }, { ...facts, address: context.address, joined, missing });
   }
   switch (code) {
     case "timeout":
@@ -60,33 +66,39 @@ export function failureError(request: string, failure: Failure, who: Concerned):
       return new InvalidArgumentError(text, { ...facts, field: "value" });
     case "in use":
     case "refused":
-      return new RendezvousError(text, { ...facts, address: who.address });
+      return new RendezvousError(text, { ...facts, address: context.address });
   }
 }
 
 /** The error of a rank that cannot reach the store, or lost it. */
-export function placeError(
+export function storeError(
   what: string,
   hint: string,
-  who: Concerned,
+  context: ErrorContext,
   cause?: unknown,
 ): RendezvousError {
   return new RendezvousError(
-    { headline: `rendezvous at ${who.address} of job "${who.jobId}": ${what}`, hint },
-    { rank: who.rank, size: who.size, comm: who.jobId, address: who.address, cause },
+    { headline: `rendezvous at ${context.address} of job "${context.jobId}": ${what}`, hint },
+    {
+      rank: context.rank,
+      size: context.size,
+      comm: context.jobId,
+      address: context.address,
+      cause,
+    },
   );
 }
 
 /** The error of a wait with a signal that fired. */
 export function signalError(
   request: string,
-  who: Concerned,
+  context: ErrorContext,
   signal: AbortSignal,
 ): CommAbortedError {
   return new CommAbortedError(
     { headline: `${request}: given up by its signal` },
     {
-      ...{ rank: who.rank, size: who.size, comm: who.jobId, collective: request },
+      ...{ rank: context.rank, size: context.size, comm: context.jobId, collective: request },
       cause: signal.reason,
     },
   );

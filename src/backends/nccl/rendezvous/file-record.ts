@@ -42,7 +42,7 @@ const mostBytes = 4_096;
 const writingMs = 5_000;
 
 /** The object at a path. */
-export type Found =
+export type FileState =
   | { readonly kind: "absent" }
   | { readonly kind: "record"; readonly record: FileRecord }
   /** Not complete yet. */
@@ -62,7 +62,7 @@ export function filePath(path: string, jobId: string): string {
  *
  * @returns Why what is there must not be used; `undefined` when nothing is wrong with it.
  */
-export function ownFolder(path: string): string | undefined {
+export function makePrivateFolder(path: string): string | undefined {
   try {
     mkdirSync(path, { mode: 0o700 });
   } catch (error) {
@@ -71,7 +71,7 @@ export function ownFolder(path: string): string | undefined {
   }
   const stat = lstatSync(path, { throwIfNoEntry: false });
   if (stat === undefined) return "was removed";
-  return stat.isDirectory() ? strangersIn(stat, "entered") : `is ${kindOf(stat)}`;
+  return stat.isDirectory() ? accessFault(stat, "entered") : `is ${kindOf(stat)}`;
 }
 
 /** True when there is a folder. One that cannot be read is none: opening the path gives the error. */
@@ -84,7 +84,7 @@ function isFolder(path: string): boolean {
 }
 
 /** Reads the file; follows no link, and accepts only a file that this user wrote and no other user can read. */
-export function readRecord(path: string): Found {
+export function readRecord(path: string): FileState {
   let file: number;
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
@@ -96,7 +96,7 @@ export function readRecord(path: string): Found {
   }
   try {
     const stat = fstatSync(file);
-    const reason = distrust(stat);
+    const reason = fileFault(stat);
     if (reason !== undefined) return { kind: "refused", reason };
     const bytes = Buffer.alloc(mostBytes);
     const text = bytes.toString("utf8", 0, readSync(file, bytes, 0, mostBytes, 0));
@@ -136,7 +136,7 @@ export function createRecord(path: string, record: FileRecord): boolean {
  * A path that was examined may lead to a new file when it is removed. So the remover holds a lock meanwhile, a file of its own;
  * and a creator never replaces one. The file that is examined under the lock is thus the one that is removed.
  */
-export function removeRecord(path: string, isJudged: (found: Found) => boolean): boolean {
+export function removeRecord(path: string, isJudged: (found: FileState) => boolean): boolean {
   const lock = `${path}.lock`;
   if (!takeLock(lock)) return false;
   try {
@@ -158,20 +158,20 @@ function takeLock(lock: string): boolean {
   const stat = lstatSync(lock, { throwIfNoEntry: false });
   if (stat === undefined) return false;
   // No rank leaves anything else there, and only its owner may be able to remove it.
-  const reason = stat.isFile() ? strangersIn(stat, "read") : `is ${kindOf(stat)}`;
+  const reason = stat.isFile() ? accessFault(stat, "read") : `is ${kindOf(stat)}`;
   if (reason !== undefined) throw new Error(`its lock ${lock} ${reason}`);
   if (Date.now() - stat.mtimeMs > writingMs) rmSync(lock, { force: true });
   return false;
 }
 
-function distrust(stat: Stats): string | undefined {
+function fileFault(stat: Stats): string | undefined {
   if (!stat.isFile()) return "is no file";
-  const reason = strangersIn(stat, "read");
+  const reason = accessFault(stat, "read");
   return reason ?? (stat.size > mostBytes ? "is too large for a rendezvous" : undefined);
 }
 
 /** The access that users other than this process's have to it. */
-function strangersIn({ uid, mode }: Stats, verb: "read" | "entered"): string | undefined {
+function accessFault({ uid, mode }: Stats, verb: "read" | "entered"): string | undefined {
   const user = process.getuid?.();
   if (user === undefined) return undefined;
   if (uid !== user) return `belongs to user ${uid}`;

@@ -3,16 +3,16 @@ import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
 import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
-import { Session } from "./client.ts";
-import { attempt, connectSession, enter, pause } from "./connect.ts";
-import { type Concerned, placeError, signalError } from "./errors.ts";
+import { RendezvousSession } from "./client.ts";
+import { connectSession, joinWithRetry, pause, tryConnect } from "./connect.ts";
+import { type ErrorContext, signalError, storeError } from "./errors.ts";
 import {
   createRecord,
   type FileRecord,
-  type Found,
+  type FileState,
   filePath,
   format,
-  ownFolder,
+  makePrivateFolder,
   readRecord,
   removeRecord,
   stateOf,
@@ -52,52 +52,53 @@ export function fileRendezvous(options: FileOptions): Rendezvous {
   return {
     address: path,
     join: async (joinOptions) => {
-      const asked = joinArguments(joinOptions);
-      if (options.isFolderOwn === true) requireOwnFolder({ ...asked, address: path });
-      const file = filePath(path, asked.jobId);
-      return asked.rank === 0 ? host(file, asked, options.address) : follow(file, asked);
+      const args = joinArguments(joinOptions);
+      if (options.isFolderOwn === true) requireOwnFolder({ ...args, address: path });
+      const file = filePath(path, args.jobId);
+      return args.rank === 0 ? joinAsHost(file, args, options.address) : joinAsPeer(file, args);
     },
   };
 }
 
 /** In a folder that other users may write to, they can create what a rank needs to create. */
-function requireOwnFolder(who: Concerned): void {
-  const folder = dirname(who.address);
-  const reason = ownFolder(folder);
+function requireOwnFolder(context: ErrorContext): void {
+  const folder = dirname(context.address);
+  const reason = makePrivateFolder(folder);
   if (reason === undefined) return;
   const hint =
     "only a folder of this user that no other user can enter (mode 0700) is used: remove what is there, or name another file by TWINCCL_RENDEZVOUS_FILE on every rank";
-  throw placeError(`the folder ${folder} ${reason}`, hint, who);
+  throw storeError(`the folder ${folder} ${reason}`, hint, context);
 }
 
-async function host(
+async function joinAsHost(
   path: string,
-  asked: JoinArguments,
+  args: JoinArguments,
   address: string | undefined,
 ): Promise<Membership> {
-  const { jobId, size, rank } = asked;
-  const who = { address: path, jobId, rank, size };
-  const end = performance.now() + asked.deadlineMs;
+  const { jobId, size, rank } = args;
+  const context = { address: path, jobId, rank, size };
+  const end = performance.now() + args.deadlineMs;
   const secret = randomBytes(32).toString("hex");
   const server = await StoreServer.listen({ jobId, size, hosted: true, secret, address });
   const nonce = randomBytes(16).toString("hex");
   const creator = thisProcess();
   const record = { format, jobId, nonce, secret, creator, host: server.host, port: server.port };
-  const isMine = (found: Found): boolean => found.kind === "record" && found.record.nonce === nonce;
+  const isMine = (found: FileState): boolean =>
+    found.kind === "record" && found.record.nonce === nonce;
   try {
-    await claim(path, { ...record, format }, who, end, asked.signal);
+    await claim(path, { ...record, format }, context, end, args.signal);
     try {
       const left = async (): Promise<void> => {
-        await takeBack(path, isMine);
+        await removeOwn(path, isMine);
         await server.whenEmpty(hostLingersMs);
         await server.close();
       };
-      const rest = { ...asked, deadlineMs: leftMs(end) };
-      return await enter({ address: path, jobId, left }, rest, (deadlineMs) =>
-        connectSession(record, who, deadlineMs, asked.signal),
+      const rest = { ...args, deadlineMs: leftMs(end) };
+      return await joinWithRetry({ address: path, jobId, left }, rest, (deadlineMs) =>
+        connectSession(record, context, deadlineMs, args.signal),
       );
     } catch (error) {
-      await takeBack(path, isMine);
+      await removeOwn(path, isMine);
       throw error;
     }
   } catch (error) {
@@ -106,38 +107,48 @@ async function host(
   }
 }
 
-function follow(path: string, asked: JoinArguments): Promise<Membership> {
+function joinAsPeer(path: string, args: JoinArguments): Promise<Membership> {
   const left = (): Promise<void> => Promise.resolve();
-  return enter({ address: path, jobId: asked.jobId, left }, asked, (deadlineMs) =>
-    find(path, asked, performance.now() + deadlineMs),
+  return joinWithRetry({ address: path, jobId: args.jobId, left }, args, (deadlineMs) =>
+    findStore(path, args, performance.now() + deadlineMs),
   );
 }
 
 /** A session with the store of the file, once it names one. */
-async function find(path: string, asked: JoinArguments, end: number): Promise<Session> {
-  const { jobId, rank, size, signal } = asked;
-  const who = { address: path, jobId, rank, size };
+async function findStore(
+  path: string,
+  args: JoinArguments,
+  end: number,
+): Promise<RendezvousSession> {
+  const { jobId, rank, size, signal } = args;
+  const context = { address: path, jobId, rank, size };
   let problem = "there is no such file";
   while (performance.now() < end) {
-    if (signal?.aborted === true) throw signalError("join", who, signal);
+    if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
-    if (found.kind === "refused") throw placeError(`the file ${found.reason}`, refusedHint, who);
+    if (found.kind === "refused")
+      throw storeError(`the file ${found.reason}`, refusedHint, context);
     if (found.kind === "unfinished") problem = "the file is not complete";
     if (found.kind === "record") {
-      problem = unusable(found.record, jobId) ?? "";
+      problem = recordFault(found.record, jobId) ?? "";
       if (problem === "") {
         // Once, because the file may tell of another store by then.
-        const outcome = await attempt(found.record, who, Math.min(leftMs(end), attemptMs), signal);
-        if (outcome instanceof Session) return outcome;
+        const outcome = await tryConnect(
+          found.record,
+          context,
+          Math.min(leftMs(end), attemptMs),
+          signal,
+        );
+        if (outcome instanceof RendezvousSession) return outcome;
         problem = outcome.reason;
       }
     }
     await pause(pollMs, signal);
   }
-  if (signal?.aborted === true) throw signalError("join", who, signal);
+  if (signal?.aborted === true) throw signalError("join", context, signal);
   throw new RendezvousError(
     {
-      headline: `rendezvous at ${path} of job "${jobId}": rank 0 was not found within ${asked.deadlineMs} ms: ${problem}`,
+      headline: `rendezvous at ${path} of job "${jobId}": rank 0 was not found within ${args.deadlineMs} ms: ${problem}`,
       hint: "rank 0 writes this file: see whether it runs, with the same path and job id",
     },
     { rank, size, comm: jobId, ranks: [0], address: path, missing: [0] },
@@ -148,26 +159,27 @@ async function find(path: string, asked: JoinArguments, end: number): Promise<Se
 async function claim(
   path: string,
   record: FileRecord,
-  who: Concerned,
+  context: ErrorContext,
   end: number,
   signal: AbortSignal | undefined,
 ): Promise<void> {
   while (!writing(path, () => createRecord(path, record))) {
-    if (signal?.aborted === true) throw signalError("join", who, signal);
+    if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
-    if (found.kind === "refused") throw placeError(`the file ${found.reason}`, refusedHint, who);
-    if (found.kind === "record") refuseIfInUse(found.record, who);
+    if (found.kind === "refused")
+      throw storeError(`the file ${found.reason}`, refusedHint, context);
+    if (found.kind === "record") refuseIfInUse(found.record, context);
     const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
     if (isStale && writing(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
     if (performance.now() > end) {
-      throw placeError("another process is writing the file", "see which process that is", who);
+      throw storeError("another process is writing the file", "see which process that is", context);
     }
     await pause(pollMs, signal);
   }
 }
 
 /** True when the file now is the one that was found to be stale before. */
-function isSame(now: Found, before: Found): boolean {
+function isSame(now: FileState, before: FileState): boolean {
   if (now.kind === "record" && before.kind === "record") {
     return now.record.nonce === before.record.nonce;
   }
@@ -175,7 +187,7 @@ function isSame(now: Found, before: Found): boolean {
 }
 
 /** Removes this process's own file. One that cannot be removed is stale once the process has ended. */
-async function takeBack(path: string, isMine: (found: Found) => boolean): Promise<void> {
+async function removeOwn(path: string, isMine: (found: FileState) => boolean): Promise<void> {
   const end = performance.now() + attemptMs;
   try {
     while (!removeRecord(path, isMine) && performance.now() < end) await pause(pollMs, undefined);
@@ -198,12 +210,12 @@ function writing<T>(path: string, write: () => T): T {
   }
 }
 
-function refuseIfInUse({ creator, jobId }: FileRecord, who: Concerned): void {
+function refuseIfInUse({ creator, jobId }: FileRecord, context: ErrorContext): void {
   const state = stateOf(creator);
   if (state === "ended") return;
   const by = `process ${creator.pid} on ${creator.host}`;
   const what =
-    jobId === who.jobId
+    jobId === context.jobId
       ? `rank 0 is taken by ${by}`
       : `the file belongs to the job "${jobId}" of ${by}`;
   const hint =
@@ -211,13 +223,13 @@ function refuseIfInUse({ creator, jobId }: FileRecord, who: Concerned): void {
       ? "the first one stays; give this job another file, or a folder"
       : "whether that process runs cannot be seen from here: if that job is over, remove the file";
   throw new RendezvousError(
-    { headline: `rendezvous at ${who.address} of job "${who.jobId}": ${what}`, hint },
-    { rank: 0, size: who.size, comm: who.jobId, ranks: [0], address: who.address },
+    { headline: `rendezvous at ${context.address} of job "${context.jobId}": ${what}`, hint },
+    { rank: 0, size: context.size, comm: context.jobId, ranks: [0], address: context.address },
   );
 }
 
 /** Why a record cannot lead to the store of this job. */
-function unusable(
+function recordFault(
   { jobId, creator, host: storeHost }: FileRecord,
   wanted: string,
 ): string | undefined {

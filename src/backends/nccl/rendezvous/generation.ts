@@ -4,10 +4,10 @@
  * Here everything happens at once and in order; the only thing that passes time is a deadline.
  */
 import { ranksText } from "../../../api/error-text.ts";
-import { type Attendance, Meetings } from "./barrier.ts";
-import { limits, longestMs } from "./limits.ts";
+import { Barriers, type BarrierWait } from "./barrier.ts";
+import { limits, longestWaitMs } from "./limits.ts";
 import type { Failure, Reply, Request } from "./protocol.ts";
-import type { Meeting } from "./rendezvous.ts";
+import type { Barrier } from "./rendezvous.ts";
 
 /** A wait and how it ends. */
 interface Wait {
@@ -21,7 +21,7 @@ interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
 
-interface Round {
+interface ExchangeRound {
   readonly values: Map<number, Uint8Array>;
   readonly waits: Map<number, Wait>;
   bytes: number;
@@ -30,17 +30,17 @@ interface Round {
 /** One generation. Ranks in it are its own numbers. */
 export class Generation {
   readonly number: number;
-  readonly seats: readonly Seat[];
+  readonly members: readonly Member[];
   readonly #values = new Map<string, Uint8Array>();
   readonly #gets = new Map<string, Set<Get>>();
-  readonly #rounds = new Map<string, Round[]>();
-  readonly #meetings = new Meetings();
+  readonly #rounds = new Map<string, ExchangeRound[]>();
+  readonly #barriers = new Barriers();
   #bytes = 0;
   #over: Failure | undefined;
 
-  constructor(number: number, seats: readonly Seat[]) {
+  constructor(number: number, members: readonly Member[]) {
     this.number = number;
-    this.seats = seats;
+    this.members = members;
   }
 
   /** Why nothing happens here any more. */
@@ -50,7 +50,7 @@ export class Generation {
 
   /** Ranks that are neither lost nor left. */
   get here(): number[] {
-    return ranksWhere(this.seats, (seat) => seat.state === "here");
+    return ranksWhere(this.members, (member) => member.state === "here");
   }
 
   set(rank: number, id: number, key: string, value: Uint8Array): void {
@@ -136,12 +136,12 @@ export class Generation {
     }
     const mine = round;
     const timer = after(timeoutMs, () => {
-      const missing = ranksWhere(this.seats, (_, each) => !mine.values.has(each));
-      const there = this.seats.length - missing.length;
+      const missing = ranksWhere(this.members, (_, each) => !mine.values.has(each));
+      const there = this.members.length - missing.length;
       this.#withdraw(key, mine, rank);
       this.#fail(rank, id, {
         code: "timeout",
-        headline: `exchange "${key}": ${there} of ${this.seats.length} ranks gave a value within ${timeoutMs} ms, missing ${ranksText(missing)}`,
+        headline: `exchange "${key}": ${there} of ${this.members.length} ranks gave a value within ${timeoutMs} ms, missing ${ranksText(missing)}`,
         hint: "see whether all ranks reach this point; one may be slow or stuck",
         ranks: missing,
       });
@@ -150,36 +150,36 @@ export class Generation {
     mine.waits.set(rank, { rank, id, timer });
     mine.bytes += value.byteLength;
     this.#bytes += held;
-    if (mine.values.size === this.seats.length) this.#complete(key, mine);
+    if (mine.values.size === this.members.length) this.#complete(key, mine);
   }
 
-  meet(rank: number, id: number, meetings: readonly Meeting[], timeoutMs: number): void {
+  awaitBarriers(rank: number, id: number, barriers: readonly Barrier[], timeoutMs: number): void {
     if (this.#over !== undefined) {
       this.#fail(rank, id, this.#over);
       return;
     }
-    if (this.#meetings.heldBy(rank) + meetings.length > limits.meetings) {
-      const headline = `meet: a rank waits for at most ${limits.meetings} meetings at once`;
+    if (this.#barriers.countOf(rank) + barriers.length > limits.barriers) {
+      const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
       this.#fail(rank, id, { code: "limit", headline, hint: "await those that are open first" });
       return;
     }
-    const gone = this.#goneForMeetings({ meetings });
+    const gone = this.#goneForBarriers({ barriers });
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
       return;
     }
     const timer = after(timeoutMs, () => {
-      const missing = this.#meetings.missing(mine);
-      this.#meetings.go(mine);
+      const missing = this.#barriers.missing(mine);
+      this.#barriers.leave(mine);
       this.#fail(rank, id, {
         code: "timeout",
-        headline: `meet: ${ranksText(missing)} did not come within ${timeoutMs} ms`,
+        headline: `barrier: ${ranksText(missing)} did not arrive within ${timeoutMs} ms`,
         hint: "see whether all ranks reach this point; one may be slow or stuck",
         ranks: missing,
       });
     });
-    const mine: Attendance = { rank, id, meetings, timer };
-    for (const each of this.#meetings.come(mine)) {
+    const mine: BarrierWait = { rank, id, barriers, timer };
+    for (const each of this.#barriers.arrive(mine)) {
       this.#reply(each.rank, { kind: "done", id: each.id });
     }
   }
@@ -196,19 +196,19 @@ export class Generation {
         if (wait !== undefined && isMine(wait)) this.#withdraw(key, round, rank);
       }
     }
-    const isIt = (each: Attendance): boolean => each.rank === rank && each.id === id;
-    for (const each of this.#meetings.waiting(isIt)) {
-      this.#meetings.go(each);
+    const isIt = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
+    for (const each of this.#barriers.waiting(isIt)) {
+      this.#barriers.leave(each);
       this.#reply(rank, { kind: "withdrawn", id });
     }
   }
 
   /** A rank is gone: waits that need it fail, and the others hear of a loss. */
   gone(rank: number, state: "lost" | "left", reason: string): void {
-    const seat = this.seats[rank];
-    if (seat === undefined || seat.state !== "here") return;
-    seat.state = state;
-    seat.reason = reason;
+    const member = this.members[rank];
+    if (member === undefined || member.state !== "here") return;
+    member.state = state;
+    member.reason = reason;
     this.#dropWaitsOf(rank);
     if (state === "lost" && this.#over === undefined) {
       const news = {
@@ -234,9 +234,9 @@ export class Generation {
         if (failure !== undefined) this.#failRound(key, round, failure);
       }
     }
-    for (const each of this.#meetings.waiting(() => true)) {
-      const failure = this.#goneForMeetings(each);
-      if (failure !== undefined) this.#failMeetings(each, failure);
+    for (const each of this.#barriers.waiting(() => true)) {
+      const failure = this.#goneForBarriers(each);
+      if (failure !== undefined) this.#failBarriers(each, failure);
     }
   }
 
@@ -252,12 +252,12 @@ export class Generation {
     for (const [key, rounds] of this.#rounds) {
       for (const round of [...rounds]) this.#failRound(key, round, failure);
     }
-    for (const each of this.#meetings.waiting(() => true)) this.#failMeetings(each, failure);
+    for (const each of this.#barriers.waiting(() => true)) this.#failBarriers(each, failure);
     this.#values.clear();
   }
 
-  #complete(key: string, round: Round): void {
-    const values = this.seats.map((_, rank) => round.values.get(rank) as Uint8Array);
+  #complete(key: string, round: ExchangeRound): void {
+    const values = this.members.map((_, rank) => round.values.get(rank) as Uint8Array);
     this.#removeRound(key, round);
     for (const { rank, id, timer } of round.waits.values()) {
       clearTimeout(timer);
@@ -265,7 +265,7 @@ export class Generation {
     }
   }
 
-  #failRound(key: string, round: Round, failure: Told): void {
+  #failRound(key: string, round: ExchangeRound, failure: PartialFailure): void {
     this.#removeRound(key, round);
     for (const { rank, id, timer } of round.waits.values()) {
       clearTimeout(timer);
@@ -273,19 +273,19 @@ export class Generation {
     }
   }
 
-  #failMeetings(attendance: Attendance, failure: Told): void {
-    this.#meetings.go(attendance);
-    this.#fail(attendance.rank, attendance.id, failure);
+  #failBarriers(wait: BarrierWait, failure: PartialFailure): void {
+    this.#barriers.leave(wait);
+    this.#fail(wait.rank, wait.id, failure);
   }
 
-  #removeRound(key: string, round: Round): void {
+  #removeRound(key: string, round: ExchangeRound): void {
     const left = (this.#rounds.get(key) ?? []).filter((each) => each !== round);
     if (left.length === 0) this.#rounds.delete(key);
     else this.#rounds.set(key, left);
     for (const value of round.values.values()) this.#bytes -= heldBytes(key, value);
   }
 
-  #withdraw(key: string, round: Round, rank: number): void {
+  #withdraw(key: string, round: ExchangeRound, rank: number): void {
     const value = round.values.get(rank) as Uint8Array;
     clearTimeout(round.waits.get(rank)?.timer);
     round.values.delete(rank);
@@ -313,44 +313,50 @@ export class Generation {
         round.waits.delete(rank);
       }
     }
-    const isHis = (each: Attendance): boolean => each.rank === rank;
-    for (const each of this.#meetings.waiting(isHis)) this.#meetings.go(each);
+    const isHis = (each: BarrierWait): boolean => each.rank === rank;
+    for (const each of this.#barriers.waiting(isHis)) this.#barriers.leave(each);
   }
 
-  #goneForMeetings(attendance: Pick<Attendance, "meetings">): Told | undefined {
-    const missing = this.#meetings.missing(attendance);
-    const gone = missing.filter((rank) => this.seats[rank]?.state !== "here");
-    return gone.length === 0 ? undefined : goneWords(this.seats, "meet", gone);
+  #goneForBarriers(wait: Pick<BarrierWait, "barriers">): PartialFailure | undefined {
+    const missing = this.#barriers.missing(wait);
+    const gone = missing.filter((rank) => this.members[rank]?.state !== "here");
+    return gone.length === 0 ? undefined : goneFailure(this.members, "barrier", gone);
   }
 
-  #goneForGet(key: string, { rank, needs }: Pick<Get, "rank" | "needs">): Told | undefined {
+  #goneForGet(
+    key: string,
+    { rank, needs }: Pick<Get, "rank" | "needs">,
+  ): PartialFailure | undefined {
     const here = this.here.filter((each) => each !== rank);
-    const isGone = ({ state }: Seat, each: number): boolean => {
+    const isGone = ({ state }: Member, each: number): boolean => {
       if (needs !== undefined) return state !== "here" && needs.includes(each);
       return state === "lost" || (state === "left" && here.length === 0);
     };
-    const gone = ranksWhere(this.seats, isGone);
-    return gone.length === 0 ? undefined : goneWords(this.seats, `get "${key}"`, gone);
+    const gone = ranksWhere(this.members, isGone);
+    return gone.length === 0 ? undefined : goneFailure(this.members, `get "${key}"`, gone);
   }
 
-  #goneForRound(key: string, round: Round | undefined): Told | undefined {
+  #goneForRound(key: string, round: ExchangeRound | undefined): PartialFailure | undefined {
     const isMissing = (rank: number): boolean => round?.values.has(rank) !== true;
-    const gone = ranksWhere(this.seats, (seat, rank) => seat.state !== "here" && isMissing(rank));
-    return gone.length === 0 ? undefined : goneWords(this.seats, `exchange "${key}"`, gone);
+    const gone = ranksWhere(
+      this.members,
+      (member, rank) => member.state !== "here" && isMissing(rank),
+    );
+    return gone.length === 0 ? undefined : goneFailure(this.members, `exchange "${key}"`, gone);
   }
 
-  #fail(rank: number, id: number, failure: Told): void {
+  #fail(rank: number, id: number, failure: PartialFailure): void {
     this.#reply(rank, { kind: "failed", id, ranks: [], joined: [], ...failure });
   }
 
   #reply(rank: number, reply: Reply): void {
-    this.seats[rank]?.peer.send(reply);
+    this.members[rank]?.peer.send(reply);
   }
 }
 
 /** A deadline that keeps no process alive. A rank may send one beyond what a timer holds: it is the longest then. */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
-  return setTimeout(then, Math.min(timeoutMs, longestMs)).unref();
+  return setTimeout(then, Math.min(timeoutMs, longestWaitMs)).unref();
 }
 
 /** The memory of a value: also an empty one takes some. */
@@ -358,7 +364,7 @@ function heldBytes(key: string, value: Uint8Array): number {
   return limits.entryBytes + Buffer.byteLength(key) + value.byteLength;
 }
 
-function tooMuch(what: string, bytes: number): Words {
+function tooMuch(what: string, bytes: number): FailureText {
   return {
     code: "limit",
     headline: `${what}: the store holds at most ${bytes} bytes here`,
@@ -374,7 +380,7 @@ export interface Peer {
 }
 
 /** A rank's place in a generation. */
-export interface Seat {
+export interface Member {
   readonly peer: Peer;
   /** Its rank in the generation that was joined. */
   readonly initialRank: number;
@@ -383,23 +389,27 @@ export interface Seat {
 }
 
 /** The required parts of a failure; the rest has defaults. */
-export type Words = Pick<Failure, "code" | "headline" | "hint">;
+export type FailureText = Pick<Failure, "code" | "headline" | "hint">;
 
 /** A failure as it is sent: its required parts, and more where there are more. */
-export type Told = Partial<Failure> & Words;
+export type PartialFailure = Partial<Failure> & FailureText;
 
 /** Ranks in a state. */
 function ranksWhere(
-  seats: readonly Seat[],
-  which: (seat: Seat, rank: number) => boolean,
+  members: readonly Member[],
+  which: (member: Member, rank: number) => boolean,
 ): number[] {
-  return seats.flatMap((seat, rank) => (which(seat, rank) ? [rank] : []));
+  return members.flatMap((member, rank) => (which(member, rank) ? [rank] : []));
 }
 
 /** The error of a wait for ranks that are gone. */
-function goneWords(seats: readonly Seat[], what: string, gone: readonly number[]): Told {
-  const seat = seats[gone[0] ?? 0];
-  const how = seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`;
+function goneFailure(
+  members: readonly Member[],
+  what: string,
+  gone: readonly number[],
+): PartialFailure {
+  const member = members[gone[0] ?? 0];
+  const how = member?.state === "left" ? "has left" : `was lost: ${member?.reason}`;
   return {
     code: "gone",
     headline: `${what}: rank ${gone[0]} ${how}`,

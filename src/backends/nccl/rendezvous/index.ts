@@ -2,7 +2,7 @@
  * The meeting of a job's processes: everything before NCCL's first call, in plain Node.
  *
  * `Rendezvous.join` waits until all ranks are there and gives a `Membership`: a small key-value store among the ranks
- * (`set`, `get`, `exchange`, `meet`), news of lost ranks (`onLost`), and the way into the next generation with
+ * (`set`, `get`, `exchange`, `awaitBarriers`), news of lost ranks (`onLost`), and the way into the next generation with
  * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
  * colours are exchanged. No data of collectives passes here.
  *
@@ -11,7 +11,7 @@
  *
  * While the process that hosts the place blocks its event loop, no request is answered. Values that all ranks need before they block,
  * such as the unique id, are therefore best sent by `exchange`, which answers all of them at the same moment; ranks
- * that block until they have met some others meet by `meet` before.
+ * that block until others have arrived wait with `awaitBarriers` before.
  *
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
@@ -21,5 +21,5 @@ export { WentOnError } from "./errors.ts";
 export { bootId } from "./file-record.ts";
 export { launcherEnvironment, launcherVariables, rendezvousFor } from "./launchers.ts";
 export { limits } from "./limits.ts";
-export type { GetOptions, Meeting, Membership } from "./rendezvous.ts";
+export type { Barrier, GetOptions, Membership } from "./rendezvous.ts";
 export { StoreServer } from "./server.ts";

@@ -1,17 +1,17 @@
 /** A generation that is being formed: its requests so far, and when it is complete. */
 import { ranksText } from "../../../api/error-text.ts";
-import { after, type Generation, type Peer, type Told } from "./generation.ts";
+import { after, type Generation, type PartialFailure, type Peer } from "./generation.ts";
 import type { Failure } from "./protocol.ts";
 
 /** A request to be in the next generation. */
-interface Arrival {
+interface JoinRequest {
   readonly peer: Peer;
   readonly id: number;
   readonly timer: NodeJS.Timeout;
 }
 
-/** The ranks that a gathering waits for: fresh ranks, or survivors of the generation before. */
-export type Purpose =
+/** The ranks that a join phase waits for: fresh ranks, or survivors of the generation before. */
+export type JoinPurpose =
   | { readonly kind: "join"; readonly size: number }
   | {
       readonly kind: "rejoin";
@@ -20,31 +20,31 @@ export type Purpose =
     };
 
 /** A member of the new generation, in rank order. */
-export interface Member {
+export interface NewMember {
   readonly peer: Peer;
   readonly id: number;
   readonly initialRank: number;
 }
 
-/** The store's side of a gathering. */
-interface GatheringEvents {
+/** The store's side of a join phase. */
+interface JoinPhaseEvents {
   /** Complete; `members` are the new ranks in order. */
-  formed(members: readonly Member[]): void;
+  formed(members: readonly NewMember[]): void;
   /** It has no requests left. */
   empty(): void;
 }
 
-/** One gathering. Ranks in it are those of the requests: new ones to join, old ones to rejoin. */
-export class Gathering {
+/** One join phase. Ranks in it are those of the requests: new ones to join, old ones to rejoin. */
+export class JoinPhase {
   readonly generation: number;
-  readonly purpose: Purpose;
-  readonly #events: GatheringEvents;
-  readonly #arrivals = new Map<number, Arrival>();
+  readonly purpose: JoinPurpose;
+  readonly #events: JoinPhaseEvents;
+  readonly #requests = new Map<number, JoinRequest>();
   /** Ranks with deadlines that have passed; for the diagnosis of the others they were there. */
   readonly #expired = new Set<number>();
   #settle: NodeJS.Timeout | undefined;
 
-  constructor(generation: number, purpose: Purpose, events: GatheringEvents) {
+  constructor(generation: number, purpose: JoinPurpose, events: JoinPhaseEvents) {
     this.generation = generation;
     this.purpose = purpose;
     this.#events = events;
@@ -52,19 +52,19 @@ export class Gathering {
 
   /** The request with that rank here. */
   holder(rank: number): Peer | undefined {
-    return this.#arrivals.get(rank)?.peer;
+    return this.#requests.get(rank)?.peer;
   }
 
   /** Adds a request. */
-  arrive(rank: number, peer: Peer, id: number, timeoutMs: number, settleMs: number): void {
+  add(rank: number, peer: Peer, id: number, timeoutMs: number, settleMs: number): void {
     const timer = after(timeoutMs, () => {
-      const failure = this.#late(timeoutMs);
+      const failure = this.#timeout(timeoutMs);
       this.#expired.add(rank);
       this.#remove(rank);
       fail(peer, id, failure);
     });
     this.#expired.delete(rank);
-    this.#arrivals.set(rank, { peer, id, timer });
+    this.#requests.set(rank, { peer, id, timer });
     clearTimeout(this.#settle);
     if (this.purpose.kind === "rejoin" && this.purpose.without === undefined) {
       this.#settle = after(settleMs, () => this.#form());
@@ -74,19 +74,19 @@ export class Gathering {
 
   /** Removes a request. */
   withdraw(peer: Peer, id?: number): void {
-    for (const [rank, arrival] of this.#arrivals) {
+    for (const [rank, arrival] of this.#requests) {
       if (arrival.peer === peer && (id === undefined || arrival.id === id)) this.#remove(rank);
     }
   }
 
   /** Forms the generation when it is complete, and fails when it can no longer be. */
   check(): void {
-    if (this.#arrivals.size === 0) return;
+    if (this.#requests.size === 0) return;
     const { purpose } = this;
     if (purpose.kind === "rejoin" && purpose.without !== undefined) {
-      const gone = this.#expected().filter((rank) => purpose.from.seats[rank]?.state !== "here");
+      const gone = this.#expected().filter((rank) => purpose.from.members[rank]?.state !== "here");
       if (gone.length > 0) {
-        this.fail(goneMeanwhile(purpose.from, gone));
+        this.fail(lostMeanwhile(purpose.from, gone));
         return;
       }
     }
@@ -94,19 +94,19 @@ export class Gathering {
   }
 
   /** Ends it: all requests in it fail. */
-  fail(failure: Told): void {
-    const arrivals = [...this.#arrivals.values()];
+  fail(failure: PartialFailure): void {
+    const arrivals = [...this.#requests.values()];
     this.#clear();
     for (const { peer, id } of arrivals) fail(peer, id, failure);
     this.#events.empty();
   }
 
   #form(): void {
-    const ranks = [...this.#arrivals.keys()].sort((a, b) => a - b);
-    const members = ranks.map((rank): Member => {
-      const { peer, id } = this.#arrivals.get(rank) as Arrival;
+    const ranks = [...this.#requests.keys()].sort((a, b) => a - b);
+    const members = ranks.map((rank): NewMember => {
+      const { peer, id } = this.#requests.get(rank) as JoinRequest;
       const { purpose } = this;
-      const before = purpose.kind === "rejoin" ? purpose.from.seats[rank]?.initialRank : rank;
+      const before = purpose.kind === "rejoin" ? purpose.from.members[rank]?.initialRank : rank;
       return { peer, id, initialRank: before ?? rank };
     });
     this.#clear();
@@ -119,15 +119,15 @@ export class Gathering {
     if (purpose.kind === "join") return Array.from({ length: purpose.size }, (_, rank) => rank);
     const { from, without } = purpose;
     if (without === undefined) return from.here;
-    return from.seats.map((_, rank) => rank).filter((rank) => !without.includes(rank));
+    return from.members.map((_, rank) => rank).filter((rank) => !without.includes(rank));
   }
 
   #missing(): number[] {
-    return this.#expected().filter((rank) => !this.#arrivals.has(rank));
+    return this.#expected().filter((rank) => !this.#requests.has(rank));
   }
 
-  #late(timeoutMs: number): Failure {
-    const joined = [...this.#arrivals.keys(), ...this.#expired].sort((a, b) => a - b);
+  #timeout(timeoutMs: number): Failure {
+    const joined = [...this.#requests.keys(), ...this.#expired].sort((a, b) => a - b);
     const missing = this.#missing().filter((rank) => !this.#expired.has(rank));
     const verb = this.purpose.kind === "join" ? "joined" : "rejoined";
     const all = joined.length + missing.length;
@@ -141,29 +141,29 @@ export class Gathering {
   }
 
   #remove(rank: number): void {
-    clearTimeout(this.#arrivals.get(rank)?.timer);
-    this.#arrivals.delete(rank);
-    if (this.#arrivals.size > 0) return;
+    clearTimeout(this.#requests.get(rank)?.timer);
+    this.#requests.delete(rank);
+    if (this.#requests.size > 0) return;
     this.#clear();
     this.#events.empty();
   }
 
   #clear(): void {
     clearTimeout(this.#settle);
-    for (const { timer } of this.#arrivals.values()) clearTimeout(timer);
-    this.#arrivals.clear();
+    for (const { timer } of this.#requests.values()) clearTimeout(timer);
+    this.#requests.clear();
   }
 }
 
 /** Sends a failure. */
-export function fail(peer: Peer, id: number, failure: Told): void {
+export function fail(peer: Peer, id: number, failure: PartialFailure): void {
   peer.send({ kind: "failed", id, ranks: [], joined: [], ...failure });
 }
 
-function goneMeanwhile(from: Generation, gone: readonly number[]): Told {
+function lostMeanwhile(from: Generation, gone: readonly number[]): PartialFailure {
   const reasons = gone.map((rank) => {
-    const seat = from.seats[rank];
-    return `rank ${rank} ${seat?.state === "left" ? "has left" : `was lost: ${seat?.reason}`}`;
+    const member = from.members[rank];
+    return `rank ${rank} ${member?.state === "left" ? "has left" : `was lost: ${member?.reason}`}`;
   });
   return {
     code: "gone",

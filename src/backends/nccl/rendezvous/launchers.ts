@@ -60,7 +60,7 @@ export function launcherVariables(): Variables {
  *   disagree.
  */
 export function launcherEnvironment(env: Variables): LauncherEnvironment | undefined {
-  const meant = families.filter((family) => isMeant(family, env));
+  const meant = families.filter((family) => isPresent(family, env));
   const at = meant.findIndex((family) => missingOf(family, env).length === 0);
   const half = at < 0 ? meant : meant.slice(0, at);
   if (half.length > 0) throw halfSet(half, at < 0 ? undefined : meant[at], env);
@@ -75,11 +75,11 @@ export function launcherEnvironment(env: Variables): LauncherEnvironment | undef
   return found;
 }
 
-function missingOf({ needs }: Family, env: Variables): string[] {
+function missingOf({ needs }: LauncherFamily, env: Variables): string[] {
   return needs.filter((name) => textOf(env, name) === undefined);
 }
 
-function read(family: Family, env: Variables): LauncherEnvironment {
+function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
   const { texts } = family;
   const size = numberOf(env, texts.size, 1, limits.ranks);
   const rank = numberOf(env, texts.rank, 0, size - 1);
@@ -117,8 +117,8 @@ function shortened(jobId: string): string {
 }
 
 function halfSet(
-  half: readonly Family[],
-  complete: Family | undefined,
+  half: readonly LauncherFamily[],
+  complete: LauncherFamily | undefined,
   env: Variables,
 ): InvalidArgumentError {
   const names = half.map(({ name }) => name).join(" and ");
@@ -137,7 +137,7 @@ function halfSet(
   );
 }
 
-function refuseToDiffer(found: LauncherEnvironment, other: Family, env: Variables): void {
+function refuseToDiffer(found: LauncherEnvironment, other: LauncherFamily, env: Variables): void {
   const theirs = read(other, env);
   if (theirs.rank === found.rank && theirs.size === found.size) return;
   const row = ({ family, rank, size }: LauncherEnvironment) => [
@@ -171,7 +171,7 @@ interface FamilyTexts {
 }
 
 /** A launcher's variables. */
-interface Family {
+interface LauncherFamily {
   readonly name: FamilyName;
   /** Variables that only this launcher sets: one of them, and the family was meant. */
   readonly marks: readonly string[];
@@ -206,7 +206,7 @@ function numberOf(env: Variables, name: string, least: number, most: number): nu
 }
 
 /** Every family; the first complete one counts. */
-const families: readonly Family[] = [
+const families: readonly LauncherFamily[] = [
   {
     name: "twinccl",
     marks: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_LOCAL_SIZE"],
@@ -274,7 +274,7 @@ const families: readonly Family[] = [
 ];
 
 /** True when variables of that launcher are there and were meant for this process. */
-function isMeant({ name, marks }: Family, env: Variables): boolean {
+function isPresent({ name, marks }: LauncherFamily, env: Variables): boolean {
   if (name === "slurm") return isStep(textOf(env, "SLURM_STEP_ID"));
   return marks.some((mark) => textOf(env, mark) !== undefined);
 }

@@ -22,7 +22,7 @@ export const limits = {
   unsentBytes: 2 ** 27,
   ranks: 2 ** 16,
   /** The waits of one rank at once. */
-  meetings: 2 ** 14,
+  barriers: 2 ** 14,
 } as const;
 
 /** A frame of a rank: a value and its surroundings. */
@@ -32,4 +32,4 @@ export const requestFrameBytes: number = limits.valueBytes + 2 ** 19;
 export const replyFrameBytes: number = limits.exchangeBytes + 2 ** 20;
 
 /** The longest time a timer of Node holds, and so the longest deadline. */
-export const longestMs = 2 ** 31 - 1;
+export const longestWaitMs = 2 ** 31 - 1;

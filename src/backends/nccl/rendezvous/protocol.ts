@@ -1,6 +1,6 @@
 /** Messages between ranks and the store once both have proven that they know the secret. */
 import { limits } from "./limits.ts";
-import type { Meeting } from "./rendezvous.ts";
+import type { Barrier } from "./rendezvous.ts";
 
 /** Length of a nonce. */
 export const nonceBytes = 32;
@@ -48,16 +48,16 @@ export type Request =
       readonly timeoutMs: number;
     }
   | {
-      readonly kind: "meet";
+      readonly kind: "barrier";
       readonly id: number;
       readonly generation: number;
-      readonly meetings: readonly Meeting[];
+      readonly barriers: readonly Barrier[];
       readonly timeoutMs: number;
     }
   | { readonly kind: "cancel"; readonly id: number }
   | { readonly kind: "leave" }
   /** This connection stands silently beside the one on which the store gave this nonce. */
-  | { readonly kind: "beside"; readonly nonce: Uint8Array };
+  | { readonly kind: "liveness"; readonly nonce: Uint8Array };
 
 /** Why a request failed; each stands for a class of error. */
 export const failureCodes = [
@@ -117,8 +117,8 @@ const requestKinds = [
   "rejoin",
   "cancel",
   "leave",
-  "meet",
-  "beside",
+  "barrier",
+  "liveness",
 ] as const;
 const replyKinds = [
   "joined",
@@ -139,7 +139,7 @@ const textBytes = 2 ** 16;
 export function encodeRequest(request: Request): Buffer {
   const writer = new Writer().byte(requestKinds.indexOf(request.kind));
   if (request.kind === "leave") return writer.end();
-  if (request.kind === "beside") return writer.bytes(request.nonce).end();
+  if (request.kind === "liveness") return writer.bytes(request.nonce).end();
   writer.number(request.id);
   if (request.kind === "cancel") return writer.end();
   writer.number(request.generation);
@@ -158,9 +158,9 @@ export function encodeRequest(request: Request): Buffer {
         .number(request.settleMs)
         .number(request.timeoutMs)
         .end();
-    case "meet":
-      writer.number(request.timeoutMs).number(request.meetings.length);
-      for (const { key, ranks } of request.meetings) writer.text(key).numbers(ranks);
+    case "barrier":
+      writer.number(request.timeoutMs).number(request.barriers.length);
+      for (const { key, ranks } of request.barriers) writer.text(key).numbers(ranks);
       return writer.end();
   }
 }
@@ -177,7 +177,7 @@ function readRequest(reader: Reader): Request {
   const kind = requestKinds[reader.byte()];
   if (kind === undefined) throw new WireError("no kind of request");
   if (kind === "leave") return { kind };
-  if (kind === "beside") return { kind, nonce: reader.bytes(nonceBytes) };
+  if (kind === "liveness") return { kind, nonce: reader.bytes(nonceBytes) };
   const id = reader.number();
   if (kind === "cancel") return { kind, id };
   const generation = reader.number();
@@ -201,12 +201,12 @@ function readRequest(reader: Reader): Request {
       const settleMs = reader.number();
       return { kind, id, generation, without, settleMs, timeoutMs: timeoutMs() };
     }
-    case "meet": {
-      const asked = { kind, id, generation, timeoutMs: timeoutMs() };
+    case "barrier": {
+      const args = { kind, id, generation, timeoutMs: timeoutMs() };
       const count = reader.number();
-      if (count > limits.meetings) throw new WireError("more meetings than a rank may wait for");
-      const meeting = (): Meeting => ({ key: key(), ranks: reader.numbers(limits.ranks) });
-      return { ...asked, meetings: Array.from({ length: count }, meeting) };
+      if (count > limits.barriers) throw new WireError("more barriers than a rank may wait for");
+      const barrier = (): Barrier => ({ key: key(), ranks: reader.numbers(limits.ranks) });
+      return { ...args, barriers: Array.from({ length: count }, barrier) };
     }
   }
 }

@@ -1,4 +1,4 @@
-/** The contract of a rendezvous: the meeting of a job's processes, over any medium. */
+/** The contract of a rendezvous: the barrier of a job's processes, over any medium. */
 
 /** A place where the processes of a job meet. */
 export interface Rendezvous {
@@ -55,11 +55,11 @@ export interface GetOptions extends WaitOptions {
   readonly needs?: readonly number[] | undefined;
 }
 
-/** A meeting of some ranks of a generation. */
-export interface Meeting {
-  /** The name of the meeting on all of its ranks: 1 to 256 bytes. */
+/** A barrier of some ranks of a generation. */
+export interface Barrier {
+  /** The name of the barrier on all of its ranks: 1 to 256 bytes. */
   readonly key: string;
-  /** The ranks of the meeting, this rank among them. */
+  /** The ranks of the barrier, this rank among them. */
   readonly ranks: readonly number[];
 }
 
@@ -132,18 +132,18 @@ export interface Membership {
   exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
 
   /**
-   * Waits until for each of these meetings all its ranks wait. All ranks of connected meetings, directly or by the meetings of
+   * Waits until for each of these barriers all its ranks wait. All ranks of connected barriers, directly or by the barriers of
    * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
-   * A key may be used again once its meeting was held.
+   * A key may be used again once its barrier was held.
    *
    * Given up by `signal` it gives false, and the others wait for this rank again; or true, when they were let go before
    * the place knew of it.
    *
    * @throws CommTimeoutError at the deadline, which names the ranks that have not come. RemoteRankError when one that has
    *   not come is lost or has left. InvalidArgumentError for ranks that do not exist, without this one, and for more than
-   *   16,384 meetings.
+   *   16,384 barriers.
    */
-  meet(meetings: readonly Meeting[], options?: WaitOptions): Promise<boolean>;
+  awaitBarriers(barriers: readonly Barrier[], options?: WaitOptions): Promise<boolean>;
 
   /**
    * Forms the next generation with the other survivors; ranks keep their order and get new numbers. This membership is over

@@ -4,15 +4,15 @@ import { RendezvousError } from "../../../api/index.ts";
 import { addressText, isOwnName, numericAddress, requireSecret } from "./checks.ts";
 import {
   decodeHello,
-  type Exchanged,
   encodeChallenge,
   encodeProof,
   FramedSocket,
+  FrameSeal,
   freshNonce,
+  type HandshakeData,
   isProof,
+  linkLiveness,
   refusal,
-  Seal,
-  standBeside,
 } from "./connection.ts";
 import type { Peer } from "./generation.ts";
 import { limits, requestFrameBytes } from "./limits.ts";
@@ -56,7 +56,7 @@ export class StoreServer {
   readonly #server: Server;
   readonly #store: Store;
   /** Connections by their step, at each the one that has been there for longest first. */
-  readonly #at: Readonly<Record<Step, Set<ServerConnection>>>;
+  readonly #byStep: Readonly<Record<ConnectionStep, Set<ServerConnection>>>;
   readonly #dropped: Map<string, number>;
   readonly #idle = new Set<() => void>();
   #closed: Promise<void> | undefined;
@@ -66,7 +66,7 @@ export class StoreServer {
     this.host = host;
     this.port = (server.address() as AddressInfo).port;
     this.#store = new Store(options);
-    this.#at = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
+    this.#byStep = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
     this.#dropped = new Map();
     const given = new Map<string, ServerConnection>();
     // A rank has two of them while it joins.
@@ -122,7 +122,7 @@ export class StoreServer {
 
   /** Resolves when no rank is connected, or after that time. */
   async whenEmpty(timeoutMs: number): Promise<void> {
-    if (this.#at.request.size === 0) return;
+    if (this.#byStep.request.size === 0) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, timeoutMs);
       this.#idle.add(() => {
@@ -141,7 +141,7 @@ export class StoreServer {
         clearTimeout(timer);
         resolve();
       });
-      const { hello, proof, join, request: ranks } = this.#at;
+      const { hello, proof, join, request: ranks } = this.#byStep;
       for (const connection of [...hello, ...proof]) connection.drop("store closed");
       for (const connection of join) connection.finish(closedReason);
       this.#store.close();
@@ -152,8 +152,8 @@ export class StoreServer {
   }
 
   #stepped(connection: ServerConnection, mostPending: number): void {
-    for (const connections of Object.values(this.#at)) connections.delete(connection);
-    const there = this.#at[connection.step];
+    for (const connections of Object.values(this.#byStep)) connections.delete(connection);
+    const there = this.#byStep[connection.step];
     const [oldest] = there;
     const isFull = connection.step !== "request" && there.size >= mostPending;
     if (isFull) oldest?.drop("too many connections");
@@ -161,9 +161,9 @@ export class StoreServer {
   }
 
   #forget(connection: ServerConnection, dropped: string | undefined): void {
-    for (const connections of Object.values(this.#at)) connections.delete(connection);
+    for (const connections of Object.values(this.#byStep)) connections.delete(connection);
     if (dropped !== undefined) this.#count(dropped);
-    if (this.#at.request.size > 0) return;
+    if (this.#byStep.request.size > 0) return;
     for (const wake of this.#idle) wake();
     this.#idle.clear();
   }
@@ -208,7 +208,7 @@ export interface ConnectionHost {
 }
 
 /** The step of a connection: the frame that it is to send next, or `request` once it is a rank. */
-export type Step = "hello" | "proof" | "join" | "request";
+export type ConnectionStep = "hello" | "proof" | "join" | "request";
 
 /** A connection to the server. */
 export class ServerConnection implements Peer {
@@ -216,10 +216,10 @@ export class ServerConnection implements Peer {
   readonly #host: ConnectionHost;
   readonly #framed: FramedSocket;
   readonly #deadline: NodeJS.Timeout;
-  #step: Step = "hello";
-  #exchanged: Exchanged | undefined;
-  #incoming: Seal | undefined;
-  #outgoing: Seal | undefined;
+  #step: ConnectionStep = "hello";
+  #exchanged: HandshakeData | undefined;
+  #incoming: FrameSeal | undefined;
+  #outgoing: FrameSeal | undefined;
 
   constructor(socket: Socket, host: ConnectionHost) {
     this.#host = host;
@@ -233,7 +233,7 @@ export class ServerConnection implements Peer {
   }
 
   /** The step at which it is. */
-  get step(): Step {
+  get step(): ConnectionStep {
     return this.#step;
   }
 
@@ -274,13 +274,13 @@ export class ServerConnection implements Peer {
   #hello(frame: Buffer): void {
     const nonce = freshNonce();
     this.#exchanged = { hello: decodeHello(frame), nonce };
-    this.#host.given.set(nameOf(nonce), this);
+    this.#host.given.set(nonceKey(nonce), this);
     this.#next("proof");
     this.#framed.write(encodeChallenge(nonce));
   }
 
   #proof(frame: Buffer): void {
-    const exchanged = this.#exchanged as Exchanged;
+    const exchanged = this.#exchanged as HandshakeData;
     const { secret } = this.#host;
     if (!isProof(frame, "rank", secret, exchanged)) {
       this.#framed.write(refusal);
@@ -289,27 +289,27 @@ export class ServerConnection implements Peer {
       return;
     }
     this.#framed.write(encodeProof("store", secret, exchanged));
-    this.#incoming = new Seal("rank", secret, exchanged);
-    this.#outgoing = new Seal("store", secret, exchanged);
+    this.#incoming = new FrameSeal("rank", secret, exchanged);
+    this.#outgoing = new FrameSeal("store", secret, exchanged);
     this.#framed.mostBytes = requestFrameBytes;
     this.#next("join");
   }
 
   #proven(request: Request): void {
     if (request.kind === "join") this.#join(request);
-    else if (request.kind === "beside") this.#besideThat(request.nonce);
+    else if (request.kind === "liveness") this.#linkLiveness(request.nonce);
     else throw new WireError(`${request.kind} before join`);
   }
 
-  #besideThat(nonce: Uint8Array): void {
-    const spoken = this.#host.given.get(nameOf(nonce));
+  #linkLiveness(nonce: Uint8Array): void {
+    const spoken = this.#host.given.get(nonceKey(nonce));
     if (spoken === undefined || spoken === this) throw new WireError("beside no connection");
-    standBeside(this.#framed, spoken.#framed);
+    linkLiveness(this.#framed, spoken.#framed);
     this.#close(undefined);
   }
 
   #join(request: Extract<Request, { kind: "join" }>): void {
-    const { jobId, rank } = (this.#exchanged as Exchanged).hello;
+    const { jobId, rank } = (this.#exchanged as HandshakeData).hello;
     clearTimeout(this.#deadline);
     this.label = request.label;
     this.#next("request");
@@ -319,7 +319,7 @@ export class ServerConnection implements Peer {
   }
 
   #request(request: Request): void {
-    if (request.kind === "join" || request.kind === "beside") {
+    if (request.kind === "join" || request.kind === "liveness") {
       throw new WireError(`${request.kind} after join`);
     }
     if (request.kind !== "leave") {
@@ -347,18 +347,18 @@ export class ServerConnection implements Peer {
     this.#close(undefined);
   }
 
-  #next(step: Step): void {
+  #next(step: ConnectionStep): void {
     this.#step = step;
     this.#host.stepped(this);
   }
 
   #close(dropped: string | undefined): void {
     clearTimeout(this.#deadline);
-    if (this.#exchanged !== undefined) this.#host.given.delete(nameOf(this.#exchanged.nonce));
+    if (this.#exchanged !== undefined) this.#host.given.delete(nonceKey(this.#exchanged.nonce));
     this.#host.closed(this, dropped);
   }
 }
 
-function nameOf(nonce: Uint8Array): string {
+function nonceKey(nonce: Uint8Array): string {
   return Buffer.from(nonce).toString("hex");
 }

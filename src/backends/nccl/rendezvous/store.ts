@@ -4,8 +4,14 @@
  * It knows nothing of sockets: its host passes it peers with proven identity.
  */
 import { ranksText } from "../../../api/error-text.ts";
-import { Generation, type Peer, type Seat, type Told, type Words } from "./generation.ts";
-import { fail, Gathering, type Member } from "./join-phase.ts";
+import {
+  type FailureText,
+  Generation,
+  type Member,
+  type PartialFailure,
+  type Peer,
+} from "./generation.ts";
+import { fail, JoinPhase, type NewMember } from "./join-phase.ts";
 import type { Request } from "./protocol.ts";
 
 /** The job of a store. */
@@ -29,7 +35,7 @@ export class Store {
   /** Ranks of the job that have left since it last restarted. */
   readonly #left = new Set<number>();
   #latest: Generation | undefined;
-  #gathering: Gathering | undefined;
+  #joinPhase: JoinPhase | undefined;
 
   constructor(options: StoreOptions) {
     this.#options = options;
@@ -43,17 +49,17 @@ export class Store {
       return false;
     }
     const { generation, size } = request;
-    this.#gathering ??= this.#gather(generation, { kind: "join", size });
+    this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
     this.#joining.add(peer);
-    this.#gathering.arrive(rank, peer, request.id, request.timeoutMs, 0);
+    this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0);
     return true;
   }
 
   /** A request of a peer that has joined. */
-  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" | "beside" }>): void {
+  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" | "liveness" }>): void {
     const place = this.#places.get(peer);
     if (request.kind === "cancel") {
-      this.#gathering?.withdraw(peer, request.id);
+      this.#joinPhase?.withdraw(peer, request.id);
       place?.generation.cancel(place.rank, request.id);
       return;
     }
@@ -77,8 +83,8 @@ export class Store {
       case "exchange":
         generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
         return;
-      case "meet":
-        generation.meet(rank, request.id, request.meetings, request.timeoutMs);
+      case "barrier":
+        generation.awaitBarriers(rank, request.id, request.barriers, request.timeoutMs);
         return;
       case "rejoin":
         this.#rejoin(peer, rank, generation, request);
@@ -91,21 +97,21 @@ export class Store {
     const place = this.#places.get(peer);
     this.#joining.delete(peer);
     this.#places.delete(peer);
-    this.#gathering?.withdraw(peer);
-    const initialRank = place?.generation.seats[place.rank]?.initialRank;
+    this.#joinPhase?.withdraw(peer);
+    const initialRank = place?.generation.members[place.rank]?.initialRank;
     if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
     place?.generation.gone(place.rank, state, reason);
-    if (place !== undefined && place.generation === this.#latest) this.#gathering?.check();
+    if (place !== undefined && place.generation === this.#latest) this.#joinPhase?.check();
   }
 
   /** The end: all waits fail. */
   close(): void {
-    const failure: Words = {
+    const failure: FailureText = {
       code: "refused",
       headline: "the store was closed by its host",
       hint: "the job is over, or its launcher ended",
     };
-    this.#gathering?.fail(failure);
+    this.#joinPhase?.fail(failure);
     for (const { generation } of this.#places.values()) {
       generation.end({ ...failure, ranks: [], joined: [] });
     }
@@ -113,7 +119,7 @@ export class Store {
     this.#joining.clear();
   }
 
-  #refusal(jobId: string, rank: number, request: Join): Told | undefined {
+  #refusal(jobId: string, rank: number, request: Join): PartialFailure | undefined {
     const { size, generation } = request;
     const here = this.#options;
     const wrong = (headline: string, hint: string, ranks: readonly number[] = []) => {
@@ -127,31 +133,31 @@ export class Store {
     }
     const isFirst = this.#latest === undefined;
     const most =
-      this.#gathering?.purpose.kind === "join" ? this.#gathering.purpose.size : here.size;
-    const fits = isFirst || this.#gathering !== undefined ? size === most : size <= most;
+      this.#joinPhase?.purpose.kind === "join" ? this.#joinPhase.purpose.size : here.size;
+    const fits = isFirst || this.#joinPhase !== undefined ? size === most : size <= most;
     if (!fits)
       return wrong(`this job has ${most} ranks, not ${size}`, "give every rank the same size");
     if (rank >= size)
       return wrong(`rank ${rank} does not exist in ${size} ranks`, "ranks count from 0");
-    const gathering = this.#gathering;
+    const joinPhase = this.#joinPhase;
     const latest = this.#latest;
     const isOver = latest === undefined || latest.here.length === 0;
-    if (gathering !== undefined && generation === gathering.generation) {
-      if (gathering.purpose.kind === "rejoin") {
+    if (joinPhase !== undefined && generation === joinPhase.generation) {
+      if (joinPhase.purpose.kind === "rejoin") {
         return wrong(`survivors are forming generation ${generation}`, "only they may be in it");
       }
-      const holder = gathering.holder(rank);
-      return holder && wrong(...taken(rank, holder), [rank]);
+      const holder = joinPhase.holder(rank);
+      return holder && wrong(...takenText(rank, holder), [rank]);
     }
     // With rank 0 the store that it hosts leaves too, and the job restarts at another.
     const isHere = !here.hosted || latest === undefined;
-    if (gathering === undefined && isHere && isOver) return undefined;
-    if (gathering === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
-    const waits = this.#left.has(rank) && gathering?.purpose.kind !== "join";
+    if (joinPhase === undefined && isHere && isOver) return undefined;
+    if (joinPhase === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
+    const waits = this.#left.has(rank) && joinPhase?.purpose.kind !== "join";
     if (waits && latest !== undefined) return inUse(latest);
-    const holder = generation === latest?.number ? latest.seats[rank] : undefined;
-    if (holder?.state === "here") return wrong(...taken(rank, holder.peer), [rank]);
-    const next = gathering?.generation ?? (latest?.number ?? -1) + 1;
+    const holder = generation === latest?.number ? latest.members[rank] : undefined;
+    if (holder?.state === "here") return wrong(...takenText(rank, holder.peer), [rank]);
+    const next = joinPhase?.generation ?? (latest?.number ?? -1) + 1;
     return wrong(
       generation < next
         ? `generation ${generation} is complete, and a rank that was lost cannot come back to it`
@@ -162,7 +168,7 @@ export class Store {
 
   #rejoin(peer: Peer, rank: number, from: Generation, request: Rejoin): void {
     const without = request.without && [...new Set(request.without)].sort((a, b) => a - b);
-    const refuse = (headline: string, hint: string): Words => {
+    const refuse = (headline: string, hint: string): FailureText => {
       return { code: "refused", headline: `rebuild: ${headline}`, hint };
     };
     if (from.over !== undefined) {
@@ -175,62 +181,62 @@ export class Store {
       return;
     }
     const purpose = { kind: "rejoin", from, without } as const;
-    this.#gathering ??= this.#gather(from.number + 1, purpose);
-    const gathering = this.#gathering;
-    if (gathering.purpose.kind !== "rejoin") {
-      const text = `generation ${gathering.generation} is being joined by fresh processes`;
+    this.#joinPhase ??= this.#beginJoinPhase(from.number + 1, purpose);
+    const joinPhase = this.#joinPhase;
+    if (joinPhase.purpose.kind !== "rejoin") {
+      const text = `generation ${joinPhase.generation} is being joined by fresh processes`;
       fail(peer, request.id, refuse(text, "join it instead"));
       return;
     }
-    if (gathering.holder(rank) !== undefined) {
+    if (joinPhase.holder(rank) !== undefined) {
       const text = `rank ${rank} has asked already`;
       fail(peer, request.id, refuse(text, "await the first rebuild()"));
       return;
     }
-    const theirs = gathering.purpose.without;
+    const theirs = joinPhase.purpose.without;
     if (String(theirs) !== String(without)) {
       const text = `survivors disagree: rank ${rank} goes on ${withoutText(without)}, another ${withoutText(theirs)}`;
       const words = refuse(text, "every survivor gives the same ranks, or none gives any");
       fail(peer, request.id, words);
-      gathering.fail(words);
+      joinPhase.fail(words);
       return;
     }
-    gathering.arrive(rank, peer, request.id, request.timeoutMs, request.settleMs);
+    joinPhase.add(rank, peer, request.id, request.timeoutMs, request.settleMs);
   }
 
-  #gather(generation: number, purpose: Gathering["purpose"]): Gathering {
-    const gathering = new Gathering(generation, purpose, {
+  #beginJoinPhase(generation: number, purpose: JoinPhase["purpose"]): JoinPhase {
+    const joinPhase = new JoinPhase(generation, purpose, {
       formed: (members) => this.#formed(generation, members),
       empty: () => {
-        if (this.#gathering === gathering) this.#gathering = undefined;
+        if (this.#joinPhase === joinPhase) this.#joinPhase = undefined;
       },
     });
-    return gathering;
+    return joinPhase;
   }
 
-  #formed(number: number, members: readonly Member[]): void {
+  #formed(number: number, joined: readonly NewMember[]): void {
     const before = this.#latest;
-    if (this.#gathering?.purpose.kind === "join") this.#left.clear();
-    const seats = members.map(
-      ({ peer, initialRank }): Seat => ({ peer, initialRank, state: "here", reason: "" }),
+    if (this.#joinPhase?.purpose.kind === "join") this.#left.clear();
+    const members = joined.map(
+      ({ peer, initialRank }): Member => ({ peer, initialRank, state: "here", reason: "" }),
     );
-    const generation = new Generation(number, seats);
-    this.#gathering = undefined;
+    const generation = new Generation(number, members);
+    this.#joinPhase = undefined;
     this.#latest = generation;
-    for (const [rank, { peer }] of members.entries()) {
+    for (const [rank, { peer }] of joined.entries()) {
       this.#joining.delete(peer);
       this.#places.set(peer, { generation, rank });
     }
-    const goOn = new Set(members.map(({ peer }) => peer));
+    const goOn = new Set(joined.map(({ peer }) => peer));
     before?.end({
       code: "went on",
-      headline: `generation ${before.number} is over: generation ${number} was formed of ${seats.length} ranks`,
+      headline: `generation ${before.number} is over: generation ${number} was formed of ${members.length} ranks`,
       hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
-      ranks: before.seats.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
+      ranks: before.members.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
       joined: [],
     });
-    const initialRanks = seats.map(({ initialRank }) => initialRank);
-    for (const [rank, { peer, id }] of members.entries()) {
+    const initialRanks = members.map(({ initialRank }) => initialRank);
+    for (const [rank, { peer, id }] of joined.entries()) {
       const { hosted } = this.#options;
       peer.send({ kind: "joined", id, generation: number, rank, initialRanks, hosted });
     }
@@ -238,8 +244,10 @@ export class Store {
 }
 
 /** The error of a rank that has left a job in which others still are. */
-function inUse({ seats }: Generation): Told {
-  const ranks = seats.flatMap(({ state, initialRank }) => (state === "here" ? [initialRank] : []));
+function inUse({ members }: Generation): PartialFailure {
+  const ranks = members.flatMap(({ state, initialRank }) =>
+    state === "here" ? [initialRank] : [],
+  );
   return {
     code: "in use",
     headline: `join: this rank has left the job, and ${ranks.length === 0 ? "its host" : ranksText(ranks)} not yet`,
@@ -248,7 +256,7 @@ function inUse({ seats }: Generation): Told {
   };
 }
 
-function taken(rank: number, holder: Peer): [string, string] {
+function takenText(rank: number, holder: Peer): [string, string] {
   return [
     `rank ${rank} is taken by ${holder.label}`,
     "the first one stays; two processes were given the same rank, or an earlier run still lives",

@@ -7,7 +7,7 @@ import {
   shortText,
   wholeNumber,
 } from "./checks.ts";
-import { connectSession, enter } from "./connect.ts";
+import { connectSession, joinWithRetry } from "./connect.ts";
 import type { Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer } from "./server.ts";
 
@@ -41,22 +41,22 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
   return {
     address,
     async join(joinOptions) {
-      const asked = joinArguments(joinOptions);
-      const { jobId, rank, size, signal } = asked;
+      const args = joinArguments(joinOptions);
+      const { jobId, rank, size, signal } = args;
       const server =
         rank === 0 && options.host !== "other"
           ? await StoreServer.listen({ jobId, size, hosted: true, address: host, port, secret })
           : undefined;
       try {
         await refuseOpenNetwork(host, secret);
-        const who = { address, jobId, rank, size };
+        const context = { address, jobId, rank, size };
         const target = { host, port, secret: secret ?? "" };
         const left = async (): Promise<void> => {
           await server?.whenEmpty(hostLingersMs);
           await server?.close();
         };
-        return await enter({ address, jobId, left }, asked, (leftMs) =>
-          connectSession(target, who, leftMs, signal),
+        return await joinWithRetry({ address, jobId, left }, args, (leftMs) =>
+          connectSession(target, context, leftMs, signal),
         );
       } catch (error) {
         await server?.close();

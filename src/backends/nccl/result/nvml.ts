@@ -10,7 +10,7 @@ interface NvmlDevice {
   readonly name?: string | undefined;
   readonly totalBytes?: number | undefined;
   /** The other ends of its NVLinks that are up; `undefined` where NVML cannot say. */
-  readonly links?: readonly FarEnd[] | undefined;
+  readonly links?: readonly LinkEnd[] | undefined;
 }
 
 /** NVML's answers. */
@@ -64,15 +64,15 @@ function text(write: (bytes: Uint8Array) => number | undefined): string | undefi
 const mostLinks = 64;
 
 /** The device at the other end of a link. */
-type FarKind = "gpu" | "switch" | "other";
+type LinkEndKind = "gpu" | "switch" | "other";
 
 /** By `nvmlIntNvLinkDeviceType_t`: a processor of IBM is neither; 255 is said of what is not known. */
-const farKinds: Readonly<Record<number, FarKind>> = { 0: "gpu", 1: "other", 2: "switch" };
+const linkEndKinds: Readonly<Record<number, LinkEndKind>> = { 0: "gpu", 1: "other", 2: "switch" };
 
 /** The other end of a link that is up. */
-export interface FarEnd {
+export interface LinkEnd {
   /** `undefined` where NVML cannot say. */
-  readonly kind: FarKind | undefined;
+  readonly kind: LinkEndKind | undefined;
   /** As `pciPlace` writes it; `undefined` where NVML cannot say. */
   readonly place: string | undefined;
 }
@@ -86,19 +86,19 @@ export function pciPlace(domain: number, bus: number, device: number): string {
 }
 
 /** The links of a GPU that are up; `undefined` where NVML cannot say. */
-function linksUp(bound: Bound<typeof nvmlTable>, device: bigint): FarEnd[] | undefined {
+function linksUp(bound: Bound<typeof nvmlTable>, device: bigint): LinkEnd[] | undefined {
   if (bound.deviceGetNvLinkState === undefined) return undefined;
   const active = new Int32Array(1);
-  const ends: FarEnd[] = [];
+  const ends: LinkEnd[] = [];
   for (let link = 0; link < mostLinks; link++) {
     // Any other status: the GPU has no such link, or none at all.
     if (bound.deviceGetNvLinkState(device, link, active) !== success) break;
-    if (active[0] !== 0) ends.push(farEnd(bound, device, link));
+    if (active[0] !== 0) ends.push(linkEnd(bound, device, link));
   }
   return ends;
 }
 
-function farEnd(bound: Bound<typeof nvmlTable>, device: bigint, link: number): FarEnd {
+function linkEnd(bound: Bound<typeof nvmlTable>, device: bigint, link: number): LinkEnd {
   const type = new Int32Array(1);
   const pci = new Uint32Array(pciInfoWords.all);
   const knowsType = bound.deviceGetNvLinkRemoteDeviceType?.(device, link, type) === success;
@@ -106,7 +106,7 @@ function farEnd(bound: Bound<typeof nvmlTable>, device: bigint, link: number): F
   const word = (at: number): number => pci[at] as number;
   const { domain, bus, device: slot } = pciInfoWords;
   return {
-    kind: knowsType ? farKinds[type[0] as number] : undefined,
+    kind: knowsType ? linkEndKinds[type[0] as number] : undefined,
     place: knowsPlace ? pciPlace(word(domain), word(bus), word(slot)) : undefined,
   };
 }
