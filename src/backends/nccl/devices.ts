@@ -4,6 +4,7 @@ import {
   InvalidArgumentError,
   type OpenRequest,
 } from "../../api/index.ts";
+import { firstLine } from "./common/text.ts";
 import type { RankPlacement } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
@@ -28,9 +29,9 @@ function countDevices({ cuda }: Libraries): number {
     return cuda.deviceCount();
   } catch (cause) {
     if (!(cause instanceof CudaError)) throw cause;
-    const { message, hint } = cause;
+    const { hint } = cause;
     throw new BackendUnavailableError(
-      { headline: `nccl: ${message.split("\n", 1)[0]}`, hint },
+      { headline: `nccl: ${firstLine(cause)}`, hint },
       { field: "devices", cause },
     );
   }

@@ -3,6 +3,7 @@
 import { resolvePin } from "../../algorithms/index.ts";
 import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
+import { firstLine } from "./common/text.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
@@ -81,7 +82,7 @@ async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe>
     };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;
-    return { ok: false, reason: error.message.split("\n")[0] ?? "" };
+    return { ok: false, reason: firstLine(error) };
   }
 }
 

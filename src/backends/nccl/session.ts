@@ -23,6 +23,7 @@ import type { PreparedCall } from "./calls/prepared-call.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
 import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
+import { firstLine } from "./common/text.ts";
 import type { CurrentDevice, RankPlacement } from "./device/device.ts";
 import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
@@ -363,7 +364,7 @@ export class NcclSession implements Session {
 
   #aborted({ id, name }: CommInfo): CommAbortedError {
     const cause = this.#reasons.get(id);
-    const why = cause instanceof CommError ? `: ${cause.message.split("\n")[0]}` : "";
+    const why = cause instanceof CommError ? `: ${firstLine(cause)}` : "";
     return new CommAbortedError(
       {
         headline: `"${name}" was aborted, and its NCCL communicators with it${why}`,

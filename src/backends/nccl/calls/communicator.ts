@@ -1,6 +1,6 @@
 /** The NCCL communicators of the ranks of this process, by communicator of the world. */
 import type { CommInfo, Completion, RankCall } from "../../../api/index.ts";
-import { asPromise, runAll, settlesWithin } from "../common/async.ts";
+import { asPromise, longestTimerMs, runAll, settlesWithin } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../device/nccl-types.ts";
@@ -265,9 +265,6 @@ export class NcclCommunicator {
  */
 const [remoteErrorGraceMs, longestLookMs] = [4_000, 1_000];
 
-/** News keeps no process alive, and open calls must get their error. */
-const longestTimerMs = 2 ** 31 - 1;
-
 /** Those of one communicator. */
 class RemoteErrorGrace {
   #elapsedMs = 0;
@@ -297,6 +294,7 @@ class RemoteErrorGrace {
     this.#lastCheckMs ??= performance.now();
     waiting.acceptsMore = false;
     this.#deferred.push(waiting);
+    // Deferred calls must get their error: the process waits for it.
     this.#keepAliveTimer ??= setInterval(() => undefined, longestTimerMs);
     return true;
   }

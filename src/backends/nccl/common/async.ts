@@ -1,4 +1,4 @@
-/** Helpers for cleanup, bounded waits and promises. */
+/** Helpers for cleanup, bounded waits and promises. Other folders of the backend use them; they use none of these. */
 import type { Completion } from "../../../api/index.ts";
 
 /** Runs every step, also after one threw; then throws what was thrown first. */
@@ -18,15 +18,15 @@ export function runAll(steps: Iterable<() => void>): void {
 export async function settlesWithin(
   boundMs: number,
   promise: Promise<unknown>,
-  calledOff?: AbortSignal,
+  cancelled?: AbortSignal,
 ): Promise<boolean> {
   let giveUp = (): void => undefined;
   const late = new Promise<boolean>((resolve) => {
     giveUp = () => resolve(false);
   });
   const timer = setTimeout(giveUp, boundMs);
-  calledOff?.addEventListener("abort", giveUp);
-  if (calledOff?.aborted === true) giveUp();
+  cancelled?.addEventListener("abort", giveUp);
+  if (cancelled?.aborted === true) giveUp();
   const settled = promise.then(
     () => true,
     () => true,
@@ -35,16 +35,31 @@ export async function settlesWithin(
     return await Promise.race([settled, late]);
   } finally {
     clearTimeout(timer);
-    calledOff?.removeEventListener("abort", giveUp);
+    cancelled?.removeEventListener("abort", giveUp);
   }
 }
 
-const longestMs = 2 ** 31 - 1;
+/** The longest time that a timer of Node.js holds. */
+export const longestTimerMs = 2 ** 31 - 1;
 
 /** Keeps the process alive until a promise settles, as a timer does. */
 export function keepAlive<T>(promise: Promise<T>): Promise<T> {
-  const timer = setInterval(() => undefined, longestMs);
+  const timer = setInterval(() => undefined, longestTimerMs);
   return promise.finally(() => clearInterval(timer));
+}
+
+/** Resolves after a time, or when the signal fires; with `unref` it keeps no process alive. */
+export function pause(ms: number, signal?: AbortSignal, { unref = false } = {}): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    if (unref) timer.unref();
+    signal?.addEventListener("abort", done, { once: true });
+  });
 }
 
 /** A promise of work that begins with a `Completion`. */

@@ -1,5 +1,6 @@
 /** The parts of this machine that NCCL can use: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
 import { CommError } from "../../../api/index.ts";
+import { firstLine } from "../common/text.ts";
 import { type CudaDeviceCalls, cudaLibrary, deviceCalls, multicastOf } from "../result/cuda.ts";
 import { communicatorCalls } from "../result/nccl.ts";
 import { ncclLibrary } from "../result/nccl-library.ts";
@@ -79,7 +80,7 @@ export async function examine(
       return await body();
     } catch (error) {
       if (!(error instanceof CommError)) throw error;
-      const text = error.message.split("\n")[0] as string;
+      const text = firstLine(error);
       if (!problems.includes(text)) problems.push(text);
       return undefined;
     }

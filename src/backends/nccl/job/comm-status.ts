@@ -7,6 +7,7 @@
  */
 import type { CommInfo, RemoteEnd } from "../../../api/index.ts";
 import type { CallCounters } from "../calls/call-counters.ts";
+import { firstLine } from "../common/text.ts";
 import { type Membership, WentOnError } from "../rendezvous/index.ts";
 
 /** A missing key is not waited for. */
@@ -37,8 +38,7 @@ export class CommStatus {
 
   /** This process has aborted its end. */
   reportAborted(comm: CommInfo, reason: unknown): void {
-    const text = String(reason instanceof Error ? reason.message : reason);
-    const why = (text.split("\n", 1)[0] as string).slice(0, 1000);
+    const why = firstLine(reason).slice(0, 1000);
     const said: AbortRecord = { rank: this.#membership.rank, why };
     // One was faster, or there is no store to say it to.
     this.#set(`aborted ${this.#keyOf(comm)}`, said).catch(() => undefined);

@@ -7,6 +7,7 @@ import {
   type CommInfo,
   RemoteRankError,
 } from "../../../api/index.ts";
+import { longestTimerMs, pause } from "../common/async.ts";
 import type { Membership } from "../rendezvous/index.ts";
 
 /** When the ranks of several processes compare their calls. */
@@ -94,7 +95,7 @@ export class CrossCheck {
   /** Rejects once another rank has let its call through: it agreed on that one before, and this rank's is another. */
   async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
     for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
-      await pause(askMs, over);
+      await pause(askMs, over, { unref: true });
       const behind = over.aborted ? [] : await this.#job.notSubmitted(comm, number);
       // No caller is left.
       if (over.aborted) return new Promise<never>(() => undefined);
@@ -131,18 +132,6 @@ function aheadError(
   );
 }
 
-function pause(ms: number, over: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      over.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms).unref();
-    over.addEventListener("abort", done);
-  });
-}
-
 /** Bounds of such a wait: by itself it lasts as long as a timer can. Deadlines of calls, closing and losses end it. */
 interface StoreWait {
   readonly timeoutMs: number;
@@ -160,7 +149,7 @@ export class StoreWaits {
     const open = this.#open.get(id) ?? new Set();
     this.#open.set(id, open.add(over));
     try {
-      return await wait({ timeoutMs: 2 ** 31 - 1, signal: over.signal });
+      return await wait({ timeoutMs: longestTimerMs, signal: over.signal });
     } finally {
       open.delete(over);
       if (open.size === 0) this.#open.delete(id);

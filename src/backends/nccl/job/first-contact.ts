@@ -18,13 +18,10 @@ import type {
 import type { NcclCommunicator } from "../calls/communicator.ts";
 import { connectsAll, peersOf } from "../calls/nccl-steps.ts";
 import { isDisposed } from "../calls/windows.ts";
-import { keepAlive, settlesWithin } from "../common/async.ts";
+import { keepAlive, longestTimerMs, settlesWithin } from "../common/async.ts";
 import type { Barrier, Membership } from "../rendezvous/index.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
 import { peerLostError } from "./cross-check.ts";
-
-/** Deadlines of calls, signals and losses end a meeting; by itself it is waited for as long as a timer can. */
-const longestWaitMs = 2 ** 31 - 1;
 
 /** The ranks that this process's rank of a communicator has met: all, or some, by rank. They are connected both ways. */
 interface ConnectedPeers {
@@ -148,7 +145,7 @@ export class FirstContacts {
     signal: AbortSignal,
   ): Promise<boolean> {
     try {
-      return await this.#membership.awaitBarriers(barriers, { timeoutMs: longestWaitMs, signal });
+      return await this.#membership.awaitBarriers(barriers, { timeoutMs: longestTimerMs, signal });
     } catch (error) {
       if (signal.aborted) return false;
       // Without the store no rank can be queried: NCCL gets the call as it is.
@@ -164,9 +161,6 @@ function isConnected(met: ConnectedPeers | undefined, peer: number): boolean {
 
 /** Longest time in which ranks that have met are connected when one of them has given up: the others are at it too. */
 const graceMs = 1000;
-
-/** A connection that was left open ends with its communicator, or is given up. */
-const longestMs = 2 ** 31 - 1;
 
 /** A first use. */
 interface ConnectRequest {
@@ -197,7 +191,7 @@ function connectAndRegister(
   };
   const leftOpen = async (error: unknown): Promise<boolean> => {
     const over = comm.rejectAtEnd(error);
-    return (await settlesWithin(longestMs, over, givenUp)) && over;
+    return (await settlesWithin(longestTimerMs, over, givenUp)) && over;
   };
   return keepAlive(inTime().catch(leftOpen));
 }

@@ -11,7 +11,9 @@ import {
   RemoteRankError,
   type Session,
 } from "../../../api/index.ts";
-import { type Membership, pause } from "../rendezvous/index.ts";
+import { pause } from "../common/async.ts";
+import { firstLine } from "../common/text.ts";
+import type { Membership } from "../rendezvous/index.ts";
 
 /**
  * Pauses before a life is tried again; after the last of them no more. There are few, because NCCL's start cannot be called
@@ -75,7 +77,7 @@ export async function rebuildJob(
     const pauseMs = pausesMs[failures.length - 1];
     if (pauseMs === undefined || pauseMs >= leftMs())
       throw notOpened(failures, membership, initialRanks);
-    await pause(pauseMs, undefined);
+    await pause(pauseMs);
     try {
       // All present ranks take part, however late they notice.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
@@ -111,10 +113,6 @@ function notOpened(
       ranks: told.length > 0 ? told.map(before) : [rank],
     },
   );
-}
-
-function firstLine(error: unknown): string {
-  return String((error as Partial<Error>).message ?? error).split("\n")[0] ?? "";
 }
 
 const failureKey = "opening failed";
@@ -179,9 +177,12 @@ function remoteFailure(
 
 /** The first failure counts; it is not waited for. */
 function reportFailure(membership: Membership, error: unknown): void {
-  const { code, message } = error as Partial<CommError>;
-  const text = String(message ?? error).split("\n")[0] ?? "";
-  const told: OpeningFailure = { rank: membership.rank, code, text: text.slice(0, 1000) };
+  const { code } = error as Partial<CommError>;
+  const told: OpeningFailure = {
+    rank: membership.rank,
+    code,
+    text: firstLine(error).slice(0, 1000),
+  };
   const value = new TextEncoder().encode(JSON.stringify(told));
   membership.set(failureKey, value).catch(() => undefined);
 }

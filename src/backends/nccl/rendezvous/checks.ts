@@ -4,7 +4,8 @@ import { lookup } from "node:dns/promises";
 import { isIP, isIPv6 } from "node:net";
 import { InvalidArgumentError } from "../../../api/index.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
-import { limits, longestWaitMs } from "./limits.ts";
+import { longestTimerMs } from "../common/async.ts";
+import { limits } from "./limits.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
 
 /** A whole number in a range. */
@@ -28,9 +29,9 @@ export function milliseconds(
   fallback: number = defaultWaitMs,
 ): number {
   if (value === undefined) return fallback;
-  const isFine = typeof value === "number" && value >= 0 && value <= longestWaitMs;
+  const isFine = typeof value === "number" && value >= 0 && value <= longestTimerMs;
   if (isFine) return Math.ceil(value);
-  throw invalid(call, field, textOf(value), `milliseconds in 0..${longestWaitMs}`);
+  throw invalid(call, field, textOf(value), `milliseconds in 0..${longestTimerMs}`);
 }
 
 /** Text of limited length in UTF-8. */

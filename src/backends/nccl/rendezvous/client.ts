@@ -4,10 +4,11 @@ import { hostname } from "node:os";
 import { CommClosedError } from "../../../api/index.ts";
 import { invariant } from "../../../api/invariant.ts";
 import { invalid } from "../../../api/option-kinds.ts";
+import { longestTimerMs } from "../common/async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import type { FramedSocket, FrameSeal } from "./connection.ts";
 import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
-import { limits, longestWaitMs } from "./limits.ts";
+import { limits } from "./limits.ts";
 import {
   decodeReply,
   encodeRequest,
@@ -136,7 +137,7 @@ export class RendezvousSession {
         turn = setImmediate(silent);
       };
       let turn: NodeJS.Immediate | undefined;
-      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestWaitMs)).unref();
+      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestTimerMs)).unref();
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#pending.set(id, {
         answered: (answer) => settle(() => resolve(answer)),

@@ -4,6 +4,7 @@
  */
 import { createConnection, type Socket } from "node:net";
 import { RendezvousError } from "../../../api/index.ts";
+import { pause } from "../common/async.ts";
 import type { JoinArguments } from "./checks.ts";
 import { joinStore, RendezvousSession, type StoreConnection } from "./client.ts";
 import {
@@ -214,19 +215,6 @@ function shakeHands(
   });
   framed.write(encodeHello(hello));
   return framed;
-}
-
-/** Waits, at most until the signal fires. */
-export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done, { once: true });
-  });
 }
 
 const firstRetryMs = 10;

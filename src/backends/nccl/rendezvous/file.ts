@@ -2,9 +2,10 @@
 import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
 import { InvalidArgumentError, RendezvousError } from "../../../api/index.ts";
+import { pause } from "../common/async.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
 import { RendezvousSession } from "./client.ts";
-import { connectSession, joinWithRetry, pause, tryConnect } from "./connect.ts";
+import { connectSession, joinWithRetry, tryConnect } from "./connect.ts";
 import { type ErrorContext, signalError, storeError } from "./errors.ts";
 import {
   createRecord,
@@ -190,7 +191,7 @@ function isSame(now: FileState, before: FileState): boolean {
 async function removeOwn(path: string, isMine: (found: FileState) => boolean): Promise<void> {
   const end = performance.now() + attemptMs;
   try {
-    while (!removeRecord(path, isMine) && performance.now() < end) await pause(pollMs, undefined);
+    while (!removeRecord(path, isMine) && performance.now() < end) await pause(pollMs);
   } catch {
     // What this process hosts is to end all the same.
   }

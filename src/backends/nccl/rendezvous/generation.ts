@@ -4,8 +4,9 @@
  * Here everything happens at once and in order; the only thing that passes time is a deadline.
  */
 import { ranksText } from "../../../api/error-text.ts";
+import { longestTimerMs } from "../common/async.ts";
 import { Barriers, type BarrierWait } from "./barrier.ts";
-import { limits, longestWaitMs } from "./limits.ts";
+import { limits } from "./limits.ts";
 import type { Failure, Reply, Request } from "./protocol.ts";
 import type { Barrier } from "./rendezvous.ts";
 
@@ -356,7 +357,7 @@ export class Generation {
 
 /** A deadline that keeps no process alive. A rank may send one beyond what a timer holds: it is the longest then. */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
-  return setTimeout(then, Math.min(timeoutMs, longestWaitMs)).unref();
+  return setTimeout(then, Math.min(timeoutMs, longestTimerMs)).unref();
 }
 
 /** The memory of a value: also an empty one takes some. */

@@ -16,7 +16,6 @@
  * The place itself is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */
 
-export { pause } from "./connect.ts";
 export { WentOnError } from "./errors.ts";
 export { bootId } from "./file-record.ts";
 export { launcherEnvironment, launcherVariables, rendezvousFor } from "./launchers.ts";

@@ -30,6 +30,3 @@ export const requestFrameBytes: number = limits.valueBytes + 2 ** 19;
 
 /** A frame of the store: the values of an exchange and their surroundings. */
 export const replyFrameBytes: number = limits.exchangeBytes + 2 ** 20;
-
-/** The longest time a timer of Node holds, and so the longest deadline. */
-export const longestWaitMs = 2 ** 31 - 1;

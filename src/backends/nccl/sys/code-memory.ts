@@ -1,5 +1,6 @@
 /** Memory that stays until the process is gone: pages to write in, and machine code of this library's own. */
-import { firstLine, koffi } from "./koffi.ts";
+import { firstLine } from "../common/text.ts";
+import { koffi } from "./koffi.ts";
 
 /** Machine code: each instruction as the assembler of GNU takes it, with the bytes that it becomes in hexadecimal digits. */
 export type MachineCode = readonly (readonly [assembly: string, bytes: string])[];

@@ -1,6 +1,7 @@
 /** The one door to koffi: loads it when the first native library is wanted, and declares the C types that prototypes name. */
 import type * as Koffi from "koffi";
 import { BackendUnavailableError } from "../../../api/index.ts";
+import { firstLine } from "../common/text.ts";
 import { uniqueIdBytes } from "./layouts.ts";
 
 type KoffiModule = typeof Koffi;
@@ -81,11 +82,6 @@ function declareTypes(module: KoffiModule): KoffiModule {
   for (const name of ["ncclConfig_t", "ncclSimInfo_t"]) module.opaque(name);
   module.struct("ncclUniqueId", { internal: module.array("uint8_t", uniqueIdBytes, "Typed") });
   return module;
-}
-
-/** The text of an error, in a line. */
-export function firstLine(cause: unknown): string {
-  return String(cause instanceof Error ? cause.message : cause).split("\n")[0] ?? "";
 }
 
 let view: ((ptr: bigint, bytes: number) => ArrayBuffer) | undefined;

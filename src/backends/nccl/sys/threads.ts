@@ -4,8 +4,10 @@
  * Node.js has four threads for calls that block, and ends no process, not even by `process.exit`, while one of them is in a
  * call. NCCL's start waits for ever where a rank was lost on the way. A thread of its own keeps neither the process nor others.
  */
+
+import { firstLine } from "../common/text.ts";
 import { type MachineCode, mapCode, type PageCalls, pageBytes, pageCalls } from "./code-memory.ts";
-import { firstLine, koffi, stackBytes } from "./koffi.ts";
+import { koffi, stackBytes } from "./koffi.ts";
 
 /**
  * Makes calls on a thread of their own, up to one that gives another status than 0; `undefined` where the system starts none.
