@@ -21,10 +21,10 @@ test("a worker thread is told that it cannot say so", async () => {
     .href;
   const script = `
     const { parentPort } = require("node:worker_threads");
-    import(${JSON.stringify(dist)}).then(({ connectAtStart }) => {
+    import(${JSON.stringify(dist)}).then(({ disableRuntimeConnect }) => {
       const codes = [{}, { NCCL_RUNTIME_CONNECT: "1" }].map((env) => {
         try {
-          connectAtStart(env);
+          disableRuntimeConnect(env);
           return "fine";
         } catch (error) {
           return error.code + " " + error.message;

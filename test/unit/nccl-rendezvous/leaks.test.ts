@@ -56,15 +56,15 @@ describe("a process ends by itself", () => {
 
   test("although it would answer what others ask", async () => {
     const { server, secret } = await place(1);
-    const rollCall = new URL("../../../dist/backends/nccl/job/status-query.js", import.meta.url)
+    const statusQuery = new URL("../../../dist/backends/nccl/job/status-query.js", import.meta.url)
       .href;
     const path = script(
       "answers.mjs",
-      `import { RollCall } from ${JSON.stringify(rollCall)};
+      `import { StatusQuery } from ${JSON.stringify(statusQuery)};
        process.env.TWINCCL_STORE = "launcher";
        const there = rendezvousFor(launcherEnvironment(process.env));
        const member = await there.join({ jobId, rank, size });
-       new RollCall(member, () => "words");
+       new StatusQuery(member, () => "words");
        await pause(50);
        // A wait that is not idle beside it still holds the process.
        await member.get("never", { timeoutMs: 200 }).catch(() => console.log("waited"));`,
