@@ -6,7 +6,7 @@ import { BackendUnavailableError } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { examine } from "../../../src/backends/nccl/discovery/examine.ts";
-import { loadLibraries, candidatesOf } from "../../../src/backends/nccl/discovery/libraries.ts";
+import { candidatesOf, loadLibraries } from "../../../src/backends/nccl/discovery/libraries.ts";
 import { ncclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { ncclConfig, ncclSimInfo } from "../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../src/backends/nccl/sys/nccl.ts";
